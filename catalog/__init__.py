@@ -1,0 +1,23 @@
+"""The catalog: what is stored, and where each byte of it lies.
+
+SQLAlchemy is known in here only; values of `vfsd.model` come out.
+"""
+
+from vfsd.catalog.catalog import Catalog, Transaction
+from vfsd.catalog.engine import ChangeWatch
+from vfsd.catalog.query import VideoFilter, VideoQuery
+from vfsd.catalog.tree import ROOT, Tree, split
+from vfsd.catalog.videos import Objects, Videos
+
+__all__ = [
+    "ROOT",
+    "Catalog",
+    "ChangeWatch",
+    "Objects",
+    "Transaction",
+    "Tree",
+    "VideoFilter",
+    "VideoQuery",
+    "Videos",
+    "split",
+]

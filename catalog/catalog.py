@@ -1,0 +1,241 @@
+"""`Catalog`: what is stored, and where each byte of it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.engine import Connection
+
+from vfsd.catalog.engine import ChangeWatch, Database
+from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
+from vfsd.catalog.tree import Tree
+from vfsd.catalog.upgrade import HEAD, current_revision, require_known, upgrade
+from vfsd.catalog.videos import Objects, Videos
+from vfsd.errors import NoStoreError, NotFoundError
+from vfsd.frametable import FrameTable
+from vfsd.model import ByteRange, Gop, LogicalVideo, PhysicalVideo
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One consistent look at the catalog, or one change that is published whole."""
+
+    tree: Tree
+    videos: Videos
+    objects: Objects
+
+
+class Catalog:
+    """What is stored, and where each byte of it lies.
+
+    Every answer is a frozen value of `vfsd.model`.  Safe to use from several threads, and after a
+    fork.  Several processes may have the same catalog open; writers take turns.
+
+        with Catalog.open("sqlite:////srv/videos/catalog.sqlite3") as catalog:
+            for video in catalog.find(name="cam1/**", codec="h264", tags={"night"}):
+                print(video.name, video.original.frames)
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    def open(cls, url: str, *, read_only: bool = False) -> Catalog:
+        """Open an existing catalog, bringing its schema up to date unless `read_only`.
+
+        Raises `NoStoreError`, `StoreVersionError` (a newer vfsd wrote it), `BusyError`.
+        """
+        return cls._open(url, create=False, read_only=read_only)
+
+    @classmethod
+    def create(cls, url: str) -> Catalog:
+        """Open a catalog, making it where the database is empty."""
+        return cls._open(url, create=True, read_only=False)
+
+    @classmethod
+    def _open(cls, url: str, *, create: bool, read_only: bool) -> Catalog:
+        database = Database(url, read_only=read_only)
+        try:
+            with database.reading() as connection:
+                revision = current_revision(connection)
+            require_known(revision)
+            if revision is None and not create:
+                raise NoStoreError(f"there is no catalog at {database.url}")
+            if revision != HEAD and not read_only:
+                with database.writing() as connection:
+                    upgrade(connection)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Catalog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Catalog {self._database.url}>"
+
+    # -- transactions
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """Several looks at the same state."""
+        with self._database.reading() as connection:
+            yield _transaction(connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """Changes that become visible together when the block ends, or not at all.
+
+        Raises `BusyError` when another process keeps writing, `NoSpaceError`, `ReadOnlyError`.
+        """
+        with self._database.writing() as connection:
+            yield _transaction(connection)
+
+    def sync(self) -> None:
+        """Return when every finished transaction would survive a power cut."""
+        self._database.sync()
+
+    def damage(self) -> list[str]:
+        """What the database itself finds wrong with its file; empty when all is well."""
+        return self._database.damage()
+
+    def watch(self) -> ChangeWatch:
+        """Tells cheaply whether anybody has changed the catalog."""
+        return ChangeWatch(self._database)
+
+    # -- videos
+
+    def find(
+        self,
+        name: str | None = None,
+        *,
+        tags: set[str] | frozenset[str] = frozenset(),
+        metadata: Mapping[str, Any] | None = None,
+        codec: str | None = None,
+        container: str | None = None,
+        bytes: Interval | None = None,
+        seconds: Interval | None = None,
+        width: Interval | None = None,
+        height: Interval | None = None,
+        modified_ns: Interval | None = None,
+    ) -> VideoQuery:
+        """The videos for which everything that is given holds (see `VideoFilter`)."""
+        what = VideoFilter(
+            name,
+            frozenset(tags),
+            dict(metadata or {}),
+            codec,
+            container,
+            bytes,
+            seconds,
+            width,
+            height,
+            modified_ns,
+        )
+        return VideoQuery(self._database.reading, what)
+
+    def video(self, name: str) -> LogicalVideo:
+        """The video with that name.  Raises `NotFoundError`, also for a file that is no video."""
+        with self.reading() as seen:
+            node = seen.tree.resolve(name)
+            if not node.is_file:
+                raise NotFoundError(f"{name!r} is not a file")
+            try:
+                return seen.videos.of_inode(node.ino)
+            except NotFoundError:
+                why = f": {node.reason}" if node.reason else ""
+                raise NotFoundError(f"{name!r} is a file, but no video{why}") from None
+
+    def names(self, video: LogicalVideo) -> list[str]:
+        """Every name of a video; more than one where it has hard links."""
+        with self.reading() as seen:
+            return seen.tree.paths_of(video.ino)
+
+    def physicals(self, video: LogicalVideo) -> list[PhysicalVideo]:
+        """All stored encodings, the original first."""
+        with self.reading() as seen:
+            return seen.videos.physicals(video.id)
+
+    def provenance(self, physical: PhysicalVideo) -> list[PhysicalVideo]:
+        """The chain from `physical` back to the original that it was made from, itself first."""
+        chain = [physical]
+        with self.reading() as seen:
+            while chain[-1].parent_id is not None:
+                chain.append(seen.videos.physical(chain[-1].parent_id))
+        return chain
+
+    # -- frames and bytes
+
+    def frame_table(self, physical: PhysicalVideo) -> FrameTable:
+        """Every frame's time and packet.  Costs one small query; pages are read as needed."""
+        with self.reading() as seen:
+            bounds = seen.videos.page_bounds(physical.id)
+
+        def fetch(ordinal: int) -> bytes:
+            with self.reading() as later:
+                return later.videos.page(physical.id, ordinal)
+
+        return FrameTable(
+            bounds, fetch, time_base=physical.media.time_base, end_pts=physical.end_pts
+        )
+
+    def gops(self, physical: PhysicalVideo) -> Iterator[Gop]:
+        """Runs of packets that start at a key frame, in decode order."""
+        return self.frame_table(physical).gops()
+
+    def locate(self, physical: PhysicalVideo, frames: range) -> list[ByteRange]:
+        """Where the packets of `frames` (contiguous, half-open) lie, as few ranges as touch.
+
+        For containers that cut packets up (MPEG-TS) a range starts where its packet starts, and
+        its size is that of the packet's content.  Raises `OutOfRangeError`.
+        """
+        table = self.frame_table(physical)
+        packets = sorted(int(p) for p in table.packets_of(frames))
+        ranges: list[tuple[int, int]] = []
+        for packet in packets:
+            columns = table.columns(packet, packet + 1)
+            start, size = int(columns.position[0]), int(columns.size[0])
+            if ranges and ranges[-1][0] + ranges[-1][1] == start:
+                ranges[-1] = (ranges[-1][0], ranges[-1][1] + size)
+            else:
+                ranges.append((start, size))
+        return [
+            ByteRange(physical.object_key, physical.link_path, start, size)
+            for start, size in ranges
+        ]
+
+    # -- what users attach
+
+    def tag(self, video: LogicalVideo, *words: str) -> LogicalVideo:
+        """Add tags; the video as it is afterwards."""
+        with self.writing() as change:
+            change.videos.add_tags(video.id, words)
+            return change.videos.get(video.id)
+
+    def untag(self, video: LogicalVideo, *words: str) -> LogicalVideo:
+        """Remove tags, those that it does not have included."""
+        with self.writing() as change:
+            change.videos.remove_tags(video.id, words)
+            return change.videos.get(video.id)
+
+    def set_metadata(self, video: LogicalVideo, **values: Any) -> LogicalVideo:
+        """Set top-level keys of the video's metadata; a value of None removes the key."""
+        with self.writing() as change:
+            merged = dict(change.videos.get(video.id).metadata) | values
+            kept = {key: value for key, value in merged.items() if value is not None}
+            change.videos.set_metadata(video.id, kept)
+            return change.videos.get(video.id)
+
+
+def _transaction(connection: Connection) -> Transaction:
+    return Transaction(Tree(connection), Videos(connection), Objects(connection))

@@ -1,0 +1,193 @@
+"""Connections and transactions: many readers, one writer, several processes.
+
+On SQLite the catalog runs in WAL mode: readers never wait, writers take turns.  A writer asks for
+its turn at the start (BEGIN IMMEDIATE), so that it never fails half-way, and waits for up to
+`BUSY_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from vfsd.errors import BusyError, IntegrityError, NoSpaceError, ReadOnlyError, StoreError
+
+BUSY_SECONDS = 60
+
+_WRITE = {"vfsd_begin": "BEGIN IMMEDIATE"}
+
+
+class Database:
+    """An engine that survives a fork and speaks our errors."""
+
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        self.url = sa.make_url(url)
+        self.read_only = read_only
+        self._pid = os.getpid()
+        self._engine = self._make_engine()
+        self._writing = threading.local()
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def path(self) -> str | None:
+        """The database file, where it is one."""
+        return self.url.database if self.is_sqlite else None
+
+    @property
+    def engine(self) -> Engine:
+        if self._pid != os.getpid():
+            # A connection must not be used on both sides of a fork; the parent keeps its own.
+            self._engine.dispose(close=False)
+            self._engine = self._make_engine()
+            self._pid = os.getpid()
+        return self._engine
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One snapshot of the catalog."""
+        with _our_errors(), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction: all of it is published at the end, or nothing of it."""
+        if self.read_only:
+            raise ReadOnlyError("the store was opened read-only")
+        if getattr(self._writing, "active", False):
+            raise AssertionError("a write transaction inside a write transaction would deadlock")
+        self._writing.active = True
+        try:
+            with (
+                _our_errors(),
+                self.engine.connect().execution_options(**_WRITE) as connection,
+                connection.begin(),
+            ):
+                yield connection
+        finally:
+            self._writing.active = False
+
+    def sync(self) -> None:
+        """Return when every committed transaction would survive a power cut."""
+        if self.path is None:
+            return  # a server's commit is durable when it returns
+        for name in (self.path + "-wal", self.path):
+            try:
+                fd = os.open(name, os.O_RDONLY)
+            except FileNotFoundError:
+                continue
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def damage(self) -> list[str]:
+        """What SQLite finds wrong with the file and its references; other servers see to theirs."""
+        if not self.is_sqlite:
+            return []
+        with self.reading() as connection:
+            found = list(connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars())
+            broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
+        wrong = [str(line) for line in found if line != "ok"]
+        return wrong + [f"a row of {row[0]} refers to a missing {row[2]}" for row in broken]
+
+    def _make_engine(self) -> Engine:
+        if not self.is_sqlite:
+            return sa.create_engine(self.url, pool_pre_ping=True)
+        arguments: dict[str, Any] = {"check_same_thread": False, "timeout": BUSY_SECONDS}
+        engine = sa.create_engine(
+            self.url, connect_args=arguments, pool_size=8, max_overflow=56, pool_timeout=60
+        )
+        read_only = self.read_only
+
+        @event.listens_for(engine, "connect")
+        def prepare(connection: Any, _record: object) -> None:
+            connection.isolation_level = None  # we say BEGIN ourselves
+            cursor = connection.cursor()
+            if read_only:
+                cursor.execute("PRAGMA query_only = ON")
+            else:
+                cursor.execute("PRAGMA journal_mode = WAL")
+            # A commit survives a crash of the process at once, and a power cut after `sync`.
+            cursor.execute("PRAGMA synchronous = NORMAL")
+            cursor.execute("PRAGMA foreign_keys = ON")
+            cursor.execute("PRAGMA cache_size = -16384")
+            cursor.close()
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: Connection) -> None:
+            how = connection.get_execution_options().get("vfsd_begin", "BEGIN")
+            connection.exec_driver_sql(how)
+
+        return engine
+
+
+class ChangeWatch:
+    """Tells whether anybody, in any process, has changed the catalog since the last question.
+
+    On SQLite it owns a connection of its own and asks for its `data_version`, which takes
+    microseconds; elsewhere every question is answered with yes.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: Any = None
+        self._seen: int | None = None
+        self._guard = threading.Lock()
+
+    def changed(self) -> bool:
+        if not self._database.is_sqlite:
+            return True
+        with self._guard:
+            if self._connection is None:
+                self._connection = self._database.engine.raw_connection()
+            row = self._connection.driver_connection.execute("PRAGMA data_version").fetchone()
+            seen, self._seen = self._seen, row[0]
+            return seen != self._seen
+
+    def close(self) -> None:
+        with self._guard:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+
+@contextmanager
+def _our_errors() -> Iterator[None]:
+    try:
+        yield
+    except OperationalError as error:
+        raise _translated(error) from error
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise StoreError(f"the catalog's server has gone: {error.orig}") from error
+        raise
+
+
+def _translated(error: OperationalError) -> StoreError | ReadOnlyError:
+    text = str(error.orig)
+    if "locked" in text or "busy" in text:
+        return BusyError(
+            f"another process has been writing to the catalog for {BUSY_SECONDS} seconds",
+            hint="try again; `vfsd doctor` shows who has the store open",
+        )
+    if "full" in text:
+        return NoSpaceError("the disk that holds the catalog is full")
+    if "malformed" in text or "not a database" in text:
+        return IntegrityError(f"the catalog is damaged: {text}", hint="run `vfsd fsck`")
+    if "readonly" in text or "read-only" in text:
+        return ReadOnlyError("the catalog cannot be written: no permission, or a read-only disk")
+    return StoreError(f"the catalog answered: {text}")

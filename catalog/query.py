@@ -1,0 +1,206 @@
+"""Finding videos."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from vfsd.catalog.schema import nodes, physical_videos, tags, videos
+from vfsd.catalog.tree import ROOT, Tree, split
+from vfsd.catalog.videos import SELECT_VIDEO, Videos
+from vfsd.errors import ExtraMissingError, NotFoundError, UsageError
+from vfsd.model import FileState, LogicalVideo, Role
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+_BATCH = 256
+
+Interval = tuple[float | None, float | None]
+"""Lowest and highest accepted value, both included; None: open."""
+
+
+@dataclass(frozen=True)
+class VideoFilter:
+    """What a video has to be; everything given must hold."""
+
+    name: str | None = None  #: pattern: ``*`` and ``?`` stop at ``/``, ``**`` does not
+    tags: frozenset[str] = frozenset()  #: all of them
+    metadata: Mapping[str, Any] = field(default_factory=dict)  #: top-level keys, equal values
+    codec: str | None = None
+    container: str | None = None
+    bytes: Interval | None = None
+    seconds: Interval | None = None
+    width: Interval | None = None  #: of the displayed frame
+    height: Interval | None = None
+    modified_ns: Interval | None = None  #: of the file, Unix time
+
+
+class VideoQuery:
+    """The videos that a filter lets through, in the order of their names.
+
+    Iterating reads a few hundred at a time, each batch in a snapshot of its own.
+    """
+
+    def __init__(
+        self, reading: Callable[[], AbstractContextManager[Connection]], what: VideoFilter
+    ) -> None:
+        self._reading = reading
+        self._filter = what
+
+    def __iter__(self) -> Iterator[LogicalVideo]:
+        found = self._names()
+        for at in range(0, len(found), _BATCH):
+            batch = dict(found[at : at + _BATCH])
+            with self._reading() as connection:
+                rows = connection.execute(SELECT_VIDEO.where(videos.c.ino.in_(list(batch)))).all()
+                values = [Videos(connection).value(row, batch[row.ino]) for row in rows]
+            yield from sorted(values, key=lambda video: video.name)
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def names(self) -> list[str]:
+        """Only the names, sorted."""
+        return [name for _, name in self._names()]
+
+    def first(self) -> LogicalVideo | None:
+        return next(iter(self), None)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """One row a video.  Raises `ExtraMissingError` where pyarrow is not installed."""
+        try:
+            import pyarrow
+        except ImportError:
+            raise _missing("pyarrow", "arrow") from None
+        return pyarrow.Table.from_pylist([_flat(video) for video in self])
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row a video.  Raises `ExtraMissingError` where pandas is not installed."""
+        try:
+            import pandas
+        except ImportError:
+            raise _missing("pandas", "pandas") from None
+        return pandas.DataFrame([_flat(video) for video in self])
+
+    def _names(self) -> list[tuple[int, str]]:
+        """(inode, name) of every match, by name; a file with several names counts once."""
+        with self._reading() as connection:
+            wanted = {row.ino for row in connection.execute(self._select())}
+            found: dict[int, str] = {}
+            for name, ino in self._walk(Tree(connection), wanted):
+                if ino not in found or name < found[ino]:
+                    found[ino] = name
+        return sorted(found.items(), key=lambda item: item[1])
+
+    def _walk(self, tree: Tree, wanted: set[int]) -> Iterator[tuple[str, int]]:
+        pattern = self._filter.name
+        start, above = ROOT, ""
+        if pattern is not None:
+            # Only the directory that every match has to be in is walked.
+            fixed = split(re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0])
+            above = "/".join(fixed)
+            try:
+                start = tree.resolve(above).ino
+            except NotFoundError:
+                return
+        matches = _matcher(pattern) if pattern is not None else None
+        for path, node in tree.walk(start, above):
+            if node.ino in wanted and (matches is None or matches(path)):
+                yield path, node.ino
+
+    def _select(self) -> sa.Select[tuple[int]]:
+        what = self._filter
+        query = (
+            sa.select(videos.c.ino)
+            .join(nodes, nodes.c.ino == videos.c.ino)
+            .join(physical_videos, physical_videos.c.video_id == videos.c.id)
+            .where(physical_videos.c.role == Role.ORIGINAL.value)
+            .where(nodes.c.state == FileState.VIDEO.value)
+        )
+        if what.codec is not None:
+            query = query.where(physical_videos.c.codec == what.codec)
+        if what.container is not None:
+            query = query.where(physical_videos.c.container == what.container)
+        for tag in what.tags:
+            query = query.where(
+                sa.exists().where(tags.c.video_id == videos.c.id, tags.c.tag == tag)
+            )
+        for key, value in what.metadata.items():
+            query = query.where(_json_equals(videos.c.metadata[key], value))
+        duration = (
+            sa.cast(physical_videos.c.end_pts - physical_videos.c.first_pts, sa.Float)
+            * physical_videos.c.time_base_num
+            / physical_videos.c.time_base_den
+        )
+        for column, interval in (
+            (nodes.c.size, what.bytes),
+            (duration, what.seconds),
+            (physical_videos.c.width, what.width),
+            (physical_videos.c.height, what.height),
+            (nodes.c.mtime_ns, what.modified_ns),
+        ):
+            low, high = interval or (None, None)
+            if low is not None:
+                query = query.where(column >= low)
+            if high is not None:
+                query = query.where(column <= high)
+        return query
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """``**`` matches across slashes, ``*`` and ``?`` do not; the rest is `fnmatch`."""
+    parts = re.split(r"(\*\*/?|\*|\?)", pattern)
+    special = {"**/": r"(?:.*/)?", "**": r".*", "*": r"[^/]*", "?": r"[^/]"}
+    text = "".join(special[p] if p in special else _literal(p) for p in parts)
+    compiled = re.compile(text, re.DOTALL)
+    return lambda path: compiled.fullmatch(path) is not None
+
+
+def _literal(text: str) -> str:
+    """A part of a pattern without stars: character classes keep their meaning."""
+    translated = fnmatch.translate(text)
+    inner = re.fullmatch(r"\(\?s:(.*)\)\\[Zz]", translated, re.DOTALL)
+    return re.escape(text) if inner is None else inner.group(1)
+
+
+def _json_equals(element: Any, value: Any) -> sa.ColumnElement[bool]:
+    if isinstance(value, bool):
+        return sa.and_(element.as_boolean() == value)
+    if isinstance(value, int):
+        return sa.and_(element.as_integer() == value)
+    if isinstance(value, float):
+        return sa.and_(element.as_float() == value)
+    if isinstance(value, str):
+        return sa.and_(element.as_string() == value)
+    raise UsageError(f"metadata can be searched for numbers, words and truth, not for {value!r}")
+
+
+def _flat(video: LogicalVideo) -> dict[str, Any]:
+    original = video.original
+    return {
+        "name": video.name,
+        "id": video.id,
+        "digest": video.digest,
+        "size": video.size,
+        "modified_ns": video.modified_ns,
+        "codec": original.media.codec,
+        "container": original.media.container,
+        "width": original.media.display_width,
+        "height": original.media.display_height,
+        "frames": original.frames,
+        "seconds": float(original.duration),
+        "tags": sorted(video.tags),
+    }
+
+
+def _missing(package: str, extra: str) -> ExtraMissingError:
+    return ExtraMissingError(f"{package} is not installed", hint=f"pip install 'vfsd[{extra}]'")

@@ -1,0 +1,282 @@
+"""The tables.  This file is the reference of what is stored and what each column means.
+
+Names of files, targets of links and extended attributes are bytes, as they are to the kernel.
+Times that end in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+# SQLite gives a row number only to an INTEGER key; elsewhere 32 bits would be too few.
+_Id = BigInteger().with_variant(Integer, "sqlite")
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+objects = Table(
+    "objects",
+    metadata,
+    Column("key", String(64), primary_key=True, comment="blake3 of the bytes, hexadecimal"),
+    Column("size", BigInteger, nullable=False, comment="bytes"),
+    Column("created_ns", BigInteger, nullable=False, comment="when it was first published"),
+    CheckConstraint("size >= 0", name="size"),
+    comment="Immutable objects. A row is written only after the bytes are durable; bytes without "
+    "a row are garbage.",
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("ino", _Id, primary_key=True, autoincrement=True, comment="inode number; 1 is the root"),
+    Column("mode", Integer, nullable=False, comment="file type and permission bits, as in stat"),
+    Column("uid", BigInteger, nullable=False, comment="owner"),
+    Column("gid", BigInteger, nullable=False, comment="group"),
+    Column("nlink", Integer, nullable=False, comment="names; of a directory 2 + subdirectories"),
+    Column(
+        "size",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="bytes; of spooled and plain files the private file knows better",
+    ),
+    Column("atime_ns", BigInteger, nullable=False, comment="last access, as set by utimens"),
+    Column("mtime_ns", BigInteger, nullable=False, comment="last change of content"),
+    Column("ctime_ns", BigInteger, nullable=False, comment="last change of anything"),
+    Column("rdev", BigInteger, nullable=False, server_default="0", comment="device files only"),
+    Column("target", LargeBinary, comment="symbolic links only: where it points"),
+    Column(
+        "state",
+        String(8),
+        comment="regular files only: spooled (private file, not yet judged), plain (private file, "
+        "no video), video (object or linked file)",
+    ),
+    Column(
+        "object_key",
+        String(64),
+        ForeignKey("objects.key"),
+        comment="videos only: the object that holds the bytes; null for one indexed in place",
+    ),
+    Column(
+        "link_path", LargeBinary, comment="videos indexed in place only: absolute path of the file"
+    ),
+    Column("reason", Text, comment="plain files only: why it is no video"),
+    Column(
+        "generation",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="counts changes of content; what was cached of another generation is stale",
+    ),
+    CheckConstraint(
+        "state IS NULL OR state IN ('spooled', 'plain', 'video')",
+        name="state",
+    ),
+    CheckConstraint(
+        "(object_key IS NULL AND link_path IS NULL) OR state = 'video'",
+        name="bytes",
+    ),
+    CheckConstraint("nlink >= 0", name="nlink"),
+    Index(None, "object_key"),
+    Index(None, "state"),
+    comment="Inodes of the tree that the mount shows.",
+    sqlite_autoincrement=True,
+)
+
+entries = Table(
+    "entries",
+    metadata,
+    Column(
+        "parent",
+        _Id,
+        ForeignKey("nodes.ino"),
+        primary_key=True,
+        autoincrement=False,
+        comment="the directory",
+    ),
+    Column("name", LargeBinary(255), primary_key=True, comment="one path component, no slash"),
+    Column("ino", _Id, ForeignKey("nodes.ino"), nullable=False, comment="what it names"),
+    Index(None, "ino"),
+    comment="Names. A file with hard links has several.",
+    sqlite_with_rowid=False,
+)
+
+xattrs = Table(
+    "xattrs",
+    metadata,
+    Column(
+        "ino",
+        _Id,
+        ForeignKey("nodes.ino", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+        comment="whose attribute it is",
+    ),
+    Column("name", LargeBinary(255), primary_key=True, comment="with its namespace: user.x"),
+    Column("value", LargeBinary, nullable=False, comment="up to 64 KiB"),
+    comment="Extended attributes as users set them; user.vfsd.* are computed and not stored.",
+    sqlite_with_rowid=False,
+)
+
+orphans = Table(
+    "orphans",
+    metadata,
+    Column(
+        "ino",
+        _Id,
+        ForeignKey("nodes.ino", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+        comment="a file without a name that some process still has open",
+    ),
+    Column(
+        "former_parent",
+        _Id,
+        comment="set while the name was taken only to let a rename over it follow: where it was",
+    ),
+    Column("former_name", LargeBinary(255), comment="goes with former_parent"),
+    Column("since_ns", BigInteger, nullable=False, comment="when it lost its name"),
+    comment="Unlinked while open. Deleted at the last close, or when the store is next mounted; "
+    "one with a former name gets it back then, if the name is still free.",
+)
+
+videos = Table(
+    "videos",
+    metadata,
+    Column("id", _Id, primary_key=True, autoincrement=True, comment="never used again"),
+    Column(
+        "ino",
+        _Id,
+        ForeignKey("nodes.ino", ondelete="CASCADE"),
+        nullable=False,
+        unique=True,
+        comment="the file that it is",
+    ),
+    Column("digest", String(64), nullable=False, comment="blake3 of the logical file"),
+    Column("created_ns", BigInteger, nullable=False, comment="when it became a video"),
+    Column("metadata", JSON, nullable=False, comment="what users attach: a JSON object"),
+    Index(None, "digest"),
+    comment="Logical videos: files of the tree that are understood as video.",
+    sqlite_autoincrement=True,
+)
+
+tags = Table(
+    "tags",
+    metadata,
+    Column(
+        "video_id",
+        _Id,
+        ForeignKey("videos.id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+        comment="whose tag it is",
+    ),
+    Column("tag", String(255), primary_key=True, comment="a word"),
+    Index(None, "tag"),
+    comment="Tags that users give to videos.",
+    sqlite_with_rowid=False,
+)
+
+physical_videos = Table(
+    "physical_videos",
+    metadata,
+    Column("id", _Id, primary_key=True, autoincrement=True, comment="never used again"),
+    Column(
+        "video_id",
+        _Id,
+        ForeignKey("videos.id", ondelete="CASCADE"),
+        nullable=False,
+        comment="the logical video that it stores",
+    ),
+    Column("role", String(16), nullable=False, comment="original, tiled or rendition"),
+    Column("container", String(16), nullable=False, comment="mp4, matroska, avi, mpegts ..."),
+    Column("codec", String(32), nullable=False, comment="FFmpeg's name: h264, hevc, av1 ..."),
+    Column("width", Integer, nullable=False, comment="pixels of the displayed frame"),
+    Column("height", Integer, nullable=False, comment="pixels of the displayed frame"),
+    Column("frames", BigInteger, nullable=False, comment="displayed frames"),
+    Column("packets", BigInteger, nullable=False, comment="coded packets"),
+    Column("first_pts", BigInteger, nullable=False, comment="ticks: first frame appears"),
+    Column("end_pts", BigInteger, nullable=False, comment="ticks: last frame stops being shown"),
+    Column("time_base_num", BigInteger, nullable=False, comment="seconds per tick, numerator"),
+    Column("time_base_den", BigInteger, nullable=False, comment="seconds per tick, denominator"),
+    Column("access", String(16), nullable=False, comment="extent, demux or sequential"),
+    Column(
+        "object_key",
+        String(64),
+        ForeignKey("objects.key"),
+        comment="the object; null for a file indexed in place",
+    ),
+    Column("link_path", LargeBinary, comment="the file indexed in place"),
+    Column("size", BigInteger, nullable=False, comment="bytes of the object or linked file"),
+    Column("verified", Boolean, nullable=False, comment="a full decode confirmed the table"),
+    Column(
+        "parent_id",
+        _Id,
+        ForeignKey("physical_videos.id", ondelete="SET NULL"),
+        comment="what it was made from; null for an original",
+    ),
+    Column("parameters", JSON, nullable=False, comment="what it was made with"),
+    Column("software", String(255), nullable=False, comment="versions that made or indexed it"),
+    Column("created_ns", BigInteger, nullable=False, comment="when it was made"),
+    Column("media", JSON, nullable=False, comment="the rest of what the file says of its stream"),
+    Column("extradata", LargeBinary, nullable=False, comment="codec configuration"),
+    Column("notes", JSON, nullable=False, comment="list of oddities met while indexing"),
+    CheckConstraint("role IN ('original', 'tiled', 'rendition')", name="role"),
+    CheckConstraint("access IN ('extent', 'demux', 'sequential')", name="access"),
+    CheckConstraint("(object_key IS NULL) <> (link_path IS NULL)", name="bytes"),
+    CheckConstraint("frames > 0 AND time_base_num > 0 AND time_base_den > 0", name="time"),
+    Index(None, "video_id", "role"),
+    Index(None, "object_key"),
+    Index(None, "codec"),
+    comment="Stored encodings of logical videos. Each video has exactly one original.",
+    sqlite_autoincrement=True,
+)
+
+frame_pages = Table(
+    "frame_pages",
+    metadata,
+    Column(
+        "physical_id",
+        _Id,
+        ForeignKey("physical_videos.id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+        comment="whose frames they are",
+    ),
+    Column("ordinal", Integer, primary_key=True, comment="0, 1, 2 ... without gaps"),
+    Column("first_packet", BigInteger, nullable=False, comment="in decode order"),
+    Column("packets", Integer, nullable=False, comment="in this page"),
+    Column("first_frame", BigInteger, nullable=False, comment="in display order"),
+    Column("frames", Integer, nullable=False, comment="in this page"),
+    Column("first_pts", BigInteger, nullable=False, comment="lowest in the page, ticks"),
+    Column("last_pts", BigInteger, nullable=False, comment="highest in the page, ticks"),
+    Column(
+        "key_packet",
+        BigInteger,
+        nullable=False,
+        comment="key packet that the page's first packet decodes from; -1: none",
+    ),
+    Column("data", LargeBinary, nullable=False, comment="see vfsd.frametable.FramePage"),
+    comment="Frame tables, cut into pages of about 2048 packets.",
+)

@@ -1,0 +1,364 @@
+"""The tree that the mount shows: inodes and the names that lead to them.
+
+Plain bookkeeping within one transaction: what exists, what it is called, how many names it has.
+Permissions, open files and what POSIX says of them are `vfsd.fs`'s business.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from vfsd.catalog.schema import entries, nodes, orphans, xattrs
+from vfsd.errors import ExistsError, NotFoundError
+from vfsd.model import FileState, Node
+
+ROOT = 1
+"""The inode number of the root directory."""
+
+_NODE = sa.select(nodes).where(nodes.c.ino == sa.bindparam("ino"))
+_LOOKUP = (
+    sa.select(nodes)
+    .join(entries, entries.c.ino == nodes.c.ino)
+    .where(entries.c.parent == sa.bindparam("parent"), entries.c.name == sa.bindparam("name"))
+)
+_CHILDREN = (
+    sa.select(entries.c.name.label("entry"), nodes)
+    .join(nodes, nodes.c.ino == entries.c.ino)
+    .where(entries.c.parent == sa.bindparam("parent"))
+    .order_by(entries.c.name)
+)
+
+
+class Tree:
+    """The tree as one transaction sees it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- looking
+
+    def node(self, ino: int) -> Node:
+        """Raises `NotFoundError`."""
+        row = self._connection.execute(_NODE, {"ino": ino}).first()
+        if row is None:
+            raise NotFoundError(f"there is no inode {ino}")
+        return _node(row)
+
+    def lookup(self, parent: int, name: str) -> Node | None:
+        """What `name` in the directory `parent` leads to."""
+        found = self._connection.execute(
+            _LOOKUP, {"parent": parent, "name": os.fsencode(name)}
+        ).first()
+        return None if found is None else _node(found)
+
+    def children(self, parent: int) -> list[tuple[str, Node]]:
+        """The entries of a directory, in the order of their names' bytes."""
+        rows = self._connection.execute(_CHILDREN, {"parent": parent})
+        return [(os.fsdecode(row.entry), _node(row)) for row in rows]
+
+    def is_empty(self, parent: int) -> bool:
+        query = sa.select(entries.c.ino).where(entries.c.parent == parent).limit(1)
+        return self._connection.execute(query).first() is None
+
+    def resolve(self, path: str) -> Node:
+        """The node at `path`, counted from the root; no symbolic link is followed.
+
+        Raises `NotFoundError`.
+        """
+        node = self.node(ROOT)
+        for name in split(path):
+            found = self.lookup(node.ino, name) if node.is_dir else None
+            if found is None:
+                raise NotFoundError(f"there is no {path!r} in the store")
+            node = found
+        return node
+
+    def paths_of(self, ino: int) -> list[str]:
+        """Every path that leads to `ino`, sorted; none for an orphan."""
+        if ino == ROOT:
+            return [""]
+        rows = self._connection.execute(
+            sa.select(entries.c.parent, entries.c.name).where(entries.c.ino == ino)
+        ).all()
+        paths = []
+        for parent, name in rows:
+            for above in self.paths_of(parent):
+                paths.append(f"{above}/{os.fsdecode(name)}" if above else os.fsdecode(name))
+        return sorted(paths)
+
+    def walk(self, ino: int = ROOT, path: str = "") -> Iterator[tuple[str, Node]]:
+        """Everything below a directory: (path from the root, node), parents before children."""
+        for name, node in self.children(ino):
+            full = f"{path}/{name}" if path else name
+            yield full, node
+            if node.is_dir:
+                yield from self.walk(node.ino, full)
+
+    def all_nodes(self) -> Iterator[Node]:
+        """Every inode, whether it can be reached or not."""
+        return (_node(row) for row in self._connection.execute(sa.select(nodes)).all())
+
+    def files_in_state(self, state: FileState) -> list[Node]:
+        rows = self._connection.execute(sa.select(nodes).where(nodes.c.state == state.value))
+        return [_node(row) for row in rows]
+
+    # -- changing
+
+    def create(
+        self,
+        parent: int,
+        name: str,
+        mode: int,
+        *,
+        uid: int,
+        gid: int,
+        now_ns: int,
+        rdev: int = 0,
+        target: str | None = None,
+        state: FileState | None = None,
+    ) -> Node:
+        """A new inode with one name.  Raises `ExistsError` when the name is taken."""
+        if self.lookup(parent, name) is not None:
+            raise ExistsError(f"{name!r} exists")
+        node = self.create_nameless(
+            mode, uid=uid, gid=gid, now_ns=now_ns, rdev=rdev, target=target, state=state
+        )
+        self._enter(parent, name, node)
+        self._touch_directory(parent, now_ns, links=1 if node.is_dir else 0)
+        return node
+
+    def create_nameless(
+        self,
+        mode: int,
+        *,
+        uid: int,
+        gid: int,
+        now_ns: int,
+        rdev: int = 0,
+        target: str | None = None,
+        state: FileState | None = None,
+    ) -> Node:
+        """A new inode that counts a link (a directory two) without having a name yet."""
+        encoded = None if target is None else os.fsencode(target)
+        values: dict[str, Any] = {
+            "mode": mode,
+            "uid": uid,
+            "gid": gid,
+            "nlink": 2 if stat.S_ISDIR(mode) else 1,
+            "size": 0 if encoded is None else len(encoded),
+            "atime_ns": now_ns,
+            "mtime_ns": now_ns,
+            "ctime_ns": now_ns,
+            "rdev": rdev,
+            "target": encoded,
+            "state": None if state is None else state.value,
+        }
+        result = self._connection.execute(sa.insert(nodes), values)
+        assert result.inserted_primary_key is not None
+        return Node(
+            ino=result.inserted_primary_key[0],
+            mode=mode,
+            uid=uid,
+            gid=gid,
+            nlink=values["nlink"],
+            size=values["size"],
+            atime_ns=now_ns,
+            mtime_ns=now_ns,
+            ctime_ns=now_ns,
+            rdev=rdev,
+            target=target,
+            state=state,
+        )
+
+    def link(self, ino: int, parent: int, name: str, *, now_ns: int) -> Node:
+        """One more name for a file.  Raises `ExistsError`, `NotFoundError`."""
+        node = self.node(ino)
+        if self.lookup(parent, name) is not None:
+            raise ExistsError(f"{name!r} exists")
+        self._enter(parent, name, node)
+        self._touch_directory(parent, now_ns)
+        return self.update(ino, nlink=node.nlink + 1, ctime_ns=now_ns)
+
+    def unlink(self, parent: int, name: str, *, now_ns: int) -> Node:
+        """Take a name away; returns what it led to, as it is afterwards.
+
+        A node that is left without a name (``nlink == 0``) stays until `delete` or `orphan`.
+        Raises `NotFoundError`.
+        """
+        node = self.lookup(parent, name)
+        if node is None:
+            raise NotFoundError(f"there is no {name!r}")
+        self._leave(parent, name)
+        self._touch_directory(parent, now_ns, links=-1 if node.is_dir else 0)
+        left = 0 if node.is_dir else node.nlink - 1
+        return self.update(node.ino, nlink=left, ctime_ns=now_ns)
+
+    def rename(
+        self, parent: int, name: str, new_parent: int, new_name: str, *, now_ns: int
+    ) -> Node | None:
+        """Move a name, over another if need be.
+
+        Returns what the target led to, as it is afterwards (see `unlink`), if there was one.
+        Raises `NotFoundError`.
+        """
+        node = self.lookup(parent, name)
+        if node is None:
+            raise NotFoundError(f"there is no {name!r}")
+        replaced = None
+        if self.lookup(new_parent, new_name) is not None:
+            replaced = self.unlink(new_parent, new_name, now_ns=now_ns)
+        self._leave(parent, name)
+        self._enter(new_parent, new_name, node)
+        moved = 1 if node.is_dir and parent != new_parent else 0
+        self._touch_directory(parent, now_ns, links=-moved)
+        if new_parent != parent:
+            self._touch_directory(new_parent, now_ns, links=moved)
+        self.update(node.ino, ctime_ns=now_ns)
+        return replaced
+
+    def exchange(
+        self, parent: int, name: str, other_parent: int, other_name: str, *, now_ns: int
+    ) -> None:
+        """Let two names change places.  Raises `NotFoundError`."""
+        one, other = self.lookup(parent, name), self.lookup(other_parent, other_name)
+        if one is None or other is None:
+            raise NotFoundError(f"there is no {name if one is None else other_name!r}")
+        self._leave(parent, name)
+        self._leave(other_parent, other_name)
+        self._enter(parent, name, other)
+        self._enter(other_parent, other_name, one)
+        gain = int(other.is_dir) - int(one.is_dir) if parent != other_parent else 0
+        self._touch_directory(parent, now_ns, links=gain)
+        if other_parent != parent:
+            self._touch_directory(other_parent, now_ns, links=-gain)
+        self.update(one.ino, ctime_ns=now_ns)
+        self.update(other.ino, ctime_ns=now_ns)
+
+    def update(self, ino: int, **changes: Any) -> Node:
+        """Change columns of a node; `state` takes a `FileState`.  Raises `NotFoundError`."""
+        if isinstance(changes.get("state"), FileState):
+            changes["state"] = changes["state"].value
+        if isinstance(changes.get("link_path"), str):
+            changes["link_path"] = os.fsencode(changes["link_path"])
+        self._connection.execute(sa.update(nodes).where(nodes.c.ino == ino).values(changes))
+        return self.node(ino)
+
+    def delete(self, ino: int) -> None:
+        """Forget a node without names, and with it its attributes and its video."""
+        self._connection.execute(sa.delete(nodes).where(nodes.c.ino == ino))
+
+    # -- files without a name
+
+    def orphan(self, ino: int, *, now_ns: int, former: tuple[int, str] | None = None) -> None:
+        """Keep a node without names for those that have it open.
+
+        With `former` it gets that name back when the store is next recovered, if it is free.
+        """
+        self._connection.execute(
+            sa.insert(orphans).values(
+                ino=ino,
+                former_parent=None if former is None else former[0],
+                former_name=None if former is None else os.fsencode(former[1]),
+                since_ns=now_ns,
+            )
+        )
+
+    def settle_orphan(self, ino: int) -> None:
+        """The orphan will not get its name back."""
+        self._connection.execute(
+            sa.update(orphans)
+            .where(orphans.c.ino == ino)
+            .values(former_parent=None, former_name=None)
+        )
+
+    def orphans(self) -> list[tuple[int, tuple[int, str] | None]]:
+        """All orphans, each with the name that it is to get back, if any."""
+        rows = self._connection.execute(sa.select(orphans)).all()
+        return [
+            (
+                row.ino,
+                None
+                if row.former_parent is None
+                else (row.former_parent, os.fsdecode(row.former_name)),
+            )
+            for row in rows
+        ]
+
+    def adopt_orphan(self, ino: int, parent: int, name: str, *, now_ns: int) -> Node:
+        """Give an orphan a name again.  Raises `ExistsError` when it is taken."""
+        self._connection.execute(sa.delete(orphans).where(orphans.c.ino == ino))
+        return self.link(ino, parent, name, now_ns=now_ns)
+
+    # -- extended attributes
+
+    def xattrs(self, ino: int) -> dict[bytes, bytes]:
+        rows = self._connection.execute(
+            sa.select(xattrs.c.name, xattrs.c.value)
+            .where(xattrs.c.ino == ino)
+            .order_by(xattrs.c.name)
+        )
+        return {row.name: row.value for row in rows}
+
+    def set_xattr(self, ino: int, name: bytes, value: bytes) -> None:
+        self.remove_xattr(ino, name)
+        self._connection.execute(sa.insert(xattrs).values(ino=ino, name=name, value=value))
+
+    def remove_xattr(self, ino: int, name: bytes) -> bool:
+        """Whether there was one."""
+        result = self._connection.execute(
+            sa.delete(xattrs).where(xattrs.c.ino == ino, xattrs.c.name == name)
+        )
+        return result.rowcount > 0
+
+    # -- bookkeeping
+
+    def _enter(self, parent: int, name: str, node: Node) -> None:
+        self._connection.execute(
+            sa.insert(entries), {"parent": parent, "name": os.fsencode(name), "ino": node.ino}
+        )
+
+    def _leave(self, parent: int, name: str) -> None:
+        self._connection.execute(
+            sa.delete(entries).where(
+                entries.c.parent == parent, entries.c.name == os.fsencode(name)
+            )
+        )
+
+    def _touch_directory(self, ino: int, now_ns: int, *, links: int = 0) -> None:
+        self._connection.execute(
+            sa.update(nodes)
+            .where(nodes.c.ino == ino)
+            .values(mtime_ns=now_ns, ctime_ns=now_ns, nlink=nodes.c.nlink + links)
+        )
+
+
+def split(path: str) -> list[str]:
+    """The components of a path from the root: ``"/a//b/"`` is ``["a", "b"]``."""
+    return [name for name in path.split("/") if name]
+
+
+def _node(row: Row[Any]) -> Node:
+    return Node(
+        ino=row.ino,
+        mode=row.mode,
+        uid=row.uid,
+        gid=row.gid,
+        nlink=row.nlink,
+        size=row.size,
+        atime_ns=row.atime_ns,
+        mtime_ns=row.mtime_ns,
+        ctime_ns=row.ctime_ns,
+        rdev=row.rdev,
+        target=None if row.target is None else os.fsdecode(row.target),
+        state=None if row.state is None else FileState(row.state),
+        object_key=row.object_key,
+        link_path=None if row.link_path is None else os.fsdecode(row.link_path),
+        reason=row.reason,
+        generation=row.generation,
+    )

@@ -1,0 +1,40 @@
+"""Bringing a catalog to the schema that this version of vfsd works with."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from vfsd.errors import StoreVersionError
+
+HEAD = "0001"
+"""The newest step in `vfsd.catalog.migrations.versions`; kept true by a test."""
+
+_KNOWN = ("0001",)
+
+
+def current_revision(connection: Connection) -> str | None:
+    """The catalog's revision; None for an empty database."""
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def require_known(revision: str | None) -> None:
+    """Raises `StoreVersionError` for a catalog that a newer vfsd has written."""
+    if revision is not None and revision not in _KNOWN:
+        raise StoreVersionError(
+            f"the catalog is at revision {revision}, this vfsd knows up to {HEAD}",
+            hint="install the version of vfsd that wrote it, or a newer one",
+        )
+
+
+def upgrade(connection: Connection) -> None:
+    """Run the missing steps, inside the transaction of `connection`."""
+    from alembic import command  # slow to import, and only needed here
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "vfsd.catalog:migrations")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

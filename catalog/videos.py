@@ -1,0 +1,279 @@
+"""Logical videos and their stored encodings, within one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from vfsd.catalog.records import (
+    bounds_from_row,
+    bounds_to_row,
+    physical_from_row,
+    physical_to_row,
+)
+from vfsd.catalog.schema import frame_pages, nodes, objects, physical_videos, tags, videos
+from vfsd.catalog.tree import Tree
+from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.frametable import PageBounds
+from vfsd.model import FileState, LogicalVideo, PhysicalVideo, Role
+
+Page = tuple[PageBounds, bytes]
+
+
+class Videos:
+    """Videos as one transaction sees them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- looking
+
+    def of_inode(self, ino: int) -> LogicalVideo:
+        """Raises `NotFoundError` when the file is no video."""
+        return self._one(
+            sa.and_(videos.c.ino == ino, nodes.c.state == FileState.VIDEO.value),
+            f"inode {ino} is no video",
+        )
+
+    def get(self, video_id: int) -> LogicalVideo:
+        """Raises `NotFoundError`."""
+        return self._one(videos.c.id == video_id, f"there is no video number {video_id}")
+
+    def physicals(self, video_id: int) -> list[PhysicalVideo]:
+        """All stored encodings of a video, the original first."""
+        rows = self._connection.execute(
+            sa.select(physical_videos)
+            .where(physical_videos.c.video_id == video_id)
+            .order_by(physical_videos.c.role != Role.ORIGINAL.value, physical_videos.c.id)
+        )
+        return [physical_from_row(row) for row in rows]
+
+    def physical(self, physical_id: int) -> PhysicalVideo:
+        """Raises `NotFoundError`."""
+        row = self._connection.execute(
+            sa.select(physical_videos).where(physical_videos.c.id == physical_id)
+        ).first()
+        if row is None:
+            raise NotFoundError(f"there is no stored encoding number {physical_id}")
+        return physical_from_row(row)
+
+    def page_bounds(self, physical_id: int) -> list[PageBounds]:
+        """What is known of the pages of a frame table without reading them."""
+        columns = [c for c in frame_pages.c if c.name != "data"]
+        rows = self._connection.execute(
+            sa.select(*columns)
+            .where(frame_pages.c.physical_id == physical_id)
+            .order_by(frame_pages.c.ordinal)
+        )
+        return [bounds_from_row(row) for row in rows]
+
+    def page(self, physical_id: int, ordinal: int) -> bytes:
+        """Raises `IntegrityError` when the page is missing."""
+        data = self._connection.execute(_PAGE, {"physical_id": physical_id, "ordinal": ordinal})
+        found: bytes | None = data.scalar()
+        if found is None:
+            raise IntegrityError(
+                f"page {ordinal} of frame table {physical_id} is missing", hint="run `vfsd fsck`"
+            )
+        return found
+
+    def tags(self, video_id: int) -> frozenset[str]:
+        rows = self._connection.execute(sa.select(tags.c.tag).where(tags.c.video_id == video_id))
+        return frozenset(rows.scalars())
+
+    # -- changing
+
+    def put(
+        self,
+        ino: int,
+        original: PhysicalVideo,
+        pages: Iterable[Page],
+        *,
+        digest: str,
+        now_ns: int,
+    ) -> LogicalVideo:
+        """Make a file a video, with its original.  `original.id` and `video_id` are ignored.
+
+        A file that was a video before its bytes changed keeps its number, tags and metadata;
+        everything that was made from the old bytes goes.
+        """
+        video_id: int | None = self._connection.execute(
+            sa.select(videos.c.id).where(videos.c.ino == ino)
+        ).scalar()
+        if video_id is None:
+            result = self._connection.execute(
+                sa.insert(videos).values(ino=ino, digest=digest, created_ns=now_ns, metadata={})
+            )
+            assert result.inserted_primary_key is not None
+            video_id = int(result.inserted_primary_key[0])
+        else:
+            self.drop_physicals(ino)
+            self._connection.execute(
+                sa.update(videos).where(videos.c.id == video_id).values(digest=digest)
+            )
+        self.add_physical(video_id, original, pages)
+        return self.get(video_id)
+
+    def drop_physicals(self, ino: int) -> None:
+        """The file's bytes are about to change: forget every encoding of what they were.
+
+        The video's row stays, for the sake of its tags and metadata, until `put` or `remove`.
+        """
+        mine = sa.select(videos.c.id).where(videos.c.ino == ino)
+        self._connection.execute(
+            sa.delete(physical_videos).where(physical_videos.c.video_id.in_(mine))
+        )
+
+    def add_physical(
+        self, video_id: int, physical: PhysicalVideo, pages: Iterable[Page]
+    ) -> PhysicalVideo:
+        """One more stored encoding.  Its object has to be recorded already."""
+        values = physical_to_row(physical) | {"video_id": video_id}
+        result = self._connection.execute(sa.insert(physical_videos).values(values))
+        assert result.inserted_primary_key is not None
+        physical_id: int = result.inserted_primary_key[0]
+        self._insert_pages(physical_id, pages)
+        return self.physical(physical_id)
+
+    def replace_table(
+        self, physical_id: int, physical: PhysicalVideo, pages: Iterable[Page]
+    ) -> PhysicalVideo:
+        """Put a better frame table, and what else was learnt, in the place of the old one."""
+        values = physical_to_row(physical)
+        del values["video_id"]
+        self._connection.execute(
+            sa.update(physical_videos).where(physical_videos.c.id == physical_id).values(values)
+        )
+        self._connection.execute(
+            sa.delete(frame_pages).where(frame_pages.c.physical_id == physical_id)
+        )
+        self._insert_pages(physical_id, pages)
+        return self.physical(physical_id)
+
+    def mark_verified(self, physical_id: int) -> None:
+        self._connection.execute(
+            sa.update(physical_videos)
+            .where(physical_videos.c.id == physical_id)
+            .values(verified=True)
+        )
+
+    def remove(self, ino: int) -> None:
+        """The file is a video no longer; its node and bytes are not touched."""
+        self._connection.execute(sa.delete(videos).where(videos.c.ino == ino))
+
+    def add_tags(self, video_id: int, words: Iterable[str]) -> None:
+        new = set(words) - self.tags(video_id)
+        if new:
+            self._connection.execute(
+                sa.insert(tags), [{"video_id": video_id, "tag": word} for word in sorted(new)]
+            )
+
+    def remove_tags(self, video_id: int, words: Iterable[str]) -> None:
+        self._connection.execute(
+            sa.delete(tags).where(tags.c.video_id == video_id, tags.c.tag.in_(list(words)))
+        )
+
+    def set_metadata(self, video_id: int, metadata: Mapping[str, Any]) -> None:
+        self._connection.execute(
+            sa.update(videos).where(videos.c.id == video_id).values(metadata=dict(metadata))
+        )
+
+    def _insert_pages(self, physical_id: int, pages: Iterable[Page]) -> None:
+        for ordinal, (bounds, data) in enumerate(pages):
+            self._connection.execute(
+                sa.insert(frame_pages),
+                {
+                    "physical_id": physical_id,
+                    "ordinal": ordinal,
+                    "data": data,
+                    **bounds_to_row(bounds),
+                },
+            )
+
+    # -- values
+
+    def _one(self, condition: sa.ColumnElement[bool], missing: str) -> LogicalVideo:
+        row = self._connection.execute(SELECT_VIDEO.where(condition)).first()
+        if row is None:
+            raise NotFoundError(missing)
+        paths = Tree(self._connection).paths_of(row.ino)
+        return self.value(row, paths[0] if paths else "")
+
+    def value(self, row: Row[Any], name: str) -> LogicalVideo:
+        """The value of a row of `SELECT_VIDEO`."""
+        original = self._connection.execute(
+            sa.select(physical_videos).where(
+                physical_videos.c.video_id == row.id,
+                physical_videos.c.role == Role.ORIGINAL.value,
+            )
+        ).first()
+        if original is None:
+            raise IntegrityError(f"video {name!r} has no original", hint="run `vfsd fsck`")
+        return LogicalVideo(
+            id=row.id,
+            ino=row.ino,
+            name=name,
+            size=row.size,
+            digest=row.digest,
+            modified_ns=row.mtime_ns,
+            created_ns=row.created_ns,
+            tags=self.tags(row.id),
+            metadata=row.metadata,
+            original=physical_from_row(original),
+        )
+
+
+SELECT_VIDEO = sa.select(videos, nodes.c.size, nodes.c.mtime_ns).join(
+    nodes, nodes.c.ino == videos.c.ino
+)
+_PAGE = sa.select(frame_pages.c.data).where(
+    frame_pages.c.physical_id == sa.bindparam("physical_id"),
+    frame_pages.c.ordinal == sa.bindparam("ordinal"),
+)
+
+
+class Objects:
+    """The register of immutable objects, as one transaction sees it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def record(self, key: str, size: int, *, now_ns: int) -> None:
+        """Note that the object's bytes are durable.  Recording it twice is harmless."""
+        if self._connection.execute(sa.select(objects.c.key).where(objects.c.key == key)).first():
+            return
+        self._connection.execute(sa.insert(objects).values(key=key, size=size, created_ns=now_ns))
+
+    def sizes(self) -> dict[str, int]:
+        """Every recorded object and its size in bytes."""
+        rows = self._connection.execute(sa.select(objects.c.key, objects.c.size))
+        return {row.key: row.size for row in rows}
+
+    def referenced(self) -> set[str]:
+        """The keys that a file or a stored encoding refers to."""
+        columns = (nodes.c.object_key, physical_videos.c.object_key)
+        found: set[str] = set()
+        for column in columns:
+            query = sa.select(column).where(column.is_not(None)).distinct()
+            found.update(self._connection.execute(query).scalars())
+        return found
+
+    def is_recorded(self, key: str) -> bool:
+        query = sa.select(objects.c.key).where(objects.c.key == key)
+        return self._connection.execute(query).first() is not None
+
+    def forget_unreferenced(self, keys: Iterable[str] | None = None) -> list[str]:
+        """Strike out the objects (among `keys`) that nothing refers to; returns which."""
+        unused = sa.select(objects.c.key).where(
+            ~sa.exists().where(nodes.c.object_key == objects.c.key),
+            ~sa.exists().where(physical_videos.c.object_key == objects.c.key),
+        )
+        if keys is not None:
+            unused = unused.where(objects.c.key.in_(list(keys)))
+        found = list(self._connection.execute(unused).scalars())
+        if found:
+            self._connection.execute(sa.delete(objects).where(objects.c.key.in_(found)))
+        return found

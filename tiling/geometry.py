@@ -1,0 +1,75 @@
+"""Rectangles on a frame."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from vfsd.errors import UsageError
+
+_GEOMETRY = re.compile(r"(\d+)x(\d+)\+(\d+)\+(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Rect:
+    """Pixels ``x1 <= x < x2`` and ``y1 <= y < y2`` of the displayed, full frame.
+
+    Raises `UsageError` when it would hold no pixel or reach below zero.
+    """
+
+    x1: int
+    y1: int
+    x2: int
+    y2: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.x1 < self.x2 and 0 <= self.y1 < self.y2):
+            raise UsageError(
+                f"({self.x1}, {self.y1}, {self.x2}, {self.y2}) holds no pixel",
+                hint="a region is (x1, y1, x2, y2) with 0 <= x1 < x2 and 0 <= y1 < y2",
+            )
+
+    @classmethod
+    def of_size(cls, width: int, height: int) -> Rect:
+        return cls(0, 0, width, height)
+
+    @classmethod
+    def parse(cls, text: str) -> Rect:
+        """From ``WxH+X+Y``.  Raises `UsageError`."""
+        match = _GEOMETRY.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text!r} is not a region", hint="write WxH+X+Y, as in 400x300+600+0")
+        width, height, x, y = map(int, match.groups())
+        return cls(x, y, x + width, y + height)
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}+{self.x1}+{self.y1}"
+
+    @property
+    def width(self) -> int:
+        return self.x2 - self.x1
+
+    @property
+    def height(self) -> int:
+        return self.y2 - self.y1
+
+    @property
+    def area(self) -> int:
+        return self.width * self.height
+
+    def contains(self, other: Rect) -> bool:
+        return (
+            self.x1 <= other.x1
+            and self.y1 <= other.y1
+            and other.x2 <= self.x2
+            and other.y2 <= self.y2
+        )
+
+    def intersection(self, other: Rect) -> Rect | None:
+        """What both hold, or None."""
+        x1, y1 = max(self.x1, other.x1), max(self.y1, other.y1)
+        x2, y2 = min(self.x2, other.x2), min(self.y2, other.y2)
+        return Rect(x1, y1, x2, y2) if x1 < x2 and y1 < y2 else None
+
+    def moved(self, dx: int, dy: int) -> Rect:
+        return Rect(self.x1 + dx, self.y1 + dy, self.x2 + dx, self.y2 + dy)

@@ -1,0 +1,166 @@
+"""`VideoArray`: a video as a lazy array of (time, rows, columns), sliced like one of numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.frames import Frames, Pixels
+from vfsd.tiling import Rect
+from vfsd.units import Seconds, seconds
+
+Axis = slice | int
+"""Slices only; an int on the time axis means that frame."""
+
+Read = Callable[..., Frames]
+"""`Video.read`."""
+
+
+class VideoArray:
+    """Part of a video, described but not decoded.
+
+    Axes are time, rows and columns.  Times are seconds (floats, fractions or strings such as
+    ``"1:30"``) or, where they are ints, frame numbers; a step in time asks for a rate (every 0.2
+    seconds) or for every n-th frame.  Rows and columns are pixels; a step there scales down by
+    that factor.  A slice of a slice counts from the start of the first: seconds, frames and
+    pixels of what it shows, as with numpy.
+
+        clip = video[10.0:20.0, 100:400, 200:600]
+        clip[2.0:4.0, ::2, ::2].numpy()
+    """
+
+    def __init__(
+        self,
+        read: Read,
+        frames: int,
+        duration: Fraction,
+        shape: tuple[int, int],
+        *,
+        span: tuple[Fraction, Fraction] | None = None,
+        chosen: range | None = None,
+        fps: Fraction | None = None,
+        rows: range | None = None,
+        columns: range | None = None,
+    ) -> None:
+        self._read = read
+        self._frames = frames
+        self._duration = duration
+        self._full = shape
+        self._span = span
+        self._chosen = chosen
+        self._fps = fps
+        self._rows = range(shape[0]) if rows is None else rows
+        self._columns = range(shape[1]) if columns is None else columns
+
+    @property
+    def region(self) -> Rect:
+        """Which pixels of the displayed frame it shows."""
+        rows, columns = self._rows, self._columns
+        return Rect(columns.start, rows.start, columns.stop, rows.stop)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(width, height) of what it shows, after scaling."""
+        return len(self._columns), len(self._rows)
+
+    def __repr__(self) -> str:
+        if self._chosen is not None:
+            when = f"frames {self._chosen.start}:{self._chosen.stop}:{self._chosen.step}"
+        else:
+            start, stop = self._span or (Fraction(0), self._duration)
+            when = f"{float(start):g}:{float(stop):g} s"
+            when += f" at {float(self._fps):g} fps" if self._fps is not None else ""
+        return f"<VideoArray {when}, {self.region} as {self.size[0]}x{self.size[1]}>"
+
+    def __getitem__(self, key: Axis | tuple[Axis, ...]) -> VideoArray:
+        """Raises `UsageError` for keys it cannot have, `OutOfRangeError` for empty parts."""
+        axes = key if isinstance(key, tuple) else (key,)
+        if len(axes) > 3:
+            raise UsageError("a video has three axes: time, rows and columns")
+        everything = (slice(None),) * 3
+        time, rows, columns = (*axes, *everything)[:3]
+        changed: dict[str, Any] = self._cut_time(time)
+        changed["rows"] = _cut(self._rows, rows, "rows")
+        changed["columns"] = _cut(self._columns, columns, "columns")
+        return VideoArray(self._read, self._frames, self._duration, self._full, **changed)
+
+    def at(self, width: int, height: int) -> Frames:
+        """Decoded and scaled to width x height pixels."""
+        return self._decode(size=(width, height))
+
+    def frames(self, *, format: str = "rgb24") -> Frames:
+        """Decoded, with the times of the frames."""
+        width, height = self.size
+        region = self.region
+        scaled = (width, height) != (region.width, region.height)
+        return self._decode(size=(width, height) if scaled else None, format=format)
+
+    def numpy(self, *, format: str = "rgb24") -> Pixels:
+        """Decoded: N x H x W x C."""
+        return self.frames(format=format).data
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
+        data = self.numpy()
+        return data if dtype is None else data.astype(dtype)
+
+    def _decode(self, *, size: tuple[int, int] | None, format: str = "rgb24") -> Frames:
+        return self._read(
+            span=self._span,
+            frames=self._chosen,
+            fps=self._fps,
+            region=self.region,
+            size=size,
+            format=format,
+        )
+
+    def _cut_time(self, key: Axis) -> dict[str, Any]:
+        kept = {"span": self._span, "chosen": self._chosen, "fps": self._fps}
+        if isinstance(key, (int, np.integer)):
+            key = slice(int(key), int(key) + 1 or None)
+        if not isinstance(key, slice):
+            raise UsageError(f"{key!r} is no slice of time")
+        parts = [part for part in (key.start, key.stop, key.step) if part is not None]
+        if not parts:
+            return kept
+        if all(isinstance(part, (int, np.integer)) for part in parts):
+            if self._span is not None:
+                raise UsageError(
+                    "ints count frames, and this array is cut by time already",
+                    hint="write seconds as floats: 2.0:4.0",
+                )
+            chosen = (self._chosen or range(self._frames))[key]
+            if not len(chosen):
+                raise OutOfRangeError(f"{key.start}:{key.stop} holds no frame")
+            return {"chosen": chosen}
+        if self._chosen is not None:
+            raise UsageError("this array is cut by frames already; cut it by ints")
+        start, stop = self._span or (Fraction(0), self._duration)
+        first = start + _moment(key.start, stop - start, Fraction(0))
+        end = min(stop, start + _moment(key.stop, stop - start, stop - start))
+        if end <= first:
+            raise OutOfRangeError(f"{key.start}:{key.stop} holds no time")
+        fps = self._fps if key.step is None else 1 / seconds(key.step)
+        return {"span": (first, end), "fps": fps}
+
+
+def _moment(value: Seconds | None, length: Fraction, default: Fraction) -> Fraction:
+    if value is None:
+        return default
+    exact = seconds(value)
+    return max(Fraction(0), length + exact) if exact < 0 else exact
+
+
+def _cut(axis: range, key: Axis, name: str) -> range:
+    if not isinstance(key, slice):
+        raise UsageError(f"{name} are cut by slices, not by {key!r}")
+    if key.step is not None and key.step < 1:
+        raise UsageError(f"{name} cannot be turned round")
+    cut = axis[key]
+    if not len(cut):
+        raise OutOfRangeError(f"{key.start}:{key.stop} holds no {name}")
+    # A range ends where its last pixel's block ends, so that the region is what was named.
+    return range(cut.start, min(axis.stop, cut.start + len(cut) * cut.step), cut.step)

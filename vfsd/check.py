@@ -1,0 +1,383 @@
+"""Checks that find, and repair, one broken promise each; and the collection of garbage.
+
+catalog        the database file is whole
+orphans        no file without a name is left when nobody can have it open
+pending        no file waits for judgement when no mount is there to judge it
+links          every file counts as many names as it has, and can be reached
+spool          every file that is no video has its private bytes, and nothing else lies there
+objects        every recorded object is there, in its full size
+garbage        nothing lies among the objects that the catalog does not know
+videos         every video has an original and a frame table that adds up
+linked         every file indexed in place is where it was, as large as it was
+content        (deep) every object's bytes hash to its name
+"""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vfsd.catalog import ROOT, Transaction
+from vfsd.codecs.examine import examine
+from vfsd.errors import NotFoundError, RefusedMediaError
+from vfsd.ingest import describe_original, pages
+from vfsd.model import FileState, Node, PhysicalVideo
+from vfsd.objects import digest
+from vfsd.parts import Parts
+from vfsd.reclaim import discard_unpublished, reclaim
+from vfsd.settle import recover_orphans, settle_file
+
+LOST_AND_FOUND = "lost+found"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One broken promise."""
+
+    check: str
+    message: str
+    repaired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Garbage that was, or would be, taken away."""
+
+    objects: list[str] = field(default_factory=list)  #: keys
+    files: list[Path] = field(default_factory=list)  #: private and temporary files
+    bytes: int = 0
+
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with (name of the check, checks done, checks in all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    parts: Parts
+    repair: bool
+    mounted: bool
+
+    def report(self, check: str, message: str, *, repaired: bool = False) -> Finding:
+        return Finding(check, message, repaired)
+
+
+def run(
+    parts: Parts,
+    *,
+    repair: bool = False,
+    deep: bool = False,
+    on_progress: OnProgress | None = None,
+) -> list[Finding]:
+    """Run every check; what they found, and whether it was repaired.
+
+    Checks that only make sense on a store at rest are left out while it is mounted.
+    """
+    state = _Run(parts, repair, parts.directory.mounted_by() is not None)
+    checks = [
+        ("catalog", _catalog),
+        ("orphans", _orphans),
+        ("pending", _pending),
+        ("links", _links),
+        ("spool", _spool),
+        ("objects", _objects),
+        ("garbage", _garbage),
+        ("videos", _videos),
+        ("linked", _linked),
+    ]
+    if deep:
+        checks.append(("content", _content))
+    findings: list[Finding] = []
+    for done, (name, check) in enumerate(checks):
+        if on_progress is not None:
+            on_progress(name, done, len(checks))
+        findings += check(state)
+    return findings
+
+
+def collect(parts: Parts, *, dry_run: bool = False) -> Collected:
+    """Take away what nothing refers to: objects, private files, what died on its way."""
+    with parts.catalog.reading() as seen:
+        recorded = seen.objects.sizes()
+        referenced = seen.objects.referenced()
+    stray = [key for key in parts.objects.all_keys() if key not in recorded]
+    unused = [key for key in recorded if key not in referenced]
+    files = parts.objects.leftovers()
+    spooled = [path for _, path in _stray_spool(parts)]
+    size = sum(_size(path) for path in files + spooled)
+    size += sum(_size(parts.objects.path(key)) for key in stray + unused)
+    if not dry_run:
+        reclaim(parts, keys=unused)
+        for key in stray:
+            discard_unpublished(parts, key)
+        for path in files:
+            path.unlink(missing_ok=True)
+        _remove_stray_spool(parts)
+    return Collected(unused + stray, files + spooled, size)
+
+
+# ----------------------------------------------------------------------------------- the checks
+
+
+def _catalog(state: _Run) -> Iterator[Finding]:
+    for message in state.parts.catalog.damage():
+        yield state.report("catalog", message)
+
+
+def _orphans(state: _Run) -> Iterator[Finding]:
+    if state.mounted:
+        return
+    with state.parts.catalog.reading() as seen:
+        count = len(seen.tree.orphans())
+    if count:
+        if state.repair:
+            recover_orphans(state.parts)
+        yield state.report(
+            "orphans", f"{count} files without a name are left over", repaired=state.repair
+        )
+
+
+def _pending(state: _Run) -> Iterator[Finding]:
+    if state.mounted:
+        return
+    with state.parts.catalog.reading() as seen:
+        waiting = seen.tree.files_in_state(FileState.SPOOLED)
+        names = {node.ino: seen.tree.paths_of(node.ino) for node in waiting}
+    for node in waiting:
+        if not state.parts.directory.spool_file(node.ino).exists():
+            continue  # "spool" has to see to that first
+        done = state.repair and settle_file(state.parts, node) is not None
+        name = (names[node.ino] or [f"inode {node.ino}"])[0]
+        yield state.report("pending", f"{name!r} waits to be judged", repaired=done)
+
+
+def _links(state: _Run) -> Iterator[Finding]:
+    with state.parts.catalog.reading() as seen:
+        counted = {node.ino: 0 for node in seen.tree.all_nodes()}
+        nodes = {node.ino: node for node in seen.tree.all_nodes()}
+        nameless = {ino for ino, _ in seen.tree.orphans()}
+        subdirectories: dict[int, int] = dict.fromkeys(counted, 0)
+        reached = {ROOT}
+        _count_names(seen, ROOT, counted, subdirectories, reached)
+    for ino, node in nodes.items():
+        if ino == ROOT or ino in nameless:
+            continue
+        if ino not in reached:
+            if state.repair:
+                _to_lost_and_found(state.parts, node)
+            yield state.report(
+                "links", f"inode {ino} cannot be reached by any name", repaired=state.repair
+            )
+    for ino, node in nodes.items():
+        if ino not in reached or ino in nameless:
+            continue
+        right = 2 + subdirectories[ino] if node.is_dir else counted[ino]
+        if node.nlink != right:
+            if state.repair:
+                with state.parts.catalog.writing() as change:
+                    change.tree.update(ino, nlink=right)
+            yield state.report(
+                "links",
+                f"inode {ino} counts {node.nlink} names and has {right}",
+                repaired=state.repair,
+            )
+
+
+def _count_names(
+    seen: Transaction,
+    directory: int,
+    counted: dict[int, int],
+    subdirectories: dict[int, int],
+    reached: set[int],
+) -> None:
+    stack = [directory]
+    while stack:
+        at = stack.pop()
+        for _, child in seen.tree.children(at):
+            counted[child.ino] += 1
+            if child.is_dir:
+                subdirectories[at] += 1
+                if child.ino not in reached:
+                    stack.append(child.ino)
+            reached.add(child.ino)
+
+
+def _to_lost_and_found(parts: Parts, node: Node) -> None:
+    now = time.time_ns()
+    with parts.catalog.writing() as change:
+        place = change.tree.lookup(ROOT, LOST_AND_FOUND)
+        if place is None:
+            place = change.tree.create(
+                ROOT, LOST_AND_FOUND, stat.S_IFDIR | 0o700, uid=0, gid=0, now_ns=now
+            )
+        change.tree.update(node.ino, nlink=1 if node.is_dir else 0)
+        change.tree.link(node.ino, place.ino, f"#{node.ino}", now_ns=now)
+
+
+def _spool(state: _Run) -> Iterator[Finding]:
+    parts = state.parts
+    with parts.catalog.reading() as seen:
+        own = [
+            node
+            for wanted in (FileState.SPOOLED, FileState.PLAIN)
+            for node in seen.tree.files_in_state(wanted)
+        ]
+    for node in own:
+        path = parts.directory.spool_file(node.ino)
+        if not path.exists():
+            if state.repair:
+                path.touch(mode=0o600)
+                with parts.catalog.writing() as change:
+                    change.tree.update(
+                        node.ino, state=FileState.PLAIN, reason="its bytes were lost in a crash"
+                    )
+            yield state.report(
+                "spool", f"the bytes of inode {node.ino} are missing", repaired=state.repair
+            )
+    stray = list(_stray_spool(parts))
+    if state.repair:
+        _remove_stray_spool(parts)
+    for ino, _ in stray:
+        yield state.report(
+            "spool", f"private bytes of inode {ino} that nobody needs", repaired=state.repair
+        )
+
+
+def _stray_spool(parts: Parts) -> Iterator[tuple[int, Path]]:
+    listed = sorted(parts.directory.spooled())
+    with parts.catalog.reading() as seen:
+        for ino, path in listed:
+            if not _needs_spool(seen, ino):
+                yield ino, path
+
+
+def _remove_stray_spool(parts: Parts) -> None:
+    """Inside a write transaction: a mount makes a private file and its row in one, too."""
+    suspects = list(_stray_spool(parts))
+    if not suspects:
+        return
+    parts.catalog.sync()
+    with parts.catalog.writing() as change:
+        for ino, path in suspects:
+            if not _needs_spool(change, ino):
+                path.unlink(missing_ok=True)
+
+
+def _needs_spool(seen: Transaction, ino: int) -> bool:
+    try:
+        return seen.tree.node(ino).state in (FileState.SPOOLED, FileState.PLAIN)
+    except NotFoundError:
+        return False
+
+
+def _objects(state: _Run) -> Iterator[Finding]:
+    with state.parts.catalog.reading() as seen:
+        recorded = seen.objects.sizes()
+    for key, size in sorted(recorded.items()):
+        path = state.parts.objects.path(key)
+        if not path.exists():
+            yield state.report("objects", f"object {key} is missing ({size} bytes)")
+        elif path.stat().st_size != size:
+            yield state.report(
+                "objects", f"object {key} has {path.stat().st_size} bytes, not {size}"
+            )
+
+
+def _garbage(state: _Run) -> Iterator[Finding]:
+    parts = state.parts
+    if state.mounted:
+        return  # it may be on its way into the catalog
+    with parts.catalog.reading() as seen:
+        recorded = seen.objects.sizes()
+    for key in parts.objects.all_keys():
+        if key not in recorded:
+            if state.repair:
+                discard_unpublished(parts, key)
+            yield state.report(
+                "garbage", f"object {key} is not in the catalog", repaired=state.repair
+            )
+    for path in parts.objects.leftovers():
+        if state.repair:
+            path.unlink(missing_ok=True)
+        yield state.report("garbage", f"{path.name} was left on its way", repaired=state.repair)
+
+
+def _videos(state: _Run) -> Iterator[Finding]:
+    parts = state.parts
+    with parts.catalog.reading() as seen:
+        files = seen.tree.files_in_state(FileState.VIDEO)
+    for node in files:
+        with parts.catalog.reading() as seen:
+            names = seen.tree.paths_of(node.ino) or [f"inode {node.ino}"]
+            try:
+                video = seen.videos.of_inode(node.ino)
+            except NotFoundError:
+                video = None
+            wrong = "has no original" if video is None else None
+            if video is not None:
+                wrong = _table_fault(seen, video.original)
+        if wrong is None:
+            continue
+        fixed = state.repair and _index_again(parts, node)
+        yield state.report("videos", f"{names[0]!r} {wrong}", repaired=fixed)
+
+
+def _table_fault(seen: Transaction, physical: PhysicalVideo) -> str | None:
+    bounds = seen.videos.page_bounds(physical.id)
+    packets = frames = 0
+    for page in bounds:
+        if (page.first_packet, page.first_frame) != (packets, frames):
+            return "has a gap in its frame table"
+        packets += page.packets
+        frames += page.frames
+    if (packets, frames) != (physical.packets, physical.frames):
+        return f"has a frame table of {frames} frames, not {physical.frames}"
+    return None
+
+
+def _index_again(parts: Parts, node: Node) -> bool:
+    path = Path(node.link_path) if node.link_path else parts.objects.path(node.object_key or "")
+    try:
+        found = examine(path)
+        with open(path, "rb") as file:
+            key, size = digest(file.fileno())
+    except (OSError, RefusedMediaError):
+        return False
+    now = time.time_ns()
+    original = describe_original(
+        found, object_key=node.object_key, link_path=node.link_path, size=size, now_ns=now
+    )
+    with parts.catalog.writing() as change:
+        change.videos.put(node.ino, original, pages(found), digest=key, now_ns=now)
+    return True
+
+
+def _linked(state: _Run) -> Iterator[Finding]:
+    with state.parts.catalog.reading() as seen:
+        files = seen.tree.files_in_state(FileState.VIDEO)
+    for node in files:
+        if node.link_path is None:
+            continue
+        path = Path(node.link_path)
+        if not path.is_file():
+            yield state.report("linked", f"{path} is not there any more")
+        elif path.stat().st_size != node.size:
+            yield state.report("linked", f"{path} has changed since it was indexed")
+
+
+def _content(state: _Run) -> Iterator[Finding]:
+    for key in state.parts.objects.all_keys():
+        with open(state.parts.objects.path(key), "rb") as file:
+            found, _ = digest(file.fileno())
+        if found != key:
+            yield state.report("content", f"object {key} is damaged: its bytes hash to {found}")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

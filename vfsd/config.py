@@ -1,0 +1,90 @@
+"""Settings of a store: a few keys in ``config.toml`` beside the catalog.
+
+Unknown keys and wrong types are refused, so that a slip of the pen does not pass for a setting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from vfsd.errors import UsageError
+
+_HELP = {
+    "verify": "decode every new video once in the background and correct its frame table",
+    "workers": "threads of the mount that judge and index new files",
+    "decoders": "decoders kept warm, in each process, for random access",
+    "view_cache_bytes": "disk space for rendered views",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    verify: bool = True
+    workers: int = 1
+    decoders: int = 8
+    view_cache_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if type(value) is not type(field.default):
+                raise UsageError(f"the setting {field.name!r} takes {_kind(field.default)}")
+            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+                raise UsageError(f"the setting {field.name!r} has to be at least 1")
+
+    @classmethod
+    def load(cls, path: Path) -> Settings:
+        """The settings in `path`; the defaults where there is no such file.
+
+        Raises `UsageError` for unknown keys and wrong types.
+        """
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return cls()
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"{path}: {error}", hint="correct it, or delete it") from error
+        unknown = sorted(set(values) - set(_HELP))
+        if unknown:
+            raise UsageError(
+                f"{path}: there is no setting {unknown[0]!r}", hint=f"known: {', '.join(_HELP)}"
+            )
+        return cls(**values)
+
+    def save(self, path: Path) -> None:
+        lines = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            lines += [f"# {_HELP[field.name]}", f"{field.name} = {text}", ""]
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text("\n".join(lines), encoding="utf-8")
+        temporary.replace(path)
+
+    def with_text(self, key: str, text: str) -> Settings:
+        """One setting changed, its value given as the user typed it.  Raises `UsageError`."""
+        if key not in _HELP:
+            raise UsageError(f"there is no setting {key!r}", hint=f"known: {', '.join(_HELP)}")
+        if isinstance(getattr(self, key), bool):
+            if text.lower() not in ("true", "false"):
+                raise UsageError(f"the setting {key!r} takes true or false")
+            return self._with(key, text.lower() == "true")
+        try:
+            return self._with(key, int(text))
+        except ValueError:
+            raise UsageError(f"the setting {key!r} takes a whole number") from None
+
+    def _with(self, key: str, value: object) -> Settings:
+        return Settings(**(dataclasses.asdict(self) | {key: value}))
+
+
+def describe(key: str) -> str:
+    """What a setting does, in a line."""
+    return _HELP[key]
+
+
+def _kind(default: object) -> str:
+    return "true or false" if isinstance(default, bool) else "a whole number"

@@ -1,0 +1,124 @@
+"""Every error that vfsd raises on purpose, in one tree.
+
+Each class carries the exit code that the command line ends with and the errno that the mount
+answers with, so that an error means the same thing whoever caught it.
+
+    VfsdError                       1   EIO        something went wrong that we have no word for
+    ├── UsageError                  2   EINVAL     the request itself is malformed
+    ├── NotFoundError               3   ENOENT     no such video, file, frame or object
+    ├── ExistsError                 4   EEXIST     the name is taken
+    ├── RefusedMediaError           5   EMEDIUMTYPE  the bytes are no video that we can serve
+    ├── OutOfRangeError             6   EINVAL     a frame, time or region outside the video
+    ├── ReadOnlyError               7   EROFS      the store or the mount was opened read-only
+    ├── StoreError                 10   EIO        the store as a whole cannot be used
+    │   ├── NoStoreError           10   ENOENT     there is no store at this place
+    │   ├── StoreVersionError      11   EPROTO     written by a newer vfsd
+    │   ├── BusyError              12   EBUSY      somebody else holds it; try again
+    │   ├── IntegrityError         13   EIO        bytes and catalog disagree
+    │   └── NoSpaceError           14   ENOSPC     the disk or the quota is full
+    └── EnvironmentMissingError    20   ENOSYS     something has to be installed or allowed first
+        ├── FuseMissingError       20   ENOSYS     no libfuse, or /dev/fuse cannot be opened
+        ├── MountError             21   EIO        the mount did not come up
+        └── ExtraMissingError      22   ENOSYS     an optional package is not installed
+
+Exit codes come in bands: 2 usage, 3-9 the request, 10-19 the store, 20-29 the machine.  30 says
+that a check found something (`fsck`, `doctor`), 130 that the user interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+
+EXIT_OK = 0
+EXIT_FINDINGS = 30
+EXIT_INTERRUPTED = 130
+
+
+class VfsdError(Exception):
+    """Base of all.  ``str(error)`` is a sentence for the user; ``hint`` is what to do next."""
+
+    exit_code: int = 1
+    errno: int = errno.EIO
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(VfsdError, ValueError):
+    exit_code = 2
+    errno = errno.EINVAL
+
+
+class NotFoundError(VfsdError, LookupError):
+    exit_code = 3
+    errno = errno.ENOENT
+
+
+class ExistsError(VfsdError):
+    exit_code = 4
+    errno = errno.EEXIST
+
+
+class RefusedMediaError(VfsdError):
+    """The bytes are no video that we can serve; the message says why."""
+
+    exit_code = 5
+    errno = errno.EMEDIUMTYPE
+
+
+class OutOfRangeError(VfsdError, IndexError):
+    exit_code = 6
+    errno = errno.EINVAL
+
+
+class ReadOnlyError(VfsdError):
+    exit_code = 7
+    errno = errno.EROFS
+
+
+class StoreError(VfsdError):
+    exit_code = 10
+
+
+class NoStoreError(StoreError):
+    exit_code = 10
+    errno = errno.ENOENT
+
+
+class StoreVersionError(StoreError):
+    exit_code = 11
+    errno = errno.EPROTO
+
+
+class BusyError(StoreError):
+    exit_code = 12
+    errno = errno.EBUSY
+
+
+class IntegrityError(StoreError):
+    exit_code = 13
+    errno = errno.EIO
+
+
+class NoSpaceError(StoreError):
+    exit_code = 14
+    errno = errno.ENOSPC
+
+
+class EnvironmentMissingError(VfsdError):
+    exit_code = 20
+    errno = errno.ENOSYS
+
+
+class FuseMissingError(EnvironmentMissingError):
+    exit_code = 20
+
+
+class MountError(EnvironmentMissingError):
+    exit_code = 21
+    errno = errno.EIO
+
+
+class ExtraMissingError(EnvironmentMissingError):
+    exit_code = 22

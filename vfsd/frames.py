@@ -1,0 +1,65 @@
+"""Decoded frames in the hands of the user: pixels with their exact time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Pixels = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Frame:
+    """One frame."""
+
+    data: Pixels  #: H x W x C, uint8 (uint16 for formats of more than 8 bits)
+    index: int  #: from 0, in display order
+    pts: int  #: ticks of the stream's time base, as in the file
+    seconds: float  #: on the video's timeline, which starts at 0 with the first frame
+    duration: float  #: seconds until the next frame is shown
+
+    def __repr__(self) -> str:
+        return f"<Frame {self.index} at {self.seconds:.3f} s, {_shape(self.data)}>"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Frames:
+    """A run of frames; all arrays have one element a frame."""
+
+    data: Pixels  #: N x H x W x C, uint8 (uint16 for formats of more than 8 bits)
+    index: npt.NDArray[np.int64]  #: from 0, in display order
+    pts: npt.NDArray[np.int64]  #: ticks of the stream's time base, as in the file
+    seconds: npt.NDArray[np.float64]  #: on the video's timeline
+    duration: npt.NDArray[np.float64]  #: seconds until the next frame is shown
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.data), len(self.index), len(self.pts)}
+        lengths |= {len(self.seconds), len(self.duration)}
+        if len(lengths) != 1:
+            raise ValueError(f"arrays of different lengths: {sorted(lengths)}")
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, at: int) -> Frame:
+        return Frame(
+            self.data[at],
+            int(self.index[at]),
+            int(self.pts[at]),
+            float(self.seconds[at]),
+            float(self.duration[at]),
+        )
+
+    def __iter__(self) -> Iterator[Frame]:
+        return (self[at] for at in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<Frames: {_shape(self.data)}>"
+
+
+def _shape(data: Pixels) -> str:
+    return f"{' x '.join(map(str, data.shape))} {data.dtype}"

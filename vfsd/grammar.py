@@ -1,0 +1,255 @@
+"""The language of paths below ``NAME@/``: what a name asks for, and in which form.
+
+    t=10-20.mp4                          seconds 10 to 20
+    frames=0-300.mp4                     frames 0 to 299
+    roi=400x300+600+300,size=200x150,fps=5.h264
+    full.mkv                             everything
+    1280x720s5e20x640y720.rgb            the grammar of the VFS paper
+    448x448r.raw, 256h.h264              and that of its forerunner
+
+A name is understood whole or not at all.  Keys may stand in any order, each once:
+
+    t=A-B, t=A-      seconds from the first frame: 12, 12.5 or 1:02:03.5; half-open
+    frames=A-B[-S]   frame numbers from 0, half-open, every S-th
+    roi=WxH+X+Y      pixels of the displayed full frame
+    size=WxH         scale the result; 0 for one of the two keeps the aspect
+    fps=F            frames per second: 5, 29.97 or 30000/1001
+    codec=C          h264 or hevc, for mp4 and mkv
+    pix=P            rgb24, bgr24, gray, yuv420p, yuv422p or nv12, for raw
+
+The ending is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from vfsd.errors import NotFoundError, UsageError
+from vfsd.tiling import Rect
+from vfsd.units import seconds
+from vfsd.view import View
+
+RAW_FORMATS = ("rgb24", "bgr24", "gray", "yuv420p", "yuv422p", "nv12")
+STILL_SUFFIXES = ("png", "jpg", "npy")
+
+_CONTAINERS = {"mp4": "mp4", "mkv": "matroska", "h264": "h264", "hevc": "hevc"}
+_RAW = {"rgb": "rgb24", "yuv": "yuv420p", "raw": "rgb24", "y4m": "yuv420p"}
+_CODECS = ("h264", "hevc")
+_PAPER_LAYOUTS = {
+    "yuv420": "yuv420p",
+    "yuv422": "yuv422p",
+    "rgb": "rgb24",
+    "rgb24": "rgb24",
+    "bgr24": "bgr24",
+    "gray": "gray",
+    "nv12": "nv12",
+}
+
+_PAPER = re.compile(
+    r"(?P<w>\d+)x(?P<h>\d+)"
+    r"(?:r(?P<r>\d+(?:\.\d+)?)?)?"
+    r"(?:f(?P<f>[a-z]+\d*))?"
+    r"(?:s(?P<s>\d+(?:\.\d+)?)e(?P<e>\d+(?:\.\d+)?))?"
+    r"(?:x(?P<x>\d+(?:-\d+)?)y(?P<y>\d+(?:-\d+)?))?"
+)
+_PAPER_HEIGHT = re.compile(r"(?P<h>\d+)h")
+_SPAN = re.compile(r"([\d:.]+)-([\d:.]+)?")
+_FRAMES = re.compile(r"(\d+)-(\d+)?(?:-(\d+))?")
+_SIZE = re.compile(r"(\d+)x(\d+)")
+_RATE = re.compile(r"\d+(?:\.\d+)?|\d+/[1-9]\d*")
+_STILL = re.compile(r"(\d{1,12})\.(png|jpg|npy)")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """In which form a view is delivered.
+
+    `container` is mp4, matroska, h264, hevc (elementary streams), y4m or raw.  `codec` is None
+    where the stored packets may be copied if they fit; `pixel_format` counts for y4m and raw.
+    """
+
+    container: str
+    codec: str | None = None
+    pixel_format: str = "yuv420p"
+
+    @property
+    def is_raw(self) -> bool:
+        return self.container in ("raw", "y4m")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a name asks for.  A size of 0 in one direction follows from the other."""
+
+    view: View
+    form: Form
+    scale: tuple[int, int] | None = None
+
+    def sized(self, width: int, height: int) -> View:
+        """The view with its size worked out for a video of width x height displayed pixels.
+
+        Sizes for encoders that store colour at half the resolution are made even.
+        """
+        if self.scale is None:
+            return self.view
+        region = self.view.region or Rect.of_size(width, height)
+        w, h = self.scale
+        w = w or max(2, round(Fraction(region.width * h, region.height) / 2) * 2)
+        h = h or max(2, round(Fraction(region.height * w, region.width) / 2) * 2)
+        view = self.view
+        return View(view.span, view.frames, view.region, (w, h), view.fps)
+
+
+def parse(name: str) -> Request:
+    """What `name` (one path component) asks for.
+
+    Raises `NotFoundError` when it is no such name, `UsageError` when it is one and asks for
+    something impossible.
+    """
+    stem, dot, suffix = name.rpartition(".")
+    if not dot or not stem or (suffix not in _CONTAINERS and suffix not in _RAW):
+        raise _unknown(name)
+    paper = _PAPER.fullmatch(stem) or _PAPER_HEIGHT.fullmatch(stem)
+    if paper is not None:
+        return _from_paper(paper.groupdict(), suffix)
+    return _from_keys(name, stem, suffix)
+
+
+def parse_still(name: str) -> tuple[int, str]:
+    """(frame number, suffix) of a name in ``frames/``.  Raises `NotFoundError`."""
+    match = _STILL.fullmatch(name)
+    if match is None:
+        raise _unknown(name)
+    return int(match.group(1)), match.group(2)
+
+
+def unparse(request: Request) -> str:
+    """The canonical name that asks for `request`."""
+    view, form = request.view, request.form
+    parts = []
+    if view.span is not None:
+        start, stop = view.span
+        parts.append(f"t={_number(start)}-{'' if stop is None else _number(stop)}")
+    if view.frames is not None:
+        first, end, step = view.frames
+        parts.append(
+            f"frames={first}-{'' if end is None else end}" + (f"-{step}" if step > 1 else "")
+        )
+    if view.region is not None:
+        parts.append(f"roi={view.region}")
+    scale = request.scale or view.size
+    if scale is not None:
+        parts.append(f"size={scale[0]}x{scale[1]}")
+    if view.fps is not None:
+        parts.append(f"fps={_number(view.fps)}")
+    if form.codec is not None and form.container in ("mp4", "matroska"):
+        parts.append(f"codec={form.codec}")
+    if form.container == "raw":
+        parts.append(f"pix={form.pixel_format}")
+    suffix = "mkv" if form.container == "matroska" else form.container
+    return f"{','.join(parts) or 'full'}.{suffix}"
+
+
+def _from_keys(name: str, stem: str, suffix: str) -> Request:
+    values: dict[str, str] = {}
+    if stem != "full":
+        for part in stem.split(","):
+            key, equals, value = part.partition("=")
+            if not equals or key in values or key not in _KEYS:
+                raise _unknown(name)
+            values[key] = value
+    span = frames = region = fps = scale = None
+    if "t" in values:
+        match = _match(_SPAN, values["t"], name)
+        span = (seconds(match[1]), None if match[2] is None else seconds(match[2]))
+    if "frames" in values:
+        match = _match(_FRAMES, values["frames"], name)
+        frames = (int(match[1]), None if match[2] is None else int(match[2]), int(match[3] or 1))
+    if "roi" in values:
+        region = Rect.parse(values["roi"])
+    if "size" in values:
+        match = _match(_SIZE, values["size"], name)
+        scale = (int(match[1]), int(match[2]))
+    if "fps" in values:
+        fps = Fraction(_match(_RATE, values["fps"], name)[0])
+    form = _form(name, suffix, values.get("codec"), values.get("pix"))
+    return _request(View(span, frames, region, None, fps), form, scale)
+
+
+_KEYS = frozenset(("t", "frames", "roi", "size", "fps", "codec", "pix"))
+
+
+def _from_paper(values: dict[str, str | None], suffix: str) -> Request:
+    def given(key: str) -> str:
+        return values.get(key) or ""
+
+    span = region = fps = None
+    if given("s"):
+        span = (Fraction(given("s")), Fraction(given("e")))
+    if given("x"):
+        x1, x2 = _interval(given("x"))
+        y1, y2 = _interval(given("y"))
+        region = Rect(x1, y1, x2, y2)
+    if given("r"):
+        fps = Fraction(given("r"))
+    pixel_format = None
+    if given("f"):
+        pixel_format = _PAPER_LAYOUTS.get(given("f"))
+        if pixel_format is None:
+            raise NotFoundError(f"there is no pixel layout {given('f')!r}")
+        if suffix not in _RAW:
+            pixel_format = None  # an encoder's business
+    scale = (int(given("w") or 0), int(given("h")))
+    return _request(
+        View(span, None, region, None, fps), _form("", suffix, None, pixel_format), scale
+    )
+
+
+def _interval(text: str) -> tuple[int, int]:
+    """The paper gives a crop from the corner by its far end; ``A-B`` gives both ends."""
+    low, dash, high = text.partition("-")
+    return (int(low), int(high)) if dash else (0, int(low))
+
+
+def _form(name: str, suffix: str, codec: str | None, pixel_format: str | None) -> Form:
+    if suffix in _RAW:
+        if codec is not None or (pixel_format is not None and suffix not in ("raw", "rgb", "yuv")):
+            raise _unknown(name)
+        if pixel_format is not None and pixel_format not in RAW_FORMATS:
+            raise _unknown(name)
+        container = "y4m" if suffix == "y4m" else "raw"
+        return Form(container, None, pixel_format or _RAW[suffix])
+    if pixel_format is not None or (codec is not None and codec not in _CODECS):
+        raise _unknown(name)
+    if suffix in _CODECS:
+        if codec not in (None, suffix):
+            raise _unknown(name)
+        codec = suffix
+    return Form(_CONTAINERS[suffix], codec)
+
+
+def _request(view: View, form: Form, scale: tuple[int, int] | None) -> Request:
+    if scale is not None and not (scale[0] or scale[1]):
+        raise UsageError("a size of 0x0 holds no pixel")
+    return Request(view, form, scale)
+
+
+def _match(pattern: re.Pattern[str], text: str, name: str) -> re.Match[str]:
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise _unknown(name)
+    return match
+
+
+def _number(value: Fraction) -> str:
+    """The shortest exact way to write a number that `parse` reads back."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    decimal = f"{float(value):.9f}".rstrip("0")
+    return decimal if Fraction(decimal) == value else f"{value.numerator}/{value.denominator}"
+
+
+def _unknown(name: str) -> NotFoundError:
+    return NotFoundError(f"{name!r} is no view", hint="see `vfsd help views`")

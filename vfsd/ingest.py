@@ -1,0 +1,307 @@
+"""Making files into videos.
+
+Judging a file is slow and needs no lock; publishing the verdict is one transaction.  Whoever
+judges a file that others may write has to make sure, before publishing, that nobody did.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vfsd import __version__
+from vfsd.catalog import Transaction, split
+from vfsd.catalog.tree import ROOT
+from vfsd.catalog.videos import Page
+from vfsd.codecs import library_versions
+from vfsd.codecs.examine import Examination, examine
+from vfsd.errors import (
+    BusyError,
+    ExistsError,
+    NotFoundError,
+    RefusedMediaError,
+    UsageError,
+    VfsdError,
+)
+from vfsd.frametable import paginate
+from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
+from vfsd.objects import Progress, digest
+from vfsd.parts import Parts
+from vfsd.reclaim import discard_unpublished
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """The bytes are a video."""
+
+    examination: Examination
+    digest: str  #: blake3 of the file, hexadecimal
+    size: int  #: bytes
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The bytes are no video that we serve."""
+
+    reason: str
+
+
+Verdict = Indexed | Refused
+
+
+def judge(parts: Parts, path: Path, *, name: str | None = None) -> Verdict:
+    """Look at a file that nobody writes: is it a video, and what is in it?
+
+    `name` is what messages call it.  Raises `OSError` only where the file cannot be read.
+    """
+    try:
+        examination = examine(path, name=name or path.name)
+    except RefusedMediaError as refusal:
+        return Refused(str(refusal))
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        key, size = digest(fd)
+    finally:
+        os.close(fd)
+    return Indexed(examination, key, size)
+
+
+def publish(change: Transaction, node: Node, verdict: Verdict) -> Node:
+    """Write a verdict on a spooled file down; returns the node as it is afterwards.
+
+    For `Indexed` the object has to be in place already, durable, and the node's row has to have
+    the file's size and mtime.  Neither times nor the inode number change.
+    """
+    if isinstance(verdict, Refused):
+        change.videos.remove(node.ino)
+        return change.tree.update(node.ino, state=FileState.PLAIN, reason=verdict.reason)
+    now = time.time_ns()
+    change.objects.record(verdict.digest, verdict.size, now_ns=now)
+    node = change.tree.update(
+        node.ino,
+        state=FileState.VIDEO,
+        object_key=verdict.digest,
+        link_path=None,
+        reason=None,
+        size=verdict.size,
+    )
+    _put_video(change, node, verdict, now)
+    return node
+
+
+# ------------------------------------------------------------------------------ from outside
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file outside the store, and the name that it is to have inside."""
+
+    path: Path
+    name: str
+    size: int
+
+
+def plan_tree(top: Path, under: str) -> Iterator[Source]:
+    """Every regular file below `top`, named as it lies there, in the directory `under`.
+
+    Symbolic links are not followed.
+    """
+    for folder, folders, files in os.walk(top):
+        folders.sort()
+        for file in sorted(files):
+            path = Path(folder) / file
+            found = path.lstat()
+            if stat.S_ISREG(found.st_mode):
+                inside = path.relative_to(top).as_posix()
+                yield Source(path, f"{under}/{inside}" if under else inside, found.st_size)
+
+
+def is_there(parts: Parts, source: Source) -> bool:
+    """Whether a video of that name, size and mtime is in the store: a copy went through before."""
+    with parts.catalog.reading() as seen:
+        try:
+            node = seen.tree.resolve(source.name)
+        except NotFoundError:
+            return False
+    return (
+        node.state is FileState.VIDEO
+        and node.size == source.size
+        and node.mtime_ns == source.path.stat().st_mtime_ns
+    )
+
+
+def ingest_copy(
+    parts: Parts, source: Source, *, replace: bool = False, on_progress: Progress | None = None
+) -> LogicalVideo:
+    """Copy a video file into the store; the file's times and permissions go with it.
+
+    Raises `RefusedMediaError`, `ExistsError` (unless `replace`), `NoSpaceError`; the store is
+    then as it was before.
+    """
+    _require_free(parts, source.name, replace)
+    before = source.path.stat()
+    examination = examine(source.path, name=source.path.name)
+    key, size = parts.objects.put_file(source.path, on_progress=on_progress)
+    after = source.path.stat()
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        discard_unpublished(parts, key)
+        raise BusyError(f"{source.path} was written while it was read", hint="try again later")
+    verdict = Indexed(examination, key, size)
+    try:
+        with parts.catalog.writing() as change:
+            if not parts.objects.exists(key):  # somebody collected the same bytes meanwhile
+                parts.objects.put_file(source.path)
+            change.objects.record(key, size, now_ns=time.time_ns())
+            node = _new_file(change, source, replace)
+            node = change.tree.update(node.ino, object_key=key, state=FileState.VIDEO, size=size)
+            return _put_video(change, node, verdict, time.time_ns())
+    except VfsdError:
+        discard_unpublished(parts, key)
+        raise
+
+
+def ingest_link(
+    parts: Parts, source: Source, *, replace: bool = False, on_progress: Progress | None = None
+) -> LogicalVideo:
+    """Index a video file where it lies.  The store never writes or deletes it.
+
+    Raises `RefusedMediaError`, `ExistsError` (unless `replace`).
+    """
+    _require_free(parts, source.name, replace)
+    path = source.path.resolve()
+    if path.is_relative_to(parts.directory.root):
+        raise UsageError(f"{path} lies inside the store", hint="copy it, or name another file")
+    examination = examine(path, name=path.name)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        key, size = digest(fd, on_progress=on_progress)
+    finally:
+        os.close(fd)
+    verdict = Indexed(examination, key, size)
+    with parts.catalog.writing() as change:
+        node = _new_file(change, source, replace)
+        node = change.tree.update(node.ino, link_path=str(path), state=FileState.VIDEO, size=size)
+        return _put_video(change, node, verdict, time.time_ns())
+
+
+def make_directories(change: Transaction, path: str, *, uid: int, gid: int) -> Node:
+    """The directory at `path`, made with its parents where they are missing.
+
+    Raises `ExistsError` when a file is in the way.
+    """
+    node = change.tree.node(ROOT)
+    for name in split(path):
+        found = change.tree.lookup(node.ino, name)
+        if found is None:
+            found = change.tree.create(
+                node.ino,
+                name,
+                stat.S_IFDIR | 0o755,
+                uid=uid,
+                gid=gid,
+                now_ns=time.time_ns(),
+            )
+        if not found.is_dir:
+            raise ExistsError(f"{name!r} in {path!r} is a file, not a directory")
+        node = found
+    return node
+
+
+def _require_free(parts: Parts, name: str, replace: bool) -> None:
+    if not split(name) or any(part in (".", "..") for part in split(name)):
+        raise UsageError(f"{name!r} is no name for a file")
+    with parts.catalog.reading() as seen:
+        try:
+            node = seen.tree.resolve(name)
+        except NotFoundError:
+            return
+    if not node.is_file:
+        raise ExistsError(f"{name!r} is a directory")
+    if not replace:
+        raise ExistsError(f"{name!r} exists", hint="use --replace to put the new file in its place")
+
+
+def _new_file(change: Transaction, source: Source, replace: bool) -> Node:
+    """An inode for `source`, under its name; what had the name before loses it."""
+    found = source.path.stat()
+    *folders, name = split(source.name)
+    now = time.time_ns()
+    parent = make_directories(change, "/".join(folders), uid=os.getuid(), gid=os.getgid())
+    if replace and change.tree.lookup(parent.ino, name) is not None:
+        before = change.tree.unlink(parent.ino, name, now_ns=now)
+        if before.nlink == 0:
+            change.tree.delete(before.ino)
+    node = change.tree.create(
+        parent.ino,
+        name,
+        stat.S_IFREG | stat.S_IMODE(found.st_mode),
+        uid=os.getuid(),
+        gid=os.getgid(),
+        now_ns=now,
+        state=FileState.SPOOLED,
+    )
+    return change.tree.update(node.ino, mtime_ns=found.st_mtime_ns, atime_ns=found.st_atime_ns)
+
+
+# ------------------------------------------------------------------------------------- values
+
+
+def _put_video(change: Transaction, node: Node, verdict: Indexed, now_ns: int) -> LogicalVideo:
+    original = describe_original(
+        verdict.examination,
+        object_key=node.object_key,
+        link_path=node.link_path,
+        size=verdict.size,
+        now_ns=now_ns,
+    )
+    return change.videos.put(
+        node.ino, original, pages(verdict.examination), digest=verdict.digest, now_ns=now_ns
+    )
+
+
+def describe_original(
+    examination: Examination,
+    *,
+    object_key: str | None,
+    link_path: str | None,
+    size: int,
+    now_ns: int,
+) -> PhysicalVideo:
+    """What is stored about an original; its numbers are 0 until the catalog gives them."""
+    shown = examination.columns.pts[examination.order]
+    return PhysicalVideo(
+        id=0,
+        video_id=0,
+        role=Role.ORIGINAL,
+        media=examination.media,
+        access=examination.access,
+        frames=len(examination.order),
+        packets=len(examination.columns),
+        first_pts=int(np.min(shown)),
+        end_pts=examination.end_pts,
+        object_key=object_key,
+        link_path=link_path,
+        size=size,
+        verified=examination.verified,
+        parent_id=None,
+        parameters={},
+        software=software(),
+        created_ns=now_ns,
+        notes=examination.notes,
+    )
+
+
+def pages(examination: Examination) -> Iterator[Page]:
+    """The frame table in the form in which it is stored."""
+    return paginate(examination.columns, examination.order)
+
+
+def software() -> str:
+    """What indexed or made it: our version and those of the libraries that read the media."""
+    return f"vfsd {__version__}, {library_versions()}"

@@ -1,0 +1,236 @@
+"""The nouns: frozen values that every layer above passes around.
+
+Conventions, here and everywhere: frames are counted from 0 in display order; ranges are
+half-open; times are integer ticks of a stream's time base inside and exact seconds at the edge;
+boxes are pixels of the displayed full frame, the second corner exclusive.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from fractions import Fraction
+from typing import Any
+
+from vfsd.tiling import Rect
+
+# ---------------------------------------------------------------------------------------- media
+
+
+@dataclass(frozen=True, slots=True)
+class SideStream:
+    """A stream beside the video: noted, kept in the file, not yet served by views."""
+
+    index: int
+    kind: str  #: "audio", "subtitle", "data", "attachment" or "video" (cover art, second angle)
+    codec: str
+    language: str | None = None
+    channels: int | None = None  #: audio only
+    sample_rate: int | None = None  #: audio only, Hz
+
+
+@dataclass(frozen=True, slots=True)
+class MediaInfo:
+    """What a file says of its video stream.
+
+    `width` and `height` are those of a decoded picture before `rotation`; the displayed frame, in
+    which regions and boxes are given, is `display_width` x `display_height`.
+    """
+
+    container: str  #: short name: mp4, matroska, avi, mpegts, mpegps, flv, h264, hevc ...
+    codec: str  #: FFmpeg's name of the codec: h264, hevc, vp9, av1, mpeg4, mjpeg ...
+    profile: str | None
+    width: int
+    height: int
+    pixel_format: str
+    time_base: Fraction  #: seconds per tick
+    average_rate: Fraction | None  #: frames per second; None where the file does not tell
+    stream_index: int = 0
+    rotation: int = 0  #: clockwise degrees (0, 90, 180, 270) that turn a picture upright
+    sample_aspect_ratio: Fraction | None = None
+    color_range: str | None = None  #: "limited" or "full"
+    color_space: str | None = None
+    color_primaries: str | None = None
+    color_transfer: str | None = None
+    bit_depth: int = 8
+    interlaced: bool = False
+    variable_rate: bool = False
+    edit_list: bool = False
+    reorder_delay: int = 0  #: frames that the decoder may hold back
+    extradata: bytes = b""  #: codec configuration, as the container stores it
+    side_streams: tuple[SideStream, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def display_width(self) -> int:
+        return self.height if self.rotation in (90, 270) else self.width
+
+    @property
+    def display_height(self) -> int:
+        return self.width if self.rotation in (90, 270) else self.height
+
+    @property
+    def frame_rect(self) -> Rect:
+        return Rect.of_size(self.display_width, self.display_height)
+
+
+class Access(Enum):
+    """How the bytes of one packet are had from the file that holds it."""
+
+    EXTENT = "extent"  #: file[position : position + size] is the packet
+    DEMUX = "demux"  #: the container cuts packets up; seek the demuxer to `position`
+    SEQUENTIAL = "sequential"  #: only a decode from the first packet gives the right pictures
+
+
+# --------------------------------------------------------------------------------------- videos
+
+
+class Role(Enum):
+    ORIGINAL = "original"  #: the bytes as they were written; has no parent
+    TILED = "tiled"
+    RENDITION = "rendition"
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalVideo:
+    """One stored encoding of (a part of) a logical video."""
+
+    id: int
+    video_id: int
+    role: Role
+    media: MediaInfo
+    access: Access
+    frames: int  #: displayed frames
+    packets: int
+    first_pts: int  #: of the first displayed frame, in ticks
+    end_pts: int  #: first_pts + duration: when the last frame stops being shown, in ticks
+    object_key: str | None  #: the stored object; None for a file indexed in place
+    link_path: str | None  #: the file indexed in place; never written, never deleted
+    size: int  #: bytes
+    verified: bool  #: a full decode has confirmed the frame table
+    parent_id: int | None
+    parameters: Mapping[str, Any]  #: what it was made with; empty for an original
+    software: str  #: versions of what made it or indexed it
+    created_ns: int  #: Unix time
+    notes: tuple[str, ...] = ()  #: oddities met while indexing, for people
+
+    @property
+    def time_base(self) -> Fraction:
+        return self.media.time_base
+
+    @property
+    def duration(self) -> Fraction:
+        """Seconds from the first frame's appearance to the last one's end."""
+        return (self.end_pts - self.first_pts) * self.media.time_base
+
+    @property
+    def has_gaps_of_time(self) -> bool:
+        return self.media.variable_rate
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalVideo:
+    """A name and a timeline: what users see."""
+
+    id: int
+    ino: int
+    name: str  #: path from the root of the store, no leading slash
+    size: int  #: bytes of the logical file
+    digest: str  #: blake3 of the logical file, hexadecimal
+    modified_ns: int  #: Unix time
+    created_ns: int  #: Unix time at which it became a video
+    tags: frozenset[str]
+    metadata: Mapping[str, Any]
+    original: PhysicalVideo
+
+
+@dataclass(frozen=True, slots=True)
+class Gop:
+    """A run of packets that starts with a key frame."""
+
+    index: int
+    first_packet: int
+    packets: int
+    first_frame: int  #: index of the first frame, in display order, that belongs to it
+    frames: int
+    first_pts: int
+    position: int  #: byte offset of the first packet in the file
+    size: int  #: bytes of its packets, without what lies between
+    is_open: bool  #: its leading pictures need the GOP before
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The unit of derived storage: a rectangle of a time segment, in one pack.
+
+    An original has none; each of its GOPs plays the part.
+    """
+
+    id: int
+    physical_id: int
+    first_frame: int
+    frames: int
+    rect: Rect  #: of the displayed full frame
+    width: int  #: stored size, after scaling
+    height: int
+    object_key: str
+    position: int
+    size: int
+    psnr: float | None  #: dB against the original, measured
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Where bytes lie: ``position <= offset < position + size`` of an object or a linked file."""
+
+    object_key: str | None
+    link_path: str | None
+    position: int
+    size: int
+
+
+# ----------------------------------------------------------------------------------------- tree
+
+
+class FileState(Enum):
+    """What holds the bytes of a regular file."""
+
+    SPOOLED = "spooled"  #: a private file, not yet judged: being written, or waiting for ingest
+    PLAIN = "plain"  #: a private file, judged: no video; `reason` says why
+    VIDEO = "video"  #: an immutable object (or a linked file), indexed as a logical video
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An inode of the tree that the mount shows."""
+
+    ino: int
+    mode: int  #: type and permission bits, as in `stat`
+    uid: int
+    gid: int
+    nlink: int
+    size: int  #: bytes; for SPOOLED and PLAIN files the private file's size is the truth
+    atime_ns: int
+    mtime_ns: int
+    ctime_ns: int
+    rdev: int = 0
+    target: str | None = None  #: of a symbolic link; surrogateescape for what is not UTF-8
+    state: FileState | None = None  #: regular files only
+    object_key: str | None = None  #: VIDEO only
+    link_path: str | None = None  #: VIDEO only, indexed in place
+    reason: str | None = None  #: why a PLAIN file is no video
+    generation: int = 0  #: counts changes of content; a page cache of another one is stale
+
+    @property
+    def is_dir(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def is_symlink(self) -> bool:
+        return stat.S_ISLNK(self.mode)

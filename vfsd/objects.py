@@ -1,0 +1,127 @@
+"""Immutable objects, named by their content.
+
+An object appears under its name whole and durable, or not at all: the bytes are written under a
+temporary name and synced, then the name is given and the directory synced.  What nobody refers to
+in the catalog is garbage, and only `delete` and `vfsd gc` take it away.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from blake3 import blake3
+
+from vfsd.errors import NoSpaceError
+from vfsd.storedir import StoreDirectory, fsync_path
+
+_CHUNK = 1 << 20
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes done since the last call."""
+
+
+class ObjectStore:
+    def __init__(self, directory: StoreDirectory) -> None:
+        self._root = directory.objects
+        self._tmp = directory.objects_tmp
+
+    def path(self, key: str) -> Path:
+        return self._root / key[:2] / key[2:]
+
+    def exists(self, key: str) -> bool:
+        return self.path(key).exists()
+
+    def put_file(self, source: Path, *, on_progress: Progress | None = None) -> tuple[str, int]:
+        """Copy a file in; returns its key and size.
+
+        Raises `NoSpaceError` and leaves nothing behind when the disk is full.
+        """
+        temporary = self._tmp / f"{os.getpid()}-{uuid.uuid4().hex}"
+        hasher = blake3()
+        size = 0
+        try:
+            with open(source, "rb", buffering=0) as reading, open(temporary, "xb", 0) as writing:
+                while chunk := reading.read(_CHUNK):
+                    hasher.update(chunk)
+                    writing.write(chunk)
+                    size += len(chunk)
+                    if on_progress is not None:
+                        on_progress(len(chunk))
+                os.fsync(writing.fileno())
+            key = hasher.hexdigest()
+            self._publish(temporary, key)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise NoSpaceError(f"no room for {source}: {error.strerror}") from error
+            raise
+        finally:
+            temporary.unlink(missing_ok=True)
+        return key, size
+
+    def adopt(self, source: Path, key: str) -> None:
+        """Give a file of the store a name among the objects too; its bytes hash to `key`.
+
+        The file must not be written any more, under whatever name.
+        """
+        fsync_path(source)
+        self._publish(source, key)
+
+    def delete(self, key: str) -> None:
+        """Nothing may refer to it any more; that it is gone already is fine."""
+        self.path(key).unlink(missing_ok=True)
+
+    def all_keys(self) -> Iterator[str]:
+        """Every object, recorded in the catalog or not."""
+        for folder in sorted(self._root.iterdir()):
+            if len(folder.name) == 2:
+                for path in sorted(folder.iterdir()):
+                    yield folder.name + path.name
+
+    def leftovers(self) -> list[Path]:
+        """What writers that died have left on its way."""
+        return [path for path in sorted(self._tmp.iterdir()) if not _is_alive(path.name)]
+
+    def _publish(self, source: Path, key: str) -> None:
+        final = self.path(key)
+        final.parent.mkdir(exist_ok=True)
+        try:
+            os.link(source, final)
+        except FileExistsError:
+            return  # the same bytes were here before
+        fsync_path(final.parent)
+        fsync_path(self._root)
+
+
+def _is_alive(name: str) -> bool:
+    """Whether the process that gave this temporary name still runs."""
+    pid = name.partition("-")[0]
+    if not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def digest(fd: int, *, on_progress: Progress | None = None) -> tuple[str, int]:
+    """blake3 (hexadecimal) and size of everything in an open file.
+
+    Reads instead of mapping: a mapped file that shrinks meanwhile kills the process.
+    """
+    hasher = blake3()
+    buffer = bytearray(_CHUNK)
+    view = memoryview(buffer)
+    at = 0
+    while count := os.preadv(fd, [buffer], at):
+        hasher.update(view[:count])
+        at += count
+        if on_progress is not None:
+            on_progress(count)
+    return hasher.hexdigest(), at

@@ -1,0 +1,52 @@
+"""Taking away bytes that nothing in the catalog refers to any more.
+
+Rows go first, and durably; the files follow.  Files are deleted inside a write transaction, since
+whoever publishes an object looks for its bytes inside one too: so nobody can come to rely on an
+object between the last look and the deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from vfsd.catalog import Transaction
+from vfsd.errors import NotFoundError
+from vfsd.parts import Parts
+
+
+def reclaim(
+    parts: Parts, *, keys: Iterable[str] | None = None, inodes: Iterable[int] = ()
+) -> list[str]:
+    """Delete the recorded objects (among `keys`) that nothing refers to; returns their keys.
+
+    With them go the private files of those `inodes` that exist no longer.
+    """
+    with parts.catalog.writing() as change:
+        found = change.objects.forget_unreferenced(keys)
+    gone = list(inodes)
+    if not found and not gone:
+        return []
+    parts.catalog.sync()
+    with parts.catalog.writing() as change:
+        for key in found:
+            if not change.objects.is_recorded(key):
+                parts.objects.delete(key)
+        for ino in gone:
+            if not _exists(change, ino):
+                parts.directory.spool_file(ino).unlink(missing_ok=True)
+    return found
+
+
+def discard_unpublished(parts: Parts, key: str) -> None:
+    """Delete an object that was put in place for a publication that did not happen."""
+    with parts.catalog.writing() as change:
+        if not change.objects.is_recorded(key):
+            parts.objects.delete(key)
+
+
+def _exists(change: Transaction, ino: int) -> bool:
+    try:
+        change.tree.node(ino)
+    except NotFoundError:
+        return False
+    return True

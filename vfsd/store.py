@@ -1,0 +1,281 @@
+"""`Store`: a directory of videos, opened for use."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from vfsd.catalog import Catalog, split
+from vfsd.config import Settings
+from vfsd.errors import (
+    BusyError,
+    ExistsError,
+    NotFoundError,
+    ReadOnlyError,
+    UsageError,
+)
+from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
+from vfsd.model import FileState, LogicalVideo, Node
+from vfsd.objects import ObjectStore, Progress
+from vfsd.parts import Parts
+from vfsd.reader import DecoderPool
+from vfsd.reclaim import reclaim
+from vfsd.storedir import StoreDirectory
+from vfsd.video import Video
+
+_SETTLE_SECONDS = 30.0
+
+
+class Store:
+    """A store, opened for use.  Safe to use from several threads, and after a fork.
+
+        with Store.open("/srv/videos") as store:
+            video = store["cam1/a.mp4"]
+            clip = video.read(span=(10, 20), region=(600, 300, 1000, 600))
+
+    Several processes may have a store open at once, a mount among them.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._pool = DecoderPool(parts)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], *, catalog_url: str | None = None) -> Store:
+        """Make a new store in `path`, a directory that is empty or does not exist yet.
+
+        `catalog_url` names a database elsewhere (any that SQLAlchemy knows); by default the
+        catalog is an SQLite file in the store.  Raises `ExistsError`.
+        """
+        directory = StoreDirectory.create(Path(path), catalog_url=catalog_url)
+        Catalog.create(directory.catalog_url).close()
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, read_only: bool = False) -> Store:
+        """Open a store.
+
+        Raises `NoStoreError` where there is none, `StoreVersionError` for one that a newer vfsd
+        wrote, `BusyError`.
+        """
+        directory = StoreDirectory.open(Path(path))
+        settings = Settings.load(directory.settings)
+        catalog = Catalog.open(directory.catalog_url, read_only=read_only)
+        return cls(Parts(directory, catalog, ObjectStore(directory), settings, read_only))
+
+    def close(self) -> None:
+        self._pool.close()
+        self._parts.catalog.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store {self.path}>"
+
+    @property
+    def path(self) -> Path:
+        return self._parts.directory.root
+
+    @property
+    def parts(self) -> Parts:
+        """What the store is made of, for the layers that work on it."""
+        return self._parts
+
+    @property
+    def pool(self) -> DecoderPool:
+        """The decoders that its videos share."""
+        return self._pool
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is stored: finding, tagging, frame tables, where each byte lies."""
+        return self._parts.catalog
+
+    @property
+    def settings(self) -> Settings:
+        return self._parts.settings
+
+    # -- videos
+
+    def __getitem__(self, name: str) -> Video:
+        """The video called `name`.
+
+        Waits for a file that a mount is just making into a video.  Raises `NotFoundError`, also
+        for a file that is no video.
+        """
+        self._settle(name)
+        return self.open_video(self.catalog.video(name))
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self.catalog.video(str(name))
+        except NotFoundError:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of all videos, sorted."""
+        return iter(self.catalog.find().names())
+
+    def __len__(self) -> int:
+        return len(self.catalog.find())
+
+    def find(self, name: str | None = None, **what: Any) -> Iterator[Video]:
+        """The videos that `Catalog.find` finds, ready to be read."""
+        return (self.open_video(info) for info in self.catalog.find(name, **what))
+
+    def open_video(self, info: LogicalVideo) -> Video:
+        """A video that the catalog has described."""
+        return Video(self._parts, self._pool, info)
+
+    # -- the tree
+
+    def node(self, path: str) -> Node:
+        """The file or directory at `path`.  Raises `NotFoundError`."""
+        with self.catalog.reading() as seen:
+            return seen.tree.resolve(path)
+
+    def entries(self, path: str = "") -> list[tuple[str, Node]]:
+        """What is in a directory, by name.  Raises `NotFoundError`, `UsageError` for a file."""
+        with self.catalog.reading() as seen:
+            node = seen.tree.resolve(path)
+            if not node.is_dir:
+                raise UsageError(f"{path!r} is not a directory")
+            return seen.tree.children(node.ino)
+
+    def ingest(
+        self,
+        source: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        link: bool = False,
+        replace: bool = False,
+        on_progress: Progress | None = None,
+    ) -> Video:
+        """Put a video file into the store, under its own name or `name`.
+
+        The file is copied as it is; with `link` it stays where it is, is indexed there, and is
+        never written or deleted by the store.  Raises `RefusedMediaError` for what is no video,
+        `ExistsError`, `NoSpaceError`; the store is then as it was before.
+        """
+        self._require_writable()
+        path = Path(source)
+        if not path.is_file():
+            raise NotFoundError(f"there is no file {path}")
+        what = Source(path, name or path.name, path.stat().st_size)
+        put = ingest_link if link else ingest_copy
+        info = put(self._parts, what, replace=replace, on_progress=on_progress)
+        if replace:
+            reclaim(self._parts)
+        return self.open_video(info)
+
+    def remove(self, path: str, *, recursive: bool = False) -> int:
+        """Take a file, or with `recursive` a directory, out of the store; how many files went.
+
+        What was indexed in place stays where it is.  Raises `NotFoundError`, `UsageError` for a
+        directory that is not empty.
+        """
+        self._require_writable()
+        *above, name = split(path) or [""]
+        if not name:
+            raise UsageError("the root of a store cannot be removed")
+        with self.catalog.writing() as change:
+            parent = change.tree.resolve("/".join(above))
+            node = change.tree.lookup(parent.ino, name)
+            if node is None:
+                raise NotFoundError(f"there is no {path!r} in the store")
+            below = list(change.tree.walk(node.ino, path)) if node.is_dir else []
+            if below and not recursive:
+                raise UsageError(f"{path!r} is not empty", hint="use --recursive")
+            gone, inodes = 0, []
+            for full, inner in [*reversed(below), (path, node)]:
+                folder, _, last = "/".join(split(full)).rpartition("/")
+                left = change.tree.unlink(
+                    change.tree.resolve(folder).ino, last, now_ns=time.time_ns()
+                )
+                if left.nlink == 0:
+                    change.tree.delete(left.ino)
+                if inner.is_file:
+                    inodes.append(left.ino)
+                gone += not inner.is_dir
+        reclaim(self._parts, inodes=inodes)
+        return gone
+
+    def move(self, old: str, new: str, *, replace: bool = False) -> None:
+        """Give a file or directory another name; missing directories on the way are made.
+
+        Into an existing directory it moves under its own name.  Raises `NotFoundError`,
+        `ExistsError` (unless `replace`, for files).
+        """
+        self._require_writable()
+        *above, name = split(old) or [""]
+        if not name or not split(new):
+            raise UsageError("the root of a store cannot be moved")
+        with self.catalog.writing() as change:
+            tree = change.tree
+            parent = tree.resolve("/".join(above))
+            node = tree.lookup(parent.ino, name)
+            if node is None:
+                raise NotFoundError(f"there is no {old!r} in the store")
+            if node.is_dir and split(new)[: len(split(old))] == split(old):
+                raise UsageError(f"{old!r} cannot be moved into itself")
+            *folders, last = split(new)
+            target = make_directories(change, "/".join(folders), uid=os.getuid(), gid=os.getgid())
+            there = tree.lookup(target.ino, last)
+            if there is not None and there.is_dir:
+                target, last = there, name
+                there = tree.lookup(target.ino, last)
+            if there is not None:
+                if there.ino == node.ino:
+                    return
+                if there.is_dir or node.is_dir or not replace:
+                    raise ExistsError(
+                        f"{new!r} exists", hint="use --replace to let the file take its place"
+                    )
+            replaced = tree.rename(parent.ino, name, target.ino, last, now_ns=time.time_ns())
+            if replaced is not None and replaced.nlink == 0:
+                tree.delete(replaced.ino)
+        if replaced is not None:
+            reclaim(self._parts, inodes=[replaced.ino])
+
+    # -- help
+
+    def _settle(self, name: str) -> None:
+        """Wait until a mount has judged a file that somebody has just written."""
+        end = time.monotonic() + _SETTLE_SECONDS
+        pause = 0.005
+        while True:
+            try:
+                node = self.node(name)
+            except NotFoundError:
+                return
+            if node.state is not FileState.SPOOLED:
+                return
+            if self._parts.directory.mounted_by() is None:
+                raise BusyError(
+                    f"{name!r} was being written when its mount went away",
+                    hint="mount the store again, or run `vfsd fsck --repair`",
+                )
+            if time.monotonic() > end:
+                raise BusyError(
+                    f"{name!r} is still being written", hint="try again when it is done"
+                )
+            time.sleep(pause)
+            pause = min(0.2, pause * 2)
+
+    def _require_writable(self) -> None:
+        if self._parts.read_only:
+            raise ReadOnlyError("the store was opened read-only")

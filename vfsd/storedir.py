@@ -1,0 +1,179 @@
+"""The store's directory: every name on disk is made and read here.
+
+STORE/
+  vfsd-store.json      what this is: format number, identity, where the catalog is
+  config.toml          settings (may be missing)
+  catalog.sqlite3      the catalog, with -wal and -shm beside it
+  objects/ab/cdef...   immutable objects, named by the blake3 of their bytes
+  objects/tmp/         objects on their way
+  spool/123            private contents of inode 123, while it is no video
+  cache/               rendered views; may be deleted at any time
+  mount.lock           held by the daemon that has the store mounted
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from vfsd.errors import BusyError, ExistsError, NoStoreError, StoreVersionError
+
+FORMAT = 1
+"""Of everything below the directory but the catalog, which has revisions of its own."""
+
+_MARKER = "vfsd-store.json"
+
+
+class StoreDirectory:
+    """Names below a store's directory, and its marker."""
+
+    def __init__(self, root: Path, marker: dict[str, object]) -> None:
+        self.root = root
+        self._marker = marker
+
+    @classmethod
+    def create(cls, root: Path, *, catalog_url: str | None = None) -> StoreDirectory:
+        """Lay out a new store in `root`, which may exist if it is empty.
+
+        Raises `ExistsError` otherwise.
+        """
+        root = root.absolute()
+        if (root / _MARKER).exists():
+            raise ExistsError(f"there is a store in {root} already")
+        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+            raise ExistsError(f"{root} exists and is not an empty directory")
+        root.mkdir(parents=True, exist_ok=True)
+        marker: dict[str, object] = {
+            "format": FORMAT,
+            "id": str(uuid.uuid4()),
+            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "catalog": catalog_url,
+        }
+        directory = cls(root, marker)
+        for below in (directory.objects, directory.objects_tmp, directory.spool, directory.cache):
+            below.mkdir(parents=True)
+        # The marker comes last: without it nobody takes a half-made directory for a store.
+        temporary = root / (_MARKER + ".tmp")
+        temporary.write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
+        fsync_path(temporary)
+        temporary.replace(root / _MARKER)
+        fsync_path(root)
+        return directory
+
+    @classmethod
+    def open(cls, root: Path) -> StoreDirectory:
+        """Raises `NoStoreError`, or `StoreVersionError` for a newer format."""
+        root = root.absolute()
+        try:
+            marker = json.loads((root / _MARKER).read_text(encoding="utf-8"))
+            number = int(marker["format"])
+        except (FileNotFoundError, NotADirectoryError):
+            raise NoStoreError(
+                f"there is no store in {root}", hint=f"make one with `vfsd init {root}`"
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise NoStoreError(f"{root / _MARKER} cannot be read: {error}") from error
+        if number > FORMAT:
+            raise StoreVersionError(
+                f"{root} has store format {number}, this vfsd knows up to {FORMAT}",
+                hint="install the version of vfsd that wrote it, or a newer one",
+            )
+        return cls(root, marker)
+
+    @property
+    def id(self) -> str:
+        return str(self._marker["id"])
+
+    @property
+    def catalog_url(self) -> str:
+        url = self._marker.get("catalog")
+        return str(url) if url else f"sqlite:///{self.root / 'catalog.sqlite3'}"
+
+    @property
+    def objects(self) -> Path:
+        return self.root / "objects"
+
+    @property
+    def objects_tmp(self) -> Path:
+        return self.root / "objects" / "tmp"
+
+    @property
+    def spool(self) -> Path:
+        return self.root / "spool"
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "cache"
+
+    @property
+    def settings(self) -> Path:
+        return self.root / "config.toml"
+
+    @property
+    def mount_lock(self) -> Path:
+        return self.root / "mount.lock"
+
+    def spool_file(self, ino: int) -> Path:
+        """Where the bytes of a file lie that is not a video (yet)."""
+        return self.spool / str(ino)
+
+    def spooled(self) -> Iterator[tuple[int, Path]]:
+        """Every file in the spool with the inode that it belongs to."""
+        for path in self.spool.iterdir():
+            if path.name.isdigit():
+                yield int(path.name), path
+
+    @contextmanager
+    def mounted(self, place: str) -> Iterator[None]:
+        """Hold the store for one daemon.  Raises `BusyError`, saying who has it."""
+        fd = os.open(self.mount_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                who = self.mounted_by() or {}
+                raise BusyError(
+                    f"{self.root} is mounted at {who.get('place', 'some place')} already "
+                    f"(process {who.get('pid', '?')})",
+                    hint="unmount it there first, with `vfsd umount`",
+                ) from None
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps({"pid": os.getpid(), "place": place}).encode(), 0)
+            yield
+            os.ftruncate(fd, 0)
+        finally:
+            os.close(fd)
+
+    def mounted_by(self) -> dict[str, object] | None:
+        """``{"pid": …, "place": …}`` of the daemon that has the store mounted, if one has."""
+        try:
+            fd = os.open(self.mount_lock, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                try:
+                    found = json.loads(os.pread(fd, 65536, 0))
+                except ValueError:
+                    found = {}
+                return found if isinstance(found, dict) else {}
+            return None
+        finally:
+            os.close(fd)
+
+
+def fsync_path(path: Path) -> None:
+    """Make a file's bytes, or a directory's entries, survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

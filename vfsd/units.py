@@ -1,0 +1,55 @@
+"""Exact time: seconds at the edge, integer ticks of a time base inside.
+
+Nothing here rounds unless its name says so.  Seconds are `Fraction`s, or anything that converts
+to one without loss (int, Decimal, a decimal string); a float is taken as the decimal number that
+it prints as, so that ``0.1`` means a tenth and not 3602879701896397/36028797018963968.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from vfsd.errors import UsageError
+
+Seconds = int | float | str | Fraction
+
+_CLOCK = re.compile(r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)s?")
+
+
+def seconds(value: Seconds) -> Fraction:
+    """`value` as exact seconds: a number, ``"12.5"``, ``"12.5s"``, ``"1:02:03.5"``.
+
+    Raises `UsageError` for anything else, infinities and negative clock times included.
+    """
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, str):
+        match = _CLOCK.fullmatch(value.strip())
+        if match is None:
+            raise UsageError(f"{value!r} is not a time", hint="write 12.5, 12.5s or 1:02:03.5")
+        hours, minutes, rest = match.groups()
+        return int(hours or 0) * 3600 + int(minutes or 0) * 60 + Fraction(rest)
+    try:
+        return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+    except (ValueError, TypeError, OverflowError):
+        raise UsageError(f"{value!r} is not a time") from None
+
+
+def ticks_at_or_before(time: Fraction, time_base: Fraction) -> int:
+    """The last tick that is not later than `time`."""
+    return (time / time_base).__floor__()
+
+
+def ticks_at_or_after(time: Fraction, time_base: Fraction) -> int:
+    """The first tick that is not earlier than `time`."""
+    return (time / time_base).__ceil__()
+
+
+def human_bytes(count: float) -> str:
+    """``12.3 MiB`` and the like, for people; never parsed back."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

@@ -1,0 +1,321 @@
+"""`Video`: one video of a store, as a sequence of frames."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from types import TracebackType
+from typing import overload
+
+import numpy as np
+
+from vfsd.array import Axis, VideoArray
+from vfsd.codecs.examine import examine
+from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
+from vfsd.frames import Frame, Frames, Pixels
+from vfsd.frametable import FrameTable, Ints
+from vfsd.ingest import describe_original, pages
+from vfsd.model import LogicalVideo, PhysicalVideo
+from vfsd.parts import Parts
+from vfsd.plan import ReadPlan, make_plan, plan_frames
+from vfsd.reader import DecoderPool, execute, stream
+from vfsd.tiling import Rect
+from vfsd.units import Seconds, seconds, ticks_at_or_before
+from vfsd.view import View
+
+Region = Rect | tuple[int, int, int, int]
+
+
+class Video:
+    """One video of a store.  Frames are exact: `video[i]` is the i-th frame of a full decode.
+
+    Indexing with an int gives a `Frame`, with a slice or a list of ints `Frames`; with a slice of
+    times, or with several axes, a lazy `VideoArray`:
+
+        video[7]                             frame 7
+        video[-1], video[0:30:2]             the last frame; every second frame of the first 30
+        video[[5, 900, 17]]                  three frames, each decoded once
+        video[10.0:20.0, 100:400, 200:600]   ten seconds of a region, decoded when asked for
+
+    Nothing is opened or scanned before the first frame is read.  Safe to use from several
+    threads and after a fork; decoders belong to the store and are shared.
+    """
+
+    def __init__(self, parts: Parts, pool: DecoderPool, info: LogicalVideo) -> None:
+        self._parts = parts
+        self._pool = pool
+        self.info = info  #: what the catalog says
+        self._table: FrameTable | None = None
+        self._guard = threading.Lock()
+
+    # -- what it is
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def original(self) -> PhysicalVideo:
+        return self.info.original
+
+    @property
+    def width(self) -> int:
+        """Pixels of the displayed frame."""
+        return self.original.media.display_width
+
+    @property
+    def height(self) -> int:
+        """Pixels of the displayed frame."""
+        return self.original.media.display_height
+
+    @property
+    def duration(self) -> Fraction:
+        """Seconds, from the first frame's appearance to the last one's end."""
+        return self.original.duration
+
+    @property
+    def rate(self) -> Fraction:
+        """Mean frames per second, from the frames' own times."""
+        return Fraction(len(self)) / self.duration if self.duration else Fraction(0)
+
+    @property
+    def table(self) -> FrameTable:
+        """Every frame's time and the place of its packet."""
+        with self._guard:
+            if self._table is None:
+                self._table = self._parts.catalog.frame_table(self.original)
+            return self._table
+
+    @property
+    def keyframes(self) -> Ints:
+        """Indices of the frames at which decoding can start, ascending."""
+        return self.table.keyframes()
+
+    def __len__(self) -> int:
+        """Number of displayed frames."""
+        return self.original.frames
+
+    def __repr__(self) -> str:
+        return (
+            f"<Video {self.name!r}: {len(self)} frames, {self.width}x{self.height}, "
+            f"{float(self.duration):.2f} s, {self.original.media.codec}>"
+        )
+
+    def __enter__(self) -> Video:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing of its own is open; decoders go with the store."""
+
+    # -- frames by number
+
+    @overload
+    def __getitem__(self, key: int) -> Frame: ...
+    @overload
+    def __getitem__(self, key: list[int] | Ints) -> Frames: ...
+    @overload
+    def __getitem__(self, key: slice) -> Frames | VideoArray: ...
+    @overload
+    def __getitem__(self, key: tuple[Axis, ...]) -> VideoArray: ...
+
+    def __getitem__(
+        self, key: int | slice | list[int] | Ints | tuple[Axis, ...]
+    ) -> Frame | Frames | VideoArray:
+        if isinstance(key, (int, np.integer)):
+            return self.frames([int(key)])[0]
+        if isinstance(key, slice):
+            if all(part is None or _is_int(part) for part in (key.start, key.stop, key.step)):
+                return self.frames(range(*key.indices(len(self))))
+            return self.array()[key]
+        if isinstance(key, tuple):
+            return self.array()[key]
+        return self.frames(key)
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self.iterate()
+
+    def frames(
+        self,
+        indices: Sequence[int] | Ints,
+        *,
+        region: Region | None = None,
+        size: tuple[int, int] | None = None,
+        format: str = "rgb24",
+    ) -> Frames:
+        """Frames by number, in the order asked for; negative numbers count from the end.
+
+        Each is decoded once, whatever the order and however often it is asked for.  Raises
+        `OutOfRangeError`.
+        """
+        numbers = np.asarray(indices, dtype=np.int64)
+        numbers = np.where(numbers < 0, numbers + len(self), numbers)
+        if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
+            raise OutOfRangeError(
+                f"frames {list(indices)[:5]} were asked for; the video has {len(self)}"
+            )
+        view = View(region=_rect(region), size=size)
+        return self._read(
+            lambda: plan_frames(numbers, view, self.original, self.table), pixel_format=format
+        )
+
+    # -- frames by time
+
+    def frame_at(self, time: Seconds, *, region: Region | None = None) -> Frame:
+        """The frame that is on the screen at `time`, in seconds from the first frame."""
+        return self.frames([self.index_at(time)], region=region)[0]
+
+    def frames_at(self, times: Sequence[Seconds], *, region: Region | None = None) -> Frames:
+        """The frames that are on the screen at `times`."""
+        return self.frames([self.index_at(time) for time in times], region=region)
+
+    def index_at(self, time: Seconds) -> int:
+        """The number of the frame that is on the screen at `time`.  Raises `OutOfRangeError`."""
+        ticks = ticks_at_or_before(seconds(time), self.original.time_base)
+        return self.table.frame_at(self.original.first_pts + ticks)
+
+    # -- views
+
+    def read(
+        self,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | Sequence[int] | None = None,
+        region: Region | None = None,
+        size: tuple[int, int] | None = None,
+        fps: Seconds | None = None,
+        format: str = "rgb24",
+    ) -> Frames:
+        """The frames that appear in ``span[0] <= t < span[1]`` seconds, or `frames` by number.
+
+        `region` is (x1, y1, x2, y2) in pixels of the displayed frame, x2 and y2 exclusive; only
+        its pixels are converted.  `size` is (width, height) of the result.  With `fps`, the frame
+        that is on the screen at each multiple of ``1 / fps`` from the start of the span.
+        `format` is rgb24, bgr24, gray, or a planar one (see `vfsd.codecs.pixels`).
+
+        Raises `OutOfRangeError` outside the timeline or the frame, `UsageError`.
+        """
+        if frames is not None and not isinstance(frames, (range, slice)):
+            if span is not None or fps is not None:
+                raise UsageError("give either a span of time or frames, not both")
+            return self.frames(frames, region=region, size=size, format=format)
+        view = self._view(span, frames, region, size, fps)
+        return self._read(lambda: make_plan(view, self.original, self.table), pixel_format=format)
+
+    def iterate(
+        self,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        size: tuple[int, int] | None = None,
+        fps: Seconds | None = None,
+        format: str = "rgb24",
+    ) -> Iterator[Frame]:
+        """What `read` gives, one frame at a time and in the memory of one."""
+        view = self._view(span, frames, region, size, fps)
+        plan = make_plan(view, self.original, self.table)
+        for place, data in stream(plan, self.table, self._pool, pixel_format=format):
+            yield self._dress(data[None], plan.frames[place : place + 1])[0]
+
+    def plan(self, view: View) -> ReadPlan:
+        """What would be decoded to show `view`."""
+        return make_plan(view, self.original, self.table)
+
+    def array(self) -> VideoArray:
+        """The whole video as a lazy array of (time, rows, columns)."""
+        return VideoArray(self.read, len(self), self.duration, (self.height, self.width))
+
+    def _view(
+        self,
+        span: tuple[Seconds, Seconds | None] | None,
+        frames: range | slice | None,
+        region: Region | None,
+        size: tuple[int, int] | None,
+        fps: Seconds | None,
+    ) -> View:
+        chosen = None
+        if isinstance(frames, slice):
+            frames = range(*frames.indices(len(self)))
+        if frames is not None:
+            chosen = (frames.start, frames.stop, frames.step)
+        exact = None
+        if span is not None:
+            start, stop = span
+            exact = (seconds(start), None if stop is None else seconds(stop))
+        return View(exact, chosen, _rect(region), size, None if fps is None else seconds(fps))
+
+    # -- the work
+
+    def _read(self, make: Callable[[], ReadPlan], *, pixel_format: str) -> Frames:
+        def work() -> Frames:
+            plan = make()
+            data = execute(plan, self.table, self._pool, pixel_format=pixel_format)
+            return self._dress(data, plan.frames)
+
+        try:
+            return work()
+        except IntegrityError:
+            # The file holds other frames than its packets promised.  A full decode tells which.
+            if self.original.verified or not self.verify():
+                raise
+            return work()
+
+    def verify(self) -> bool:
+        """Decode everything once and correct the frame table; whether it had to be corrected.
+
+        Raises `RefusedMediaError` when the file does not decode at all any more.
+        """
+        found = examine(self._parts.bytes_of(self.original), name=self.name, full=True)
+        old = self.table
+        before = old.columns(0, old.packets)
+        same = (
+            np.array_equal(before.flags, found.columns.flags)
+            and np.array_equal(before.pts, found.columns.pts)
+            and np.array_equal(old.packets_of(range(len(old))), found.order)
+        )
+        corrected = describe_original(
+            found,
+            object_key=self.original.object_key,
+            link_path=self.original.link_path,
+            size=self.original.size,
+            now_ns=self.original.created_ns,
+        )
+        if not self._parts.read_only:
+            with self._parts.catalog.writing() as change:
+                if same:
+                    change.videos.mark_verified(self.original.id)
+                else:
+                    change.videos.replace_table(self.original.id, corrected, pages(found))
+                info = change.videos.get(self.info.id)
+            with self._guard:
+                self.info, self._table = info, None
+        return not same
+
+    def _dress(self, data: Pixels, index: Ints) -> Frames:
+        table, base = self.table, float(self.original.time_base)
+        pts = np.array([table.frame_pts(int(i)) for i in index], dtype=np.int64)
+        following = np.array(
+            [table.frame_pts(int(i) + 1) if i + 1 < len(table) else table.end_pts for i in index],
+            dtype=np.int64,
+        )
+        return Frames(
+            data,
+            index,
+            pts,
+            (pts - self.original.first_pts).astype(np.float64) * base,
+            np.maximum(following - pts, 0).astype(np.float64) * base,
+        )
+
+
+def _rect(region: Region | None) -> Rect | None:
+    return region if region is None or isinstance(region, Rect) else Rect(*region)
+
+
+def _is_int(part: object) -> bool:
+    return isinstance(part, (int, np.integer)) and not isinstance(part, bool)

@@ -1,0 +1,46 @@
+"""`View`: what is asked for.  Canonical and hashable; the same thing as a path in the mount."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from vfsd.errors import UsageError
+from vfsd.tiling import Rect
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Which pixels of a video, how large, how often.
+
+    `span` is in seconds on the video's timeline, which starts at 0 with the first frame; the
+    frames that appear in ``span[0] <= t < span[1]`` are meant.  `frames` is (start, stop, step),
+    half-open.  At most one of the two is given; neither means everything.  Without `fps` every
+    frame comes once; with it, the frame that is on the screen at each multiple of ``1 / fps``
+    seconds from the start.  `region` is of the displayed full frame; `size` is (width, height)
+    of the result.
+    """
+
+    span: tuple[Fraction, Fraction | None] | None = None
+    frames: tuple[int, int | None, int] | None = None
+    region: Rect | None = None
+    size: tuple[int, int] | None = None
+    fps: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        if self.span is not None and self.frames is not None:
+            raise UsageError("give either a span of time or frames, not both")
+        if self.span is not None:
+            start, stop = self.span
+            if start < 0 or (stop is not None and stop <= start):
+                raise UsageError(f"nothing lies between {float(start)} s and {stop} s")
+        if self.frames is not None:
+            first, end, step = self.frames
+            if first < 0 or step < 1 or (end is not None and end <= first):
+                raise UsageError(f"frames {first} to {end} by {step} are none")
+        if self.size is not None and (self.size[0] < 1 or self.size[1] < 1):
+            raise UsageError(f"{self.size[0]}x{self.size[1]} holds no pixel")
+        if self.fps is not None and self.fps <= 0:
+            raise UsageError(f"{self.fps} frames per second are none")
+        if self.fps is not None and self.frames is not None:
+            raise UsageError("a rate goes with a span of time, not with frames")
