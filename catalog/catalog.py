@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from vfsd.catalog.engine import ChangeWatch, Database
+from vfsd.catalog.engine import ChangeWatch, Database, current_revision
 from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
 from vfsd.catalog.tree import Tree
-from vfsd.catalog.upgrade import HEAD, current_revision, require_known, upgrade
+from vfsd.catalog.upgrade import HEAD, require_known, upgrade
 from vfsd.catalog.videos import Objects, Videos
 from vfsd.errors import NoStoreError, NotFoundError
 from vfsd.frametable import FrameTable

@@ -2,7 +2,8 @@
 
 On SQLite the catalog runs in WAL mode: readers never wait, writers take turns.  A writer asks for
 its turn at the start (BEGIN IMMEDIATE), so that it never fails half-way, and waits for up to
-`BUSY_SECONDS`.
+`BUSY_SECONDS`.  On a database server readers have a snapshot too (REPEATABLE READ), and writers
+take turns by locking the one row of Alembic's table.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from vfsd.errors import BusyError, IntegrityError, NoSpaceError, ReadOnlyError, 
 BUSY_SECONDS = 60
 
 _WRITE = {"vfsd_begin": "BEGIN IMMEDIATE"}
+_TURN = "SELECT version_num FROM alembic_version FOR UPDATE"
 
 
 class Database:
@@ -73,12 +75,19 @@ class Database:
         try:
             with (
                 _our_errors(),
-                self.engine.connect().execution_options(**_WRITE) as connection,
+                self._connect_to_write() as connection,
                 connection.begin(),
             ):
+                if not self.is_sqlite and current_revision(connection) is not None:
+                    connection.exec_driver_sql(_TURN)
                 yield connection
         finally:
             self._writing.active = False
+
+    def _connect_to_write(self) -> Connection:
+        if self.is_sqlite:
+            return self.engine.connect().execution_options(**_WRITE)
+        return self.engine.connect().execution_options(isolation_level="READ COMMITTED")
 
     def sync(self) -> None:
         """Return when every committed transaction would survive a power cut."""
@@ -106,7 +115,7 @@ class Database:
 
     def _make_engine(self) -> Engine:
         if not self.is_sqlite:
-            return sa.create_engine(self.url, pool_pre_ping=True)
+            return sa.create_engine(self.url, pool_pre_ping=True, isolation_level="REPEATABLE READ")
         arguments: dict[str, Any] = {"check_same_thread": False, "timeout": BUSY_SECONDS}
         engine = sa.create_engine(
             self.url, connect_args=arguments, pool_size=8, max_overflow=56, pool_timeout=60
@@ -133,6 +142,16 @@ class Database:
             connection.exec_driver_sql(how)
 
         return engine
+
+
+def current_revision(connection: Connection) -> str | None:
+    """The catalog's revision; None for an empty database."""
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    found: str | None = connection.execute(
+        sa.text("SELECT version_num FROM alembic_version")
+    ).scalar()
+    return found
 
 
 class ChangeWatch:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection, CursorResult, Row
 
 from vfsd.catalog.schema import entries, nodes, orphans, xattrs
 from vfsd.errors import ExistsError, NotFoundError
@@ -22,6 +22,9 @@ ROOT = 1
 """The inode number of the root directory."""
 
 _NODE = sa.select(nodes).where(nodes.c.ino == sa.bindparam("ino"))
+_NODES = sa.select(nodes).where(nodes.c.ino.in_(sa.bindparam("inos", expanding=True)))
+_VERSION = sa.select(nodes.c.generation).where(nodes.c.ino == ROOT)
+_COUNT = sa.update(nodes).where(nodes.c.ino == ROOT).values(generation=nodes.c.generation + 1)
 _LOOKUP = (
     sa.select(nodes)
     .join(entries, entries.c.ino == nodes.c.ino)
@@ -40,8 +43,16 @@ class Tree:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._counted = False
 
     # -- looking
+
+    def version(self) -> int:
+        """Counts the transactions that have changed the tree; what was read before is stale.
+
+        It is the generation of the root directory.
+        """
+        return int(self._connection.execute(_VERSION).scalar_one())
 
     def node(self, ino: int) -> Node:
         """Raises `NotFoundError`."""
@@ -49,6 +60,11 @@ class Tree:
         if row is None:
             raise NotFoundError(f"there is no inode {ino}")
         return _node(row)
+
+    def nodes(self, inos: Iterable[int]) -> dict[int, Node]:
+        """Those of the nodes that exist."""
+        rows = self._connection.execute(_NODES, {"inos": list(inos)})
+        return {row.ino: _node(row) for row in rows}
 
     def lookup(self, parent: int, name: str) -> Node | None:
         """What `name` in the directory `parent` leads to."""
@@ -159,7 +175,7 @@ class Tree:
             "target": encoded,
             "state": None if state is None else state.value,
         }
-        result = self._connection.execute(sa.insert(nodes), values)
+        result = self._change(sa.insert(nodes), values)
         assert result.inserted_primary_key is not None
         return Node(
             ino=result.inserted_primary_key[0],
@@ -246,12 +262,12 @@ class Tree:
             changes["state"] = changes["state"].value
         if isinstance(changes.get("link_path"), str):
             changes["link_path"] = os.fsencode(changes["link_path"])
-        self._connection.execute(sa.update(nodes).where(nodes.c.ino == ino).values(changes))
+        self._change(sa.update(nodes).where(nodes.c.ino == ino).values(changes))
         return self.node(ino)
 
     def delete(self, ino: int) -> None:
         """Forget a node without names, and with it its attributes and its video."""
-        self._connection.execute(sa.delete(nodes).where(nodes.c.ino == ino))
+        self._change(sa.delete(nodes).where(nodes.c.ino == ino))
 
     # -- files without a name
 
@@ -260,7 +276,7 @@ class Tree:
 
         With `former` it gets that name back when the store is next recovered, if it is free.
         """
-        self._connection.execute(
+        self._change(
             sa.insert(orphans).values(
                 ino=ino,
                 former_parent=None if former is None else former[0],
@@ -271,7 +287,7 @@ class Tree:
 
     def settle_orphan(self, ino: int) -> None:
         """The orphan will not get its name back."""
-        self._connection.execute(
+        self._change(
             sa.update(orphans)
             .where(orphans.c.ino == ino)
             .values(former_parent=None, former_name=None)
@@ -292,7 +308,7 @@ class Tree:
 
     def adopt_orphan(self, ino: int, parent: int, name: str, *, now_ns: int) -> Node:
         """Give an orphan a name again.  Raises `ExistsError` when it is taken."""
-        self._connection.execute(sa.delete(orphans).where(orphans.c.ino == ino))
+        self._change(sa.delete(orphans).where(orphans.c.ino == ino))
         return self.link(ino, parent, name, now_ns=now_ns)
 
     # -- extended attributes
@@ -307,31 +323,36 @@ class Tree:
 
     def set_xattr(self, ino: int, name: bytes, value: bytes) -> None:
         self.remove_xattr(ino, name)
-        self._connection.execute(sa.insert(xattrs).values(ino=ino, name=name, value=value))
+        self._change(sa.insert(xattrs).values(ino=ino, name=name, value=value))
 
     def remove_xattr(self, ino: int, name: bytes) -> bool:
         """Whether there was one."""
-        result = self._connection.execute(
-            sa.delete(xattrs).where(xattrs.c.ino == ino, xattrs.c.name == name)
-        )
+        result = self._change(sa.delete(xattrs).where(xattrs.c.ino == ino, xattrs.c.name == name))
         return result.rowcount > 0
 
     # -- bookkeeping
 
+    def _change(self, statement: sa.Executable, values: Any = None) -> CursorResult[Any]:
+        """Everything that writes goes through here; the first time in a transaction counts it."""
+        if not self._counted:
+            self._connection.execute(_COUNT)
+            self._counted = True
+        return self._connection.execute(statement, values)
+
     def _enter(self, parent: int, name: str, node: Node) -> None:
-        self._connection.execute(
+        self._change(
             sa.insert(entries), {"parent": parent, "name": os.fsencode(name), "ino": node.ino}
         )
 
     def _leave(self, parent: int, name: str) -> None:
-        self._connection.execute(
+        self._change(
             sa.delete(entries).where(
                 entries.c.parent == parent, entries.c.name == os.fsencode(name)
             )
         )
 
     def _touch_directory(self, ino: int, now_ns: int, *, links: int = 0) -> None:
-        self._connection.execute(
+        self._change(
             sa.update(nodes)
             .where(nodes.c.ino == ino)
             .values(mtime_ns=now_ns, ctime_ns=now_ns, nlink=nodes.c.nlink + links)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vfsd.errors import StoreVersionError
@@ -11,13 +10,6 @@ HEAD = "0001"
 """The newest step in `vfsd.catalog.migrations.versions`; kept true by a test."""
 
 _KNOWN = ("0001",)
-
-
-def current_revision(connection: Connection) -> str | None:
-    """The catalog's revision; None for an empty database."""
-    if not sa.inspect(connection).has_table("alembic_version"):
-        return None
-    return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
 
 
 def require_known(revision: str | None) -> None:

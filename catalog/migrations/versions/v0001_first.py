@@ -15,7 +15,7 @@ _Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 _PATHS = """
 CREATE VIEW v_files AS
 WITH RECURSIVE walk(ino, path) AS (
-    SELECT 1, {empty}
+    SELECT CAST(1 AS BIGINT), {empty}
     UNION ALL
     SELECT entries.ino, CASE WHEN walk.path = {empty} THEN {name}
                              ELSE walk.path || '/' || {name} END
@@ -395,7 +395,7 @@ def upgrade() -> None:
 
     sqlite = op.get_bind().dialect.name == "sqlite"
     name = "CAST(entries.name AS TEXT)" if sqlite else "convert_from(entries.name, 'UTF8')"
-    empty = "''" if sqlite else "''::text"
+    empty = "''" if sqlite else "convert_from(''::bytea, 'UTF8')"
     op.execute(_PATHS.format(name=name, empty=empty))
     op.execute(_VIDEOS)
     now = time.time_ns()

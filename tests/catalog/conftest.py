@@ -1,0 +1,61 @@
+"""A catalog in a file of its own, and one on PostgreSQL where a server can be started."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vfsd.catalog import Catalog
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    with Catalog.create(f"sqlite:///{tmp_path}/catalog.sqlite3") as opened:
+        yield opened
+
+
+def _postgresql_tools() -> Path | None:
+    found = shutil.which("initdb")
+    if found:
+        return Path(found).parent
+    candidates = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    return candidates[-1] if candidates else None
+
+
+@pytest.fixture(scope="session")
+def postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server that listens on a socket of its own."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    tools = _postgresql_tools()
+    if tools is None:
+        pytest.skip("PostgreSQL is not installed")
+    # PostgreSQL refuses to run as root; its own account exists where the package does.
+    home = Path(tmp_path_factory.mktemp("pg"))
+    data = home / "data"
+    become = ["runuser", "-u", "postgres", "--"] if Path("/root").owner() == _me() else []
+    if become:
+        for path in (home, *home.parents):
+            if path.stat().st_uid == 0 and path != Path("/") and str(path).count("/") > 1:
+                path.chmod(0o755)
+        shutil.chown(home, "postgres")
+    subprocess.run(
+        [*become, str(tools / "initdb"), "-D", str(data), "-A", "trust", "-U", "vfsd", "-N"],
+        check=True,
+        capture_output=True,
+    )
+    start = [*become, str(tools / "pg_ctl"), "-D", str(data), "-w", "-l", str(home / "log")]
+    options = f"-k {home} -h '' -c fsync=off"
+    subprocess.run([*start, "-o", options, "start"], check=True, capture_output=True)
+    yield f"postgresql+psycopg://vfsd@/postgres?host={home}"
+    subprocess.run([*start, "-m", "immediate", "stop"], check=True, capture_output=True)
+
+
+def _me() -> str:
+    import os
+    import pwd
+
+    return pwd.getpwuid(os.getuid()).pw_name

@@ -1,0 +1,100 @@
+"""Values to put into catalogs, made up but complete."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import numpy as np
+
+from vfsd.catalog import Transaction
+from vfsd.catalog.videos import Page
+from vfsd.frametable import PacketColumns, paginate
+from vfsd.model import (
+    Access,
+    FileState,
+    LogicalVideo,
+    MediaInfo,
+    Node,
+    PhysicalVideo,
+    Role,
+    SideStream,
+)
+
+MEDIA = MediaInfo(
+    container="mp4",
+    codec="h264",
+    profile="High",
+    width=640,
+    height=360,
+    pixel_format="yuv420p",
+    time_base=Fraction(1, 12800),
+    average_rate=Fraction(25),
+    rotation=90,
+    sample_aspect_ratio=Fraction(4, 3),
+    color_range="limited",
+    extradata=b"\x01d\x00\xff",
+    side_streams=(SideStream(1, "audio", "aac", "eng", 2, 48000),),
+    tags={"title": "a"},
+)
+
+
+def table(frames: int = 100, *, page_packets: int = 32) -> list[Page]:
+    """A key frame every 25, no B-frames, 512 ticks each, packets one after the other."""
+    at = np.arange(frames, dtype=np.int64)
+    columns = PacketColumns(
+        at * 512, at * 512, at * 1000 + 48, np.full(frames, 1000), (at % 25 == 0).astype(np.uint8)
+    )
+    return list(paginate(columns, at, page_packets=page_packets))
+
+
+def original(key: str, *, frames: int = 100, media: MediaInfo = MEDIA) -> PhysicalVideo:
+    return PhysicalVideo(
+        id=0,
+        video_id=0,
+        role=Role.ORIGINAL,
+        media=media,
+        access=Access.EXTENT,
+        frames=frames,
+        packets=frames,
+        first_pts=0,
+        end_pts=frames * 512,
+        object_key=key,
+        link_path=None,
+        size=frames * 1000 + 48,
+        verified=False,
+        parent_id=None,
+        parameters={},
+        software="vfsd test",
+        created_ns=5,
+        notes=("odd",),
+    )
+
+
+def add_file(change: Transaction, path: str, *, state: FileState = FileState.SPOOLED) -> Node:
+    """A file at `path`, with its directories."""
+    *folders, name = path.split("/")
+    parent = change.tree.node(1)
+    for folder in folders:
+        found = change.tree.lookup(parent.ino, folder)
+        parent = found or change.tree.create(parent.ino, folder, 0o040755, uid=0, gid=0, now_ns=1)
+    return change.tree.create(parent.ino, name, 0o100644, uid=0, gid=0, now_ns=1, state=state)
+
+
+def add_video(
+    change: Transaction, path: str, *, key: str = "ab" * 32, frames: int = 100, **media: object
+) -> LogicalVideo:
+    """A video at `path` with an original that says `media`."""
+    node = add_file(change, path)
+    change.objects.record(key, frames * 1000 + 48, now_ns=2)
+    change.tree.update(
+        node.ino, state=FileState.VIDEO, object_key=key, size=frames * 1000 + 48, mtime_ns=77
+    )
+    described = dataclasses.replace(MEDIA, **media)  # type: ignore[arg-type]
+    return change.videos.put(
+        node.ino,
+        original(key, frames=frames, media=described),
+        table(frames),
+        digest=key,
+        now_ns=3,
+    )

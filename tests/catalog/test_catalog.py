@@ -1,0 +1,365 @@
+"""The catalog as users have it: finding, tagging, where bytes lie, several processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.catalog.make import MEDIA, add_file, add_video, original, table
+from vfsd.catalog import ROOT, Catalog
+from vfsd.errors import (
+    BusyError,
+    IntegrityError,
+    NoStoreError,
+    NotFoundError,
+    OutOfRangeError,
+    ReadOnlyError,
+    StoreVersionError,
+    UsageError,
+)
+from vfsd.model import Role
+
+
+def test_what_is_put_in_comes_out(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        put = add_video(change, "cam1/a.mp4")
+    got = catalog.video("cam1/a.mp4")
+    assert got == put
+    assert got.original.media == MEDIA
+    assert (got.name, got.size, got.modified_ns) == ("cam1/a.mp4", 100_048, 77)
+    assert got.original.notes == ("odd",)
+    assert catalog.provenance(got.original) == [got.original]
+
+
+def test_finding(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        add_video(change, "cam1/a.mp4", key="1" * 64)
+        add_video(change, "cam1/deep/b.mkv", key="2" * 64, codec="hevc", container="matroska")
+        add_video(change, "cam2/c.mp4", key="3" * 64, frames=1000, rotation=0)
+        add_file(change, "cam2/notes.txt")
+    a, c = catalog.video("cam1/a.mp4"), catalog.video("cam2/c.mp4")
+    catalog.tag(a, "night", "rain")
+    catalog.tag(c, "night")
+    catalog.set_metadata(c, site="north", lane=3, wet=True)
+
+    def names(*args: str, **what: object) -> list[str]:
+        return catalog.find(*args, **what).names()  # type: ignore[arg-type]
+
+    assert names() == ["cam1/a.mp4", "cam1/deep/b.mkv", "cam2/c.mp4"]
+    assert names("cam1/*") == ["cam1/a.mp4"]
+    assert names("cam1/**") == ["cam1/a.mp4", "cam1/deep/b.mkv"]
+    assert names("**/*.mp4") == ["cam1/a.mp4", "cam2/c.mp4"]
+    assert names("cam[2-3]/?.mp4") == ["cam2/c.mp4"]
+    assert names("nowhere/*") == []
+    assert names(codec="hevc") == names(container="matroska") == ["cam1/deep/b.mkv"]
+    assert names(tags={"night"}) == ["cam1/a.mp4", "cam2/c.mp4"]
+    assert names(tags={"night", "rain"}) == ["cam1/a.mp4"]
+    assert names(metadata={"site": "north"}) == ["cam2/c.mp4"]
+    assert names(metadata={"lane": 3, "wet": True}) == ["cam2/c.mp4"]
+    assert names(metadata={"lane": 4}) == []
+    assert names(seconds=(30, None)) == ["cam2/c.mp4"]
+    assert names(seconds=(None, 4.0)) == ["cam1/a.mp4", "cam1/deep/b.mkv"]
+    assert names(bytes=(200_000, None)) == ["cam2/c.mp4"]
+    assert names(width=(400, None)) == ["cam2/c.mp4"]  # the others are turned: 360 wide
+    assert names(modified_ns=(78, None)) == []
+    assert len(catalog.find("cam1/**")) == 2
+    found = catalog.find("cam2/*").first()
+    assert found is not None
+    assert (found.name, found.metadata["lane"]) == ("cam2/c.mp4", 3)
+    with pytest.raises(UsageError):
+        names(metadata={"lane": [1]})
+
+
+def test_tags_and_metadata_are_set_and_removed(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        video = add_video(change, "a.mp4")
+    assert catalog.tag(video, "x", "y").tags == {"x", "y"}
+    assert catalog.tag(video, "x").tags == {"x", "y"}
+    assert catalog.untag(video, "x", "unknown").tags == {"y"}
+    assert catalog.set_metadata(video, a=1, b="two").metadata == {"a": 1, "b": "two"}
+    assert catalog.set_metadata(video, a=None).metadata == {"b": "two"}
+
+
+def test_a_video_with_hard_links_is_found_once(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        video = add_video(change, "b.mp4")
+        change.tree.link(video.ino, ROOT, "a.mp4", now_ns=1)
+    assert catalog.find().names() == ["a.mp4"]
+    assert catalog.names(video) == ["a.mp4", "b.mp4"]
+
+
+def test_a_file_that_is_no_video_says_so(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        node = add_file(change, "notes.txt")
+        change.tree.update(node.ino, reason="it is text")
+    with pytest.raises(NotFoundError, match="it is text"):
+        catalog.video("notes.txt")
+    with pytest.raises(NotFoundError):
+        catalog.video("nothing")
+
+
+def test_bytes_are_located(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        video = add_video(change, "a.mp4")
+    (found,) = catalog.locate(video.original, range(30, 60))
+    assert (found.object_key, found.position, found.size) == ("ab" * 32, 30_048, 30_000)
+    gops = list(catalog.gops(video.original))
+    assert [(gop.first_frame, gop.frames, gop.position) for gop in gops] == [
+        (0, 25, 48),
+        (25, 25, 25_048),
+        (50, 25, 50_048),
+        (75, 25, 75_048),
+    ]
+    with pytest.raises(OutOfRangeError):
+        catalog.locate(video.original, range(90, 101))
+
+
+def test_new_bytes_keep_number_tags_and_metadata(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        video = add_video(change, "a.mp4", key="1" * 64)
+    catalog.tag(video, "kept")
+    with catalog.writing() as change:
+        change.videos.drop_physicals(video.ino)
+        change.objects.record("2" * 64, 5, now_ns=1)
+        change.tree.update(video.ino, object_key="2" * 64)
+        again = change.videos.put(
+            video.ino, original("2" * 64, frames=50), table(50), digest="2" * 64, now_ns=9
+        )
+        assert change.objects.forget_unreferenced() == ["1" * 64]
+    assert (again.id, set(again.tags), again.original.frames) == (video.id, {"kept"}, 50)
+    assert len(catalog.frame_table(again.original)) == 50
+
+
+def test_derived_encodings_know_where_they_come_from(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        video = add_video(change, "a.mp4")
+        change.objects.record("c" * 64, 1, now_ns=1)
+        tiled = dataclasses.replace(
+            original("c" * 64),
+            role=Role.TILED,
+            parent_id=video.original.id,
+            parameters={"layout": "2x2"},
+        )
+        made = change.videos.add_physical(video.id, tiled, table())
+    assert [p.role for p in catalog.physicals(video)] == [Role.ORIGINAL, Role.TILED]
+    assert catalog.provenance(made) == [made, video.original]
+
+
+def test_a_missing_page_is_an_integrity_error(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        video = add_video(change, "a.mp4")
+    frames = catalog.frame_table(video.original)
+    with sqlite3.connect(_file_of(catalog)) as raw:
+        raw.execute("DELETE FROM frame_pages WHERE ordinal = 1")
+    raw.close()
+    assert frames.frame(0).index == 0
+    with pytest.raises(IntegrityError, match="page 1"):
+        frames.frame(40)
+
+
+def test_sql_views_show_every_file_and_video(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        add_video(change, "cam1/a.mp4")
+        add_file(change, "cam1/notes.txt")
+    raw = sqlite3.connect(_file_of(catalog))
+    assert raw.execute("SELECT path FROM v_files ORDER BY path").fetchall() == [
+        ("cam1",),
+        ("cam1/a.mp4",),
+        ("cam1/notes.txt",),
+    ]
+    assert raw.execute("SELECT name, codec, width, frames, seconds FROM v_videos").fetchall() == [
+        ("cam1/a.mp4", "h264", 360, 100, 4.0)
+    ]
+    raw.close()
+
+
+def test_tables_for_other_tools(catalog: Catalog) -> None:
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("pandas")
+    with catalog.writing() as change:
+        add_video(change, "a.mp4")
+    assert catalog.find().to_arrow().column("frames").to_pylist() == [100]
+    assert catalog.find().to_pandas()["name"].tolist() == ["a.mp4"]
+
+
+# ------------------------------------------------------------------------- opening, processes
+
+
+def _file_of(catalog: Catalog) -> str:
+    return repr(catalog).partition("sqlite:///")[2].rstrip(">")
+
+
+def test_nothing_is_no_catalog(tmp_path: Path) -> None:
+    with pytest.raises(NoStoreError):
+        Catalog.open(f"sqlite:///{tmp_path}/none.sqlite3")
+
+
+def test_a_newer_catalog_is_refused(catalog: Catalog) -> None:
+    path = _file_of(catalog)
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE alembic_version SET version_num = '9999'")
+    raw.close()
+    with pytest.raises(StoreVersionError, match="9999"):
+        Catalog.open(f"sqlite:///{path}")
+
+
+def test_read_only_reads(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        add_video(change, "a.mp4")
+    with Catalog.open(f"sqlite:///{_file_of(catalog)}", read_only=True) as reading:
+        assert reading.find().names() == ["a.mp4"]
+        with pytest.raises(ReadOnlyError), reading.writing():
+            pass
+
+
+def _write_many(url: str, name: str, count: int) -> None:
+    with Catalog.open(url) as mine:
+        for number in range(count):
+            with mine.writing() as change:
+                change.tree.create(ROOT, f"{name}{number}", 0o100644, uid=0, gid=0, now_ns=number)
+
+
+def test_processes_write_in_turns_and_readers_never_wait(catalog: Catalog) -> None:
+    url = f"sqlite:///{_file_of(catalog)}"
+    spawn = multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=_write_many, args=(url, name, 60)) for name in "abc"]
+    for writer in writers:
+        writer.start()
+    looks = 0
+    while any(writer.is_alive() for writer in writers):
+        with catalog.reading() as seen:
+            seen.tree.children(ROOT)
+        looks += 1
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    assert looks
+    with catalog.reading() as seen:
+        assert len(seen.tree.children(ROOT)) == 180
+
+
+def test_a_catalog_works_after_a_fork(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        add_video(change, "a.mp4")
+    fork = multiprocessing.get_context("fork")
+    answers = fork.SimpleQueue()
+
+    def child() -> None:
+        with catalog.writing() as change:
+            change.tree.create(ROOT, "child", 0o100644, uid=0, gid=0, now_ns=1)
+        answers.put(catalog.find().names())
+
+    process = fork.Process(target=child)
+    process.start()
+    process.join()
+    assert answers.get() == ["a.mp4"]
+    with catalog.reading() as seen:
+        assert seen.tree.lookup(ROOT, "child") is not None
+
+
+def test_a_snapshot_does_not_move(catalog: Catalog) -> None:
+    with catalog.reading() as seen:
+        before = seen.tree.children(ROOT)
+        other = threading.Thread(
+            target=_write_many, args=(f"sqlite:///{_file_of(catalog)}", "x", 3)
+        )
+        other.start()
+        other.join()
+        assert seen.tree.children(ROOT) == before
+    with catalog.reading() as seen:
+        assert len(seen.tree.children(ROOT)) == 3
+
+
+def test_a_writer_that_never_ends_is_reported(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vfsd.catalog.engine.BUSY_SECONDS", 0.2)
+    path = _file_of(catalog)
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with (
+        Catalog.open(f"sqlite:///{path}") as impatient,
+        pytest.raises(BusyError, match="another process"),
+        impatient.writing(),
+    ):
+        pass
+    blocker.close()
+
+
+def test_changes_of_others_are_noticed(catalog: Catalog) -> None:
+    watch = catalog.watch()
+    watch.changed()
+    assert not watch.changed()
+    with catalog.writing() as change:
+        add_file(change, "x")
+    assert watch.changed()
+    assert not watch.changed()
+    watch.close()
+
+
+def test_damage_is_found(catalog: Catalog, tmp_path: Path) -> None:
+    with catalog.writing() as change:
+        add_video(change, "a.mp4")
+    assert catalog.damage() == []
+    with sqlite3.connect(_file_of(catalog)) as raw:
+        raw.execute("DELETE FROM objects")
+    raw.close()
+    assert any("objects" in line for line in catalog.damage())
+
+
+# ------------------------------------------------------------------------------- the schema
+
+
+def test_migrations_lead_to_the_schema_of_the_code(catalog: Catalog) -> None:
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    from vfsd.catalog.schema import metadata
+
+    with catalog._database.reading() as connection:
+        differences = compare_metadata(MigrationContext.configure(connection), metadata)
+    assert differences == []
+
+
+def test_the_newest_migration_is_the_one_the_code_expects() -> None:
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    from vfsd.catalog.upgrade import HEAD
+
+    config = Config()
+    config.set_main_option("script_location", "vfsd.catalog:migrations")
+    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
+
+
+def test_every_table_and_column_is_explained() -> None:
+    from vfsd.catalog.schema import metadata
+
+    for schema_table in metadata.tables.values():
+        assert schema_table.comment, schema_table.name
+        for column in schema_table.columns:
+            assert column.comment, f"{schema_table.name}.{column.name}"
+
+
+def test_the_catalog_runs_on_postgresql(postgresql_url: str) -> None:
+    with Catalog.create(postgresql_url) as there:
+        with there.writing() as change:
+            video = add_video(change, "cam1/a.mp4")
+            change.tree.set_xattr(video.ino, b"user.k", b"v")
+        there.tag(video, "night")
+        there.set_metadata(video, lane=3)
+        found = there.find("cam1/*", tags={"night"}, metadata={"lane": 3}, seconds=(1, 9)).first()
+        assert found is not None
+        assert found.original == video.original
+        assert len(there.frame_table(found.original)) == 100
+        assert there.watch().changed()
+        with there.writing() as change:
+            change.tree.unlink(change.tree.resolve("cam1").ino, "a.mp4", now_ns=1)
+            change.tree.delete(video.ino)
+            assert change.objects.forget_unreferenced() == ["ab" * 32]
+        assert there.find().names() == []

@@ -1,0 +1,208 @@
+"""The paged frame table answers as the plain arrays it was made from would."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vfsd.errors import IntegrityError, OutOfRangeError
+from vfsd.frametable import FrameTable, Ints, PacketColumns, PacketFlag, decode_page, paginate
+
+BASE = Fraction(1, 1000)
+
+
+def make(
+    pts: list[int], flags: list[int], *, page_packets: int = 4
+) -> tuple[FrameTable, PacketColumns, Ints]:
+    """A table of packets with those times, in decode order."""
+    count = len(pts)
+    sizes = np.arange(count, dtype=np.int64) % 7 * 100 + 10
+    columns = PacketColumns(
+        np.array(pts, np.int64),
+        np.arange(count, dtype=np.int64) * 40 - 80,
+        np.cumsum(sizes + 3),
+        sizes,
+        np.array(flags, np.uint8),
+    )
+    shown = np.flatnonzero((columns.flags & PacketFlag.HIDDEN) == 0)
+    order = shown[np.argsort(columns.pts[shown], kind="stable")]
+    table = FrameTable.in_memory(
+        columns, order, time_base=BASE, end_pts=max(pts) + 40, page_packets=page_packets
+    )
+    return table, columns, order
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+    """GOPs with B-frames, sometimes open, sometimes with hidden packets; uneven times."""
+    pts: list[int] = []
+    flags: list[int] = []
+    now = draw(st.integers(-1000, 1000))
+    for number in range(draw(st.integers(1, 6))):
+        frames = draw(st.integers(1, 9))
+        times = []
+        for _ in range(frames):
+            times.append(now)
+            now += draw(st.integers(1, 90))
+        leading = draw(st.integers(0, min(2, frames - 1))) if number else 0
+        rest = times[leading + 1 :]
+        # Pairs change places, as with one B-frame.
+        for at in range(0, len(rest) - 1, 2):
+            rest[at], rest[at + 1] = rest[at + 1], rest[at]
+        ordered = [times[leading], *times[:leading], *rest]
+        pts += ordered
+        for at in range(frames):
+            flag = PacketFlag.KEY if at == 0 else PacketFlag(0)
+            if 1 <= at <= leading:
+                flag |= PacketFlag.LEADING
+            elif at and draw(st.integers(0, 9)) == 0:
+                flag |= PacketFlag.HIDDEN
+            elif at and draw(st.booleans()):
+                flag |= PacketFlag.DISPOSABLE
+            flags.append(int(flag))
+    return pts, flags
+
+
+@given(streams(), st.integers(1, 9))
+@settings(max_examples=150, deadline=None)
+def test_pages_hold_what_was_put_in(stream: tuple[list[int], list[int]], size: int) -> None:
+    table, columns, order = make(*stream, page_packets=size)
+    back = table.columns(0, table.packets)
+    for name in ("pts", "dts", "position", "size", "flags"):
+        assert np.array_equal(getattr(back, name), getattr(columns, name)), name
+    assert len(table) == len(order)
+    assert np.array_equal(table.pts(), columns.pts[order])
+    assert np.array_equal(table.packets_of(range(len(table))), order)
+
+
+@given(streams(), st.integers(1, 9), st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_frame_is_the_one_at_that_place_in_display_order(
+    stream: tuple[list[int], list[int]], size: int, data: st.DataObject
+) -> None:
+    table, columns, order = make(*stream, page_packets=size)
+    index = data.draw(st.integers(0, len(table) - 1))
+    entry = table.frame(index)
+    shown = columns.pts[order]
+    assert (entry.pts, entry.packet) == (shown[index], order[index])
+    following = shown[index + 1] if index + 1 < len(shown) else table.end_pts
+    assert entry.duration == following - entry.pts
+    assert table.frame_at(entry.pts) == index
+    assert table.frame_at(entry.pts + entry.duration - 1) == index
+
+
+@given(streams(), st.integers(1, 9), st.integers(-1100, 3000), st.integers(1, 900))
+@settings(max_examples=150, deadline=None)
+def test_frames_between_two_times(
+    stream: tuple[list[int], list[int]], size: int, start: int, length: int
+) -> None:
+    table, columns, order = make(*stream, page_packets=size)
+    shown = columns.pts[order]
+    starting = table.frames_starting_between(start, start + length)
+    assert list(starting) == [i for i, pts in enumerate(shown) if start <= pts < start + length]
+    ends = [*shown[1:], table.end_pts]
+    visible = [
+        i
+        for i, (pts, end) in enumerate(zip(shown, ends, strict=True))
+        if pts < start + length and end > start
+    ]
+    assert list(table.frames_between(start, start + length)) == visible
+
+
+@given(streams(), st.integers(1, 9), st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_run_starts_at_a_key_that_the_frame_can_be_decoded_from(
+    stream: tuple[list[int], list[int]], size: int, data: st.DataObject
+) -> None:
+    table, columns, order = make(*stream, page_packets=size)
+    index = data.draw(st.integers(0, len(table) - 1))
+    run = table.decode_run(index)
+    packet = int(order[index])
+    assert columns.flags[run.first_packet] & PacketFlag.KEY
+    assert run.first_packet <= packet < run.end_packet
+    assert run.wanted == {packet: index}
+    keys = np.flatnonzero(columns.flags & PacketFlag.KEY)
+    before = keys[keys <= packet]
+    if columns.flags[packet] & PacketFlag.LEADING:
+        assert run.first_packet == before[-2]
+    else:
+        assert run.first_packet == before[-1]
+
+
+@given(streams(), st.integers(1, 9), st.data())
+@settings(max_examples=100, deadline=None)
+def test_runs_cover_every_wanted_frame_once(
+    stream: tuple[list[int], list[int]], size: int, data: st.DataObject
+) -> None:
+    table, _, _ = make(*stream, page_packets=size)
+    wanted = data.draw(st.lists(st.integers(0, len(table) - 1), max_size=12))
+    runs = table.decode_runs(wanted)
+    found = [frame for run in runs for frame in run.wanted.values()]
+    assert sorted(found) == sorted(set(wanted))
+    for run in runs:
+        assert all(run.first_packet <= packet < run.end_packet for packet in run.wanted)
+        single = [table.decode_run(frame) for frame in run.wanted.values()]
+        assert run.first_packet == min(one.first_packet for one in single)
+
+
+@given(streams())
+@settings(max_examples=60, deadline=None)
+def test_gops_partition_the_packets(stream: tuple[list[int], list[int]]) -> None:
+    table, columns, _ = make(*stream)
+    gops = list(table.gops())
+    assert [gop.first_packet for gop in gops] == list(np.flatnonzero(columns.flags & 1))
+    assert sum(gop.packets for gop in gops) == table.packets
+    assert sum(gop.frames for gop in gops) == len(table)
+    assert sum(gop.size for gop in gops) == columns.size.sum()
+
+
+def test_times_that_run_backwards_are_searched_in_display_order() -> None:
+    """Two recordings joined: the clock starts again in the middle."""
+    pts = [0, 40, 80, 0, 40, 80]
+    columns = PacketColumns(
+        np.array(pts, np.int64),
+        np.array(pts, np.int64),
+        np.arange(6, dtype=np.int64),
+        np.ones(6, np.int64),
+        np.array([1, 0, 0, 1, 0, 0], np.uint8),
+    )
+    table = FrameTable.in_memory(columns, np.arange(6), time_base=BASE, end_pts=120, page_packets=2)
+    assert [table.frame(i).pts for i in range(6)] == pts
+    assert table.frame_at(50) == 4
+    assert table.frame(2).duration == 0  # the next one is earlier; never negative
+
+
+def test_outside_is_refused() -> None:
+    table, _, _ = make([0, 40, 80], [1, 0, 0])
+    for index in (-1, 3):
+        with pytest.raises(OutOfRangeError, match="has 3"):
+            table.frame(index)
+    for ticks in (-1, 120):
+        with pytest.raises(OutOfRangeError):
+            table.frame_at(ticks)
+
+
+def test_a_damaged_page_is_an_error_not_a_wrong_frame() -> None:
+    _, columns, order = make([0, 40, 80], [1, 0, 0])
+    ((bounds, blob),) = paginate(columns, order)
+    for broken in (b"", blob[:-3], b"xxxx" + blob[4:], blob[:10] + b"\0\0" + blob[12:]):
+        with pytest.raises(IntegrityError):
+            decode_page(bounds, broken)
+
+
+def test_a_long_video_costs_few_bytes_a_frame() -> None:
+    """Many frames with B-frames and sizes as encoders make them: far below 24 bytes each."""
+    count = 200_001
+    rng = np.random.default_rng(1)
+    pts = np.arange(count, dtype=np.int64) * 512
+    pts[1::3], pts[2::3] = pts[2::3].copy(), pts[1::3].copy()
+    sizes = rng.integers(200, 60_000, count)
+    flags = np.where(np.arange(count) % 30 == 0, 1, 0).astype(np.uint8)
+    columns = PacketColumns(pts, np.arange(count) * 512 - 512, np.cumsum(sizes), sizes, flags)
+    order = np.argsort(pts, kind="stable")
+    stored = sum(len(blob) + 40 for _, blob in paginate(columns, order))
+    assert stored / count < 8

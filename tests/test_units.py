@@ -1,0 +1,103 @@
+"""Exact time, geometry and settings."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vfsd.config import Settings
+from vfsd.errors import UsageError
+from vfsd.tiling import Rect
+from vfsd.units import human_bytes, seconds, ticks_at_or_after, ticks_at_or_before
+
+
+@pytest.mark.parametrize(
+    ("given_as", "exact"),
+    [
+        (10, Fraction(10)),
+        (0.1, Fraction(1, 10)),
+        ("12.5", Fraction(25, 2)),
+        ("12.5s", Fraction(25, 2)),
+        ("1:02:03.5", Fraction(7447, 2)),
+        ("2:30", Fraction(150)),
+        (Fraction(1001, 30000), Fraction(1001, 30000)),
+    ],
+)
+def test_seconds_mean_what_they_look_like(given_as: str | float, exact: Fraction) -> None:
+    assert seconds(given_as) == exact
+
+
+@pytest.mark.parametrize("nonsense", ["", "ten", "1:2:3:4", "-5", float("nan"), float("inf")])
+def test_nonsense_is_no_time(nonsense: str | float) -> None:
+    with pytest.raises(UsageError):
+        seconds(nonsense)
+
+
+@given(st.fractions(-1000, 1000), st.fractions(Fraction(1, 90000), 1))
+def test_ticks_enclose_the_time(time: Fraction, base: Fraction) -> None:
+    below, above = ticks_at_or_before(time, base), ticks_at_or_after(time, base)
+    assert below * base <= time <= above * base
+    assert above - below <= 1
+
+
+def test_bytes_for_people() -> None:
+    assert [human_bytes(n) for n in (0, 1023, 1536, 5 << 30)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "5.0 GiB",
+    ]
+
+
+rects = st.builds(
+    lambda x, y, w, h: Rect(x, y, x + w, y + h),
+    st.integers(0, 50),
+    st.integers(0, 50),
+    st.integers(1, 50),
+    st.integers(1, 50),
+)
+
+
+@given(rects, rects)
+def test_intersection_is_what_both_contain(one: Rect, other: Rect) -> None:
+    both = one.intersection(other)
+    pixels = {
+        (x, y)
+        for x in range(max(one.x1, other.x1), min(one.x2, other.x2))
+        for y in range(max(one.y1, other.y1), min(one.y2, other.y2))
+    }
+    assert (both.area if both else 0) == len(pixels)
+    if both:
+        assert one.contains(both)
+        assert other.contains(both)
+
+
+@given(rects)
+def test_geometry_is_read_back(rect: Rect) -> None:
+    assert Rect.parse(str(rect)) == rect
+
+
+@pytest.mark.parametrize("text", ["400x300", "0x10+0+0", "400x300+-1+0", "x", "400x300+1+1 "])
+def test_geometry_is_whole_or_nothing(text: str) -> None:
+    with pytest.raises(UsageError):
+        Rect.parse(text)
+
+
+def test_settings_are_saved_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    assert Settings.load(path) == Settings()
+    changed = Settings().with_text("verify", "false").with_text("decoders", "3")
+    changed.save(path)
+    assert Settings.load(path) == changed
+
+
+@pytest.mark.parametrize("text", ["colour = 1\n", "verify = 1\n", "workers = 0\n", "workers = [\n"])
+def test_wrong_settings_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError):
+        Settings.load(path)
