@@ -1,3 +1,60 @@
-"""vfsd: a video store that is used as a directory."""
+"""vfsd: a video store that is used as a directory.
+
+from vfsd import Store
+
+with Store.open("/srv/videos") as store:
+    video = store["cam1/a.mp4"]
+    clip = video.read(span=(10, 20), region=(600, 300, 1000, 600))
+    print(clip.data.shape, clip.seconds)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vfsd.array import VideoArray
+    from vfsd.catalog import Catalog
+    from vfsd.errors import VfsdError
+    from vfsd.frames import Frame, Frames
+    from vfsd.store import Store
+    from vfsd.tiling import Rect
+    from vfsd.video import Video
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Catalog",
+    "Frame",
+    "Frames",
+    "Rect",
+    "Store",
+    "VfsdError",
+    "Video",
+    "VideoArray",
+    "__version__",
+]
+
+_HOMES = {
+    "Catalog": "vfsd.catalog",
+    "Frame": "vfsd.frames",
+    "Frames": "vfsd.frames",
+    "Rect": "vfsd.tiling",
+    "Store": "vfsd.store",
+    "VfsdError": "vfsd.errors",
+    "Video": "vfsd.video",
+    "VideoArray": "vfsd.array",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when first asked for, so that `vfsd --help` does not wait for numpy and SQLAlchemy.
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vfsd.codecs.decode import FrameDecoder, VideoFrame
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.pixels import PixelConverter
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from types import TracebackType
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from vfsd.reader import DecoderPool, execute, stream
 from vfsd.tiling import Rect
 from vfsd.units import Seconds, seconds, ticks_at_or_before
 from vfsd.view import View
+
+if TYPE_CHECKING:
+    _IntSlice = slice[int | None, int | None, int | None]
 
 Region = Rect | tuple[int, int, int, int]
 
@@ -120,7 +123,9 @@ class Video:
     @overload
     def __getitem__(self, key: list[int] | Ints) -> Frames: ...
     @overload
-    def __getitem__(self, key: slice) -> Frames | VideoArray: ...
+    def __getitem__(self, key: _IntSlice) -> Frames: ...
+    @overload
+    def __getitem__(self, key: slice) -> VideoArray: ...
     @overload
     def __getitem__(self, key: tuple[Axis, ...]) -> VideoArray: ...
 

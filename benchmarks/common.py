@@ -1,0 +1,103 @@
+"""What every benchmark needs: where the videos are, interleaved timing, tables, JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+
+import vfsd
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def footage() -> Path:
+    """The folder of real footage; the sample videos where there is none."""
+    for place in (os.environ.get("VFSD_FOOTAGE"), ROOT.parent / "shared" / "videos"):
+        if place and Path(place).is_dir():
+            return Path(place)
+    return ROOT / "sample_videos"
+
+
+def arguments(description: str | None, **options: Any) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--runs", type=int, default=options.get("runs", 5), help="runs of each")
+    return parser
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of each run of one contestant."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        low, _, high = np.percentile(self.seconds, [25, 50, 75])
+        return float(low), float(high)
+
+
+def interleaved(contestants: Mapping[str, Callable[[], object]], runs: int) -> dict[str, Timing]:
+    """Time each in turn, `runs` times round, in an order that changes; one warm-up round first."""
+    names = list(contestants)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    rng = np.random.default_rng(0)
+    for number in range(runs + 1):
+        for at in rng.permutation(len(names)):
+            start = time.perf_counter()
+            contestants[names[at]]()
+            if number:
+                times[names[at]].append(time.perf_counter() - start)
+    return {name: Timing(tuple(values)) for name, values in times.items()}
+
+
+def paired_ratio(one: Timing, other: Timing) -> float:
+    """Median over the rounds of one / other: what drifts with the machine cancels out."""
+    return statistics.median(a / b for a, b in zip(one.seconds, other.seconds, strict=True))
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table as Markdown has it."""
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    lines += ["| " + " | ".join(_cell(value) for value in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def machine() -> dict[str, object]:
+    return {
+        "vfsd": vfsd.__version__,
+        "python": platform.python_version(),
+        "pyav": av.__version__,
+        "kernel": platform.release(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def finish(options: argparse.Namespace, name: str, figures: object, *, passed: bool) -> None:
+    """Write the JSON where it was asked for, and end: 0 when every bound was met, 1 otherwise."""
+    if options.json:
+        report = {"benchmark": name, "machine": machine(), "passed": passed, "figures": figures}
+        options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    print("\nall bounds met" if passed else "\nA BOUND WAS MISSED", file=sys.stderr)
+    sys.exit(0 if passed else 1)

@@ -1,0 +1,271 @@
+"""Kill the daemon at random moments while files are copied, renamed and removed; then count losses.
+
+After each kill the store is mounted again, checked and cleaned.  A loss is: a file whose copy was
+finished and synced and that is not there, byte for byte; a name that shows anything but one of the
+states that its last operation may have left; a video that is not one of the files put in; a
+finding of `fsck` that is not repaired; bytes that nothing refers to after `gc`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import arguments, finish, footage, table
+from vfsd.model import FileState
+from vfsd.store import Store
+
+Digest = str
+
+
+@dataclass
+class Expected:
+    """What has to be there: for each name the digests that it may show, None for "not there"."""
+
+    names: dict[str, set[Digest | None]] = field(default_factory=dict)
+
+    def settled(self) -> list[str]:
+        """Names that are certainly there."""
+        return [name for name, may in self.names.items() if None not in may]
+
+
+class Worker:
+    """Does what people do, and notes what it may have left behind when it is interrupted."""
+
+    def __init__(self, mountpoint: Path, sources: dict[Path, Digest], seed: int) -> None:
+        self._top = mountpoint
+        self._sources = sources
+        self._random = random.Random(seed)
+        self._count = 0
+        self._seed = seed
+        self.operations = 0
+
+    def work(self, expected: Expected) -> None:
+        """Until the mount goes away."""
+        while True:
+            settled = expected.settled()
+            choice = self._random.random()
+            try:
+                if choice < 0.35 or len(settled) < 3:
+                    self._copy(expected)
+                elif choice < 0.6:
+                    self._copy_aside(expected, settled)
+                elif choice < 0.8:
+                    self._rename(expected, settled)
+                else:
+                    self._remove(expected, settled)
+            except OSError:
+                return
+            self.operations += 1
+
+    def _new_name(self) -> str:
+        self._count += 1
+        return f"{self._seed}-{self._count}.mp4"
+
+    def _write(self, name: str, source: Path) -> None:
+        data = source.read_bytes()
+        with open(self._top / name, "wb") as file:
+            for at in range(0, len(data), 1 << 17):
+                file.write(data[at : at + (1 << 17)])
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _copy(self, expected: Expected) -> None:
+        """Straight to its name: while it goes on, any beginning of it may be seen."""
+        source, digest = self._random.choice(list(self._sources.items()))
+        name = self._new_name()
+        expected.names[name] = {None, digest, "beginning:" + str(source)}
+        self._write(name, source)
+        expected.names[name] = {digest}
+
+    def _copy_aside(self, expected: Expected, settled: list[str]) -> None:
+        """As rsync does: aside, then over another; the name shows the old or the new, whole."""
+        source, digest = self._random.choice(list(self._sources.items()))
+        aside, name = "." + self._new_name(), self._random.choice(settled)
+        expected.names[aside] = {None, digest, "beginning:" + str(source)}
+        self._write(aside, source)
+        # Somebody may be looking at what is replaced.
+        reader = open(self._top / name, "rb") if self._random.random() < 0.5 else None  # noqa: SIM115
+        expected.names[aside] = {None, digest}
+        before = expected.names[name]
+        expected.names[name] = before | {digest}
+        try:
+            os.rename(self._top / aside, self._top / name)
+            expected.names[name] = {digest}
+            del expected.names[aside]
+        finally:
+            if reader is not None:
+                reader.close()
+
+    def _rename(self, expected: Expected, settled: list[str]) -> None:
+        old, new = self._random.choice(settled), self._new_name()
+        held = expected.names[old]
+        expected.names[new] = held | {None}
+        expected.names[old] = held | {None}
+        os.rename(self._top / old, self._top / new)
+        expected.names[new] = held
+        del expected.names[old]
+
+    def _remove(self, expected: Expected, settled: list[str]) -> None:
+        name = self._random.choice(settled)
+        expected.names[name] = expected.names[name] | {None}
+        os.unlink(self._top / name)
+        del expected.names[name]
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        losses, operations = campaign(Path(folder), options.kills, options.seed)
+    figures = {"kills": options.kills, "operations": operations, "losses": len(losses)}
+    print(table(("figure", "value"), list(figures.items())))
+    for loss in losses:
+        print(loss)
+    finish(options, "crash", figures | {"what": losses}, passed=not losses)
+
+
+def campaign(folder: Path, kills: int, seed: int) -> tuple[list[str], int]:
+    """(losses, operations done)."""
+    chance = random.Random(seed)
+    sources = {path: digest_of(path) for path in choose_sources()}
+    store, mountpoint = folder / "store", folder / "mnt"
+    mountpoint.mkdir()
+    Store.create(store).close()
+    expected = Expected()
+    losses: list[str] = []
+    operations = 0
+    for number in range(kills):
+        vfsd("mount", str(store), str(mountpoint))
+        worker = Worker(mountpoint, sources, seed * 1000 + number)
+        killer = threading.Timer(chance.uniform(0.02, 1.2), kill_daemon, [store])
+        killer.start()
+        worker.work(expected)
+        killer.join()
+        operations += worker.operations
+        losses += recover_and_check(store, mountpoint, expected, sources, number)
+        if sys.stderr.isatty():
+            print(
+                f"\rkill {number + 1} of {kills}, {operations} operations", end="", file=sys.stderr
+            )
+    return losses, operations
+
+
+def choose_sources() -> list[Path]:
+    """A few files of different sizes, so that every step of a copy is hit."""
+    clips = sorted(
+        (path for path in footage().rglob("*.mp4")), key=lambda path: path.stat().st_size
+    )
+    good = [path for path in clips if path.parent.name in ("real", "pairs", "sample_videos")]
+    return [good[0], good[len(good) // 2], good[-2]]
+
+
+def kill_daemon(store: Path) -> None:
+    with Store.open(store) as opened:
+        who = opened.parts.directory.mounted_by()
+    if who is not None:
+        os.kill(int(str(who["pid"])), signal.SIGKILL)
+
+
+def recover_and_check(
+    store: Path, mountpoint: Path, expected: Expected, sources: dict[Path, Digest], number: int
+) -> list[str]:
+    losses = []
+    vfsd("mount", str(store), str(mountpoint))
+    try:
+        losses += compare(mountpoint, expected, sources)
+    finally:
+        vfsd("umount", str(mountpoint))
+    found = vfsd("fsck", "--repair", "--json", "--store", str(store), allow=(0, 30))
+    losses += [f"fsck: {line}" for line in unrepaired(found)]
+    vfsd("gc", "--store", str(store))
+    losses += garbage(store)
+    return [f"kill {number}: {loss}" for loss in losses]
+
+
+def compare(mountpoint: Path, expected: Expected, sources: dict[Path, Digest]) -> list[str]:
+    losses = []
+    there = {path.name: path for path in mountpoint.iterdir()}
+    for name in sorted(set(there) - set(expected.names)):
+        losses.append(f"{name} is there and should not be")
+    for name, may in list(expected.names.items()):
+        if name not in there:
+            if None not in may:
+                losses.append(f"{name} is lost")
+            del expected.names[name]
+            continue
+        data = there[name].read_bytes()
+        digest = hashlib.blake2b(data).hexdigest()
+        is_beginning = any(
+            one is not None
+            and one.startswith("beginning:")
+            and Path(one.partition(":")[2]).read_bytes().startswith(data)
+            for one in may
+        )
+        if digest not in may and not is_beginning:
+            losses.append(f"{name} has the wrong bytes ({len(data)})")
+        is_video = os.getxattr(there[name], "user.vfsd.state") == b"video"
+        if is_video and digest not in sources.values() and not is_beginning:
+            losses.append(f"{name} is a video that nobody put in")
+        expected.names[name] = {digest}
+    return losses
+
+
+def garbage(store: Path) -> list[str]:
+    """Bytes in the store that nothing refers to."""
+    with Store.open(store) as opened:
+        parts = opened.parts
+        with parts.catalog.reading() as seen:
+            wanted = seen.objects.referenced()
+            nodes = list(seen.tree.all_nodes())
+        own = {n.ino for n in nodes if n.state in (FileState.SPOOLED, FileState.PLAIN)}
+        losses = [
+            f"object {key} is garbage" for key in parts.objects.all_keys() if key not in wanted
+        ]
+        losses += [
+            f"private file {ino} is garbage"
+            for ino, _ in parts.directory.spooled()
+            if ino not in own
+        ]
+        losses += [f"{path} is garbage" for path in parts.directory.objects_tmp.iterdir()]
+    return losses
+
+
+def unrepaired(output: str) -> list[str]:
+    found: list[str] = []
+    for line in output.splitlines():
+        value: Any = json.loads(line)
+        for finding in value.get("findings", [value] if "check" in value else []):
+            if not finding["repaired"]:
+                found.append(f"{finding['check']}: {finding['message']}")
+    return found
+
+
+def vfsd(*arguments: str, allow: tuple[int, ...] = (0,)) -> str:
+    result = subprocess.run(
+        [sys.executable, "-m", "vfsd", *arguments], capture_output=True, text=True, check=False
+    )
+    if result.returncode not in allow:
+        raise SystemExit(f"vfsd {' '.join(arguments)}: {result.returncode}\n{result.stderr}")
+    return result.stdout
+
+
+def digest_of(path: Path) -> Digest:
+    return hashlib.blake2b(path.read_bytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,256 @@
+"""Plain file reads and copies through the mount, against the local disk and libfuse's C example.
+
+All three read the same bytes; every row is interleaved.  ``first`` drops the mount's own pages
+before each run and keeps those of the object below, ``again`` keeps both, ``cold`` drops both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import Timing, arguments, finish, footage, interleaved, paired_ratio, table
+from benchmarks.mounting import build_passthrough, passthrough_mount, vfsd_mount
+from vfsd.store import Store
+
+MIB = 1 << 20
+BOUNDS = {"first": 0.30, "again": 0.50, "cold": 0.90, "random 128 KiB": 0.27, "cp": 0.5}
+RANDOM_4K_MICROSECONDS = 15.0
+
+
+def main() -> None:
+    parser = arguments(__doc__, runs=7)
+    parser.add_argument("--mib", type=int, default=512, help="size of the video, at least")
+    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        work = Path(name)
+        big = make_big_video(work, options.mib)
+        program = build_passthrough(work)
+        with contextlib.ExitStack() as stack:
+            with Store.create(work / "store") as store:
+                video = store.ingest(big, "big.mkv")
+                below = store.parts.bytes_of(video.original)
+            mounted = stack.enter_context(vfsd_mount(work / "store", work / "mnt"))
+            files = {"vfsd": (mounted / "big.mkv", below), "native": (big, big)}
+            if program is not None:
+                root = stack.enter_context(passthrough_mount(program, work / "pt"))
+                files["passthrough.c"] = (root / str(below).lstrip("/"), below)
+            check_content(files)
+            figures = read_figures(files, options.runs)
+            figures |= copy_figures(work, mounted, big, options.runs)
+            figures |= latency_figures(files)
+    report(figures, options)
+
+
+def make_big_video(work: Path, mib: int) -> Path:
+    """A real clip, repeated by copying packets until it is large enough."""
+    clip = footage() / "real" / "derived_mosaic_4k_hevc.mp4"
+    if not clip.exists():
+        clip = footage() / "open-gop.mkv"
+    repeats = mib * MIB // clip.stat().st_size + 1
+    listing = work / "list.txt"
+    listing.write_text(f"file '{clip}'\n" * repeats, encoding="utf-8")
+    out = work / "big.mkv"
+    joined = ["-f", "concat", "-safe", "0", "-i", str(listing), "-map", "0:v", "-c", "copy"]
+    subprocess.run(["ffmpeg", "-v", "error", *joined, str(out)], check=True)
+    return out
+
+
+def check_content(files: dict[str, tuple[Path, Path]]) -> None:
+    digests = set()
+    for path, _ in files.values():
+        with open(path, "rb") as file:
+            digests.add(hashlib.file_digest(file, "blake2b").hexdigest())
+    assert len(digests) == 1, "not the same bytes"
+
+
+# ------------------------------------------------------------------------------------- reading
+
+
+def drop(path: Path) -> None:
+    """Forget the pages of one file (on a mount: the mount's own, not those below)."""
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def load(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    buffer = mmap.mmap(-1, MIB)
+    while os.readv(fd, [buffer]):
+        pass
+    os.close(fd)
+
+
+def read_figures(files: dict[str, tuple[Path, Path]], runs: int) -> dict[str, Any]:
+    size = next(iter(files.values()))[0].stat().st_size
+    figures: dict[str, Any] = {}
+
+    def prepared(before: Callable[[Path, Path], None]) -> dict[str, Timing]:
+        """Time `load` of each after `before`, which is not timed."""
+        times: dict[str, list[float]] = {name: [] for name in files}
+        rng = np.random.default_rng(0)
+        for number in range(runs + 1):
+            for at in rng.permutation(len(files)):
+                name = list(files)[at]
+                path, below = files[name]
+                before(path, below)
+                start = time.perf_counter()
+                load(path)
+                if number:
+                    times[name].append(time.perf_counter() - start)
+        return {name: Timing(tuple(values)) for name, values in times.items()}
+
+    def first(path: Path, below: Path) -> None:
+        if path != below:
+            drop(path)
+        load(below)
+
+    def again(path: Path, below: Path) -> None:
+        load(path)
+
+    def cold(path: Path, below: Path) -> None:
+        drop(path)
+        drop(below)
+
+    for name, before in (("first", first), ("again", again), ("cold", cold)):
+        timings = prepared(before)
+        figures[name] = {
+            who: {
+                "MiB/s": size / MIB / timing.median,
+                "of native": paired_ratio(timings["native"], timing),
+            }
+            for who, timing in timings.items()
+        }
+    for block, count in ((4096, 20_000), (128 << 10, 2_000)):
+        figures[f"random {block >> 10} KiB"] = random_reads(files, size, block, count, runs)
+    return figures
+
+
+def random_reads(
+    files: dict[str, tuple[Path, Path]], size: int, block: int, count: int, runs: int
+) -> dict[str, Any]:
+    rng = np.random.default_rng(5)
+    buffer = mmap.mmap(-1, block)
+
+    def read(path: Path, below: Path) -> None:
+        offsets = rng.choice(size // block, count, replace=False) * block
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        for offset in offsets.tolist():
+            os.preadv(fd, [buffer], offset)
+        if path != below:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+    for path, below in files.values():
+        load(below)
+        if path != below:
+            drop(path)
+    timings = interleaved({who: partial(read, *pair) for who, pair in files.items()}, runs)
+    return {
+        who: {
+            "us": timing.median / count * 1e6,
+            "of native": paired_ratio(timings["native"], timing),
+        }
+        for who, timing in timings.items()
+    }
+
+
+# ------------------------------------------------------------------------------------- copying
+
+
+def copy_figures(work: Path, mounted: Path, big: Path, runs: int) -> dict[str, Any]:
+    """`cp` into the mount until it returns, until it is a video, and a plain `cp`."""
+    load(big)
+    counter = iter(range(10_000))
+
+    def into_mount() -> None:
+        target = mounted / f"copy{next(counter)}.mkv"
+        subprocess.run(["cp", str(big), str(target)], check=True)
+
+    def until_video() -> None:
+        target = mounted / f"copy{next(counter)}.mkv"
+        subprocess.run(["cp", str(big), str(target)], check=True)
+        assert os.getxattr(target, "user.vfsd.state") == b"video"
+
+    def plain() -> None:
+        subprocess.run(["cp", str(big), str(work / f"copy{next(counter)}.mkv")], check=True)
+
+    contestants = {"cp": into_mount, "cp, until a video": until_video, "plain": plain}
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(runs + 1):
+        for name, copy in contestants.items():
+            start = time.perf_counter()
+            copy()
+            if number:
+                times[name].append(time.perf_counter() - start)
+            settle(work, mounted)
+    timings = {name: Timing(tuple(values)) for name, values in times.items()}
+    return {
+        name: {
+            "vfsd": {
+                "MiB/s": big.stat().st_size / MIB / timings[name].median,
+                "of native": paired_ratio(timings["plain"], timings[name]),
+            }
+        }
+        for name in ("cp", "cp, until a video")
+    }
+
+
+def settle(work: Path, mounted: Path) -> None:
+    """Let nothing of one run reach into the next: judged, removed, written back."""
+    for path in mounted.glob("copy*.mkv"):
+        os.getxattr(path, "user.vfsd.state")
+        path.unlink()
+    for path in work.glob("copy*.mkv"):
+        path.unlink()
+    os.sync()
+
+
+def latency_figures(files: dict[str, tuple[Path, Path]]) -> dict[str, Any]:
+    found = {}
+    for name, (path, _) in files.items():
+        took = []
+        for _ in range(2000):
+            start = time.perf_counter()
+            fd = os.open(path, os.O_RDONLY)
+            os.fstat(fd)
+            os.close(fd)
+            took.append(time.perf_counter() - start)
+        found[name] = {"us": float(np.median(took)) * 1e6}
+    return {"open + stat + close": found}
+
+
+def report(figures: dict[str, Any], options: Any) -> None:
+    rows = []
+    for what, contestants in figures.items():
+        for who, values in contestants.items():
+            number, unit = next((value, key) for key, value in values.items() if key != "of native")
+            ratio = values.get("of native")
+            rows.append(
+                (what, who, f"{number:.1f} {unit}", "" if ratio is None else f"{ratio:.2f}")
+            )
+    print(table(("what", "who", "rate", "of native"), rows))
+    passed = all(figures[what]["vfsd"]["of native"] >= bound for what, bound in BOUNDS.items())
+    passed &= figures["random 4 KiB"]["vfsd"]["us"] <= RANDOM_4K_MICROSECONDS
+    example = figures["first"].get("passthrough.c")
+    if example is not None:
+        passed &= figures["first"]["vfsd"]["of native"] >= example["of native"]
+    finish(options, "mount_io", figures, passed=passed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Each check sees its own broken promise, repairs it, and is silent afterwards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from vfsd import check
+from vfsd.catalog import ROOT
+from vfsd.model import FileState
+from vfsd.store import Store
+
+CLIP = FOLDER / "traffic.mp4"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        opened.ingest(CLIP, "cam/a.mp4")
+        yield opened
+
+
+def sql(store: Store, statement: str) -> None:
+    with sqlite3.connect(store.path / "catalog.sqlite3") as raw:
+        raw.execute(statement)
+    raw.close()
+
+
+def finds_and_repairs(store: Store, name: str, *, deep: bool = False) -> None:
+    found = check.run(store.parts, deep=deep)
+    assert {finding.check for finding in found} == {name}, found
+    assert not any(finding.repaired for finding in found)
+    repaired = check.run(store.parts, repair=True, deep=deep)
+    assert all(finding.repaired for finding in repaired if finding.check == name)
+    assert check.run(store.parts, deep=deep) == []
+
+
+def object_of(store: Store) -> Path:
+    return store.parts.bytes_of(store["cam/a.mp4"].original)
+
+
+def test_a_sound_store_has_no_findings(store: Store) -> None:
+    assert check.run(store.parts, deep=True) == []
+
+
+def test_orphans(store: Store) -> None:
+    with store.catalog.writing() as change:
+        for name in ("gone", "back"):
+            node = change.tree.create(
+                ROOT, name, 0o100644, uid=0, gid=0, now_ns=1, state=FileState.PLAIN
+            )
+            store.parts.directory.spool_file(node.ino).write_text(name)
+            change.tree.unlink(ROOT, name, now_ns=2)
+            former = (ROOT, name) if name == "back" else None
+            change.tree.orphan(node.ino, now_ns=2, former=former)
+    found = check.run(store.parts, repair=True)
+    assert {finding.check for finding in found} == {"orphans", "spool"}
+    assert check.run(store.parts) == []
+    assert [name for name, _ in store.entries()] == ["back", "cam"]
+
+
+def test_pending(store: Store) -> None:
+    with store.catalog.writing() as change:
+        node = change.tree.create(
+            ROOT, "b.mp4", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.SPOOLED
+        )
+        shutil.copy(CLIP, store.parts.directory.spool_file(node.ino))
+    finds_and_repairs(store, "pending")
+    assert "b.mp4" in store
+
+
+def test_links(store: Store) -> None:
+    sql(store, "UPDATE nodes SET nlink = 7 WHERE ino IN (SELECT ino FROM videos)")
+    finds_and_repairs(store, "links")
+
+
+def test_an_unreachable_file_is_found_again(store: Store) -> None:
+    sql(store, "DELETE FROM entries WHERE name = CAST('a.mp4' AS BLOB)")
+    found = check.run(store.parts, repair=True)
+    assert {finding.check for finding in found} == {"links"}
+    assert check.run(store.parts) == []
+    (name,) = list(store)
+    assert name.startswith(check.LOST_AND_FOUND)
+
+
+def test_spool_bytes_that_are_missing_or_in_excess(store: Store) -> None:
+    store.parts.directory.spool_file(4711).write_bytes(b"x")
+    finds_and_repairs(store, "spool")
+    with store.catalog.writing() as change:
+        change.tree.create(
+            ROOT, "lost.txt", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.PLAIN
+        )
+    finds_and_repairs(store, "spool")
+    assert "lost" in str(store.node("lost.txt").reason)
+
+
+def test_a_missing_or_short_object_is_reported_and_not_hidden(store: Store) -> None:
+    path = object_of(store)
+    path.chmod(0o600)
+    os.truncate(path, 1000)
+    (found,) = check.run(store.parts, repair=True)
+    assert (found.check, found.repaired) == ("objects", False)
+    path.unlink()
+    (found,) = check.run(store.parts, repair=True)
+    assert "missing" in found.message
+
+
+def test_garbage(store: Store) -> None:
+    (store.parts.directory.objects_tmp / "999999999-x").write_bytes(b"x")
+    stray = store.parts.objects.path("f" * 64)
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_bytes(b"y")
+    finds_and_repairs(store, "garbage")
+    assert not stray.exists()
+
+
+def test_a_video_without_its_table_is_indexed_again(store: Store) -> None:
+    sql(store, "DELETE FROM frame_pages")
+    finds_and_repairs(store, "videos")
+    assert store["cam/a.mp4"][5].index == 5
+    sql(store, "DELETE FROM physical_videos")
+    finds_and_repairs(store, "videos")
+    assert store["cam/a.mp4"][5].index == 5
+
+
+def test_a_linked_file_that_changed(store: Store, tmp_path: Path) -> None:
+    mine = Path(shutil.copy(CLIP, tmp_path / "mine.mp4"))
+    store.ingest(mine, link=True)
+    with open(mine, "ab") as file:
+        file.write(b"more")
+    (found,) = check.run(store.parts)
+    assert (found.check, found.repaired) == ("linked", False)
+    mine.unlink()
+    (found,) = check.run(store.parts)
+    assert "not there" in found.message
+
+
+def test_content(store: Store) -> None:
+    path = object_of(store)
+    path.chmod(0o600)
+    with open(path, "r+b") as file:
+        file.seek(5000)
+        file.write(b"\0\1\2\3")
+    assert check.run(store.parts) == []
+    (found,) = check.run(store.parts, deep=True)
+    assert found.check == "content"
+
+
+def test_collecting_takes_only_what_nobody_needs(store: Store) -> None:
+    stray = store.parts.objects.path("e" * 64)
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_bytes(b"12345")
+    store.parts.directory.spool_file(4711).write_bytes(b"123")
+    planned = check.collect(store.parts, dry_run=True)
+    assert planned.bytes == 8
+    assert stray.exists()
+    assert check.collect(store.parts) == planned
+    assert not stray.exists()
+    assert object_of(store).read_bytes() == CLIP.read_bytes()
+    assert check.collect(store.parts).bytes == 0

@@ -1,0 +1,358 @@
+"""A store as Python users have it: putting files in, reading frames, the tree."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER, GroundTruth, read_frame_number
+from vfsd.errors import (
+    ExistsError,
+    NoStoreError,
+    NotFoundError,
+    OutOfRangeError,
+    ReadOnlyError,
+    RefusedMediaError,
+    StoreVersionError,
+    UsageError,
+)
+from vfsd.model import FileState
+from vfsd.store import Store
+from vfsd.video import Video
+
+CLIP = FOLDER / "traffic.mp4"
+"""320x240, H.264 with B-frames, AAC."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def video(store: Store) -> Video:
+    return store.ingest(CLIP, "cam1/a.mp4")
+
+
+def numbers(data: np.ndarray) -> list[int]:  # type: ignore[type-arg]
+    """The frame numbers that are painted into the sample videos."""
+    return [read_frame_number(picture) for picture in data]
+
+
+# ------------------------------------------------------------------------------------ the store
+
+
+def test_a_store_is_made_in_an_empty_place_only(tmp_path: Path) -> None:
+    Store.create(tmp_path / "a").close()
+    with pytest.raises(ExistsError, match="already"):
+        Store.create(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "file").touch()
+    with pytest.raises(ExistsError, match="not an empty"):
+        Store.create(tmp_path / "b")
+    with pytest.raises(NoStoreError):
+        Store.open(tmp_path / "b")
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    Store.create(tmp_path / "s").close()
+    marker = tmp_path / "s" / "vfsd-store.json"
+    marker.write_text(marker.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(StoreVersionError, match="format 2"):
+        Store.open(tmp_path / "s")
+
+
+def test_a_read_only_store_changes_nothing(store: Store, video: Video) -> None:
+    with Store.open(store.path, read_only=True) as reading:
+        assert reading["cam1/a.mp4"][3].index == 3
+        for change in (
+            lambda: reading.ingest(CLIP),
+            lambda: reading.remove("cam1/a.mp4"),
+            lambda: reading.move("cam1", "cam2"),
+        ):
+            with pytest.raises(ReadOnlyError):
+                change()
+
+
+def test_the_file_is_kept_byte_for_byte(store: Store, video: Video) -> None:
+    kept = store.parts.bytes_of(video.original)
+    assert kept.read_bytes() == CLIP.read_bytes()
+    assert video.info.modified_ns == CLIP.stat().st_mtime_ns
+    assert "cam1/a.mp4" in store
+    assert list(store) == ["cam1/a.mp4"]
+    assert len(store) == 1
+
+
+def test_the_same_bytes_twice_are_one_object(store: Store, video: Video) -> None:
+    again = store.ingest(CLIP, "b.mp4")
+    assert again.original.object_key == video.original.object_key
+    store.remove("cam1/a.mp4")
+    assert numbers(store["b.mp4"].read(frames=range(2)).data) == [0, 1]
+    store.remove("b.mp4")
+    assert list(store.parts.objects.all_keys()) == []
+
+
+def test_a_linked_file_is_indexed_and_never_touched(store: Store, tmp_path: Path) -> None:
+    mine = Path(shutil.copy(CLIP, tmp_path / "mine.mp4"))
+    before = mine.stat()
+    linked = store.ingest(mine, link=True)
+    assert linked.original.link_path == str(mine)
+    assert list(store.parts.objects.all_keys()) == []
+    assert numbers(linked.read(frames=[7]).data) == [7]
+    store.remove("mine.mp4")
+    after = mine.stat()
+    assert (after.st_mtime_ns, after.st_size) == (before.st_mtime_ns, before.st_size)
+
+
+def test_refused_files_leave_no_trace(store: Store, tmp_path: Path) -> None:
+    text = tmp_path / "notes.mp4"
+    text.write_text("not a video at all, but long enough to look at" * 100)
+    for link in (False, True):
+        with pytest.raises(RefusedMediaError):
+            store.ingest(text, "in/notes.mp4", link=link)
+    assert store.entries() == []
+    assert list(store.parts.objects.all_keys()) == []
+    assert list(store.parts.directory.objects_tmp.iterdir()) == []
+
+
+def test_a_taken_name_is_refused_unless_replaced(store: Store, video: Video) -> None:
+    with pytest.raises(ExistsError):
+        store.ingest(FOLDER / "av1.mp4", "cam1/a.mp4")
+    with pytest.raises(ExistsError):
+        store.ingest(FOLDER / "av1.mp4", "cam1", replace=True)
+    new = store.ingest(FOLDER / "av1.mp4", "cam1/a.mp4", replace=True)
+    assert store["cam1/a.mp4"].original.media.codec == "av1"
+    assert list(store.parts.objects.all_keys()) == [new.original.object_key]
+
+
+def test_moving_and_removing(store: Store, video: Video) -> None:
+    store.move("cam1/a.mp4", "deep/er/b.mp4")
+    assert list(store) == ["deep/er/b.mp4"]
+    store.move("deep", "moved")
+    assert store["moved/er/b.mp4"].info.id == video.info.id
+    store.move("moved/er/b.mp4", "cam1")
+    assert list(store) == ["cam1/b.mp4"]
+    with pytest.raises(UsageError, match="itself"):
+        store.move("moved", "moved/er/x")
+    with pytest.raises(UsageError, match="not empty"):
+        store.remove("moved")
+    assert store.remove("moved", recursive=True) == 0
+    with pytest.raises(NotFoundError):
+        store.remove("moved")
+    assert [name for name, _ in store.entries()] == ["cam1"]
+
+
+def test_a_tree_is_ingested_and_resumed(store: Store, tmp_path: Path) -> None:
+    from vfsd.ingest import is_there, plan_tree
+
+    tree = tmp_path / "tree"
+    (tree / "x" / "y").mkdir(parents=True)
+    for name in ("x/a.mp4", "x/y/b.mp4"):
+        shutil.copy2(CLIP, tree / name)
+    sources = list(plan_tree(tree, "in"))
+    assert [source.name for source in sources] == ["in/x/a.mp4", "in/x/y/b.mp4"]
+    assert not any(is_there(store.parts, source) for source in sources)
+    store.ingest(sources[0].path, sources[0].name)
+    assert [is_there(store.parts, source) for source in sources] == [True, False]
+
+
+# ------------------------------------------------------------------------------------- frames
+
+
+def test_frames_by_number(video: Video) -> None:
+    truth = GroundTruth.load(CLIP)
+    assert len(video) == truth.frames
+    frame = video[17]
+    assert read_frame_number(frame.data) == 17
+    assert truth.pts is not None
+    assert frame.pts == truth.pts[17]
+    assert frame.seconds == pytest.approx(17 / 30, abs=1e-6)
+    assert frame.duration == pytest.approx(1 / 30, abs=1e-6)
+    assert frame.data.shape == (240, 320, 3)
+    assert video[-1].index == len(video) - 1
+    assert numbers(video[3:20:4].data) == [3, 7, 11, 15, 19]
+    assert numbers(video[[30, 2, 30, -1]].data) == [30, 2, 30, len(video) - 1]
+    assert numbers(video[::-20].data) == list(range(len(video) - 1, -1, -20))
+    for outside in (len(video), -len(video) - 1):
+        with pytest.raises(OutOfRangeError):
+            video[outside]
+
+
+def test_frames_by_time(video: Video) -> None:
+    assert video.frame_at(0.5).index == 15
+    assert video.frame_at(0.51).index == 15
+    assert [frame.index for frame in video.frames_at([1, "0:01", 0])] == [30, 30, 0]
+    with pytest.raises(OutOfRangeError):
+        video.frame_at(video.duration)
+
+
+def test_spans_are_half_open_and_add_up(video: Video) -> None:
+    first = video.read(span=(0, 0.5))
+    second = video.read(span=(0.5, None))
+    together = [*first.index.tolist(), *second.index.tolist()]
+    assert together == list(range(len(video)))
+    with pytest.raises(OutOfRangeError):
+        video.read(span=(1000, 1001))
+
+
+def test_a_rate_samples_what_is_on_the_screen(video: Video) -> None:
+    sampled = video.read(span=(0, 1), fps=5)
+    assert sampled.index.tolist() == [0, 6, 12, 18, 24]
+    slow = video.read(span=(0, 0.1), fps=60)
+    assert slow.index.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_region_is_the_same_pixels(video: Video) -> None:
+    whole = video.read(frames=range(10, 14)).data
+    for region in ((0, 0, 320, 240), (33, 17, 121, 98), (1, 1, 2, 2), (200, 100, 320, 240)):
+        x1, y1, x2, y2 = region
+        part = video.read(frames=range(10, 14), region=region).data
+        assert np.array_equal(part, whole[:, y1:y2, x1:x2]), region
+    with pytest.raises(OutOfRangeError, match="outside the frame"):
+        video.read(frames=[0], region=(0, 0, 321, 10))
+
+
+def test_size_and_format(video: Video) -> None:
+    assert video.read(frames=[0], size=(160, 120)).data.shape == (1, 120, 160, 3)
+    rgb, bgr = video.read(frames=[5]).data, video.read(frames=[5], format="bgr24").data
+    assert np.array_equal(rgb, bgr[..., ::-1])
+    assert video.read(frames=[5], format="gray").data.shape == (1, 240, 320, 1)
+    with pytest.raises(UsageError):
+        video.read(frames=[5], format="nonsense")
+
+
+def test_iterating_is_the_same_as_reading(video: Video) -> None:
+    whole = video.read()
+    for frame, expected in zip(video, whole, strict=True):
+        assert frame.index == expected.index
+        assert np.array_equal(frame.data, expected.data)
+    strided = [frame.index for frame in video.iterate(frames=slice(1, None, 9))]
+    assert strided == list(range(1, len(video), 9))
+
+
+def test_keyframes_are_where_the_encoder_put_them(video: Video) -> None:
+    assert video.keyframes[0] == 0
+    assert all(video.table.frame(int(index)).is_key for index in video.keyframes)
+
+
+def test_the_lazy_array(video: Video) -> None:
+    clip = video[0.5:1.5, 100:200, 40:240]  # type: ignore[misc]
+    assert "VideoArray" in repr(clip)
+    data = clip.numpy()
+    assert data.shape == (30, 100, 200, 3)
+    assert np.array_equal(data, video.read(span=(0.5, 1.5), region=(40, 100, 240, 200)).data)
+    inner = clip[0.5:0.7, 10:60:2, ::4]
+    assert inner.size == (50, 25)
+    assert inner.numpy().shape == (6, 25, 50, 3)
+    assert inner.frames().index.tolist() == [30, 31, 32, 33, 34, 35]
+    assert video[0:1:0.2].frames().index.tolist() == [0, 6, 12, 18, 24]  # type: ignore[union-attr, misc]
+    by_number = video.array()[4:12:2, 0:10, 0:10]
+    assert by_number.frames().index.tolist() == [4, 6, 8, 10]
+    assert by_number[1:3].frames().index.tolist() == [6, 8]
+    assert np.asarray(by_number).shape == (4, 10, 10, 3)
+    for wrong in (lambda: clip[2.0:3.0], lambda: clip[:, 200:300]):
+        with pytest.raises(OutOfRangeError):
+            wrong()
+    with pytest.raises(UsageError):
+        clip[3]
+    with pytest.raises(UsageError):
+        clip[:, :, :, :]
+
+
+def test_many_threads_read_the_same_video(video: Video) -> None:
+    wrong: list[int] = []
+
+    def read(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for index in rng.integers(0, len(video), 15).tolist():
+            if read_frame_number(video[index].data) != index:
+                wrong.append(index)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def _read_elsewhere(path: str, indices: list[int]) -> list[int]:
+    with Store.open(path) as store:
+        return numbers(store["cam1/a.mp4"][indices].data)
+
+
+def test_a_spawned_process_reads(store: Store, video: Video) -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(_read_elsewhere, (str(store.path), [9, 4])) == [9, 4]
+
+
+def test_a_forked_child_reads_with_what_the_parent_opened(video: Video) -> None:
+    assert numbers(video[[5, 50]].data) == [5, 50]  # decoders are warm and have threads
+    fork = multiprocessing.get_context("fork")
+    answers = fork.SimpleQueue()
+    child = fork.Process(target=lambda: answers.put(numbers(video[[6, 51]].data)))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    assert answers.get() == [6, 51]
+    assert numbers(video[[7]].data) == [7]
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = count()
+    with Store.create(tmp_path / "s") as store:
+        video = store.ingest(CLIP)
+        for index in range(0, len(video), 5):
+            video[index]
+        list(video.iterate(frames=range(60)))
+    assert count() == before
+
+
+def test_values_can_be_sent_elsewhere(video: Video) -> None:
+    assert pickle.loads(pickle.dumps(video.info)) == video.info
+
+
+# ------------------------------------------------------------------------------- every sample
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.*4*")) + sorted(FOLDER.glob("*.[awt]*")))
+def test_every_sample_gives_its_frames_in_any_order(store: Store, path: Path) -> None:
+    if path.suffix in (".json", ".py", ".md"):
+        pytest.skip("not a video")
+    truth = GroundTruth.load(path)
+    video = store.ingest(path)
+    assert len(video) == truth.frames
+    rng = np.random.default_rng(len(path.name))
+    wanted = [0, truth.frames - 1, *rng.integers(0, truth.frames, 10).tolist()]
+    found = [read_frame_number(video[index].data) - truth.first_frame for index in wanted]
+    assert found == wanted
+    if truth.pts is not None:
+        assert video.table.pts().tolist() == list(truth.pts)
+    assert video.verify() is False
+
+
+def test_a_file_that_a_crashed_mount_left_is_settled(store: Store) -> None:
+    from vfsd.settle import settle_file
+
+    with store.catalog.writing() as change:
+        node = change.tree.create(
+            1, "left.mp4", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.SPOOLED
+        )
+        shutil.copy(CLIP, store.parts.directory.spool_file(node.ino))
+    settled = settle_file(store.parts, node)
+    assert settled is not None
+    assert settled.state is FileState.VIDEO
+    assert numbers(store["left.mp4"].read(frames=[3]).data) == [3]
+    assert list(store.parts.directory.spooled()) == []
