@@ -156,6 +156,11 @@ class Catalog:
                 why = f": {node.reason}" if node.reason else ""
                 raise NotFoundError(f"{name!r} is a file, but no video{why}") from None
 
+    def unverified(self, limit: int = 100) -> list[LogicalVideo]:
+        """Videos whose frame table no full decode has confirmed yet, the newest first."""
+        with self.reading() as seen:
+            return seen.videos.unverified(limit)
+
     def names(self, video: LogicalVideo) -> list[str]:
         """Every name of a video; more than one where it has hard links."""
         with self.reading() as seen:

@@ -42,6 +42,22 @@ class Videos:
         """Raises `NotFoundError`."""
         return self._one(videos.c.id == video_id, f"there is no video number {video_id}")
 
+    def unverified(self, limit: int) -> list[LogicalVideo]:
+        """Videos whose frame table no full decode has confirmed yet, the newest first."""
+        rows = self._connection.execute(
+            sa.select(physical_videos.c.video_id)
+            .join(videos, videos.c.id == physical_videos.c.video_id)
+            .join(nodes, nodes.c.ino == videos.c.ino)
+            .where(
+                physical_videos.c.role == Role.ORIGINAL.value,
+                physical_videos.c.verified.is_(False),
+                nodes.c.state == FileState.VIDEO.value,
+            )
+            .order_by(physical_videos.c.id.desc())
+            .limit(limit)
+        )
+        return [self.get(row.video_id) for row in rows]
+
     def physicals(self, video_id: int) -> list[PhysicalVideo]:
         """All stored encodings of a video, the original first."""
         rows = self._connection.execute(

@@ -271,12 +271,14 @@ class Video:
                 raise
             return work()
 
-    def verify(self) -> bool:
+    def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> bool:
         """Decode everything once and correct the frame table; whether it had to be corrected.
 
+        `on_progress` is told (bytes done, bytes in all); it may raise to give up.
         Raises `RefusedMediaError` when the file does not decode at all any more.
         """
-        found = examine(self._parts.bytes_of(self.original), name=self.name, full=True)
+        path = self._parts.bytes_of(self.original)
+        found = examine(path, name=self.name, full=True, on_progress=on_progress)
         old = self.table
         before = old.columns(0, old.packets)
         same = (
