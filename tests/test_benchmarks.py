@@ -1,0 +1,68 @@
+"""The benchmark programs run, check their content and write figures; bounds are for real runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sample_videos import FOLDER
+
+ROOT = FOLDER.parent
+
+
+def run(tmp_path: Path, name: str, *arguments: str) -> dict[str, Any]:
+    """The report of one short run."""
+    out = tmp_path / "figures.json"
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", "--json", str(out), *arguments],
+        cwd=ROOT,
+        env=os.environ | {"VFSD_FOOTAGE": str(FOLDER)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    report: dict[str, Any] = json.loads(out.read_text())
+    assert report["benchmark"] == name
+    return report
+
+
+def test_million_frames(tmp_path: Path) -> None:
+    figures = run(tmp_path, "million_frames", "--frames", "20000")["figures"]
+    assert figures["bytes_a_frame"] < 24
+
+
+def test_random_access(tmp_path: Path) -> None:
+    clip = str(FOLDER / "traffic.mp4")
+    report = run(tmp_path, "random_access", "--frames", "5", "--runs", "1", clip)
+    assert report["figures"]["traffic.mp4"]["vfsd"]["wrong"] == 0
+
+
+@pytest.mark.mount
+def test_fidelity(tmp_path: Path, mountable: None) -> None:
+    if shutil.which("ffmpeg") is None:
+        pytest.skip("ffmpeg is not installed")
+    clips = [str(FOLDER / name) for name in ("traffic.mp4", "edit-list.mp4", "README.md")]
+    report = run(tmp_path, "fidelity", *clips)
+    assert report["passed"], report["figures"]
+
+
+@pytest.mark.mount
+def test_crash(tmp_path: Path, mountable: None) -> None:
+    report = run(tmp_path, "crash", "--kills", "4")
+    assert report["figures"]["losses"] == 0, report["figures"]["what"]
+
+
+@pytest.mark.mount
+def test_mount_io(tmp_path: Path, mountable: None) -> None:
+    if shutil.which("ffmpeg") is None:
+        pytest.skip("ffmpeg is not installed")
+    figures = run(tmp_path, "mount_io", "--mib", "4", "--runs", "1")["figures"]
+    assert {"first", "again", "cold", "cp"} <= set(figures)
