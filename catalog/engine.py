@@ -93,7 +93,10 @@ class Database:
         """Return when every committed transaction would survive a power cut."""
         if self.path is None:
             return  # a server's commit is durable when it returns
-        for name in (self.path + "-wal", self.path):
+        # What is no longer in the log was synced by the checkpoint that moved it.  The database
+        # file itself must not be touched: closing it would drop SQLite's locks on it, and another
+        # process would take the log away from under us.
+        for name in (self.path + "-wal", os.path.dirname(self.path) or "."):
             try:
                 fd = os.open(name, os.O_RDONLY)
             except FileNotFoundError:

@@ -6,6 +6,7 @@ Permissions, open files and what POSIX says of them are `vfsd.fs`'s business.
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -37,6 +38,36 @@ _CHILDREN = (
     .order_by(entries.c.name)
 )
 
+_CHILDREN_WITH_XATTRS = (
+    sa.select(xattrs.c.ino)
+    .distinct()
+    .join(entries, entries.c.ino == xattrs.c.ino)
+    .where(entries.c.parent == sa.bindparam("parent"))
+)
+
+# Made once: building a statement costs more than running it.
+_INSERT_NODE = sa.insert(nodes)
+_DELETE_NODE = sa.delete(nodes).where(nodes.c.ino == sa.bindparam("which"))
+_INSERT_ENTRY = sa.insert(entries)
+_DELETE_ENTRY = sa.delete(entries).where(
+    entries.c.parent == sa.bindparam("directory"), entries.c.name == sa.bindparam("entry")
+)
+_TOUCH_DIRECTORY = (
+    sa.update(nodes)
+    .where(nodes.c.ino == sa.bindparam("which"))
+    .values(
+        mtime_ns=sa.bindparam("now"),
+        ctime_ns=sa.bindparam("now"),
+        nlink=nodes.c.nlink + sa.bindparam("links"),
+    )
+)
+
+
+@functools.lru_cache(maxsize=64)
+def _update_node(columns: tuple[str, ...]) -> sa.Update:
+    values: dict[str, Any] = {column: sa.bindparam(column) for column in columns}
+    return sa.update(nodes).where(nodes.c.ino == sa.bindparam("which")).values(values)
+
 
 class Tree:
     """The tree as one transaction sees it."""
@@ -44,6 +75,7 @@ class Tree:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._counted = False
+        self._version: int | None = None
 
     # -- looking
 
@@ -52,7 +84,9 @@ class Tree:
 
         It is the generation of the root directory.
         """
-        return int(self._connection.execute(_VERSION).scalar_one())
+        if self._version is None:
+            self._version = int(self._connection.execute(_VERSION).scalar_one())
+        return self._version
 
     def node(self, ino: int) -> Node:
         """Raises `NotFoundError`."""
@@ -77,6 +111,11 @@ class Tree:
         """The entries of a directory, in the order of their names' bytes."""
         rows = self._connection.execute(_CHILDREN, {"parent": parent})
         return [(os.fsdecode(row.entry), _node(row)) for row in rows]
+
+    def children_with_xattrs(self, parent: int) -> set[int]:
+        """Which of a directory's entries have any extended attributes: inode numbers."""
+        rows = self._connection.execute(_CHILDREN_WITH_XATTRS, {"parent": parent})
+        return set(rows.scalars())
 
     def is_empty(self, parent: int) -> bool:
         query = sa.select(entries.c.ino).where(entries.c.parent == parent).limit(1)
@@ -119,6 +158,12 @@ class Tree:
     def all_nodes(self) -> Iterator[Node]:
         """Every inode, whether it can be reached or not."""
         return (_node(row) for row in self._connection.execute(sa.select(nodes)).all())
+
+    def has_hard_links(self) -> bool:
+        """Whether anything but a directory has several names."""
+        is_dir = nodes.c.mode.op("&")(stat.S_IFMT(0o777777)) == stat.S_IFDIR
+        query = sa.select(nodes.c.ino).where(nodes.c.nlink > 1, ~is_dir).limit(1)
+        return self._connection.execute(query).first() is not None
 
     def files_in_state(self, state: FileState) -> list[Node]:
         rows = self._connection.execute(sa.select(nodes).where(nodes.c.state == state.value))
@@ -175,7 +220,7 @@ class Tree:
             "target": encoded,
             "state": None if state is None else state.value,
         }
-        result = self._change(sa.insert(nodes), values)
+        result = self._change(_INSERT_NODE, values)
         assert result.inserted_primary_key is not None
         return Node(
             ino=result.inserted_primary_key[0],
@@ -262,12 +307,12 @@ class Tree:
             changes["state"] = changes["state"].value
         if isinstance(changes.get("link_path"), str):
             changes["link_path"] = os.fsencode(changes["link_path"])
-        self._change(sa.update(nodes).where(nodes.c.ino == ino).values(changes))
+        self._change(_update_node(tuple(sorted(changes))), {"which": ino, **changes})
         return self.node(ino)
 
     def delete(self, ino: int) -> None:
         """Forget a node without names, and with it its attributes and its video."""
-        self._change(sa.delete(nodes).where(nodes.c.ino == ino))
+        self._change(_DELETE_NODE, {"which": ino})
 
     # -- files without a name
 
@@ -337,26 +382,17 @@ class Tree:
         if not self._counted:
             self._connection.execute(_COUNT)
             self._counted = True
+            self._version = None if self._version is None else self._version + 1
         return self._connection.execute(statement, values)
 
     def _enter(self, parent: int, name: str, node: Node) -> None:
-        self._change(
-            sa.insert(entries), {"parent": parent, "name": os.fsencode(name), "ino": node.ino}
-        )
+        self._change(_INSERT_ENTRY, {"parent": parent, "name": os.fsencode(name), "ino": node.ino})
 
     def _leave(self, parent: int, name: str) -> None:
-        self._change(
-            sa.delete(entries).where(
-                entries.c.parent == parent, entries.c.name == os.fsencode(name)
-            )
-        )
+        self._change(_DELETE_ENTRY, {"directory": parent, "entry": os.fsencode(name)})
 
     def _touch_directory(self, ino: int, now_ns: int, *, links: int = 0) -> None:
-        self._change(
-            sa.update(nodes)
-            .where(nodes.c.ino == ino)
-            .values(mtime_ns=now_ns, ctime_ns=now_ns, nlink=nodes.c.nlink + links)
-        )
+        self._change(_TOUCH_DIRECTORY, {"which": ino, "now": now_ns, "links": links})
 
 
 def split(path: str) -> list[str]:

@@ -124,6 +124,7 @@ def test_a_video_without_its_table_is_indexed_again(store: Store) -> None:
     sql(store, "DELETE FROM frame_pages")
     finds_and_repairs(store, "videos")
     assert store["cam/a.mp4"][5].index == 5
+    sql(store, "DELETE FROM frame_pages")
     sql(store, "DELETE FROM physical_videos")
     finds_and_repairs(store, "videos")
     assert store["cam/a.mp4"][5].index == 5

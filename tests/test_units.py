@@ -90,7 +90,7 @@ def test_geometry_is_whole_or_nothing(text: str) -> None:
 def test_settings_are_saved_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     assert Settings.load(path) == Settings()
-    changed = Settings().with_text("verify", "false").with_text("decoders", "3")
+    changed = Settings().with_text("verify", "false").with_text("decoder_memory", "3")
     changed.save(path)
     assert Settings.load(path) == changed
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from vfsd.catalog import ROOT, Transaction
 from vfsd.codecs.examine import examine
-from vfsd.errors import NotFoundError, RefusedMediaError
+from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.ingest import describe_original, pages
 from vfsd.model import FileState, Node, PhysicalVideo
 from vfsd.objects import digest
@@ -314,7 +314,7 @@ def _videos(state: _Run) -> Iterator[Finding]:
             names = seen.tree.paths_of(node.ino) or [f"inode {node.ino}"]
             try:
                 video = seen.videos.of_inode(node.ino)
-            except NotFoundError:
+            except (NotFoundError, IntegrityError):
                 video = None
             wrong = "has no original" if video is None else None
             if video is not None:

@@ -15,7 +15,7 @@ from vfsd.errors import UsageError
 _HELP = {
     "verify": "decode every new video once in the background and correct its frame table",
     "workers": "threads of the mount that judge and index new files",
-    "decoders": "decoders kept warm, in each process, for random access",
+    "decoder_memory": "bytes of pictures, in each process, that decoders kept warm may hold",
     "view_cache_bytes": "disk space for rendered views",
 }
 
@@ -24,7 +24,7 @@ _HELP = {
 class Settings:
     verify: bool = True
     workers: int = 1
-    decoders: int = 8
+    decoder_memory: int = 512 << 20
     view_cache_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:

@@ -60,6 +60,7 @@ class MediaInfo:
     edit_list: bool = False
     reorder_delay: int = 0  #: frames that the decoder may hold back
     extradata: bytes = b""  #: codec configuration, as the container stores it
+    codec_tag: str = ""  #: four characters by which the container calls the codec, or fewer
     side_streams: tuple[SideStream, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
 

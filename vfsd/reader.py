@@ -15,13 +15,13 @@ from vfsd.codecs import VideoFrame
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.pixels import PixelConverter
 from vfsd.frames import Pixels
-from vfsd.frametable import FrameTable
+from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import PhysicalVideo
 from vfsd.parts import Parts
 from vfsd.plan import ReadPlan
 
-_LONG_RUN = 12
-"""Packets in one run from which on a second thread inside the decoder pays."""
+_LARGE_PICTURE = 500_000
+"""Pixels from which on a second thread inside the decoder pays."""
 
 
 @dataclass
@@ -52,9 +52,21 @@ class DecoderPool:
         self._workers: ThreadPoolExecutor | None = None
 
     @contextmanager
-    def decoder(self, physical: PhysicalVideo, table: FrameTable) -> Iterator[FrameDecoder]:
-        """A decoder for that encoding, this block's own.  Raises `OSError`."""
-        warm = self._take(physical.id)
+    def decoder(
+        self,
+        physical: PhysicalVideo,
+        table: FrameTable,
+        run: DecodeRun | None = None,
+        *,
+        threads: int = 1,
+    ) -> Iterator[FrameDecoder]:
+        """A decoder for that encoding, this block's own.
+
+        With `run`, the one that has the least left to decode of it: in a long group of pictures,
+        decoders that stay where their last reader left them are as good as more key pictures.
+        Raises `OSError`.
+        """
+        warm = self._take(physical.id, run, threads)
         if warm is None:
             fd = os.open(self._parts.bytes_of(physical), os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -88,23 +100,36 @@ class DecoderPool:
         if workers is not None:
             workers.shutdown()
 
-    def _take(self, physical_id: int) -> _Warm | None:
+    def _take(self, physical_id: int, run: DecodeRun | None, threads: int) -> _Warm | None:
         with self._guard:
             self._forget_parent()
-            for at in range(len(self._idle) - 1, -1, -1):
-                if self._idle[at].physical_id == physical_id:
-                    return self._idle.pop(at)
-        return None
+            mine = [at for at, warm in enumerate(self._idle) if warm.physical_id == physical_id]
+            if not mine:
+                return None
+            if run is None:
+                return self._idle.pop(mine[-1])
+            leads = [self._idle[at].decoder.lead(run, threads=threads) for at in mine]
+            best = max(range(len(mine)), key=leads.__getitem__)
+            if leads[best]:
+                return self._idle.pop(mine[best])
+            # None helps.  While there is room they stay where they are; then the oldest moves on.
+            room = self._parts.settings.decoder_memory - self._memory()
+            if room >= self._idle[mine[0]].decoder.memory:
+                return None
+            return self._idle.pop(mine[0])
 
     def _give_back(self, warm: _Warm) -> None:
         surplus = []
         with self._guard:
             self._forget_parent()
             self._idle.append(warm)
-            while len(self._idle) > self._parts.settings.decoders:
+            while len(self._idle) > 1 and self._memory() > self._parts.settings.decoder_memory:
                 surplus.append(self._idle.pop(0))
         for old in surplus:
             old.close()
+
+    def _memory(self) -> int:
+        return sum(warm.decoder.memory for warm in self._idle)
 
     def _forget_parent(self) -> None:
         if self._pid != os.getpid():
@@ -133,19 +158,23 @@ def execute(
         for other in others:
             out[other] = out[first]
 
+    # Runs on their own have a core each; a single one has them all.
+    threads = _threads(plan) if len(plan.runs) == 1 else 1
+
     def decode_part(runs: list[int]) -> None:
         converter = _converter(plan, pixel_format)
-        with pool.decoder(plan.physical, table) as decoder:
-            for number in runs:
-                run = plan.runs[number]
-                long = len(plan.runs) == 1 and run.end_packet - run.first_packet >= _LONG_RUN
-                for frame, picture in decoder.decode(run, threads=2 if long else 1):
+        for number in runs:
+            run = plan.runs[number]
+            with pool.decoder(plan.physical, table, run, threads=threads) as decoder:
+                for frame, picture in decoder.decode(run, threads=threads):
                     put(converter, frame, picture)
 
     if plan.contiguous is not None:
         converter = _converter(plan, pixel_format)
         with pool.decoder(plan.physical, table) as decoder:
-            for frame, picture in decoder.stream(plan.contiguous.start, plan.contiguous.stop):
+            for frame, picture in decoder.stream(
+                plan.contiguous.start, plan.contiguous.stop, threads=_threads(plan)
+            ):
                 put(converter, frame, picture)
     elif len(plan.runs) <= 1:
         decode_part(list(range(len(plan.runs))))
@@ -167,13 +196,19 @@ def stream(
         places.setdefault(frame, []).append(place)
     with pool.decoder(plan.physical, table) as decoder:
         if plan.contiguous is not None:
-            pictures = decoder.stream(plan.contiguous.start, plan.contiguous.stop)
+            span = plan.contiguous
+            pictures = decoder.stream(span.start, span.stop, threads=_threads(plan))
         else:
             pictures = (pair for run in plan.runs for pair in decoder.decode(run))
         for frame, picture in pictures:
             data = converter.convert(picture)
             for place in places[frame]:
                 yield place, data
+
+
+def _threads(plan: ReadPlan) -> int:
+    media = plan.physical.media
+    return 2 if media.width * media.height >= _LARGE_PICTURE and (os.cpu_count() or 1) > 1 else 1
 
 
 def _converter(plan: ReadPlan, pixel_format: str) -> PixelConverter:
