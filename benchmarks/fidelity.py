@@ -2,9 +2,11 @@
 
 Copies each file in, mounts again, and checks: `cmp`; ffprobe, ffmpeg, OpenCV and mpv (without a
 window) play it from the mount; every frame that vfsd decodes has, plane for plane, the samples that
-the ffmpeg program decodes from the source (MD5 of each).  With ``--odd`` the strange and hostile
-files as well, each of which has to be either served exactly or kept as a plain file with a reason,
-within ten seconds.
+the ffmpeg program decodes from the source (MD5 of each; with one thread, since what conceals damage
+depends on the number of threads, and differs from run to run with several).
+
+With ``--odd`` the strange and hostile files as well, each of which has to be either served exactly
+or kept as a plain file with a reason, within ten seconds.
 """
 
 from __future__ import annotations
@@ -122,7 +124,7 @@ def check_one(source: Path, shown: Path, store: Store, verdict: Verdict) -> None
 
 def frames_of_ffmpeg(path: Path) -> list[str]:
     """MD5 of each frame, all planes, as the ffmpeg program decodes them."""
-    source = ["-noautorotate", "-i", f"file:{path}", "-map", "0:v:0"]
+    source = ["-threads", "1", "-noautorotate", "-i", f"file:{path}", "-map", "0:v:0"]
     form = ["-fps_mode", "passthrough", "-f", "framehash", "-hash", "md5", "-"]
     result = subprocess.run(
         ["ffmpeg", "-v", "quiet", *source, *form],

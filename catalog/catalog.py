@@ -233,7 +233,7 @@ class Catalog:
             change.videos.remove_tags(video.id, words)
             return change.videos.get(video.id)
 
-    def set_metadata(self, video: LogicalVideo, **values: Any) -> LogicalVideo:
+    def set_metadata(self, video: LogicalVideo, /, **values: Any) -> LogicalVideo:
         """Set top-level keys of the video's metadata; a value of None removes the key."""
         with self.writing() as change:
             merged = dict(change.videos.get(video.id).metadata) | values

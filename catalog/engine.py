@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 
 from vfsd.errors import BusyError, IntegrityError, NoSpaceError, ReadOnlyError, StoreError
 
@@ -191,15 +191,19 @@ class ChangeWatch:
 def _our_errors() -> Iterator[None]:
     try:
         yield
-    except OperationalError as error:
-        raise _translated(error) from error
+    except DatabaseError as error:
+        translated = _translated(error)
+        if translated is None:
+            raise
+        raise translated from error
     except DBAPIError as error:
         if error.connection_invalidated:
             raise StoreError(f"the catalog's server has gone: {error.orig}") from error
         raise
 
 
-def _translated(error: OperationalError) -> StoreError | ReadOnlyError:
+def _translated(error: DatabaseError) -> StoreError | ReadOnlyError | None:
+    """What it means to the user; None for a mistake of ours."""
     text = str(error.orig)
     if "locked" in text or "busy" in text:
         return BusyError(
@@ -212,4 +216,4 @@ def _translated(error: OperationalError) -> StoreError | ReadOnlyError:
         return IntegrityError(f"the catalog is damaged: {text}", hint="run `vfsd fsck`")
     if "readonly" in text or "read-only" in text:
         return ReadOnlyError("the catalog cannot be written: no permission, or a read-only disk")
-    return StoreError(f"the catalog answered: {text}")
+    return StoreError(f"the catalog answered: {text}") if type(error) is OperationalError else None

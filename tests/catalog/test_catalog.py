@@ -363,3 +363,10 @@ def test_the_catalog_runs_on_postgresql(postgresql_url: str) -> None:
             change.tree.delete(video.ino)
             assert change.objects.forget_unreferenced() == ["ab" * 32]
         assert there.find().names() == []
+
+
+def test_a_file_that_is_no_database_is_reported_as_damage(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.sqlite3"
+    path.write_bytes(b"this is no database" * 1000)
+    with pytest.raises(IntegrityError, match="damaged"):
+        Catalog.open(f"sqlite:///{path}")

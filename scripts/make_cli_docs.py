@@ -1,0 +1,162 @@
+"""Writes docs/cli.md: every command, option, example, JSON key and exit code, from the code.
+
+python -m scripts.make_cli_docs            write it
+python -m scripts.make_cli_docs --check    end with 1 when it is out of date
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from vfsd.cli.app import SECTIONS, cli
+from vfsd.cli.command import Command, common_options
+from vfsd.cli.exitcodes import error_classes, exit_codes
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+
+_HEAD = """\
+# Command line
+
+<!-- Written by scripts/make_cli_docs.py; changes belong into the code. -->
+
+`vfsd COMMAND --help` says what stands here.  What a command finds goes to stdout, everything else
+to stderr; progress appears only at a terminal, and only when something takes longer than a second.
+Colours go to terminals alone, and not even there when `NO_COLOR` is set.
+
+## Which store
+
+In this order:
+
+1. `--store DIR`, before or after the name of the command;
+2. the mount that a path lies in: `vfsd info /mnt/v/cam1/a.mp4` needs nothing else, nor does
+   `vfsd info a.mp4` where the working directory is `/mnt/v/cam1`;
+3. the environment variable `VFSD_STORE`.
+
+Names are paths from the root of the store, `cam1/a.mp4`, unless they lead into a mount.
+
+## Programs as readers
+
+With `--json` a command prints one object, or, where it lists things, one object a line.  Each
+holds `"schema": 1` and the keys that are listed below; keys are added now and then, and do not
+change their meaning without a new schema number.  Times are ISO 8601 in UTC, sizes are bytes,
+durations are seconds.  An error is an object, too, on stderr: `error` (its class), `message`,
+`hint` (or null) and `exit_code`.
+
+Completion of commands and options, for bash (zsh and fish likewise):
+
+    eval "$(_VFSD_COMPLETE=bash_source vfsd)"
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [_HEAD, *_commands(), *_exit_codes()]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def commands() -> Iterator[Command]:
+    """Every command, in the order of the page."""
+    context = click.Context(cli, info_name="vfsd")
+    assert isinstance(cli, click.Group)
+    for names in SECTIONS.values():
+        for name in names:
+            found = cli.get_command(context, name)
+            assert isinstance(found, Command)
+            yield found
+
+
+def _commands() -> Iterator[str]:
+    yield "## Options of every command\n"
+    yield from _options(common_options())
+    found = {command.name: command for command in commands()}
+    for title, names in SECTIONS.items():
+        yield f"## {title}\n"
+        for name in names:
+            yield from _command(found[name])
+
+
+def _command(command: Command) -> Iterator[str]:
+    context = click.Context(command, info_name=f"vfsd {command.name}")
+    yield f"### vfsd {command.name}\n"
+    yield f"    {' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n"
+    yield inspect.cleandoc(command.help or "") + "\n"
+    common = {option.name for option in common_options()}
+    own = [p for p in command.params if isinstance(p, click.Option) and p.name not in common]
+    yield from _options(own)
+    yield "Examples:\n"
+    yield "\n".join(f"    {example}" for example in command.examples) + "\n"
+    yield f"With `--json`, {'one object a line' if command.listing else 'one object'}:\n"
+    yield from _fields(command.fields)
+    for option, fields in command.variants.items():
+        yield f"With `{option} --json`:\n"
+        yield from _fields(fields)
+    if command.exits:
+        codes = [f"{code} ({exit_codes()[code]})" for code in command.exits]
+        yield f"Exit codes, besides those of every command: {', '.join(codes)}.\n"
+
+
+def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
+    rows = []
+    for option in options:
+        assert isinstance(option, click.Option)
+        names = ", ".join([*option.opts, *option.secondary_opts])
+        value = ""
+        if not option.is_flag:
+            value = " " + (option.metavar or _choices(option))
+        again = " May be given several times." if option.multiple else ""
+        rows.append((f"`{names}{value}`", (option.help or "") + again))
+    if rows:
+        yield from _table(("option", ""), rows)
+
+
+def _choices(option: click.Option) -> str:
+    if isinstance(option.type, click.Choice):
+        return "|".join(map(str, option.type.choices))
+    return option.type.name.upper()
+
+
+def _fields(fields: Mapping[str, str]) -> Iterator[str]:
+    yield from _table(("key", ""), [(f"`{key}`", text) for key, text in fields.items()])
+
+
+def _exit_codes() -> Iterator[str]:
+    yield "## Exit codes\n"
+    yield (
+        "They come in bands: 2 to 9 for what was asked, 10 to 19 for the store, 20 to 29 for the "
+        "machine.\n"
+    )
+    names: dict[int, list[str]] = {}
+    for error in error_classes():
+        names.setdefault(error.code, []).append(f"`{error.name}`")
+    rows = [
+        (str(code), text, ", ".join(names.get(code, []))) for code, text in exit_codes().items()
+    ]
+    yield from _table(("code", "meaning", "errors"), rows)
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    lines = [_row(head), _row("---" for _ in head), *map(_row, rows)]
+    yield "\n".join(lines) + "\n"
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(re.sub(r"\|", r"\\|", cell) for cell in cells) + " |"
+
+
+def main(arguments: list[str]) -> int:
+    """Returns the exit code."""
+    text = page()
+    if arguments == ["--check"]:
+        return int(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text)
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,109 @@
+"""A store with a few videos in it, and a way to run commands on it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from sample_videos import FOLDER
+from vfsd.cli.app import cli
+from vfsd.cli.command import Command
+
+CLIPS = ("traffic.mp4", "open-gop.mkv", "portrait.mp4", "mjpeg.avi")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command line printed, and what it ended with."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines]
+
+    @property
+    def object(self) -> dict[str, Any]:
+        (only,) = self.objects
+        return only
+
+
+Run = Callable[..., Result]
+
+
+def run_command(*args: str | Path, input: str | None = None) -> Result:
+    """Run a command line in this process; what it prints as JSON has to be what it documents."""
+    words = [str(word) for word in args]
+    done = CliRunner().invoke(cli, words, input=input)
+    result = Result(done.exit_code, done.stdout, done.stderr)
+    if "--json" in words and result.out:
+        check_documented(words, result)
+    return result
+
+
+def check_documented(words: list[str], result: Result) -> None:
+    """The keys that were printed are those that the command says it prints."""
+    assert isinstance(cli, click.Group)
+    context = click.Context(cli)
+    name = next(word for word in words if word in cli.list_commands(context))
+    command = cli.get_command(context, name)
+    assert isinstance(command, Command)
+    fields = next(
+        (command.variants[word] for word in words if word in command.variants), command.fields
+    )
+    for printed in result.objects:
+        assert list(printed) == ["schema", *fields]
+        assert printed["schema"] == 1
+    assert command.listing or len(result.lines) == 1
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store ``videos``, a folder ``footage`` and an empty one, ``mnt``."""
+    place = tmp_path_factory.mktemp("pristine")
+    (place / "footage").mkdir()
+    (place / "mnt").mkdir()
+    for name in CLIPS:
+        shutil.copy2(FOLDER / name, place / "footage" / name)
+    (place / "footage" / "notes.txt").write_text("no video\n", encoding="utf-8")
+    store = place / "videos"
+    assert run_command("init", store).code == 0
+    for name in ("traffic.mp4", "open-gop.mkv"):
+        done = run_command("-s", store, "ingest", place / "footage" / name, "--to", "cam1")
+        assert done.code == 0, done.err
+    return place
+
+
+@pytest.fixture
+def place(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of `pristine`, which is the working directory."""
+    copy = tmp_path / "place"
+    shutil.copytree(pristine, copy)
+    monkeypatch.chdir(copy)
+    monkeypatch.setenv("PWD", str(copy))
+    monkeypatch.delenv("VFSD_STORE", raising=False)
+    return copy
+
+
+@pytest.fixture
+def run(place: Path) -> Run:
+    """Runs a command on the store in `place`."""
+
+    def on_the_store(*args: str | Path, input: str | None = None) -> Result:
+        return run_command("--store", place / "videos", *args, input=input)
+
+    return on_the_store

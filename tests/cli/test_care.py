@@ -1,0 +1,105 @@
+"""``vfsd fsck``, ``gc``, ``verify`` and ``doctor``."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.cli.conftest import Run, run_command
+
+TRAFFIC = "cam1/traffic.mp4"
+
+
+def the_object(run: Run, place: Path) -> Path:
+    key: str = run("info", TRAFFIC, "--json").object["digest"]
+    return place / "videos/objects" / key[:2] / key[2:]
+
+
+def test_fsck_is_silent_when_all_is_well(run: Run) -> None:
+    done = run("fsck", "--deep")
+    assert (done.code, done.out) == (0, "")
+    assert "nothing is wrong" in done.err
+
+
+def test_fsck_finds_a_missing_object(run: Run, place: Path) -> None:
+    the_object(run, place).unlink()
+    done = run("fsck", "--json")
+    assert done.code == 30
+    assert {finding["check"] for finding in done.objects} == {"objects"}
+    assert run("fsck", "--repair").code == 30
+
+
+def test_fsck_reads_every_byte_when_it_goes_deep(run: Run, place: Path) -> None:
+    damaged = the_object(run, place)
+    damaged.chmod(0o600)
+    data = bytearray(damaged.read_bytes())
+    data[-1] ^= 1
+    damaged.write_bytes(data)
+    assert run("fsck").code == 0
+    done = run("fsck", "--deep")
+    assert done.code == 30
+    assert "content" in done.out
+
+
+def test_fsck_repairs_what_it_can(run: Run, place: Path) -> None:
+    (place / "videos/objects/tmp/left").write_bytes(b"from a writer that died")
+    assert run("fsck").code == 30
+    done = run("fsck", "--repair", "--json")
+    assert (done.code, done.object["repaired"]) == (0, True)
+    assert run("fsck").code == 0
+
+
+def test_gc_takes_away_what_nothing_refers_to(run: Run, place: Path) -> None:
+    left = place / "videos/objects/tmp/left"
+    left.write_bytes(b"x" * 1000)
+    planned = run("gc", "--dry-run", "--json").object
+    assert (planned["files"], planned["bytes"], planned["dry_run"]) == (1, 1000, True)
+    assert left.exists()
+    assert "1.0 KiB" in run("gc").out or not left.exists()
+    assert not left.exists()
+    assert run("gc", "--json").object["bytes"] == 0
+
+
+def test_verify_decodes_everything(run: Run) -> None:
+    done = run("verify", TRAFFIC, "cam1/open-gop.mkv", "--json")
+    assert [(video["status"], video["frames"]) for video in done.objects] == [
+        ("right", 120),
+        ("right", 90),
+    ]
+    assert run("verify", "--all").out == ""
+
+
+def test_verify_names_what_does_not_decode(run: Run, place: Path) -> None:
+    shutil.copy(place / "footage/notes.txt", the_object(run, place))
+    done = run("verify", TRAFFIC, "--json")
+    assert (done.code, done.object["status"]) == (30, "broken")
+    assert done.object["reason"]
+
+
+def test_verify_wants_names_or_all(run: Run) -> None:
+    assert run("verify").code == 2
+    assert run("verify", TRAFFIC, "--all").code == 2
+
+
+def test_doctor_looks_at_the_machine_and_the_store(run: Run) -> None:
+    done = run("doctor", "--json")
+    checks = {found["check"]: found["status"] for found in done.objects}
+    assert checks["python"] == checks["ffmpeg"] == checks["decoders"] == "ok"
+    assert checks["store"] == checks["catalog"] == "ok"
+    assert set(checks.values()) <= {"ok", "warn", "fail"}
+    assert done.code == (30 if "fail" in checks.values() else 0)
+
+
+def test_doctor_says_what_to_do_about_a_store_that_is_not_there(place: Path) -> None:
+    done = run_command("-s", place / "nowhere", "doctor", "--json")
+    (store,) = (found for found in done.objects if found["check"] == "store")
+    assert (done.code, store["status"]) == (30, "fail")
+    assert "vfsd init" in store["advice"]
+
+
+def test_doctor_finds_a_catalog_that_cannot_be_opened(run: Run, place: Path) -> None:
+    for name in ("catalog.sqlite3", "catalog.sqlite3-wal", "catalog.sqlite3-shm"):
+        (place / "videos" / name).unlink(missing_ok=True)
+    (place / "videos/catalog.sqlite3").write_bytes(b"this is no database" * 100)
+    found = {found["check"]: found for found in run("doctor", "--json").objects}
+    assert found["catalog"]["status"] == "fail"

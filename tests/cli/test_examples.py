@@ -1,0 +1,31 @@
+"""Every example in the help runs as it stands."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from scripts.make_cli_docs import commands
+from tests.cli.conftest import run_command
+
+NEED_A_MOUNT = ("mount", "umount")
+EXAMPLES = [
+    (command.name, example)
+    for command in commands()
+    for example in command.examples
+    if command.name not in NEED_A_MOUNT
+]
+
+
+@pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=[text for _, text in EXAMPLES])
+def test_example(place: Path, name: str, example: str) -> None:
+    program, *args = shlex.split(os.path.expandvars(example))
+    done = run_command(*args)
+    assert program == "vfsd"
+    if name == "doctor":
+        assert done.code in (0, 30)  # what it finds depends on the machine
+    else:
+        assert done.code == 0, done.err

@@ -1,0 +1,112 @@
+"""``vfsd ingest``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import CLIPS, Run
+
+
+def test_a_file_goes_in_under_its_own_name(run: Run) -> None:
+    done = run("ingest", "footage/portrait.mp4")
+    assert (done.code, done.lines) == (0, ["portrait.mp4"])
+    assert run("ls").lines == ["cam1/", "portrait.mp4"]
+
+
+def test_a_file_goes_into_a_directory_under_another_name(run: Run) -> None:
+    assert run("ingest", "footage/portrait.mp4", "--to", "a/b", "--as", "c.mp4").code == 0
+    assert run("ls", "-R", "a").lines == ["b/", "b/c.mp4"]
+
+
+def test_a_tree_goes_in_under_its_name_and_what_is_no_video_is_refused(run: Run) -> None:
+    done = run("ingest", "footage", "--to", "in")
+    assert done.code == 5
+    assert done.lines == sorted(f"in/footage/{name}" for name in CLIPS)
+    assert "notes.txt" in done.err
+    assert "4 ingested, 1 refused" in done.err
+
+
+def test_refused_files_need_not_be_a_failure(run: Run) -> None:
+    assert run("ingest", "footage", "--skip-refused").code == 0
+
+
+def test_only_what_is_in_a_directory_goes_in_with_a_dot(run: Run) -> None:
+    run("ingest", "footage/.", "--to", "in")
+    assert run("ls", "in").lines == sorted(CLIPS)
+
+
+def test_what_went_in_before_is_skipped(run: Run, place: Path) -> None:
+    first = run("ingest", "footage", "--json", "--skip-refused")
+    shutil.copy2(place / "footage/mjpeg.avi", place / "footage/late.avi")
+    second = run("ingest", "footage", "--json", "--skip-refused")
+    statuses = {o["name"]: o["status"] for o in second.objects}
+    assert [o["status"] for o in first.objects].count("ingested") == 4
+    assert statuses.pop("footage/late.avi") == "ingested"
+    assert statuses.pop("footage/notes.txt") == "refused"
+    assert set(statuses.values()) == {"skipped"}
+
+
+def test_a_file_that_has_changed_is_not_skipped(run: Run, place: Path) -> None:
+    os.utime(place / "footage/traffic.mp4", (1, 1))
+    done = run("ingest", "footage/traffic.mp4", "--to", "cam1", "--json")
+    assert (done.code, done.object["status"]) == (4, "exists")
+    done = run("ingest", "footage/traffic.mp4", "--to", "cam1", "--json", "--replace")
+    assert (done.code, done.object["status"]) == (0, "ingested")
+    assert run("info", "cam1/traffic.mp4", "--json").object["modified"].startswith("1970-01-01")
+
+
+def test_a_dry_run_changes_nothing(run: Run) -> None:
+    done = run("ingest", "footage/portrait.mp4", "footage/traffic.mp4", "--to", "cam1", "--dry-run")
+    assert (done.code, done.lines) == (0, ["cam1/portrait.mp4"])
+    assert run("ls", "cam1").lines == ["open-gop.mkv", "traffic.mp4"]
+
+
+def test_tags_go_to_new_videos_and_to_those_that_were_there(run: Run) -> None:
+    sources = ("footage/portrait.mp4", "footage/traffic.mp4")
+    assert run("ingest", *sources, "--to", "cam1", "--tag", "a", "--tag", "b").code == 0
+    assert run("find", "--tag", "a", "--tag", "b").lines == [
+        "cam1/portrait.mp4",
+        "cam1/traffic.mp4",
+    ]
+
+
+def test_verifying_tells_whether_the_frame_table_was_right(run: Run) -> None:
+    done = run("ingest", "footage/traffic.mp4", "--verify", "--json")
+    assert done.object["corrected"] in (False, None)
+    info = run("info", "traffic.mp4", "--json").object
+    assert info["physical_videos"][0]["verified"] is True
+
+
+def test_a_linked_file_stays_where_it_is(run: Run, place: Path) -> None:
+    assert run("ingest", "footage/portrait.mp4", "--link").code == 0
+    (physical,) = run("info", "portrait.mp4", "--json").object["physical_videos"]
+    assert physical["linked"] == str((place / "footage/portrait.mp4").resolve())
+    assert run("rm", "portrait.mp4").code == 0
+    assert (place / "footage/portrait.mp4").exists()
+
+
+def test_nothing_happens_when_a_source_is_missing(run: Run) -> None:
+    done = run("ingest", "footage/portrait.mp4", "footage/nowhere.mp4")
+    assert (done.code, done.out) == (3, "")
+    assert "nowhere.mp4" in done.err
+    assert run("ls").lines == ["cam1/"]
+
+
+def test_two_files_cannot_go_in_under_one_name(run: Run, place: Path) -> None:
+    shutil.copytree(place / "footage", place / "other")
+    done = run("ingest", "footage/.", "other/.")
+    assert done.code == 2
+    assert "several files" in done.err
+
+
+@pytest.mark.parametrize("args", [("footage", "videos", "--as", "x"), ()])
+def test_what_cannot_be_meant_is_refused(run: Run, args: tuple[str, ...]) -> None:
+    assert run("ingest", *args).code == 2
+
+
+def test_a_device_is_no_video(run: Run) -> None:
+    assert run("ingest", "/dev/null").code == 5

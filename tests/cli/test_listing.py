@@ -1,0 +1,227 @@
+"""``vfsd ls``, ``find``, ``info``, ``frames`` and ``tag``."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER, GroundTruth
+from tests.cli.conftest import Run
+from vfsd.model import FileState
+from vfsd.store import Store
+
+TRAFFIC = "cam1/traffic.mp4"
+
+
+def add_plain_file(root: Path, name: str, text: str, reason: str) -> None:
+    """What a mount makes of a file that is no video."""
+    with Store.open(root) as store, store.catalog.writing() as change:
+        parent = change.tree.resolve("cam1")
+        node = change.tree.create(
+            parent.ino,
+            name,
+            stat.S_IFREG | 0o644,
+            uid=0,
+            gid=0,
+            now_ns=0,
+            state=FileState.PLAIN,
+        )
+        change.tree.update(node.ino, reason=reason)
+        store.parts.directory.spool_file(node.ino).write_text(text, encoding="utf-8")
+
+
+# --------------------------------------------------------------------------------------------- ls
+
+
+def test_ls_gives_names(run: Run) -> None:
+    assert run("ls").lines == ["cam1/"]
+    assert run("ls", "cam1").lines == ["open-gop.mkv", "traffic.mp4"]
+    assert run("ls", "/cam1/").lines == ["open-gop.mkv", "traffic.mp4"]
+    assert run("ls", "-R").lines == ["cam1/", "cam1/open-gop.mkv", "cam1/traffic.mp4"]
+    assert run("ls", TRAFFIC).lines == [TRAFFIC]
+
+
+def test_a_long_listing_says_what_a_video_is_like(run: Run) -> None:
+    line = run("ls", "-l", "cam1").lines[1].split()
+    assert line[:2] == ["video", "75.5"]
+    assert line[3:7] == ["120", "320x240", "0:04.00", "h264"]
+    assert line[-1] == "traffic.mp4"
+
+
+def test_a_listing_marks_what_is_no_video(run: Run, place: Path) -> None:
+    add_plain_file(place / "videos", "notes.txt", "twelve bytes", "it is text")
+    (line,) = (line for line in run("ls", "-l", "cam1").lines if "notes.txt" in line)
+    assert line.split()[:3] == ["file", "12", "B"]
+    found = {entry["name"]: entry for entry in run("ls", "cam1", "--json").objects}
+    assert found["cam1/notes.txt"]["reason"] == "it is text"
+    assert found["cam1/notes.txt"]["size"] == 12
+    assert found["cam1/notes.txt"]["frames"] is None
+    assert found[TRAFFIC]["kind"] == "video"
+
+
+def test_ls_of_nothing(run: Run) -> None:
+    done = run("ls", "cam2")
+    assert (done.code, done.out) == (3, "")
+
+
+def test_a_path_may_not_leave_the_store(run: Run) -> None:
+    assert run("ls", "../x").code == 2
+    assert run("ls", "cam1/../cam1/.").lines == ["open-gop.mkv", "traffic.mp4"]
+
+
+# ------------------------------------------------------------------------------------------- find
+
+
+@pytest.mark.parametrize(
+    ("what", "found"),
+    [
+        ((), ["cam1/open-gop.mkv", TRAFFIC]),
+        (("cam1/*.mp4",), [TRAFFIC]),
+        (("*.mp4",), []),
+        (("**.mp4",), [TRAFFIC]),
+        (("--codec", "hevc"), ["cam1/open-gop.mkv"]),
+        (("--container", "mp4"), [TRAFFIC]),
+        (("--min-seconds", "3.5"), [TRAFFIC]),
+        (("--max-seconds", "3.5"), ["cam1/open-gop.mkv"]),
+        (("--min-width", "321"), []),
+        (("--max-height", "240", "--min-bytes", "50000"), [TRAFFIC]),
+        (("--until", "2001-02-03"), []),
+        (("--since", "2001-02-03T04:05"), ["cam1/open-gop.mkv", TRAFFIC]),
+        (("--tag", "none"), []),
+    ],
+)
+def test_find(run: Run, what: tuple[str, ...], found: list[str]) -> None:
+    assert run("find", *what).lines == found
+    assert [video["name"] for video in run("find", *what, "--json").objects] == found
+    assert len(run("find", "-l", *what).lines) == len(found)
+
+
+# -------------------------------------------------------------------------------------------- tag
+
+
+def test_tags_and_metadata_are_set_searched_and_taken_away(run: Run) -> None:
+    args = ("--add", "night", "--add", "rain", "--set", "site=gate", "--set", "floor=3")
+    done = run("tag", TRAFFIC, "cam1/open-gop.mkv", *args, "--json")
+    assert [video["tags"] for video in done.objects] == [["night", "rain"]] * 2
+    assert done.objects[0]["metadata"] == {"site": "gate", "floor": 3}
+    assert run("tag", TRAFFIC, "--remove", "rain", "--unset", "site").lines == [
+        f"{TRAFFIC}  night  floor=3"
+    ]
+    assert run("find", "--meta", "floor=3").lines == ["cam1/open-gop.mkv", TRAFFIC]
+    assert run("find", "--meta", "site=gate").lines == ["cam1/open-gop.mkv"]
+    assert run("find", "--tag", "rain").lines == ["cam1/open-gop.mkv"]
+
+
+def test_nothing_is_tagged_when_one_name_is_wrong(run: Run) -> None:
+    assert run("tag", TRAFFIC, "cam1/none.mp4", "--add", "x").code == 3
+    assert run("tag", TRAFFIC).lines == [TRAFFIC]
+
+
+def test_metadata_needs_a_key(run: Run) -> None:
+    done = run("tag", TRAFFIC, "--set", "site")
+    assert done.code == 2
+    assert "KEY=VALUE" in done.err
+
+
+# ------------------------------------------------------------------------------------------- info
+
+
+def test_info_tells_what_is_stored(run: Run) -> None:
+    done = run("info", TRAFFIC, "--json").object
+    truth = GroundTruth.load(FOLDER / "traffic.mp4")
+    assert done["frames"] == truth.frames == 120
+    assert (done["width"], done["height"], done["seconds"], done["rate"]) == (320, 240, 4.0, 30.0)
+    assert done["gops"] == {"count": 4, "open": 0, "shortest": 30, "median": 30, "longest": 30}
+    assert done["keyframes"] == 4
+    assert done["names"] == [TRAFFIC]
+    (physical,) = done["physical_videos"]
+    assert physical["role"] == "original"
+    assert physical["object"] == done["digest"]
+    assert [stream["codec"] for stream in physical["side_streams"]] == ["aac"]
+
+
+def test_info_is_readable(run: Run) -> None:
+    text = run("info", TRAFFIC).out
+    for part in ("120, 30.000 a second", "320x240", "h264", "4 of 30 to 30 frames", "blake3"):
+        assert part in text
+
+
+def test_info_says_why_a_file_is_no_video(run: Run, place: Path) -> None:
+    add_plain_file(place / "videos", "notes.txt", "twelve bytes", "it is text")
+    assert "it is text" in run("info", "cam1/notes.txt").out
+    record = run("info", "cam1/notes.txt", "--json").object
+    assert (record["kind"], record["reason"], record["gops"]) == ("file", "it is text", None)
+
+
+def test_info_of_a_directory(run: Run) -> None:
+    assert run("info", "cam1", "--json").object["kind"] == "directory"
+    assert run("info", "/").code == 0
+
+
+# ----------------------------------------------------------------------------------------- frames
+
+
+def test_frames_lists_exact_times_and_places(run: Run) -> None:
+    frames = run("frames", TRAFFIC, "--json").objects
+    truth = GroundTruth.load(FOLDER / "traffic.mp4")
+    assert truth.pts is not None
+    assert [frame["pts"] for frame in frames] == list(truth.pts)
+    assert [frame["frame"] for frame in frames] == list(range(120))
+    assert sum(frame["duration"] for frame in frames) == pytest.approx(4.0)
+    data = (FOLDER / "traffic.mp4").read_bytes()
+    for frame in frames:  # length-prefixed units fill a packet
+        place, end = frame["position"], frame["position"] + frame["size"]
+        while place < end:
+            place += 4 + int.from_bytes(data[place : place + 4], "big")
+        assert place == end
+
+
+def test_frames_lists_key_frames_and_parts(run: Run) -> None:
+    keys = run("frames", TRAFFIC, "--keyframes", "--json").objects
+    assert [frame["frame"] for frame in keys] == [0, 30, 60, 90]
+    part = run("frames", TRAFFIC, "--range", "10:20:5", "--json").objects
+    assert [frame["frame"] for frame in part] == [10, 15]
+    last = run("frames", TRAFFIC, "--range", "-1", "--json").objects
+    assert [frame["frame"] for frame in last] == [119]
+
+
+def test_frames_lists_gops(run: Run) -> None:
+    gops = run("frames", TRAFFIC, "--gops", "--json").objects
+    assert [(gop["first_frame"], gop["frames"]) for gop in gops] == [
+        (0, 30),
+        (30, 30),
+        (60, 30),
+        (90, 30),
+    ]
+    some = run("frames", TRAFFIC, "--gops", "--range", "29:61", "--json").objects
+    assert [gop["gop"] for gop in some] == [0, 1, 2]
+    sparse = run("frames", TRAFFIC, "--gops", "--range", "0:120:60", "--json").objects
+    assert [gop["gop"] for gop in sparse] == [0, 2]
+    assert any(
+        gop["open"] for gop in run("frames", "cam1/open-gop.mkv", "--gops", "--json").objects
+    )
+
+
+def test_frames_has_headings_for_people(run: Run) -> None:
+    lines = run("frames", TRAFFIC, "--range", "0:2").lines
+    assert lines[0].split()[:3] == ["frame", "pts", "seconds"]
+    assert lines[1].split()[:3] == ["0", "0", "0.000000"]
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("--range", "0:121"), 6),
+        (("--range", "-121:"), 6),
+        (("--range", "5:5"), 6),
+        (("--range", "a:b"), 2),
+        (("--range", "0:9:0"), 2),
+        (("--keyframes", "--gops"), 2),
+    ],
+)
+def test_frames_outside_the_video(run: Run, args: tuple[str, ...], code: int) -> None:
+    done = run("frames", TRAFFIC, *args)
+    assert (done.code, done.out) == (code, "")

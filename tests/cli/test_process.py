@@ -1,0 +1,203 @@
+"""What only a process of its own shows: signals, pipes, terminals, bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+VFSD = [sys.executable, "-m", "vfsd"]
+TRAFFIC = "cam1/traffic.mp4"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes find the package from wherever they run."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+
+
+def at_a_terminal(args: list[str], *, typed: bytes = b"") -> tuple[int, str]:
+    """Run a command whose streams are all a terminal: (exit code, what was to be seen)."""
+    controller, terminal = pty.openpty()
+    with subprocess.Popen(args, stdin=terminal, stdout=terminal, stderr=terminal) as process:
+        os.close(terminal)
+        os.write(controller, typed)
+        seen = b""
+        while True:
+            try:
+                chunk = os.read(controller, 65536)
+            except OSError:  # EIO: the other side is closed
+                break
+            if not chunk:
+                break
+            seen += chunk
+    os.close(controller)
+    return process.returncode, seen.decode()
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["-s", "videos", "ls"], 0),
+        (["ls"], 2),
+        (["-s", "videos", "ls", "--nothing"], 2),
+        (["-s", "videos", "info", "none"], 3),
+        (["init", "footage"], 4),
+        (["-s", "videos", "ingest", "footage/notes.txt"], 5),
+        (["-s", "videos", "frames", TRAFFIC, "--range", "900:"], 6),
+        (["-s", "nowhere", "ls"], 10),
+    ],
+)
+def test_exit_codes(place: Path, args: list[str], code: int) -> None:
+    done = subprocess.run([*VFSD, *args], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == code, done.stderr
+    assert (done.stderr == "") == (code == 0)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(place: Path) -> None:
+    with subprocess.Popen(
+        [*VFSD, "-s", "videos", "frames", TRAFFIC],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (141, b"")
+
+
+def test_output_that_cannot_be_written_is_an_error(place: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*VFSD, "-s", "videos", "ls"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+
+
+def test_an_interrupted_ingest_leaves_the_store_whole_and_can_go_on(run: Run, place: Path) -> None:
+    many = place / "many"
+    many.mkdir()
+    for number in range(80):
+        shutil.copy2(place / "footage/traffic.mp4", many / f"{number:03}.mp4")
+    with subprocess.Popen(
+        [*VFSD, "-s", "videos", "ingest", "many"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read().decode()
+    assert process.returncode == 130
+    assert "not done" in said
+    assert said.endswith("vfsd: interrupted\n")
+    there = run("ls", "many").lines
+    assert 1 <= len(there) < 80
+    assert run("gc").code == 0
+    assert run("fsck", "--deep").out == ""
+    again = run("ingest", "many", "--dry-run", "--json").objects
+    assert [o["name"] for o in again if o["status"] == "skipped"] == [f"many/{n}" for n in there]
+
+
+def test_names_go_out_as_the_bytes_that_came_in(place: Path) -> None:
+    odd = os.fsencode("footage/") + b"caf\xe9.mp4"
+    shutil.copy(b"footage/portrait.mp4", odd)
+    done = subprocess.run([*VFSD, "-s", "videos", "ingest", odd], capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"caf\xe9.mp4\n"), done.stderr
+    done = subprocess.run([*VFSD, "-s", "videos", "find", "caf*"], capture_output=True)
+    assert done.stdout == b"caf\xe9.mp4\n"
+
+
+def test_raw_pixels_go_through_a_pipe(place: Path) -> None:
+    done = subprocess.run(
+        [*VFSD, "-s", "videos", "read", TRAFFIC, "-", "--frames", "0:3"], capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout) == 3 * 320 * 240 * 3
+
+
+# -------------------------------------------------------------------------------------- terminals
+
+
+def test_colours_are_for_terminals(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = [*VFSD, "-s", "nowhere", "ls"]
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[" in at_a_terminal(args)[1]
+    assert "\x1b[" not in subprocess.run(args, capture_output=True, text=True).stderr
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in at_a_terminal(args)[1]
+
+
+def test_pixels_are_not_for_terminals(place: Path) -> None:
+    code, seen = at_a_terminal([*VFSD, "-s", "videos", "read", TRAFFIC, "-", "--at", "0"])
+    assert code == 2
+    assert "terminal" in seen
+
+
+@pytest.mark.parametrize(("answer", "left"), [(b"n\n", ["cam1/"]), (b"y\n", [])])
+def test_rm_asks_before_it_takes_a_directory(
+    run: Run, place: Path, answer: bytes, left: list[str]
+) -> None:
+    code, seen = at_a_terminal([*VFSD, "-s", "videos", "rm", "-r", "cam1"], typed=answer)
+    assert code == 0
+    assert "cam1/ with 2 files?" in seen
+    assert run("ls").lines == left
+
+
+PROGRAM = """
+import sys, time
+from vfsd.cli.progress import Progress
+with Progress("counting", 10, shown=sys.stderr.isatty(), delay_seconds=float(sys.argv[1])) as bar:
+    for _ in range(10):
+        bar.advance()
+        time.sleep(0.05)
+"""
+
+
+def test_progress_appears_after_a_while_and_only_at_a_terminal(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    program = [sys.executable, "-c", PROGRAM]
+    assert "counting" in at_a_terminal([*program, "0.1"])[1]
+    assert at_a_terminal([*program, "60"])[1] == ""
+    piped = subprocess.run([*program, "0.1"], capture_output=True)
+    assert (piped.stdout, piped.stderr) == (b"", b"")
+
+
+# ----------------------------------------------------------------------------------------- errors
+
+
+def test_an_error_is_a_sentence_and_what_to_do(place: Path) -> None:
+    done = subprocess.run([*VFSD, "-s", "nowhere", "ls"], capture_output=True, text=True)
+    said, hint = done.stderr.splitlines()
+    assert said == f"vfsd: there is no store in {place / 'nowhere'}"
+    assert hint == f"  make one with `vfsd init {place / 'nowhere'}`"
+
+
+def test_an_error_is_an_object_for_programs(place: Path) -> None:
+    for args in (["--json", "-s", "nowhere", "ls"], ["ls", "-s", "nowhere", "--json"]):
+        done = subprocess.run([*VFSD, *args], capture_output=True, text=True)
+        found = json.loads(done.stderr)
+        assert list(found) == ["schema", "error", "message", "hint", "exit_code"]
+        assert (found["error"], found["exit_code"]) == ("NoStoreError", done.returncode)
+
+
+def test_debug_shows_where_an_error_comes_from(place: Path) -> None:
+    done = subprocess.run([*VFSD, "-s", "nowhere", "ls", "--debug"], capture_output=True, text=True)
+    assert "Traceback" in done.stderr
+    assert done.returncode == 10

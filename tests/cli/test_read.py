@@ -1,0 +1,242 @@
+"""``vfsd read``: the right frames, in the right form."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from sample_videos import read_frame_number
+from tests.cli.conftest import Run
+from vfsd.cli import read
+from vfsd.codecs.pixels import PIXEL_FORMATS
+from vfsd.frametable import PacketColumns, paginate
+from vfsd.store import Store
+
+TRAFFIC = "cam1/traffic.mp4"
+
+
+def numbers(path: Path) -> list[int]:
+    """The frame numbers that are painted into the pictures of an array."""
+    return [read_frame_number(picture) for picture in np.load(path)]
+
+
+@pytest.mark.parametrize(
+    ("what", "frames"),
+    [
+        (("--frames", "3:9"), range(3, 9)),
+        (("--frames", "10:100:30"), range(10, 100, 30)),
+        (("--frames", "-2:"), range(118, 120)),
+        (("--frames", "7"), range(7, 8)),
+        (("--span", "0.5:1"), range(15, 30)),
+        (("--span", "0:03.5-0:04"), range(105, 120)),
+        (("--span", "3.9:"), range(117, 120)),
+        (("--at", "1.99"), range(59, 60)),
+        (("--span", "0:2", "--fps", "5"), range(0, 60, 6)),
+        ((), range(120)),
+    ],
+)
+def test_an_array_holds_the_frames_that_were_asked_for(
+    run: Run, place: Path, what: tuple[str, ...], frames: range
+) -> None:
+    done = run("read", TRAFFIC, "out.npy", *what, "--json")
+    assert done.code == 0, done.err
+    assert numbers(place / "out.npy") == list(frames)
+    assert done.object["frames"] == len(frames)
+    assert done.object["bytes"] == (place / "out.npy").stat().st_size
+
+
+def test_a_region_is_cut_out_and_scaled(run: Run, place: Path) -> None:
+    run("read", TRAFFIC, "all.npy", "--frames", "0:2")
+    run("read", TRAFFIC, "cut.npy", "--frames", "0:2", "--region", "80x60+100+50")
+    whole, cut = np.load(place / "all.npy"), np.load(place / "cut.npy")
+    assert np.array_equal(whole[:, 50:110, 100:180], cut)
+    done = run("read", TRAFFIC, "s.npy", "--at", "0", "--region", "80x60+100+50", "--size", "40x0")
+    assert done.code == 0, done.err
+    assert np.load(place / "s.npy").shape == (1, 30, 40, 3)
+
+
+def test_a_picture_is_the_frame_without_loss(run: Run, place: Path) -> None:
+    done = run("read", TRAFFIC, "still.png", "--at", "1.5", "--json")
+    assert done.object["files"] == ["still.png"]
+    picture = cv2.imread(str(place / "still.png"), cv2.IMREAD_UNCHANGED)
+    assert picture is not None
+    with Store.open(place / "videos") as store:
+        frame = store[TRAFFIC].frame_at(1.5)
+    assert np.array_equal(picture[..., ::-1], frame.data)
+
+
+def test_several_pictures_carry_the_numbers_of_their_frames(run: Run, place: Path) -> None:
+    done = run("read", TRAFFIC, "f-%04d.jpg", "--frames", "0:120:50", "--json")
+    assert done.object["files"] == ["f-0000.jpg", "f-0050.jpg", "f-0100.jpg"]
+    for number in (0, 50, 100):
+        picture = cv2.imread(str(place / f"f-{number:04}.jpg"))
+        assert picture is not None
+        assert read_frame_number(picture[..., ::-1].astype(np.uint8)) == number
+
+
+def test_several_frames_do_not_fit_into_one_picture(run: Run, place: Path) -> None:
+    assert run("read", TRAFFIC, "still.png", "--frames", "0:2").code == 2
+    assert not (place / "still.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "form", "per_frame"),
+    [
+        ("a.rgb", (), 320 * 240 * 3),
+        ("a.yuv", (), 320 * 240 * 3 // 2),
+        ("a.raw", ("--format", "gray"), 320 * 240),
+        ("a.raw", ("--format", "gray16"), 320 * 240 * 2),
+        ("a.yuv", ("--format", "yuv422p"), 320 * 240 * 2),
+    ],
+)
+def test_bare_pixels(
+    run: Run, place: Path, out: str, form: tuple[str, ...], per_frame: int
+) -> None:
+    done = run("read", TRAFFIC, out, "--frames", "4:7", *form)
+    assert done.code == 0, done.err
+    assert (place / out).stat().st_size == 3 * per_frame
+
+
+def test_a_file_is_written_over_only_when_that_is_said(run: Run, place: Path) -> None:
+    (place / "a.rgb").write_bytes(b"mine")
+    assert run("read", TRAFFIC, "a.rgb", "--at", "0").code == 4
+    assert (place / "a.rgb").read_bytes() == b"mine"
+    assert run("read", TRAFFIC, "a.rgb", "--at", "0", "--replace").code == 0
+    assert (place / "a.rgb").stat().st_size == 320 * 240 * 3
+
+
+def test_a_device_is_written_as_it_is(run: Run) -> None:
+    assert run("read", TRAFFIC, "/dev/null", "--at", "0").code == 2
+    os.symlink("/dev/null", "sink.rgb")
+    assert run("read", TRAFFIC, "sink.rgb", "--at", "0").code == 0
+    assert Path("sink.rgb").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("a.npy", "--frames", "119:121"), 6),
+        (("a.npy", "--at", "4"), 6),
+        (("a.npy", "--span", "5:6"), 6),
+        (("a.npy", "--region", "10x10+311+0"), 6),
+        (("a.npy", "--at", "0", "--frames", "0"), 2),
+        (("a.npy", "--span", "2:1"), 2),
+        (("a.npy", "--region", "10x10"), 2),
+        (("a.npy", "--size", "0x0"), 2),
+        (("a.npy", "--fps", "0"), 2),
+        (("a.npy", "--fps", "1/0"), 2),
+        (("a.npy", "--at", "soon"), 2),
+        (("a.gif",), 2),
+        (("a",), 2),
+        (("a.png", "--at", "0", "--format", "yuv420p"), 2),
+        (("-", "--json"), 2),
+    ],
+)
+def test_what_cannot_be_read_leaves_nothing_behind(
+    run: Run, place: Path, args: tuple[str, ...], code: int
+) -> None:
+    before = sorted(os.listdir(place))
+    done = run("read", TRAFFIC, *args)
+    assert (done.code, done.out) == (code, "")
+    assert done.err.startswith(("vfsd: ", "{"))
+    assert sorted(os.listdir(place)) == before
+
+
+def test_every_layout_of_pixels_can_be_had() -> None:
+    assert sorted(read.PIXEL_FORMATS) == sorted(PIXEL_FORMATS)
+
+
+def test_a_video_that_is_not_there(run: Run) -> None:
+    assert run("read", "cam1/none.mp4", "a.npy").code == 3
+
+
+# ---------------------------------------------------------------------------------- wrong tables
+
+
+def promise_another_frame(root: Path, name: str) -> None:
+    """Let the frame table of a video say that bytes at its start are one frame more."""
+    with Store.open(root) as store:
+        video = store[name]
+        table, original = video.table, video.original
+        old = table.columns(0, table.packets)
+        end = original.end_pts
+        columns = PacketColumns(
+            np.append(old.pts, end),
+            np.append(old.dts, end),
+            np.append(old.position, 0),
+            np.append(old.size, 8),
+            np.append(old.flags, np.uint8(0)),
+        )
+        order = np.append(table.packets_of(range(len(table))), len(old))
+        wrong = dataclasses.replace(
+            original, frames=len(order), packets=len(columns), end_pts=end + 512, verified=False
+        )
+        with store.catalog.writing() as change:
+            change.videos.replace_table(original.id, wrong, paginate(columns, order))
+
+
+@pytest.mark.parametrize("out", ["all.npy", "all.mp4"])
+def test_a_table_that_promised_too_much_is_corrected_on_the_way(
+    run: Run, place: Path, out: str
+) -> None:
+    promise_another_frame(place / "videos", TRAFFIC)
+    assert run("info", TRAFFIC, "--json").object["frames"] == 121
+    done = run("read", TRAFFIC, out, "--size", "160x120", "--json")
+    assert done.code == 0, done.err
+    assert done.object["frames"] == 120
+    assert run("info", TRAFFIC, "--json").object["frames"] == 120
+
+
+def test_verify_corrects_a_table(run: Run, place: Path) -> None:
+    promise_another_frame(place / "videos", TRAFFIC)
+    done = run("verify", "--all", "--json")
+    found = {video["name"]: (video["status"], video["frames"]) for video in done.objects}
+    assert (done.code, found[TRAFFIC]) == (0, ("corrected", 120))
+
+
+# ----------------------------------------------------------------------------------------- videos
+
+
+@pytest.mark.parametrize(
+    ("out", "what", "frames"),
+    [
+        ("cut.mp4", ("--span", "1:2"), range(30, 60)),
+        ("cut.mkv", ("--frames", "7:20"), range(7, 20)),
+        ("cut.mp4", ("--span", "1:2", "--codec", "hevc"), range(30, 60)),
+        ("cut.h264", ("--span", "0:2", "--fps", "10"), range(0, 60, 3)),
+    ],
+)
+def test_a_video_shows_the_frames_that_were_asked_for(
+    run: Run, place: Path, out: str, what: tuple[str, ...], frames: range
+) -> None:
+    done = run("read", TRAFFIC, out, *what, "--json")
+    assert done.code == 0, done.err
+    assert (done.object["frames"], done.object["width"]) == (len(frames), 320)
+    assert done.object["bytes"] == (place / out).stat().st_size
+    assert run("ingest", out).code == 0
+    assert run("read", out, "again.npy").code == 0
+    assert numbers(place / "again.npy") == list(frames)
+    codec = "hevc" if "hevc" in what else "h264"
+    assert run("info", out, "--json").object["codec"] == codec
+
+
+def test_a_region_of_a_video_has_an_even_size(run: Run, place: Path) -> None:
+    args = ("--frames", "0:5", "--region", "81x61+100+50")
+    done = run("read", TRAFFIC, "cut.y4m", *args, "--json")
+    assert done.code == 0, done.err
+    assert (done.object["width"], done.object["height"]) == (80, 60)
+    assert (place / "cut.y4m").read_bytes().startswith(b"YUV4MPEG2 W80 H60 ")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("a.mp4", "--format", "rgb24"), ("a.h264", "--codec", "hevc"), ("a.npy", "--codec", "h264")],
+)
+def test_a_video_is_not_what_it_cannot_be(run: Run, place: Path, args: tuple[str, ...]) -> None:
+    assert run("read", TRAFFIC, *args).code == 2
+    assert not (place / args[0]).exists()

@@ -1,0 +1,94 @@
+"""``vfsd rm``, ``mv``, ``init`` and ``config``: changing a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, run_command
+
+TRAFFIC = "cam1/traffic.mp4"
+
+
+def test_rm_takes_a_file_and_its_bytes(run: Run, place: Path) -> None:
+    done = run("rm", TRAFFIC, "--json")
+    assert done.object == {"schema": 1, "path": TRAFFIC, "files": 1}
+    assert run("ls", "cam1").lines == ["open-gop.mkv"]
+    objects = [path for path in (place / "videos/objects").rglob("*") if path.is_file()]
+    assert len(objects) == 1
+
+
+def test_rm_takes_a_full_directory_only_when_told_to(run: Run) -> None:
+    done = run("rm", "cam1")
+    assert done.code == 2
+    assert "--recursive" in done.err
+    assert run("rm", "-r", "cam1", "--json").object["files"] == 2
+    assert run("ls").lines == []
+
+
+def test_rm_takes_nothing_when_one_name_is_wrong(run: Run) -> None:
+    assert run("rm", TRAFFIC, "cam1/none.mp4").code == 3
+    assert run("ls", "cam1").lines == ["open-gop.mkv", "traffic.mp4"]
+
+
+def test_rm_does_not_take_the_store(run: Run) -> None:
+    assert run("rm", "-r", "/").code == 2
+
+
+def test_mv_gives_another_name(run: Run) -> None:
+    assert run("mv", TRAFFIC, "new/place/b.mp4").code == 0
+    assert run("ls", "-R").lines == [
+        "cam1/",
+        "cam1/open-gop.mkv",
+        "new/",
+        "new/place/",
+        "new/place/b.mp4",
+    ]
+
+
+def test_mv_into_a_directory_and_over_a_file(run: Run) -> None:
+    run("ingest", "footage/portrait.mp4")
+    assert run("mv", "portrait.mp4", "cam1").code == 0
+    assert run("mv", "cam1/portrait.mp4", TRAFFIC).code == 4
+    assert run("mv", "cam1/portrait.mp4", TRAFFIC, "--replace").code == 0
+    assert run("info", TRAFFIC, "--json").object["height"] == 320
+
+
+# ------------------------------------------------------------------------------------------- init
+
+
+def test_init_makes_a_store_once(place: Path) -> None:
+    done = run_command("init", place / "new", "--json")
+    assert done.object["store"] == str(place / "new")
+    assert run_command("init", place / "new").code == 4
+    assert run_command("ls", "--store", place / "new").out == ""
+
+
+def test_init_where_the_options_say(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VFSD_STORE", str(place / "env"))
+    assert run_command("init").lines == [str(place / "env")]
+    assert run_command("init", "-s", place / "given").lines == [str(place / "given")]
+
+
+def test_init_not_over_other_files(place: Path) -> None:
+    assert run_command("init", place / "footage").code == 4
+
+
+# ----------------------------------------------------------------------------------------- config
+
+
+def test_config_shows_and_changes_settings(run: Run) -> None:
+    assert run("config", "verify").lines == ["true"]
+    assert run("config", "verify", "false").lines == ["false"]
+    settings = {setting["key"]: setting for setting in run("config", "--json").objects}
+    assert (settings["verify"]["value"], settings["verify"]["default"]) == (False, True)
+    assert settings["workers"]["help"]
+    assert any(line.startswith("verify = false") for line in run("config").lines)
+
+
+@pytest.mark.parametrize(
+    "args", [("nothing",), ("workers", "many"), ("workers", "0"), ("verify", "maybe")]
+)
+def test_config_refuses_what_is_no_setting(run: Run, args: tuple[str, ...]) -> None:
+    assert run("config", *args).code == 2

@@ -1,0 +1,118 @@
+"""``vfsd`` itself: its commands, found when they are needed, and how they end."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import click
+
+from vfsd import __version__
+from vfsd.cli.command import CONTEXT, Command, common_options
+from vfsd.cli.exitcodes import EXIT_BROKEN_PIPE
+from vfsd.cli.failure import guarded, let_go_of_stdout
+from vfsd.cli.session import Session
+
+SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "Videos": ("ingest", "ls", "find", "info", "tag", "mv", "rm"),
+        "Frames": ("frames", "read"),
+        "Mount": ("mount", "umount"),
+        "Store": ("init", "config", "fsck", "gc", "verify", "doctor"),
+        "Help": ("help",),
+    }
+)
+"""Every command.  Each is the `command` of the module of that name beside this one."""
+
+
+class App(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for names in SECTIONS.values() for name in names]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        found = importlib.import_module(f"vfsd.cli.{cmd_name}").command
+        assert isinstance(found, Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.list_commands(ctx)))
+        limit = formatter.width - width - 4
+        for title, names in SECTIONS.items():
+            rows = []
+            for name in names:
+                command = self.get_command(ctx, name)
+                assert command is not None
+                rows.append((name.ljust(width), command.get_short_help_str(limit)))
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Try"):
+            formatter.write_text("vfsd init videos")
+            formatter.write_text("vfsd -s videos ingest footage/traffic.mp4 --to cam1")
+            formatter.write_text("vfsd -s videos read cam1/traffic.mp4 still.png --at 1.5")
+            formatter.write_text("vfsd mount videos mnt")
+        formatter.write_paragraph()
+        formatter.write_text(
+            "The store is named by --store, by a path inside a mount, or by VFSD_STORE.  "
+            "0 is success; `vfsd help exit-codes` lists what else a command may end with."
+        )
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would make it a failure
+            let_go_of_stdout()
+            ctx.exit(EXIT_BROKEN_PIPE)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run; ends with the exit code that `vfsd.errors` gives to what went wrong."""
+        given = list(sys.argv[1:] if args is None else args)
+
+        def run() -> object:
+            return super(App, self).main(
+                given, "vfsd", complete_var, standalone_mode=False, obj=Session(), **extra
+            )
+
+        sys.exit(guarded(run, given))
+
+
+@click.group(
+    cls=App, invoke_without_command=True, context_settings=CONTEXT, params=common_options()
+)
+@click.version_option(__version__, "-V", "--version", message="vfsd %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """A video store that is used as a directory.
+
+    Videos go in as they are and come out byte for byte; frames are read exactly, by number or by
+    time.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(2)
+
+
+def main() -> None:
+    """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        # Names of files need not be UTF-8; what came in as bytes goes out as the same bytes.
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="surrogateescape")
+    cli()

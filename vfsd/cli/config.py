@@ -1,0 +1,66 @@
+"""``vfsd config``: the settings of a store."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import print_json, print_line
+from vfsd.cli.session import Session
+from vfsd.config import Settings, describe
+from vfsd.errors import UsageError
+from vfsd.storedir import StoreDirectory
+
+
+@define(
+    "config",
+    examples=[
+        "vfsd -s videos config",
+        "vfsd -s videos config verify false",
+        "vfsd -s videos config workers --json",
+    ],
+    fields={
+        "key": "name of the setting",
+        "value": "what it is set to",
+        "default": "what it is when nobody has set it",
+        "help": "what it does",
+    },
+    listing=True,
+)
+@click.argument("key", required=False)
+@click.argument("value", required=False)
+@click.pass_obj
+def command(session: Session, key: str | None, value: str | None) -> None:
+    """Show or change the settings of a store.
+
+    Without KEY all settings are shown, with KEY its value alone.  A mount takes changes up when it
+    is next made.
+    """
+    directory = StoreDirectory.open(session.root())
+    settings = Settings.load(directory.settings)
+    known = [field.name for field in dataclasses.fields(Settings)]
+    if key is not None and key not in known:
+        raise UsageError(f"there is no setting {key!r}", hint=f"known: {', '.join(known)}")
+    if key is not None and value is not None:
+        settings = settings.with_text(key, value)
+        settings.save(directory.settings)
+    for name in known if key is None else [key]:
+        if session.json:
+            print_json(
+                {
+                    "key": name,
+                    "value": getattr(settings, name),
+                    "default": getattr(Settings(), name),
+                    "help": describe(name),
+                }
+            )
+        elif key is not None:
+            print_line(_text(getattr(settings, name)))
+        else:
+            print_line(f"{name} = {_text(getattr(settings, name))}  # {describe(name)}")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

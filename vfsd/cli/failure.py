@@ -1,0 +1,96 @@
+"""How a command ends: what it says when it fails, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import click
+
+from vfsd.cli.exitcodes import EXIT_BROKEN_PIPE
+from vfsd.cli.output import SCHEMA, colour
+from vfsd.errors import EXIT_INTERRUPTED, EXIT_OK, UsageError, VfsdError
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What the user is told."""
+
+    error: str  #: name of the error's class
+    message: str
+    hint: str | None
+    exit_code: int
+
+
+def guarded(run: Callable[[], object], args: Sequence[str]) -> int:
+    """Run a command line; returns its exit code after saying what went wrong.
+
+    `args` are looked at for ``--json`` and ``--debug``, which count even where the rest of the
+    line cannot be understood.
+    """
+    flags = set(args[: args.index("--")] if "--" in args else args)
+    try:
+        code = run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        let_go_of_stdout()
+        return EXIT_BROKEN_PIPE
+    except (click.Abort, KeyboardInterrupt):
+        failure = Failure("KeyboardInterrupt", "interrupted", None, EXIT_INTERRUPTED)
+    except Exception as error:
+        failure = describe(error)
+        if "--debug" in flags:
+            traceback.print_exc()
+    else:
+        return code if isinstance(code, int) else EXIT_OK
+    _report(failure, as_json="--json" in flags)
+    return failure.exit_code
+
+
+def describe(error: Exception) -> Failure:
+    """An exception in the words, and with the exit code, that the user gets."""
+    if isinstance(error, VfsdError):
+        return Failure(type(error).__name__, str(error), error.hint, error.exit_code)
+    if isinstance(error, click.ClickException):
+        context = getattr(error, "ctx", None)
+        name = "vfsd" if context is None else context.command_path
+        return Failure(
+            UsageError.__name__, error.format_message(), f"see `{name} --help`", error.exit_code
+        )
+    if isinstance(error, OSError) and error.strerror is not None:
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        return Failure(type(error).__name__, where + error.strerror, None, VfsdError.exit_code)
+    return Failure(
+        type(error).__name__,
+        f"{type(error).__name__}: {error}",
+        "this is a mistake in vfsd; --debug shows where",
+        VfsdError.exit_code,
+    )
+
+
+def _report(failure: Failure, *, as_json: bool) -> None:
+    if as_json:
+        record = {
+            "schema": SCHEMA,
+            "error": failure.error,
+            "message": failure.message,
+            "hint": failure.hint,
+            "exit_code": failure.exit_code,
+        }
+        click.echo(json.dumps(record), err=True)
+        return
+    prefix = click.style("vfsd:", fg="red", bold=True)
+    click.echo(f"{prefix} {failure.message}", err=True, color=colour(sys.stderr))
+    if failure.hint:
+        click.echo(f"  {failure.hint}", err=True)
+
+
+def let_go_of_stdout() -> None:
+    """Nobody reads it any more; what is still buffered must not fail when Python ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,159 @@
+"""``vfsd frames``: the frame table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import columns, print_json, print_line
+from vfsd.cli.session import Session
+from vfsd.cli.values import frame_range, some_frames
+from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
+
+if TYPE_CHECKING:
+    from vfsd.video import Video
+
+_FRAME_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "frame": "number, from 0, in the order in which frames are shown",
+        "pts": "ticks of the stream's time base, as in the file",
+        "seconds": "from the first frame's appearance",
+        "duration": "seconds until the next frame is shown",
+        "key": "whether decoding can start here",
+        "packet": "number of its packet, in decode order",
+        "position": "byte offset of its packet",
+        "size": "bytes of its packet",
+    }
+)
+_GOP_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "gop": "number, from 0",
+        "first_frame": "first frame, in display order, that belongs to it",
+        "frames": "number of frames",
+        "pts": "ticks at which it is first shown",
+        "seconds": "from the first frame's appearance",
+        "packet": "number of its first packet, in decode order",
+        "packets": "number of packets",
+        "position": "byte offset of its first packet",
+        "size": "bytes of its packets",
+        "open": "whether its leading pictures need the GOP before",
+    }
+)
+_BLOCK = 4096
+"""Lines that are made at a time."""
+
+
+@define(
+    "frames",
+    examples=[
+        "vfsd -s videos frames cam1/traffic.mp4 --range 0:10",
+        "vfsd -s videos frames cam1/traffic.mp4 --keyframes",
+        "vfsd -s videos frames cam1/traffic.mp4 --gops --json",
+    ],
+    fields=_FRAME_FIELDS,
+    variants={"--gops": _GOP_FIELDS},
+    exits=[NotFoundError, OutOfRangeError],
+    listing=True,
+)
+@click.argument("name")
+@click.option("--keyframes", is_flag=True, help="Only frames at which decoding can start.")
+@click.option("--gops", is_flag=True, help="Groups of pictures instead of frames.")
+@click.option(
+    "--range",
+    "chosen",
+    metavar="A:B:S",
+    type=some_frames,
+    help="Only frames A to B - 1, every S-th.",
+)
+@click.pass_obj
+def command(session: Session, name: str, keyframes: bool, gops: bool, chosen: slice | None) -> None:
+    """List the frames of a video: times, key frames, bytes.
+
+    Each with its exact time, and with the place of its packet in the file.  With --gops --range
+    picks the groups that hold one of its frames.  Columns, behind one line of headings, are the
+    keys of --json.
+    """
+    if keyframes and gops:
+        raise UsageError("give --keyframes or --gops, not both")
+    place = session.place(name)
+    with session.opened(place.root) as store:
+        video = store[place.name]
+        wanted = frame_range(chosen or slice(None, None, 1), len(video))
+        records = _gops(video, wanted) if gops else _frames(video, wanted, keyframes)
+        if session.json:
+            for record in records:
+                print_json(record)
+            return
+        _print_table(list(_GOP_FIELDS if gops else _FRAME_FIELDS), records)
+
+
+def _frames(video: Video, wanted: range, only_keys: bool) -> Iterator[dict[str, Any]]:
+    table, base = video.table, video.original.time_base
+    first_pts = video.original.first_pts
+    for index in wanted:
+        entry = table.frame(index)
+        if only_keys and not entry.is_key:
+            continue
+        yield {
+            "frame": index,
+            "pts": entry.pts,
+            "seconds": float((entry.pts - first_pts) * base),
+            "duration": float(entry.duration * base),
+            "key": entry.is_key,
+            "packet": entry.packet,
+            "position": entry.position,
+            "size": entry.size,
+        }
+
+
+def _gops(video: Video, wanted: range) -> Iterator[dict[str, Any]]:
+    base, first_pts = video.original.time_base, video.original.first_pts
+    for gop in video.table.gops():
+        if not _meets(range(gop.first_frame, gop.first_frame + gop.frames), wanted):
+            continue
+        yield {
+            "gop": gop.index,
+            "first_frame": gop.first_frame,
+            "frames": gop.frames,
+            "pts": gop.first_pts,
+            "seconds": float((gop.first_pts - first_pts) * base),
+            "packet": gop.first_packet,
+            "packets": gop.packets,
+            "position": gop.position,
+            "size": gop.size,
+            "open": gop.is_open,
+        }
+
+
+def _meets(frames: range, wanted: range) -> bool:
+    """Whether a contiguous range holds one of `wanted`."""
+    first = max(frames.start, wanted.start)
+    behind = -(first - wanted.start) % wanted.step
+    return first + behind < min(frames.stop, wanted.stop)
+
+
+def _print_table(headings: list[str], records: Iterator[dict[str, Any]]) -> None:
+    """In blocks: a day of video has millions of frames."""
+    rows = [tuple(headings)]
+    for record in records:
+        rows.append(tuple(_cell(record[key]) for key in headings))
+        if len(rows) >= _BLOCK:
+            _print_rows(rows)
+            rows = []
+    _print_rows(rows)
+
+
+def _print_rows(rows: list[tuple[str, ...]]) -> None:
+    if rows:
+        for line in columns(rows, ">" * len(rows[0])):
+            print_line(line)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "-"
+    return f"{value:.6f}" if isinstance(value, float) else str(value)

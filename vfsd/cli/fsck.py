@@ -1,0 +1,68 @@
+"""``vfsd fsck``: is everything there, and does it fit together?"""
+
+from __future__ import annotations
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import print_json, print_line
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session
+from vfsd.errors import EXIT_FINDINGS
+
+
+@define(
+    "fsck",
+    examples=["vfsd -s videos fsck", "vfsd -s videos fsck --deep --repair"],
+    fields={
+        "check": "name of the check that found it",
+        "message": "what is wrong",
+        "repaired": "whether it has been put right",
+    },
+    exits=[EXIT_FINDINGS],
+    listing=True,
+)
+@click.option("--repair", is_flag=True, help="Put right what can be put right.")
+@click.option("--deep", is_flag=True, help="Read every byte and compare it with its checksum.")
+@click.pass_obj
+def command(session: Session, repair: bool, deep: bool) -> None:
+    """Check the store.
+
+    Prints a line for each thing that is wrong; nothing when all is well.  Ends with 30 when
+    something is left that was not repaired.  What only a store at rest can be asked is left out
+    while it is mounted.
+    """
+    from vfsd import check
+
+    with session.opened(session.root(), writing=repair) as store:
+        with Progress("checking", None, shown=session.shows_progress) as progress:
+
+            def on_progress(name: str, done: int, total: int) -> None:
+                progress.label(f"checking {name}")
+                progress.reach(done, total)
+
+            findings = check.run(store.parts, repair=repair, deep=deep, on_progress=on_progress)
+        for finding in findings:
+            if session.json:
+                print_json(
+                    {
+                        "check": finding.check,
+                        "message": finding.message,
+                        "repaired": finding.repaired,
+                    }
+                )
+            else:
+                print_line(_line(finding.check, finding.message, finding.repaired))
+    left = sum(not finding.repaired for finding in findings)
+    if not findings:
+        session.remark("nothing is wrong")
+    elif not left:
+        session.remark(f"{len(findings)} repaired")
+    else:
+        session.remark(f"{left} not repaired" + ("" if repair else "; try --repair"))
+        click.get_current_context().exit(EXIT_FINDINGS)
+
+
+def _line(check: str, message: str, repaired: bool) -> str:
+    state = click.style("repaired", fg="green") if repaired else click.style("wrong", fg="red")
+    return f"{state}  {check}: {message}"

@@ -1,0 +1,229 @@
+"""What ``vfsd doctor`` looks at: the machine, and a store on it."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from vfsd.cli.failure import describe
+from vfsd.errors import RefusedMediaError, VfsdError
+from vfsd.storedir import StoreDirectory
+from vfsd.units import human_bytes
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+
+_DECODERS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mpeg2video", "mjpeg")
+_ENCODERS = ("h264", "hevc")
+_LOW_SPACE = 1 << 30
+_FUSE_DEVICE = Path("/dev/fuse")
+_FUSE_CONF = Path("/etc/fuse.conf")
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What one look has shown."""
+
+    check: str
+    status: str  #: `OK`, `WARN` or `FAIL`
+    message: str
+    advice: str | None = None  #: what to do about it
+
+
+def machine() -> Iterator[Diagnosis]:
+    """Everything that does not depend on a store."""
+    yield Diagnosis("python", OK, f"{platform.python_version()}, {sys.executable}")
+    yield _asked("ffmpeg", _libraries)
+    yield _codecs("decoders", _DECODERS, _has_decoder)
+    yield _codecs("encoders", _ENCODERS, _has_encoder)
+    for look in (_fuse_device, _libfuse, _helper, _allow_other):
+        yield look()
+    yield _asked("binding", _binding)
+    yield from _mounts()
+
+
+def store(root: Path) -> Iterator[Diagnosis]:
+    """One store; what cannot be asked because something else fails is left out."""
+    try:
+        directory = StoreDirectory.open(root)
+    except VfsdError as error:
+        yield Diagnosis("store", FAIL, str(error), error.hint)
+        return
+    yield Diagnosis("store", OK, f"{directory.root}, identity {directory.id}")
+    yield _writable(directory.root)
+    yield _catalog(directory)
+    yield _holder(directory)
+    yield _free_space(directory.root)
+
+
+# ----------------------------------------------------------------------------------- the machine
+
+
+def _libraries() -> str:
+    from vfsd.codecs import library_versions
+
+    return library_versions()
+
+
+def _codecs(check: str, wanted: Sequence[str], is_there: Callable[[str], bool]) -> Diagnosis:
+    try:
+        missing = [codec for codec in wanted if not is_there(codec)]
+    except ImportError as error:
+        return Diagnosis(check, FAIL, f"PyAV cannot be loaded: {error}", "pip install av")
+    if missing:
+        advice = "install PyAV from its wheels: pip install --only-binary av av"
+        return Diagnosis(check, WARN, f"none for {', '.join(missing)}", advice)
+    return Diagnosis(check, OK, ", ".join(wanted))
+
+
+def _has_decoder(codec: str) -> bool:
+    from vfsd.codecs.context import decoder_context
+    from vfsd.model import MediaInfo
+
+    try:
+        decoder_context(MediaInfo("", codec, None, 16, 16, "yuv420p", Fraction(1, 25), None))
+    except RefusedMediaError:
+        return False
+    return True
+
+
+def _has_encoder(codec: str) -> bool:
+    from vfsd.codecs.encode import EncoderSettings, parameter_sets
+
+    try:
+        return bool(parameter_sets(EncoderSettings(codec, 64, 64, 23, Fraction(25))))
+    except ValueError:
+        return False
+
+
+def _fuse_device() -> Diagnosis:
+    if not _FUSE_DEVICE.exists():
+        return Diagnosis(
+            "fuse",
+            FAIL,
+            f"there is no {_FUSE_DEVICE}: nothing can be mounted",
+            "modprobe fuse; in a container: --device /dev/fuse --cap-add SYS_ADMIN",
+        )
+    if not os.access(_FUSE_DEVICE, os.R_OK | os.W_OK):
+        return Diagnosis(
+            "fuse", FAIL, f"{_FUSE_DEVICE} may not be opened", f"chmod 666 {_FUSE_DEVICE} (as root)"
+        )
+    return Diagnosis("fuse", OK, f"{_FUSE_DEVICE} can be opened")
+
+
+def _libfuse() -> Diagnosis:
+    found = [name for name in ("fuse3", "fuse") if ctypes.util.find_library(name)]
+    if not found:
+        return Diagnosis("libfuse", FAIL, "not installed", "apt install fuse3, or libfuse2")
+    if "fuse3" not in found:
+        return Diagnosis("libfuse", WARN, "version 2 only: small requests", "apt install fuse3")
+    return Diagnosis("libfuse", OK, "version 3" + (", and 2" if "fuse" in found else ""))
+
+
+def _binding() -> str:
+    from vfsd.fuse import load
+
+    binding = load()
+    return f"{binding.name}, on libfuse {binding.major}.{binding.minor}"
+
+
+def _helper() -> Diagnosis:
+    for name in ("fusermount3", "fusermount"):
+        path = shutil.which(name)
+        if path is not None:
+            return Diagnosis("fusermount", OK, path)
+    status = WARN if os.geteuid() == 0 else FAIL
+    return Diagnosis(
+        "fusermount", status, "not installed: only root can mount", "apt install fuse3"
+    )
+
+
+def _allow_other() -> Diagnosis:
+    try:
+        lines = _FUSE_CONF.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    if any(line.strip() == "user_allow_other" for line in lines):
+        return Diagnosis("allow_other", OK, "users may share their mounts with others")
+    if os.geteuid() == 0:
+        return Diagnosis("allow_other", OK, "root may share mounts with others")
+    return Diagnosis(
+        "allow_other",
+        WARN,
+        "mounts cannot be shared with other users",
+        f"put user_allow_other into {_FUSE_CONF}, if you want -o allow_other",
+    )
+
+
+def _mounts() -> Iterator[Diagnosis]:
+    """Mounts of ours that answer, and those whose process has died."""
+    from vfsd.fuse.mountinfo import mounts
+
+    for mount in mounts():
+        if not mount.is_ours:
+            continue
+        try:
+            os.stat(mount.place)
+        except PermissionError:
+            yield Diagnosis("mount", OK, f"{mount.source} at {mount.place}, of another user")
+        except OSError as error:
+            yield Diagnosis(
+                "mount",
+                FAIL,
+                f"{mount.place} does not answer: {error.strerror}",
+                f"fusermount3 -uz {mount.place} (as root: umount -l)",
+            )
+        else:
+            yield Diagnosis("mount", OK, f"{mount.source} at {mount.place}")
+
+
+# --------------------------------------------------------------------------------------- a store
+
+
+def _writable(root: Path) -> Diagnosis:
+    if os.access(root, os.W_OK):
+        return Diagnosis("access", OK, "can be written")
+    return Diagnosis("access", WARN, "can only be read", f"chown or chmod {root} to change that")
+
+
+def _catalog(directory: StoreDirectory) -> Diagnosis:
+    from vfsd.catalog import Catalog
+
+    def look() -> str:
+        with Catalog.open(directory.catalog_url, read_only=True) as catalog:
+            return f"{len(catalog.find())} videos"
+
+    return _asked("catalog", look)
+
+
+def _holder(directory: StoreDirectory) -> Diagnosis:
+    def look() -> str:
+        holder = directory.mounted_by()
+        if holder is None:
+            return "not mounted"
+        return f"at {holder.get('place', '?')}, by process {holder.get('pid', '?')}"
+
+    return _asked("mounted", look)
+
+
+def _free_space(root: Path) -> Diagnosis:
+    free = shutil.disk_usage(root).free
+    text = f"{human_bytes(free)} free"
+    if free < _LOW_SPACE:
+        return Diagnosis("space", WARN, text, "make room, or run `vfsd gc`")
+    return Diagnosis("space", OK, text)
+
+
+def _asked(check: str, look: Callable[[], str]) -> Diagnosis:
+    """Whatever goes wrong while looking is what was to be found."""
+    try:
+        return Diagnosis(check, OK, look())
+    except Exception as error:
+        found = describe(error)
+        return Diagnosis(check, FAIL, found.message, found.hint)

@@ -1,0 +1,59 @@
+"""``vfsd help``: commands, exit codes, and the names of views in a mount."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.exitcodes import exit_codes
+from vfsd.cli.output import columns, print_json, print_line
+from vfsd.cli.session import Session
+from vfsd.errors import UsageError
+
+_TOPICS = ("exit-codes", "views")
+
+
+@define(
+    "help",
+    examples=["vfsd help read", "vfsd help exit-codes"],
+    fields={"topic": "what was asked for", "text": "what there is to say"},
+)
+@click.argument("topic", required=False)
+@click.pass_context
+def command(ctx: click.Context, topic: str | None) -> None:
+    """Explain a command, or one of the topics `exit-codes` and `views`."""
+    text = _text(ctx, topic)
+    session = ctx.find_object(Session)
+    if session is not None and session.json:
+        print_json({"topic": topic, "text": text})
+    else:
+        print_line(text)
+
+
+def _text(ctx: click.Context, topic: str | None) -> str:
+    if topic == "exit-codes":
+        return "\n".join(_exit_code_lines())
+    if topic == "views":
+        from vfsd import grammar
+
+        return (grammar.__doc__ or "").strip()
+    app = ctx.find_root().command
+    assert isinstance(app, click.Group)
+    parent = ctx.find_root()
+    if topic is None:
+        return parent.get_help()
+    found = app.get_command(parent, topic)
+    if found is None:
+        raise UsageError(
+            f"there is no help on {topic!r}",
+            hint=f"name a command, {' or '.join(_TOPICS)}",
+        )
+    return found.get_help(
+        click.Context(found, info_name=topic, parent=parent, **found.context_settings)
+    )
+
+
+def _exit_code_lines() -> Iterator[str]:
+    return columns([(str(code), text) for code, text in exit_codes().items()], "><")

@@ -1,0 +1,157 @@
+"""``vfsd ingest``: put files and trees of files into the store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import columns, print_json, print_line, shown
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session, store_name
+from vfsd.errors import ExistsError, NotFoundError, RefusedMediaError, UsageError
+from vfsd.units import human_bytes
+
+if TYPE_CHECKING:
+    from vfsd.cli.ingesting import Outcome
+
+
+@define(
+    "ingest",
+    examples=[
+        "vfsd -s videos ingest footage/traffic.mp4 --to cam1 --replace",
+        "vfsd -s videos ingest footage --tag summer --skip-refused",
+        "vfsd -s videos ingest footage/portrait.mp4 --as front-door.mp4 --link",
+    ],
+    fields={
+        "source": "the file that was to be taken in",
+        "name": "its path from the root of the store",
+        "status": "ingested, skipped (was there), refused, exists, failed; planned with --dry-run",
+        "size": "bytes",
+        "reason": "why it was refused or failed, else null",
+        "frames": "number of displayed frames, null for what was not ingested",
+        "seconds": "duration, null for what was not ingested",
+        "corrected": "whether --verify had to correct the frame table; null where it did not look",
+    },
+    exits=[RefusedMediaError, ExistsError, NotFoundError],
+    listing=True,
+)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@click.option("--to", "target", metavar="DIR", default="", help="Into this directory of the store.")
+@click.option("--as", "rename", metavar="NAME", help="Under this name; for a single PATH.")
+@click.option("--link", is_flag=True, help="Index files where they lie instead of copying them.")
+@click.option("--replace", is_flag=True, help="Put new files in the place of old ones.")
+@click.option("--tag", "tags", metavar="WORD", multiple=True, help="Tag every video that goes in.")
+@click.option(
+    "--verify/--no-verify",
+    default=False,
+    help="Decode each new video at once, to be sure of every frame; else a mount does it in idle "
+    "time, or `vfsd verify`.",
+)
+@click.option("--skip-refused", is_flag=True, help="Files that are no videos are no failure.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.pass_obj
+def command(
+    session: Session,
+    paths: tuple[str, ...],
+    target: str,
+    rename: str | None,
+    link: bool,
+    replace: bool,
+    tags: tuple[str, ...],
+    verify: bool,
+    skip_refused: bool,
+    dry_run: bool,
+) -> None:
+    """Put videos into the store.
+
+    Each PATH is a file, or a directory that is taken in whole, under its own name (`DIR/.`: only
+    what is in it).  Missing directories in the store are made.  A video that is there already with
+    the same name, size and time is skipped, so what was interrupted is finished by saying it
+    again.  A file that is no video is refused, and the rest goes on; the names of the videos that
+    went in are printed.
+    """
+    from vfsd.cli.ingesting import Ingester, plan_sources
+
+    if rename is not None and len(paths) != 1:
+        raise UsageError("--as names a single file or directory", hint="use --to for several")
+    place = session.place(target)
+    sources = plan_sources(paths, place.name, None if rename is None else store_name(rename))
+    total = sum(source.size for source in sources)
+    shown_bar = session.shows_progress and not dry_run
+    outcomes: list[Outcome] = []
+    with session.opened(place.root, writing=not dry_run) as store:
+        ingester = Ingester(
+            store,
+            link=link,
+            replace=replace,
+            tags=tags,
+            verify=verify,
+        )
+        try:
+            with Progress("ingesting", total, shown=shown_bar, in_bytes=True) as progress:
+                done = 0
+                for source in sources:
+                    if dry_run:
+                        outcome = ingester.foretell(source)
+                    else:
+                        outcome = ingester.ingest(source, progress)
+                    outcomes.append(outcome)
+                    _print(session, outcome)
+                    done += source.size
+                    progress.reach(done, total)
+        finally:
+            _summarize(session, outcomes, len(sources))
+    click.get_current_context().exit(_exit_code(outcomes, skip_refused))
+
+
+def _print(session: Session, outcome: Outcome) -> None:
+    if session.json:
+        print_json(_record(outcome))
+    elif outcome.status in ("ingested", "planned"):
+        print_line(shown(outcome.source.name))
+
+
+def _record(outcome: Outcome) -> dict[str, Any]:
+    original = None if outcome.video is None else outcome.video.original
+    return {
+        "source": str(outcome.source.path),
+        "name": outcome.source.name,
+        "status": outcome.status,
+        "size": outcome.source.size,
+        "reason": outcome.reason,
+        "frames": None if original is None else original.frames,
+        "seconds": None if original is None else float(original.duration),
+        "corrected": outcome.corrected,
+    }
+
+
+def _summarize(session: Session, outcomes: Sequence[Outcome], planned: int) -> None:
+    """How it went, and a line for every file that did not go in."""
+    counts = Counter(outcome.status for outcome in outcomes)
+    size = sum(o.source.size for o in outcomes if o.status == "ingested")
+    parts = [f"{count} {status}" for status, count in counts.items()]
+    if size:
+        parts.append(human_bytes(size))
+    if len(outcomes) < planned:
+        parts.append(f"{planned - len(outcomes)} not done")
+    session.remark(", ".join(parts) or "nothing to ingest")
+    missing = [
+        (outcome.status, shown(str(outcome.source.path)), outcome.reason)
+        for outcome in outcomes
+        if outcome.reason is not None
+    ]
+    for line in columns(missing, "<<<"):
+        session.remark(line)
+
+
+def _exit_code(outcomes: Sequence[Outcome], skip_refused: bool) -> int:
+    """Of the worst outcome: what failed, then names that were taken, then what is no video."""
+    for status in ("failed", "exists", "refused"):
+        for outcome in outcomes:
+            if outcome.status == status and not (skip_refused and status == "refused"):
+                return outcome.exit_code
+    return 0

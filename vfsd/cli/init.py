@@ -1,0 +1,44 @@
+"""``vfsd init``: make a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import print_json, print_line, shown
+from vfsd.cli.session import Session
+from vfsd.errors import ExistsError
+
+
+@define(
+    "init",
+    examples=[
+        "vfsd init new-store",
+        "vfsd init other-store --catalog sqlite:///$PWD/elsewhere.sqlite3",
+    ],
+    fields={"store": "the new store's directory", "id": "its identity, which stays when it moves"},
+    exits=[ExistsError],
+)
+@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--catalog",
+    metavar="URL",
+    help="Keep the catalog in this database (an SQLAlchemy URL) instead of in the store.",
+)
+@click.pass_obj
+def command(session: Session, directory: Path | None, catalog: str | None) -> None:
+    """Make a store.
+
+    DIR is empty or does not exist yet; without it the store is made where --store or VFSD_STORE
+    say.  A store is a directory of objects and a catalog, which is an SQLite file in it unless
+    --catalog names another database.
+    """
+    from vfsd.store import Store
+
+    with Store.create(directory or session.root(), catalog_url=catalog) as store:
+        if session.json:
+            print_json({"store": str(store.path), "id": store.parts.directory.id})
+        else:
+            print_line(shown(str(store.path)))

@@ -1,0 +1,69 @@
+"""``vfsd mount``: show a store as a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import print_json, print_line, shown
+from vfsd.cli.session import Session
+from vfsd.errors import BusyError, FuseMissingError, MountError, NoStoreError, UsageError
+from vfsd.storedir import StoreDirectory
+
+
+@define(
+    "mount",
+    examples=["vfsd mount videos mnt", "vfsd mount videos mnt -o ro,noatime"],
+    fields={
+        "store": "the store's directory",
+        "mountpoint": "where it is to be seen",
+        "pid": "the process that serves it, null with --foreground",
+    },
+    exits=[NoStoreError, BusyError, FuseMissingError, MountError],
+)
+@click.argument("places", metavar="[STORE] DIR", nargs=-1, required=True)
+@click.option("-f", "--foreground", is_flag=True, help="Serve in this process, until unmounted.")
+@click.option(
+    "-o", "options", metavar="WORDS", multiple=True, help="Mount options, as in ro,allow_other."
+)
+@click.option(
+    "--log",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="What a mount in the background has to say.  [default: ~/.local/state/vfsd/]",
+)
+@click.pass_obj
+def command(
+    session: Session,
+    places: tuple[str, ...],
+    foreground: bool,
+    options: tuple[str, ...],
+    log: Path | None,
+) -> None:
+    """Show a store as a directory, until `vfsd umount`.
+
+    STORE may be left out where --store or VFSD_STORE name it; DIR is an empty directory.  In the
+    background, which is the default, this ends as soon as the mount answers.
+    """
+    from vfsd import daemon
+
+    if len(places) > 2:
+        raise UsageError("a store is mounted at one directory")
+    root = Path(places[0]) if len(places) == 2 else session.root()
+    mountpoint = Path(places[-1]).absolute()
+    if foreground:
+        _report(session, root, mountpoint, None)
+    daemon.mount(root, mountpoint, options, foreground=foreground, log_file=log)
+    if not foreground:
+        holder = StoreDirectory.open(root).mounted_by() or {}
+        _report(session, root, mountpoint, holder.get("pid"))
+
+
+def _report(session: Session, root: Path, mountpoint: Path, pid: object) -> None:
+    if session.json:
+        print_json({"store": str(root.absolute()), "mountpoint": str(mountpoint), "pid": pid})
+    elif not session.quiet:
+        by = "this process" if pid is None else f"process {pid}"
+        print_line(shown(f"{root.absolute()} at {mountpoint}, served by {by}"))

@@ -1,0 +1,116 @@
+"""Progress on stderr: for people at a terminal, and only when something takes its time.
+
+What reports progress can be stopped where it does so: `vfsd.cli.interrupt`.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from vfsd.cli.interrupt import Interruption
+
+if TYPE_CHECKING:
+    import rich.progress
+
+DELAY_SECONDS = 1.0
+
+
+class Progress:
+    """A bar that appears after a second; used as a context manager.
+
+    `total` counts bytes (`in_bytes`) or pieces; None shows a bar that only moves.  After Ctrl-C
+    the next report raises `KeyboardInterrupt`.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        total: int | None,
+        *,
+        shown: bool,
+        in_bytes: bool = False,
+        delay_seconds: float = DELAY_SECONDS,
+    ) -> None:
+        self._label = label
+        self._total = total
+        self._in_bytes = in_bytes
+        self._done = 0
+        self._guard = threading.Lock()
+        self._bar: rich.progress.Progress | None = None
+        self._task: rich.progress.TaskID | None = None
+        self._timer = threading.Timer(delay_seconds, self._show) if shown else None
+        self._interruption = Interruption()
+
+    def __enter__(self) -> Progress:
+        self._interruption.__enter__()
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+        if self._bar is not None:
+            self._bar.stop()
+        self._interruption.__exit__(kind, error, trace)
+
+    def advance(self, count: int = 1) -> None:
+        with self._guard:
+            self._done += count
+            self._update()
+
+    def reach(self, done: int, total: int) -> None:
+        """So much of so much is done."""
+        with self._guard:
+            self._done, self._total = done, total
+            self._update()
+
+    def label(self, text: str) -> None:
+        """What is being done now."""
+        with self._guard:
+            self._label = text
+            self._update()
+
+    def _update(self) -> None:
+        self._interruption.heed()
+        if self._bar is not None and self._task is not None:
+            self._bar.update(
+                self._task, completed=self._done, total=self._total, description=self._label
+            )
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            MofNCompleteColumn,
+            ProgressColumn,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+        from rich.progress import Progress as Bar
+
+        figures: ProgressColumn = MofNCompleteColumn()
+        if self._in_bytes:
+            figures = DownloadColumn(binary_units=True)
+        bar = Bar(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            figures,
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        with self._guard:
+            self._task = bar.add_task(self._label, total=self._total, completed=self._done)
+            self._bar = bar
+            bar.start()

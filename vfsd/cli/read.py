@@ -1,0 +1,226 @@
+"""``vfsd read``: frames of a video, as pictures, arrays, raw pixels or another video."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import print_json, shown
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session
+from vfsd.cli.values import Span, a_rate, a_region, a_size, a_span, a_time, frame_range, some_frames
+from vfsd.errors import ExistsError, IntegrityError, NotFoundError, OutOfRangeError, UsageError
+
+if TYPE_CHECKING:
+    from vfsd.cli.writing import Target, Written
+    from vfsd.frames import Frame
+    from vfsd.grammar import Request
+    from vfsd.tiling import Rect
+    from vfsd.video import Video
+
+PIXEL_FORMATS = (
+    "rgb24",
+    "bgr24",
+    "rgb48",
+    "gray",
+    "gray16",
+    "yuv420p",
+    "yuv422p",
+    "yuv444p",
+    "yuv420p10",
+)
+"""Those of `vfsd.codecs.pixels`, which help does not wait for."""
+
+
+@define(
+    "read",
+    examples=[
+        "vfsd -s videos read cam1/traffic.mp4 still.png --at 1.5",
+        "vfsd -s videos read cam1/traffic.mp4 clip.npy --span 0.5:2 --region 160x120+80+60",
+        "vfsd -s videos read cam1/traffic.mp4 'frame-%06d.jpg' --frames 0:120:30 --size 160x0",
+        "vfsd -s videos read cam1/traffic.mp4 car.mp4 --span 1:3 --region 160x120+80+60 --fps 10",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "files": "list of the files that were written",
+        "frames": "number of frames in them",
+        "width": "pixels of a written frame",
+        "height": "pixels of a written frame",
+        "format": "layout of the pixels, or the container of a video",
+        "bytes": "size of the files together",
+    },
+    exits=[NotFoundError, ExistsError, OutOfRangeError],
+)
+@click.argument("name")
+@click.argument("out")
+@click.option(
+    "--span",
+    metavar="A:B",
+    type=a_span,
+    help="Frames that appear in these seconds: 10:20, 1:05-1:10.",
+)
+@click.option(
+    "--frames",
+    "chosen",
+    metavar="A:B:S",
+    type=some_frames,
+    help="Frames A to B - 1, every S-th; or one.",
+)
+@click.option(
+    "--at", "moment", metavar="TIME", type=a_time, help="The frame on the screen at this time."
+)
+@click.option(
+    "--region", metavar="WxH+X+Y", type=a_region, help="Only these pixels of the displayed frame."
+)
+@click.option(
+    "--size",
+    metavar="WxH",
+    type=a_size,
+    help="Scale to this size; 0 for one of the two keeps the shape.",
+)
+@click.option(
+    "--fps", metavar="RATE", type=a_rate, help="So many frames a second: 5, 29.97 or 30000/1001."
+)
+@click.option(
+    "--format", "pixel_format", type=click.Choice(PIXEL_FORMATS), help="Layout of the pixels."
+)
+@click.option("--codec", type=click.Choice(("h264", "hevc")), help="Of a video; else as it suits.")
+@click.option("--replace", is_flag=True, help="Write over files that are there.")
+@click.pass_obj
+def command(
+    session: Session,
+    name: str,
+    out: str,
+    span: Span | None,
+    chosen: slice | None,
+    moment: Fraction | None,
+    region: Rect | None,
+    size: tuple[int, int] | None,
+    fps: Fraction | None,
+    pixel_format: str | None,
+    codec: str | None,
+    replace: bool,
+) -> None:
+    """Read frames of a video, exactly, and write them to OUT.
+
+    The ending of OUT says as what: .npy, an array of frames x height x width x channels; .png or
+    .jpg, one picture, or with `%06d` in the name one for every frame, under its number; .rgb,
+    .yuv or .raw, bare pixels one after the other; .mp4, .mkv, .h264, .hevc or .y4m, a video
+    without sound, the same as a mount serves (`vfsd help views`); - is bare pixels to stdout.
+    Without --span, --frames or --at every frame is read.
+    """
+    from vfsd.cli.writing import target_of
+
+    if sum(given is not None for given in (span, chosen, moment)) > 1:
+        raise UsageError("give one of --span, --frames and --at")
+    target = target_of(out, pixel_format, codec)
+    if target.is_stdout and session.json:
+        raise UsageError("pixels and JSON cannot both go to stdout", hint="name a file")
+    place = session.place(name)
+    with session.opened(place.root) as store:
+        video = store[place.name]
+        request = _request(video, target, span, chosen, moment, region, size, fps)
+        work = _render if target.kind == "video" else _write
+        try:
+            written = work(session, target, video, request, replace)
+        except IntegrityError:
+            # The packets promised other frames than there are: see which, and start again.
+            if target.is_stdout or video.original.verified or not video.verify():
+                raise
+            written = work(session, target, video, request, True)
+        count, (width, height) = _extent(target, video, request)
+    if session.json:
+        print_json(
+            {
+                "name": place.name,
+                "files": written.files,
+                "frames": count,
+                "width": width,
+                "height": height,
+                "format": target.format,
+                "bytes": written.size,
+            }
+        )
+    else:
+        session.remark(f"{count} frames of {width}x{height}, {target.format}, to {shown(out)}")
+
+
+def _request(
+    video: Video,
+    target: Target,
+    span: Span | None,
+    chosen: slice | None,
+    moment: Fraction | None,
+    region: Rect | None,
+    size: tuple[int, int] | None,
+    fps: Fraction | None,
+) -> Request:
+    from vfsd.grammar import Request
+    from vfsd.view import View
+
+    frames = None
+    if moment is not None:
+        index = video.index_at(moment)
+        frames = (index, index + 1, 1)
+    elif chosen is not None:
+        wanted = frame_range(chosen, len(video))
+        frames = (wanted.start, wanted.stop, wanted.step)
+    return Request(View(span, frames, region, None, fps), target.form, size)
+
+
+def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[int, int]]:
+    """(number of frames, size of one) of what was asked for."""
+    view = request.sized(video.width, video.height)
+    plan = video.plan(view)
+    if target.kind != "video":
+        return len(plan.frames), plan.size
+    from vfsd.pictures import picture_form
+
+    form = picture_form(video.original.media, view, target.form.pixel_format)
+    return len(plan.frames), form.size
+
+
+def _render(
+    session: Session, target: Target, video: Video, request: Request, replace: bool
+) -> Written:
+    """As a video: the bytes that a mount serves."""
+    from vfsd.cli.writing import Written, whole_file
+    from vfsd.views import render
+
+    label = f"making {target.out}"
+    with (
+        Progress(label, None, shown=session.shows_progress, in_bytes=True) as progress,
+        whole_file(Path(target.out), replace) as file,
+    ):
+        return Written([target.out], render(video, request, file, progress.advance))
+
+
+def _write(
+    session: Session, target: Target, video: Video, request: Request, replace: bool
+) -> Written:
+    """As pictures, an array or bare pixels."""
+    from vfsd.cli.writing import write
+
+    view = request.sized(video.width, video.height)
+    count = len(video.plan(view).frames)
+    frames = video.iterate(
+        span=view.span,
+        frames=None if view.frames is None else slice(*view.frames),
+        region=view.region,
+        size=view.size,
+        fps=view.fps,
+        format=target.form.pixel_format,
+    )
+    with Progress(f"reading {video.name}", count, shown=session.shows_progress) as progress:
+        return write(target, _counted(frames, progress), count, replace=replace)
+
+
+def _counted(frames: Iterator[Frame], progress: Progress) -> Iterator[Frame]:
+    for frame in frames:
+        yield frame
+        progress.advance()

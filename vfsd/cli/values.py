@@ -1,0 +1,119 @@
+"""Option values: times, ranges, sizes, rates and regions as the user types them.
+
+Each function here is the `type` of an option.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.units import seconds
+
+if TYPE_CHECKING:
+    from vfsd.tiling import Rect
+
+Span = tuple[Fraction, Fraction | None]
+
+_T = TypeVar("_T")
+
+
+def _of_form(form: str) -> Callable[[Callable[[str], _T]], Callable[[str], _T]]:
+    """Let what does not parse be a mistake in the option, with a word on how to write it."""
+
+    def decorate(parse: Callable[[str], _T]) -> Callable[[str], _T]:
+        @functools.wraps(parse)
+        def convert(text: str) -> _T:
+            try:
+                return parse(text)
+            except UsageError as error:
+                raise click.BadParameter(str(error)) from error
+            except (ValueError, ZeroDivisionError) as error:
+                raise click.BadParameter(f"{text!r} is not of the form {form}") from error
+
+        return convert
+
+    return decorate
+
+
+@_of_form("12.5 or 1:02:03.5")
+def a_time(text: str) -> Fraction:
+    return seconds(text)
+
+
+@_of_form("A:B, in seconds, or A-B")
+def a_span(text: str) -> Span:
+    # With clock times in it (1:00-1:30) the colon is taken; a dash parts them as well.
+    start, stop = text.split("-" if "-" in text else ":")
+    return (seconds(start) if start else Fraction(0), seconds(stop) if stop else None)
+
+
+@_of_form("A:B, A:B:STEP or N")
+def some_frames(text: str) -> slice:
+    parts = [int(part) if part else None for part in text.split(":")]
+    if len(parts) == 1 and parts[0] is not None:
+        return slice(parts[0], parts[0] + 1 or None, 1)
+    start, stop, step = parts if len(parts) == 3 else (*parts, 1)
+    if step is not None and step < 1:
+        raise ValueError(text)
+    return slice(start, stop, step or 1)
+
+
+@_of_form("WxH")
+def a_size(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)x(\d+)", text)
+    if match is None or not (int(match[1]) or int(match[2])):
+        raise ValueError(text)
+    return int(match[1]), int(match[2])
+
+
+@_of_form("5, 29.97 or 30000/1001")
+def a_rate(text: str) -> Fraction:
+    rate = Fraction(text)
+    if rate <= 0:
+        raise ValueError(text)
+    return rate
+
+
+@_of_form("WxH+X+Y")
+def a_region(text: str) -> Rect:
+    from vfsd.tiling import Rect
+
+    return Rect.parse(text)
+
+
+@_of_form("KEY=VALUE")
+def a_pair(text: str) -> tuple[str, object]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ValueError(text)
+    return key, _scalar(value)
+
+
+def frame_range(chosen: slice, count: int) -> range:
+    """The frames that a slice means in a video of `count`; negative numbers count from the end.
+
+    Unlike a slice of a list it has to lie within the video.  Raises `OutOfRangeError`.
+    """
+    start = 0 if chosen.start is None else chosen.start
+    stop = count if chosen.stop is None else chosen.stop
+    start, stop = (at + count if at < 0 else at for at in (start, stop))
+    if not 0 <= start < stop <= count:
+        raise OutOfRangeError(f"frames {start} to {stop} were asked for; the video has {count}")
+    return range(start, stop, chosen.step)
+
+
+def _scalar(text: str) -> object:
+    """A number or truth value where it looks like one, else the text itself."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, (bool, int, float)) else text

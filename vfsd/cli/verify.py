@@ -1,0 +1,81 @@
+"""``vfsd verify``: decode videos once, to be sure of every frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.failure import describe
+from vfsd.cli.output import print_json, print_line, shown
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session
+from vfsd.errors import EXIT_FINDINGS, IntegrityError, NotFoundError, RefusedMediaError, UsageError
+
+if TYPE_CHECKING:
+    from vfsd.model import LogicalVideo
+    from vfsd.store import Store
+
+
+@define(
+    "verify",
+    examples=["vfsd -s videos verify cam1/traffic.mp4", "vfsd -s videos verify --all --json"],
+    fields={
+        "name": "path from the root of the store",
+        "status": "right, corrected (the frame table was wrong) or broken",
+        "frames": "number of displayed frames, as it is now known",
+        "reason": "why it is broken, else null",
+    },
+    exits=[NotFoundError, EXIT_FINDINGS],
+    listing=True,
+)
+@click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every video that was not verified yet.")
+@click.pass_obj
+def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
+    """Decode videos from end to end, to check their frames.
+
+    A frame table that turns out to be wrong is corrected.  Ends with 30 when a video does not
+    decode.
+    """
+    if everything == bool(names):
+        raise UsageError("name the videos, or give --all")
+    root, paths = (session.root(), []) if everything else session.places(names)
+    with session.opened(root, writing=True) as store:
+        if everything:
+            videos = [v for v in store.catalog.find() if not v.original.verified]
+        else:
+            videos = [store[path].info for path in paths]
+        broken = 0
+        total = sum(video.size for video in videos)
+        with Progress("verifying", total, shown=session.shows_progress, in_bytes=True) as progress:
+            done = 0
+            for video in videos:
+                status, frames, reason = _verify(store, video, progress, done, total)
+                broken += status == "broken"
+                _print(session, video.name, status, frames, reason)
+                done += video.size
+                progress.reach(done, total)
+    if broken:
+        click.get_current_context().exit(EXIT_FINDINGS)
+
+
+def _verify(
+    store: Store, info: LogicalVideo, progress: Progress, before: int, total: int
+) -> tuple[str, int, str | None]:
+    """(status, frames, reason)"""
+    progress.label(f"verifying {info.name}")
+    video = store.open_video(info)
+    try:
+        corrected = video.verify(on_progress=lambda done, _: progress.reach(before + done, total))
+    except (RefusedMediaError, IntegrityError, OSError) as error:
+        return "broken", len(video), describe(error).message
+    return "corrected" if corrected else "right", len(video), None
+
+
+def _print(session: Session, name: str, status: str, frames: int, reason: str | None) -> None:
+    if session.json:
+        print_json({"name": name, "status": status, "frames": frames, "reason": reason})
+    else:
+        print_line(f"{status.ljust(9)}  {shown(name)}" + (f"  {reason}" if reason else ""))

@@ -1,0 +1,203 @@
+"""Writing frames to files: arrays, pictures, bare pixels and videos.
+
+A regular file appears under its name whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import BinaryIO
+
+import cv2
+import numpy as np
+
+from vfsd.codecs.pixels import PIXEL_FORMATS
+from vfsd.errors import ExistsError, IntegrityError, NotFoundError, UsageError
+from vfsd.frames import Frame
+from vfsd.grammar import Form, parse
+
+_NUMBERED = re.compile(r"%0?\d*d")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where frames go, and as what."""
+
+    out: str  #: as the user gave it; ``-`` for stdout
+    kind: str  #: "array", "still", "raw" or "video"
+    form: Form  #: of a video: container and codec; else its pixel format counts
+
+    @property
+    def is_stdout(self) -> bool:
+        return self.out == "-"
+
+    @property
+    def format(self) -> str:
+        """In a word: the layout of the pixels, or the container."""
+        return self.form.container if self.kind == "video" else self.form.pixel_format
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    files: list[str]
+    size: int  #: bytes, of all of them
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    kind: str
+    formats: tuple[str, ...] = ()  #: layouts of pixels that it can hold, the default first
+
+
+_ALL_LAYOUTS = ("rgb24", *(name for name in PIXEL_FORMATS if name != "rgb24"))
+_PICTURES = ("rgb24", "gray")
+_PLANAR = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10")
+_ENDINGS: Mapping[str, _Ending] = MappingProxyType(
+    {
+        ".npy": _Ending("array", _ALL_LAYOUTS),
+        ".png": _Ending("still", (*_PICTURES, "rgb48", "gray16")),
+        ".jpg": _Ending("still", _PICTURES),
+        ".jpeg": _Ending("still", _PICTURES),
+        ".rgb": _Ending("raw", ("rgb24", "rgb48")),
+        ".yuv": _Ending("raw", _PLANAR),
+        ".raw": _Ending("raw", _ALL_LAYOUTS),
+        ".mp4": _Ending("video"),
+        ".mkv": _Ending("video"),
+        ".h264": _Ending("video"),
+        ".hevc": _Ending("video"),
+        ".y4m": _Ending("video"),
+    }
+)
+
+
+def target_of(out: str, pixel_format: str | None, codec: str | None) -> Target:
+    """What OUT means.  Raises `UsageError`."""
+    if out == "-":
+        if sys.stdout.isatty():
+            raise UsageError("bare pixels are nothing for a terminal", hint="name a file, or pipe")
+        return Target(out, "raw", Form("raw", None, pixel_format or "rgb24"))
+    suffix = os.path.splitext(out)[1].lower()
+    ending = _ENDINGS.get(suffix)
+    if ending is None:
+        raise UsageError(
+            f"{out!r} does not say in what form frames are wanted",
+            hint=f"let it end in {', '.join(_ENDINGS)}, or give - for stdout",
+        )
+    if pixel_format is not None and pixel_format not in ending.formats:
+        hint = f"it holds {', '.join(ending.formats)}" if ending.formats else "leave out --format"
+        raise UsageError(f"{suffix} does not hold {pixel_format}", hint=hint)
+    if ending.kind == "video":
+        return Target(out, ending.kind, _video_form(suffix, codec))
+    if codec is not None:
+        raise UsageError(f"{suffix} is not encoded", hint="leave out --codec")
+    return Target(out, ending.kind, Form("raw", None, pixel_format or ending.formats[0]))
+
+
+def _video_form(suffix: str, codec: str | None) -> Form:
+    """In the words of a mount: ``codec=hevc.mp4``."""
+    try:
+        return parse((f"codec={codec}" if codec else "full") + suffix).form
+    except NotFoundError:
+        raise UsageError(f"{suffix} does not hold {codec}") from None
+
+
+def write(target: Target, frames: Iterator[Frame], count: int, *, replace: bool) -> Written:
+    """Write all of `frames`, of which there are `count`, to what is no video.
+
+    Raises `ExistsError` unless `replace`, `UsageError` when several pictures want one name.
+    """
+    if target.kind == "still":
+        return _write_stills(target.out, frames, count, replace)
+    if target.is_stdout:
+        _write_pixels(sys.stdout.buffer, frames)
+        return Written([], 0)
+    with whole_file(Path(target.out), replace) as file:
+        if target.kind == "array":
+            _write_array(file, frames, count)
+        else:
+            _write_pixels(file, frames)
+        size = file.tell() if file.seekable() else 0
+    return Written([target.out], size)
+
+
+def _write_pixels(file: BinaryIO, frames: Iterator[Frame]) -> None:
+    for frame in frames:
+        file.write(np.ascontiguousarray(frame.data).data)
+
+
+def _write_array(file: BinaryIO, frames: Iterator[Frame], count: int) -> None:
+    """A .npy file without ever holding more than one frame."""
+    done = 0
+    for frame in frames:
+        if not done:
+            header = {
+                "descr": np.lib.format.dtype_to_descr(frame.data.dtype),
+                "fortran_order": False,
+                "shape": (count, *frame.data.shape),
+            }
+            np.lib.format.write_array_header_1_0(file, header)
+        file.write(np.ascontiguousarray(frame.data).data)
+        done += 1
+    if done != count:
+        raise IntegrityError(f"{count} frames were to be read, and {done} came")
+
+
+def _write_stills(out: str, frames: Iterator[Frame], count: int, replace: bool) -> Written:
+    numbered = _NUMBERED.search(out) is not None
+    if count > 1 and not numbered:
+        raise UsageError(
+            f"{count} frames do not fit into one picture",
+            hint="choose one with --at or --frames N, or put %06d into the name",
+        )
+    files, size = [], 0
+    for frame in frames:
+        path = _numbered(out, frame.index)
+        data = _encode(frame, os.path.splitext(out)[1])
+        with whole_file(Path(path), replace) as file:
+            file.write(data)
+        files.append(path)
+        size += len(data)
+    return Written(files, size)
+
+
+def _numbered(out: str, index: int) -> str:
+    """`out` with the number in it; other percent signs stay what they are."""
+    return _NUMBERED.sub(lambda match: match.group() % index, out, count=1)
+
+
+def _encode(frame: Frame, suffix: str) -> bytes:
+    pixels = frame.data
+    if pixels.shape[-1] == 3:
+        pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+    done, data = cv2.imencode(suffix, pixels)
+    if not done:
+        raise UsageError(f"a picture of {pixels.shape[1]}x{pixels.shape[0]} cannot be a {suffix}")
+    return data.tobytes()
+
+
+@contextmanager
+def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
+    """A file to write, which gets its name when the block has ended well.
+
+    Pipes and devices are written as they are.
+    """
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as device:
+            yield device
+        return
+    if path.exists() and not replace:
+        raise ExistsError(f"{path} exists", hint="use --replace to write over it")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
