@@ -1,0 +1,64 @@
+"""Decoders made from a stored description, with no container at hand."""
+
+from __future__ import annotations
+
+import av
+from av.video.codeccontext import VideoCodecContext
+
+from vfsd.codecs import nal
+from vfsd.codecs.source import MAX_PIXELS
+from vfsd.codecs.traits import INTRA_CODECS
+from vfsd.errors import RefusedMediaError
+from vfsd.model import MediaInfo
+
+_PLAIN_CODECS = INTRA_CODECS | {"hevc", "vp8", "vp9", "av1"}
+_DECODERS = {"av1": "libdav1d"}  # FFmpeg's own needs hardware
+
+
+def decoder_context(
+    media: MediaInfo, *, threads: int = 1, strict: bool = False
+) -> VideoCodecContext:
+    """A decoder for the packets of the stream that `media` describes.
+
+    It behaves as FFmpeg's command does by default: damage is concealed where it can be, pictures
+    before the first key picture are dropped.  With more than one thread, several pictures are
+    decoded at a time; concealment may then depend on the number.  When it is `strict`, damage
+    raises `FFmpegError` instead.  Raises `RefusedMediaError` when there is no decoder.
+    """
+    try:
+        context = av.CodecContext.create(_DECODERS.get(media.codec, media.codec), "r")
+    except ValueError as error:
+        raise RefusedMediaError(f"there is no decoder for {media.codec}") from error
+    if not isinstance(context, VideoCodecContext):
+        raise RefusedMediaError(f"{media.codec} is no video codec")
+    context.extradata = media.extradata or None
+    context.width, context.height = media.width, media.height
+    if media.codec == "rawvideo":
+        context.pix_fmt = media.pixel_format
+    if len(media.codec_tag) == 4:
+        context.codec_tag = media.codec_tag
+    context.reorder_depth = media.reorder_delay
+    prepare(context, threads=threads, strict=strict)
+    return context
+
+
+def needs_first_packet(media: MediaInfo, first: bytes) -> bool:
+    """Whether a decoder that starts in mid-stream must have seen the first packet, `first`.
+
+    Some decoders make up for bugs of the encoder, whose name and version only the first packet
+    tells.  Codecs whose decoders are not known to be free of that are all taken to need it.
+    """
+    if media.codec == "h264":
+        # Builds before 151 coded 4:4:4 wrongly, those before 34 direct prediction.
+        build = nal.x264_build(first)
+        return build is not None and build < (151 if "444" in media.pixel_format else 34)
+    return media.codec not in _PLAIN_CODECS
+
+
+def prepare(context: VideoCodecContext, *, threads: int = 1, strict: bool = False) -> None:
+    """Set the options that all our decoders share on one that is not open yet."""
+    context.thread_type = "FRAME" if threads > 1 else "NONE"
+    context.thread_count = threads
+    context.options = {"max_pixels": str(MAX_PIXELS)}
+    if strict:
+        context.options["err_detect"] = "explode"

@@ -1,0 +1,221 @@
+"""Fragmented MP4 (ISO/IEC 14496-12): a moov box, then one moof and one mdat box a segment.
+
+The index is a sidx box.  Without it a player that can seek looks at every moof in the file before
+it shows anything.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from vfsd.codecs import records
+from vfsd.codecs.segments import PacketTimes, SegmentIndex, Track, overhead, rounded
+from vfsd.frametable import Ints
+
+_ENTRIES = {
+    "h264": (b"avc1", b"avcC"),
+    "hevc": (b"hvc1", b"hvcC"),
+    "av1": (b"av01", b"av1C"),
+    "vp9": (b"vp09", b"vpcC"),
+    "mpeg4": (b"mp4v", b"esds"),
+}
+MP4_CODECS = frozenset(_ENTRIES)
+
+MAX_SEGMENTS = 65535
+"""As many a sidx box can list."""
+
+_KEY_SAMPLE = 0x0200_0000  # depends on no other
+_OTHER_SAMPLE = 0x0101_0000  # depends on others; no sync sample
+_SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4"), ("flags", ">u4"), ("shift", ">i4")])
+_FIXED_BYTES = 96
+"""Of a segment: moof 8, mfhd 16, traf 8, tfhd 16, tfdt 20, trun 20, mdat 8."""
+_MAX_TICKS = 1 << 31
+_DEFAULT_TIMESCALE = 90_000
+
+_MATRICES = {
+    0: (1, 0, 0, 1),
+    90: (0, 1, -1, 0),
+    180: (-1, 0, 0, -1),
+    270: (0, -1, 1, 0),
+}
+
+
+class FragmentMuxer:
+    """Fragmented MP4 with one video track."""
+
+    def __init__(self, track: Track) -> None:
+        self._track = track
+        base = track.time_base
+        # Ticks of the time base are kept where durations in them fit into 32 bits.
+        exact = base.denominator < _MAX_TICKS and track.longest * base.numerator < _MAX_TICKS
+        self._timescale = base.denominator if exact else _DEFAULT_TIMESCALE
+        self._factor = base * self._timescale
+
+    def header(self, index: SegmentIndex | None = None, *, spare: int = 0) -> bytes:
+        brands = b"iso6" + struct.pack(">I", 0x200) + b"iso6iso5iso2mp41"
+        head = _box(b"ftyp", brands) + self._movie(spare)
+        return head + (b"" if index is None else self._sidx(index))
+
+    def index_size(self, segments: int) -> int:
+        return 40 + 12 * segments
+
+    def overheads(self, shown: Ints, keys: Ints, starts: Ints) -> Ints:
+        counts = np.diff(np.append(starts, len(shown)))
+        return _FIXED_BYTES + _SAMPLE.itemsize * counts
+
+    def segment(
+        self, ordinal: int, times: PacketTimes, payloads: Sequence[bytes], size: int
+    ) -> bytes:
+        decoded = self._scaled(np.append(times.decoded, times.end))
+        samples = np.empty(len(times), _SAMPLE)
+        samples["duration"] = np.diff(decoded)
+        samples["size"] = [len(payload) for payload in payloads]
+        samples["flags"] = np.where(times.keys, _KEY_SAMPLE, _OTHER_SAMPLE)
+        samples["shift"] = self._scaled(times.shown + self._track.reorder) - decoded[:-1]
+        before = overhead(self, times)
+        moof = _box(
+            b"moof",
+            _full_box(b"mfhd", 0, 0, struct.pack(">I", ordinal + 1)),
+            _box(
+                b"traf",
+                _full_box(b"tfhd", 0, 0x020000, struct.pack(">I", 1)),  # offsets from the moof
+                _full_box(b"tfdt", 1, 0, struct.pack(">Q", int(decoded[0]))),
+                _full_box(
+                    b"trun",
+                    1,
+                    0x000F01,  # the offset of the data; all four fields of each sample
+                    struct.pack(">Ii", len(times), before) + samples.tobytes(),
+                ),
+            ),
+        )
+        # The padding lies in the mdat box, unused: FFmpeg loses its way in seeking when boxes of
+        # another kind stand between the segments.
+        mdat = struct.pack(">I4s", size - len(moof), b"mdat")
+        return b"".join((moof, mdat, *payloads))
+
+    def _scaled(self, ticks: Ints) -> Ints:
+        factor = self._factor
+        if factor.denominator == 1:
+            return ticks * factor.numerator
+        return rounded(ticks, factor)
+
+    def _one(self, tick: int) -> int:
+        return round(tick * self._factor)
+
+    # -- the header
+
+    def _movie(self, spare: int) -> bytes:
+        track = self._track
+        end = self._one(track.duration)
+        a, b, c, d = (value << 16 for value in _MATRICES[track.rotation])
+        # A picture that is turned is moved back to where it is not negative.
+        x = track.height if track.rotation in (90, 180) else 0
+        y = 0
+        if track.rotation == 180:
+            x, y = track.width, track.height
+        elif track.rotation == 270:
+            y = track.width
+        matrix = struct.pack(">9i", a, b, 0, c, d, 0, x << 16, y << 16, 1 << 30)
+        unity = struct.pack(">9i", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
+        shown_width = round(track.width * (track.sample_aspect_ratio or 1))
+        movie_header = struct.pack(">4I", 0, 0, self._timescale, 0)
+        movie_header += struct.pack(">IHH8x", 1 << 16, 1 << 8, 0) + unity + bytes(24)
+        track_header = struct.pack(">5I8x4H", 0, 0, 1, 0, 0, 0, 0, 0, 0) + matrix
+        track_header += struct.pack(">II", shown_width << 16 & 0xFFFFFFFF, track.height << 16)
+        return _box(
+            b"moov",
+            _full_box(b"mvhd", 0, 0, movie_header + struct.pack(">I", 2)),
+            _box(
+                b"trak",
+                _full_box(b"tkhd", 0, 3, track_header),
+                self._edits(),
+                self._media(),
+            ),
+            _box(
+                b"mvex",
+                _full_box(b"mehd", 1, 0, struct.pack(">Q", end)),
+                _full_box(b"trex", 0, 0, struct.pack(">5I", 1, 1, 0, 0, 0)),
+            ),
+            _box(b"free", bytes(spare - 8)) if spare else b"",
+        )
+
+    def _edits(self) -> bytes:
+        """Says that showing starts where the first picture is, after the time for reordering."""
+        if not self._track.reorder:
+            return b""
+        edit = struct.pack(">QqHH", 0, self._one(self._track.reorder), 1, 0)
+        return _box(b"edts", _full_box(b"elst", 1, 0, struct.pack(">I", 1) + edit))
+
+    def _media(self) -> bytes:
+        undetermined = 0x55C4  # the language
+        nothing = struct.pack(">I", 0)
+        return _box(
+            b"mdia",
+            _full_box(
+                b"mdhd", 0, 0, struct.pack(">4IHH", 0, 0, self._timescale, 0, undetermined, 0)
+            ),
+            _full_box(b"hdlr", 0, 0, struct.pack(">I4s12x", 0, b"vide") + b"video\0"),
+            _box(
+                b"minf",
+                _full_box(b"vmhd", 0, 1, bytes(8)),
+                _box(
+                    b"dinf",
+                    _full_box(b"dref", 0, 0, struct.pack(">I", 1) + _full_box(b"url ", 0, 1, b"")),
+                ),
+                _box(
+                    b"stbl",
+                    _full_box(b"stsd", 0, 0, struct.pack(">I", 1) + self._entry()),
+                    _full_box(b"stts", 0, 0, nothing),
+                    _full_box(b"stsc", 0, 0, nothing),
+                    _full_box(b"stsz", 0, 0, nothing + nothing),
+                    _full_box(b"stco", 0, 0, nothing),
+                ),
+            ),
+        )
+
+    def _entry(self) -> bytes:
+        track = self._track
+        kind, box = _ENTRIES[track.codec]
+        contents = track.configuration
+        if track.codec == "vp9":
+            contents = records.vpcc(track.pixel_format) or b""
+        elif track.codec == "mpeg4":
+            contents = records.esds(track.configuration)
+        ratio = track.sample_aspect_ratio
+        aspect = b""
+        if ratio is not None and ratio != 1:
+            aspect = _box(b"pasp", struct.pack(">II", ratio.numerator, ratio.denominator))
+        fields = struct.pack(
+            ">6xH16xHHIIIH32xHh",
+            1,  # the data lie in this file
+            track.width,
+            track.height,
+            72 << 16,  # dots per inch, as everybody writes
+            72 << 16,
+            0,
+            1,  # frame a sample
+            24,  # depth
+            -1,
+        )
+        return _box(kind, fields, _box(box, contents), aspect)
+
+    def _sidx(self, index: SegmentIndex) -> bytes:
+        starts = self._scaled(np.append(index.starts, index.end))
+        entries = np.empty((len(index.sizes), 3), ">u4")
+        entries[:, 0] = index.sizes
+        entries[:, 1] = np.diff(starts)
+        entries[:, 2] = np.where(index.starts_with_key, 0x9000_0000, 0)  # stream access point 1
+        fields = struct.pack(">IIQQHH", 1, self._timescale, int(starts[0]), 0, 0, len(index.sizes))
+        return _full_box(b"sidx", 1, 0, fields + entries.tobytes())
+
+
+def _box(kind: bytes, *contents: bytes) -> bytes:
+    body = b"".join(contents)
+    return struct.pack(">I4s", 8 + len(body), kind) + body
+
+
+def _full_box(kind: bytes, version: int, flags: int, body: bytes) -> bytes:
+    return _box(kind, struct.pack(">I", version << 24 | flags), body)

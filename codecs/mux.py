@@ -1,0 +1,39 @@
+"""The muxer for each kind of container."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vfsd.codecs.fragments import FragmentMuxer
+from vfsd.codecs.matroska import MatroskaMuxer
+from vfsd.codecs.segments import Muxer, PacketTimes, SegmentIndex, Track
+from vfsd.frametable import Ints
+
+
+class ElementaryMuxer:
+    """Bare H.264 and HEVC streams (Annex B): packets one after the other, no times."""
+
+    def header(self, index: SegmentIndex | None = None, *, spare: int = 0) -> bytes:
+        return b""
+
+    def index_size(self, segments: int) -> int:
+        return 0
+
+    def overheads(self, shown: Ints, keys: Ints, starts: Ints) -> Ints:
+        return np.zeros(len(starts), np.int64)
+
+    def segment(
+        self, ordinal: int, times: PacketTimes, payloads: Sequence[bytes], size: int
+    ) -> bytes:
+        return b"".join(payloads)  # any zeros may follow a NAL unit
+
+
+def muxer_for(container: str, track: Track) -> Muxer:
+    """For mp4, matroska, or the name of a codec: its elementary stream."""
+    if container == "mp4":
+        return FragmentMuxer(track)
+    if container == "matroska":
+        return MatroskaMuxer(track)
+    return ElementaryMuxer()

@@ -1,0 +1,353 @@
+"""From decoded frames to arrays: crop, convert, scale, turn upright.
+
+Conversion is FFmpeg's: what `ffmpeg -pix_fmt` gives, with its colour matrix (that of the stream;
+BT.601 where it tells none).  Gray is luma, stretched to full range where it is limited.  Only the
+region that is wanted is converted, and the result is, to the bit, that region of the whole frame's
+conversion.  Frames with an odd width or height are converted as if their last column or row were
+repeated once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+from av.video.reformatter import Interpolation, VideoReformatter
+
+from vfsd.codecs.planes import plane_bytes, plane_samples
+from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.model import MediaInfo
+from vfsd.tiling import Rect
+
+_GRID = 16
+"""Converted areas begin at multiples of it, so that SIMD code does the same to each pixel."""
+_MARGIN = 16
+"""Pixels around an area that filters may look at."""
+_POINTWISE = ("yuv420p", "yuvj420p", "yuv422p", "yuvj422p")
+"""Formats from which 8-bit output is made without a look at the neighbours."""
+_FULL_RANGE, _LIMITED_RANGE = 2, 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A form of output."""
+
+    name: str  #: FFmpeg's
+    dtype: type[np.unsignedinteger[Any]]
+    channels: int  #: of packed formats; 0: planar
+    subsampled: tuple[int, int] = (1, 1)  #: planar: luma columns and rows for one of chroma
+
+
+_LAYOUTS = {
+    "rgb24": _Layout("rgb24", np.uint8, 3),
+    "bgr24": _Layout("bgr24", np.uint8, 3),
+    "gray": _Layout("gray", np.uint8, 1),
+    "rgb48": _Layout("rgb48le", np.uint16, 3),
+    "gray16": _Layout("gray16le", np.uint16, 1),
+    "yuv420p": _Layout("yuv420p", np.uint8, 0, (2, 2)),
+    "yuv422p": _Layout("yuv422p", np.uint8, 0, (2, 1)),
+    "yuv444p": _Layout("yuv444p", np.uint8, 0),
+    "yuv420p10": _Layout("yuv420p10le", np.uint16, 0, (2, 2)),
+}
+
+PIXEL_FORMATS = tuple(_LAYOUTS)
+"""Every `pixel_format` of a `PixelConverter`."""
+
+
+class PixelConverter:
+    """Turns decoded frames of one video into arrays of one form.  Not thread-safe.
+
+    `region` is given in displayed coordinates (None: everything); `size` is (width, height) of
+    the result, displayed (None: that of the region): the region alone is scaled, bicubically, in
+    one step with the conversion.
+
+    rgb24, bgr24 and rgb48 give height x width x 3, gray and gray16 height x width x 1.  yuv420p,
+    yuv422p, yuv444p and yuv420p10 give the planes Y, U, V one after the other as rows of `width`
+    samples, in the colour range of the stream; where chroma is shared by two pixels, width (and
+    height, for 4:2:0) must be even.  rgb48, gray16 and yuv420p10 are uint16, the others uint8.
+
+    Raises `OutOfRangeError` for a region outside the frame and `UsageError` for a form that
+    cannot be had.
+    """
+
+    def __init__(
+        self,
+        media: MediaInfo,
+        *,
+        pixel_format: str = "rgb24",
+        region: Rect | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        layout = _LAYOUTS.get(pixel_format)
+        if layout is None:
+            raise UsageError(
+                f"{pixel_format} is no pixel format that frames are given in",
+                hint=f"one of {', '.join(PIXEL_FORMATS)}",
+            )
+        region = region or media.frame_rect
+        if not media.frame_rect.contains(region):
+            raise OutOfRangeError(
+                f"region {region} reaches beyond the frame of "
+                f"{media.display_width}x{media.display_height}"
+            )
+        width, height = size or (region.width, region.height)
+        _check_size(layout, pixel_format, width, height, media.rotation)
+        self._media = media
+        self._layout = layout
+        self._turns = media.rotation // 90  # clockwise
+        self._area = _in_picture(region, media)
+        self._scaled: tuple[int, int] | None = None  # in the picture
+        off_grid = self._area.x1 % layout.subsampled[0] or self._area.y1 % layout.subsampled[1]
+        if off_grid or (width, height) != (region.width, region.height):
+            self._scaled = (height, width) if self._turns % 2 else (width, height)
+        self._reformatter = VideoReformatter()
+        self._scratch: av.VideoFrame | None = None
+        self._levels: npt.NDArray[Any] | None = None  # the gray of each level of luma
+        self.dtype: np.dtype[Any] = np.dtype(layout.dtype)  #: of one result
+        self.shape: tuple[int, ...]  #: of one result
+        if layout.channels:
+            self.shape = (height, width, layout.channels)
+        else:
+            chroma = 2 / (layout.subsampled[0] * layout.subsampled[1])
+            self.shape = (round(height * (1 + chroma)), width)
+
+    def convert(
+        self, frame: av.VideoFrame, out: npt.NDArray[Any] | None = None
+    ) -> npt.NDArray[Any]:
+        """`frame` as an array of `shape` and `dtype`: `out` when given, else a new one.
+
+        Raises `UsageError` when `out` has another shape or type, or `frame` another size.
+        """
+        if (frame.width, frame.height) != (self._media.width, self._media.height):
+            raise UsageError(
+                f"a frame of {frame.width}x{frame.height} in a video of "
+                f"{self._media.width}x{self._media.height}"
+            )
+        if out is not None and (out.shape != self.shape or out.dtype != self.dtype):
+            raise UsageError(f"the result has shape {self.shape} and type {self.dtype}")
+        if self._layout.channels == 1 and _has_luma(frame):
+            return self._gray(frame, out)
+        if self._scaled is not None:
+            converted, inner = self._scale(frame), None
+        else:
+            converted, inner = self._convert_area(frame)
+        if not self._layout.channels:
+            return self._planar(converted, inner, out)
+        if out is None and (converted is frame or converted is self._scratch):
+            out = np.empty(self.shape, self.dtype)  # not a view of what is used again
+        return self._packed(converted, inner, out)
+
+    # -- the picture, not turned yet
+
+    def _convert_area(self, frame: av.VideoFrame) -> tuple[av.VideoFrame, Rect]:
+        """A converted frame that holds the area, and where in it the area lies."""
+        area = self._area
+        if not _is_croppable(frame):
+            return self._reformat(frame), area
+        window = self._window(frame)
+        if window == Rect.of_size(frame.width, frame.height):
+            source = frame
+        else:
+            source = self._cropped(frame, window)
+        return self._reformat(source), area.moved(-window.x1, -window.y1)
+
+    def _window(self, frame: av.VideoFrame) -> Rect:
+        """What is converted: the area on the grid, with a margin where filters need one."""
+        area, layout = self._area, self._layout
+        eight_bit = layout.name in ("rgb24", "bgr24", "gray")
+        margin = 0 if frame.format.name in _POINTWISE and eight_bit else _MARGIN
+        # The right and lower edges are those of the frame, but even.
+        right, bottom = frame.width + frame.width % 2, frame.height + frame.height % 2
+        return Rect(
+            max(0, area.x1 - margin) // _GRID * _GRID,
+            max(0, area.y1 - margin) // _GRID * _GRID,
+            min(right, -(-(area.x2 + margin) // _GRID) * _GRID),
+            min(bottom, -(-(area.y2 + margin) // _GRID) * _GRID),
+        )
+
+    def _scale(self, frame: av.VideoFrame) -> av.VideoFrame:
+        assert self._scaled is not None
+        area = self._area
+        if area == Rect.of_size(frame.width, frame.height):
+            source = frame
+        elif _is_croppable(frame):
+            shares_x, shares_y = _shares(frame, 1)
+            if area.x1 % shares_x or area.y1 % shares_y:
+                x, y = area.x1 // shares_x * shares_x, area.y1 // shares_y * shares_y
+                on_grid = self._cropped(frame, Rect(x, y, area.x2, area.y2))
+                frame, area = _with_full_chroma(on_grid), area.moved(-x, -y)
+            source = self._cropped(frame, area)
+        else:
+            packed = self._reformatter.reformat(frame, format="gbrp", threads=1)
+            source = self._cropped(packed, area)
+        return self._reformat(source, *self._scaled)
+
+    def _reformat(
+        self, frame: av.VideoFrame, width: int | None = None, height: int | None = None
+    ) -> av.VideoFrame:
+        color_range = None
+        if not self._layout.channels:
+            # Samples keep their range, whatever the name of the format says of it.
+            color_range = _FULL_RANGE if _is_full_range(frame) else _LIMITED_RANGE
+        return self._reformatter.reformat(
+            frame,
+            width=width,
+            height=height,
+            format=self._layout.name,
+            interpolation=Interpolation.BICUBIC,
+            src_color_range=color_range,
+            dst_color_range=color_range,
+            threads=1,
+        )
+
+    def _cropped(self, frame: av.VideoFrame, window: Rect) -> av.VideoFrame:
+        """A copy of a part of `frame`; beyond its edges, the edge is repeated."""
+        scratch = self._scratch
+        form = (window.width, window.height, frame.format.name)
+        if scratch is None or (scratch.width, scratch.height, scratch.format.name) != form:
+            scratch = self._scratch = av.VideoFrame(*form)
+        scratch.colorspace = frame.colorspace
+        scratch.color_range = frame.color_range
+        scratch.color_trc = frame.color_trc
+        scratch.color_primaries = frame.color_primaries
+        planes = zip(plane_samples(frame), plane_samples(scratch), strict=True)
+        for number, (source, target) in enumerate(planes):
+            shares_x, shares_y = _shares(frame, number)
+            x, y = window.x1 // shares_x, window.y1 // shares_y
+            part = source[y : y + target.shape[0], x : x + target.shape[1]]
+            rows, columns = part.shape
+            target[:rows, :columns] = part
+            if columns < target.shape[1]:
+                target[:rows, columns:] = part[:, -1:]
+            if rows < target.shape[0]:
+                target[rows:] = target[rows - 1]
+        return scratch
+
+    def _gray(self, frame: av.VideoFrame, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+        """From luma alone: FFmpeg's own way to gray may pass through RGB."""
+        luma, area = plane_samples(frame)[0], self._area
+        if self._levels is None:
+            self._levels = _gray_levels(frame, self.dtype)
+        gray = np.take(self._levels, luma[area.y1 : area.y2, area.x1 : area.x2], mode="clip")
+        if self._scaled is not None:
+            picture = av.VideoFrame(area.width, area.height, self._layout.name)
+            plane_samples(picture)[0][...] = gray
+            return self._packed(self._reformat(picture, *self._scaled), None, out)
+        upright = np.rot90(gray, -self._turns)[..., np.newaxis]
+        if out is None:
+            return np.ascontiguousarray(upright)
+        out[...] = upright
+        return out
+
+    # -- the result
+
+    def _packed(
+        self, converted: av.VideoFrame, inner: Rect | None, out: npt.NDArray[Any] | None
+    ) -> npt.NDArray[Any]:
+        rows = plane_bytes(converted)[0].view(self.dtype)
+        pixels = rows.reshape(rows.shape[0], -1, self._layout.channels)
+        if inner is not None:
+            pixels = pixels[inner.y1 : inner.y2, inner.x1 : inner.x2]
+        upright = np.rot90(pixels, -self._turns)
+        if out is None:
+            return np.ascontiguousarray(upright)
+        out[...] = upright
+        return out
+
+    def _planar(
+        self, converted: av.VideoFrame, inner: Rect | None, out: npt.NDArray[Any] | None
+    ) -> npt.NDArray[Any]:
+        out = np.empty(self.shape, self.dtype) if out is None else out
+        flat = np.empty(out.size, out.dtype) if not out.flags.c_contiguous else out.reshape(-1)
+        at = 0
+        for number, plane in enumerate(plane_samples(converted)[:3]):
+            shares_x, shares_y = self._layout.subsampled if number else (1, 1)
+            if inner is not None:
+                plane = plane[
+                    inner.y1 // shares_y : inner.y2 // shares_y,
+                    inner.x1 // shares_x : inner.x2 // shares_x,
+                ]
+            upright = np.rot90(plane, -self._turns)
+            flat[at : at + upright.size].reshape(upright.shape)[...] = upright
+            at += upright.size
+        if not out.flags.c_contiguous:
+            out[...] = flat.reshape(out.shape)
+        return out
+
+
+def _check_size(layout: _Layout, name: str, width: int, height: int, rotation: int) -> None:
+    if width < 1 or height < 1:
+        raise UsageError(f"a size of {width}x{height} holds no pixel")
+    if width % layout.subsampled[0] or height % layout.subsampled[1]:
+        raise UsageError(f"{name} needs an even size, not {width}x{height}")
+    if rotation % 180 and layout.subsampled[0] != layout.subsampled[1]:
+        raise UsageError(
+            f"{name} cannot be turned by {rotation} degrees", hint="take yuv420p or yuv444p"
+        )
+
+
+def _in_picture(region: Rect, media: MediaInfo) -> Rect:
+    """Where a region of the displayed frame lies in the picture before it is turned."""
+    width, height = media.width, media.height
+    if media.rotation == 90:
+        return Rect(region.y1, height - region.x2, region.y2, height - region.x1)
+    if media.rotation == 180:
+        return Rect(width - region.x2, height - region.y2, width - region.x1, height - region.y1)
+    if media.rotation == 270:
+        return Rect(width - region.y2, region.x1, width - region.y1, region.x2)
+    return region
+
+
+def _is_croppable(frame: av.VideoFrame) -> bool:
+    """Whether every component has a plane of its own, with chroma shared by two pixels at most."""
+    components = frame.format.components
+    planar = len({component.plane for component in components}) == len(components)
+    return planar and max(_shares(frame, 1)) <= 2
+
+
+def _shares(frame: av.VideoFrame, plane: int) -> tuple[int, int]:
+    """How many columns and rows of pixels share a sample of that plane."""
+    if plane not in (1, 2):
+        return 1, 1
+    return 16 // frame.format.chroma_width(16), 16 // frame.format.chroma_height(16)
+
+
+def _has_luma(frame: av.VideoFrame) -> bool:
+    """Whether the first plane is luma and nothing else."""
+    return frame.format.name.startswith(("yuv", "gray")) and _is_croppable(frame)
+
+
+def _is_full_range(frame: av.VideoFrame) -> bool:
+    return frame.format.name.startswith(("yuvj", "gray")) or frame.color_range == _FULL_RANGE
+
+
+def _gray_levels(frame: av.VideoFrame, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The gray of each level of luma: black to 0, white to the highest, rounded."""
+    bits = frame.format.components[0].bits
+    levels = np.arange(1 << bits)
+    highest = np.iinfo(dtype).max
+    if _is_full_range(frame):
+        black, white = 0, (1 << bits) - 1
+    else:
+        black, white = 16 << (bits - 8), 235 << (bits - 8)
+    gray = (2 * (levels - black) * highest + (white - black)) // (2 * (white - black))
+    return np.clip(gray, 0, highest).astype(dtype)
+
+
+def _with_full_chroma(frame: av.VideoFrame) -> av.VideoFrame:
+    """`frame` with each chroma sample repeated for every pixel that shares it."""
+    name = frame.format.name
+    for shared in ("420", "422", "440", "411", "410"):
+        name = name.replace(shared, "444")
+    full = av.VideoFrame(frame.width, frame.height, name)
+    full.colorspace, full.color_range = frame.colorspace, frame.color_range
+    full.color_trc, full.color_primaries = frame.color_trc, frame.color_primaries
+    planes = zip(plane_samples(frame), plane_samples(full), strict=True)
+    for number, (source, target) in enumerate(planes):
+        shares_x, shares_y = _shares(frame, number)
+        repeated = source.repeat(shares_y, axis=0).repeat(shares_x, axis=1)
+        target[...] = repeated[: frame.height, : frame.width]
+    return full

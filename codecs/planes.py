@@ -1,0 +1,48 @@
+"""The samples of a decoded picture, without the padding around them."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+
+def plane_bytes(frame: av.VideoFrame) -> list[npt.NDArray[np.uint8]]:
+    """One array of rows x bytes for each plane: views, valid as long as `frame` is alive."""
+    views = []
+    for number, plane in enumerate(frame.planes):
+        samples: Any = plane  # a buffer, which its annotation does not say
+        if not plane.line_size:  # a palette
+            views.append(np.frombuffer(samples, np.uint8).reshape(1, -1))
+            continue
+        view = np.frombuffer(samples, np.uint8).reshape(plane.height, abs(plane.line_size))
+        if plane.line_size < 0:
+            view = view[::-1]
+        views.append(view[:, : plane.width * _bytes_per_column(frame, number)])
+    return views
+
+
+def _bytes_per_column(frame: av.VideoFrame, number: int) -> int:
+    layout = frame.format
+    mine = [c for c in layout.components if c.plane == number]
+    wide = 2 if mine[0].bits > 8 else 1
+    if layout.is_planar or len(mine) == len(layout.components) == 1:
+        return wide * len(mine)
+    return -(-layout.padded_bits_per_pixel // 8)
+
+
+def plane_samples(frame: av.VideoFrame) -> list[npt.NDArray[Any]]:
+    """As `plane_bytes`, but of uint16 where samples are wider than a byte.  Planar formats only."""
+    wide = frame.format.components[0].bits > 8
+    return [v.view(np.uint16) if wide else v for v in plane_bytes(frame)]
+
+
+def fingerprint(frame: av.VideoFrame) -> int:
+    """A checksum of size, format and every sample."""
+    value = zlib.crc32(f"{frame.width} {frame.height} {frame.format.name}".encode())
+    for view in plane_bytes(frame):
+        value = zlib.crc32(view.tobytes(), value)
+    return value

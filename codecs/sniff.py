@@ -1,0 +1,144 @@
+"""Which container a file is, told from its first bytes, never from its name.
+
+FFmpeg is only ever asked to open a file with the one demuxer that is named here.  So nothing that
+a file holds can turn it into a playlist, a script of other files, an image sequence or a subtitle.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from vfsd.errors import RefusedMediaError
+
+HEAD_BYTES = 4096
+"""How much of a file `sniff` wants to see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container that we serve."""
+
+    name: str  #: as in `vfsd.model.MediaInfo.container`
+    demuxer: str  #: FFmpeg's name of it
+    timed: bool = True  #: its time stamps are those of the pictures, not of the packets' order
+    sliced: bool = True  #: a packet can lie in the file in one piece
+
+
+_CONTAINERS = {
+    container.name: container
+    for container in (
+        Container("mp4", "mov"),
+        Container("mov", "mov"),
+        Container("matroska", "matroska"),
+        Container("webm", "matroska"),
+        Container("flv", "flv"),
+        Container("ivf", "ivf"),
+        Container("ogg", "ogg", sliced=False),
+        Container("mpegts", "mpegts", sliced=False),
+        Container("mpegps", "mpeg", sliced=False),
+        Container("avi", "avi", timed=False),
+        Container("h264", "h264", timed=False),
+        Container("hevc", "hevc", timed=False),
+        Container("mpegvideo", "mpegvideo", timed=False),
+        Container("m4v", "m4v", timed=False),
+        Container("y4m", "yuv4mpegpipe"),
+    )
+}
+
+_MP4_BOXES = frozenset(b"ftyp moov mdat free skip wide styp sidx moof pnot uuid emsg prft".split())
+_STILL_BRANDS = frozenset(b"heic heix heim heis mif1 avif".split())
+
+_REFUSED = (
+    (rb"#EXTM3U", "a playlist (M3U/HLS) is not a video"),
+    (rb"ffconcat", "a playlist (ffconcat) is not a video"),
+    (rb"\[playlist\]|\[Reference\]", "a playlist is not a video"),
+    (rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|MPD|smil|SmoothStreamingMedia|asx)", "XML is not a video"),
+    (rb"v=0\r?\n", "a session description (SDP) is not a video"),
+    (rb"\x89PNG|\xff\xd8\xff|BM.{4}\0\0\0\0|II\*\0|MM\0\*|RIFF....WEBP", "a still image"),
+    (rb"GIF8[79]a", "GIF animations are not served"),
+    (rb"ID3|fLaC|RIFF....WAVE|RF64|FORM....AIF|\xff[\xe2-\xe7\xf2-\xf7\xfa-\xff]", "audio only"),
+    (rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "Windows Media (ASF) is not served"),
+    (rb"\.RMF", "RealMedia is not served"),
+    (rb"\x06\x0e\x2b\x34", "MXF is not served"),
+    (rb"%PDF|PK\x03\x04|\x7fELF|\x1f\x8b|SQLite", "not a video"),
+)
+
+
+def container_of(name: str) -> Container:
+    """The container called `name` in a `MediaInfo`.  Raises `KeyError`."""
+    return _CONTAINERS[name]
+
+
+def sniff(head: bytes) -> Container:
+    """Judge a file by its first `HEAD_BYTES` bytes (all of them, if it is shorter).
+
+    Raises `RefusedMediaError` with the reason, without the name of the file.
+    """
+    if not head:
+        raise RefusedMediaError("the file is empty")
+    name = _named(head)
+    if name is not None:
+        return _CONTAINERS[name]
+    for pattern, reason in _REFUSED:
+        if re.match(pattern, head, re.DOTALL):
+            raise RefusedMediaError(reason)
+    raise RefusedMediaError("its first bytes are those of no video format that is served")
+
+
+def _named(head: bytes) -> str | None:
+    if head[4:8] in _MP4_BOXES:
+        return _mp4_kind(head)
+    if head.startswith(b"\x1a\x45\xdf\xa3"):
+        return "webm" if b"\x42\x82\x84webm" in head[:64] else "matroska"
+    if head.startswith(b"RIFF") and head[8:11] == b"AVI":
+        return "avi"
+    for magic, name in (
+        (b"FLV\x01", "flv"),
+        (b"DKIF\0\0", "ivf"),
+        (b"OggS\0", "ogg"),
+        (b"YUV4MPEG2 ", "y4m"),
+    ):
+        if head.startswith(magic):
+            return name
+    if _is_transport_stream(head):
+        return "mpegts"
+    return _start_code_kind(head)
+
+
+def _mp4_kind(head: bytes) -> str:
+    if head[4:8] != b"ftyp":
+        return "mov"
+    if head[8:12] in _STILL_BRANDS:
+        raise RefusedMediaError("a still image (HEIF)")
+    return "mov" if head[8:12] == b"qt  " else "mp4"
+
+
+def _is_transport_stream(head: bytes) -> bool:
+    """Sync bytes at one distance, five of them (fewer in a shorter file, but two) in a row."""
+    for stride in (188, 192, 204):
+        for start in range(min(stride, len(head))):
+            syncs = head[start::stride][:5]
+            if head[start] == 0x47 and syncs.count(0x47) == len(syncs) >= 2:
+                return True
+    return False
+
+
+def _start_code_kind(head: bytes) -> str | None:
+    """The kind of a stream that begins with an MPEG start code, 00 00 01 xx."""
+    match = re.match(rb"\0{2,64}\x01(..)", head, re.DOTALL)
+    if match is None:
+        return None
+    first, second = match[1]
+    if first == 0xBA:
+        return "mpegps"
+    if first == 0xB3:
+        return "mpegvideo"
+    if first in (0x00, 0xB0, 0xB5):
+        return "m4v"
+    # A NAL unit.  HEVC: six bits of type, layer 0, temporal id 0; H.264: five bits of type.
+    if first >> 1 in (32, 33, 34, 35, 39, 16, 19, 20, 21) and not first & 1 and second == 0x01:
+        return "hevc"
+    if not first & 0x80 and first & 0x1F in (1, 5, 6, 7, 8, 9):
+        return "h264"
+    return None

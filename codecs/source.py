@@ -1,0 +1,171 @@
+"""Opening a stored file: by `pread` alone, with one named demuxer that may open nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, NoReturn
+
+import av
+from av.container import InputContainer
+from av.error import FFmpegError
+from av.packet import Packet
+from av.stream import Discard
+from av.video.stream import VideoStream
+
+from vfsd.codecs.sniff import container_of
+from vfsd.errors import IntegrityError
+
+MAX_PIXELS = 1 << 27
+"""Pictures of more pixels than this are refused by the decoders: 16384 x 8192."""
+
+_BUFFER_BYTES = 1 << 18
+_OPEN_SECONDS = 60.0
+_GENERATE_PTS = 1
+_OPTIONS = {
+    "protocol_whitelist": "file",
+    "probesize": str(5 << 20),
+    "analyzeduration": str(10_000_000),
+    "max_streams": "200",
+    "max_pixels": str(MAX_PIXELS),
+}
+
+
+class Source:
+    """A file that is read at given offsets.
+
+    Made of a path, which it opens and closes, or of a descriptor, which stays the caller's: since
+    only `pread` is used, a descriptor may serve several sources at a time.
+    """
+
+    def __init__(self, file: str | os.PathLike[str] | int) -> None:
+        self._owned = not isinstance(file, int)
+        self.fd = file if isinstance(file, int) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        self.name = f"descriptor {file}" if isinstance(file, int) else os.fspath(file)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return os.fstat(self.fd).st_size
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """`size` bytes from `position` on; fewer only at the end of the file."""
+        data = os.pread(self.fd, size, position)
+        while len(data) < size:
+            more = os.pread(self.fd, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def close(self) -> None:
+        if self._owned and self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Stream:
+    """A source as the file object that PyAV wants, with a position of its own."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        data = os.pread(self._source.fd, size, self._at)
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_CUR:
+            offset += self._at
+        elif whence == os.SEEK_END:
+            offset += self._source.size
+        if offset < 0:
+            raise OSError("seek before the start of the file")
+        self._at = offset
+        return offset
+
+    def tell(self) -> int:
+        return self._at
+
+
+def _open_nothing(url: str, flags: int, options: dict[str, Any]) -> NoReturn:
+    raise PermissionError(f"a video may not open another file: {url}")
+
+
+def open_container(source: Source, container: str) -> InputContainer:
+    """`source` demuxed as what `vfsd.codecs.sniff` calls `container`.
+
+    Time stamps are those of the file: missing ones are not made up.  Raises `FFmpegError`.
+    """
+    opened = av.open(
+        _Stream(source),
+        mode="r",
+        format=container_of(container).demuxer,
+        options=_OPTIONS,
+        metadata_errors="replace",
+        buffer_size=_BUFFER_BYTES,
+        timeout=(_OPEN_SECONDS, None),
+        io_open=_open_nothing,
+    )
+    opened.flags &= ~_GENERATE_PTS
+    return opened
+
+
+def open_stream(
+    source: Source, container: str, stream_index: int
+) -> tuple[InputContainer, VideoStream]:
+    """The container, and the video stream of that index; all other streams are discarded.
+
+    Raises `IntegrityError` when the file no longer has it.
+    """
+    try:
+        opened = open_container(source, container)
+    except FFmpegError as error:
+        raise IntegrityError(f"{source.name}: cannot be opened any more: {error}") from error
+    for stream in opened.streams:
+        if stream.index == stream_index and isinstance(stream, VideoStream):
+            discard_others(opened, stream)
+            return opened, stream
+    opened.close()
+    raise IntegrityError(f"{source.name}: video stream {stream_index} is gone")
+
+
+def discard_others(opened: InputContainer, kept: VideoStream) -> None:
+    """Let the demuxer skip the payload of every stream but one."""
+    for stream in opened.streams:
+        if stream.index != kept.index:
+            stream.discard = Discard.all
+
+
+def demuxed(opened: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    """The packets of `stream` from where `opened` stands, and no other.  Raises `FFmpegError`."""
+    try:
+        for packet in opened.demux(stream):
+            # An empty one without any time is what PyAV appends to flush a decoder.
+            if packet.size or packet.pts is not None or packet.dts is not None:
+                yield packet
+    except IndexError:
+        return  # PyAV, at the end of a file in which streams turned up on the way
+
+
+def demuxed_to_the_end(
+    opened: InputContainer, stream: VideoStream
+) -> Iterator[Packet[VideoStream]]:
+    """As `demuxed`; an error is the end."""
+    with suppress(FFmpegError):
+        yield from demuxed(opened, stream)

@@ -1,0 +1,51 @@
+"""Small clips of any kind, made on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+from av.video.stream import VideoStream
+
+
+def pictures(count: int, width: int, height: int, *, seed: int = 1) -> list[av.VideoFrame]:
+    """A texture that drifts, with noise: pictures that are all different."""
+    chance = np.random.default_rng(seed)
+    texture = chance.integers(0, 256, (height + count, width + count, 3), dtype=np.uint8)
+    texture = (texture // 4 + np.arange(width + count, dtype=np.uint8)[:, np.newaxis]).astype(
+        np.uint8
+    )
+    frames = []
+    for at in range(count):
+        picture = texture[at // 2 : at // 2 + height, at : at + width].copy()
+        picture[at % height, :] = 255
+        frames.append(av.VideoFrame.from_ndarray(picture, format="rgb24"))
+    return frames
+
+
+def make_clip(
+    path: Path,
+    codec: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    pixel_format: str = "yuv420p",
+    frames: int = 40,
+    width: int = 96,
+    height: int = 64,
+    rate: int = 25,
+    container: str | None = None,
+) -> Path:
+    """Encode `pictures` into a file whose name tells the container, unless `container` does."""
+    with av.open(str(path), "w", format=container) as output:
+        stream = output.add_stream(codec, rate=rate, options=dict(options or {}))
+        assert isinstance(stream, VideoStream)
+        stream.width, stream.height, stream.pix_fmt = width, height, pixel_format
+        stream.thread_count = 1
+        for at, frame in enumerate(pictures(frames, width, height)):
+            frame.pts, frame.time_base = at, Fraction(1, rate)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return path

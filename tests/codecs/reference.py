@@ -1,0 +1,69 @@
+"""What FFmpeg's own command makes of a file: the ground truth for frames."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+import av
+import pytest
+
+from vfsd.codecs.decode import FrameDecoder
+from vfsd.codecs.examine import Examination
+from vfsd.codecs.planes import plane_bytes
+from vfsd.frametable import FrameTable
+
+
+def checksum(frame: av.VideoFrame) -> str:
+    """CRC-32 of all samples, as the framehash muxer prints it."""
+    value = 0
+    for view in plane_bytes(frame):
+        value = zlib.crc32(view.tobytes(), value)
+    return f"{value:08x}"
+
+
+def ffmpeg_checksums(path: Path) -> list[str]:
+    """Those of every frame of the first video stream, decoded in order by one thread."""
+    command = shutil.which("ffmpeg")
+    if command is None:
+        pytest.skip("there is no ffmpeg command")
+    done = subprocess.run(
+        [
+            *(command, "-nostdin", "-v", "quiet", "-threads", "1", "-noautorotate", "-i", path),
+            *("-map", "0:v:0", "-fps_mode", "passthrough"),
+            *("-f", "framehash", "-hash", "CRC32", "-"),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    lines = [line for line in done.stdout.splitlines() if line and not line.startswith("#")]
+    return [line.rsplit(",", 1)[1].strip() for line in lines]
+
+
+def pyav_checksums(path: Path) -> list[str]:
+    """The same by PyAV, with whatever version of FFmpeg is in it."""
+    found: list[str] = []
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        stream.thread_count = 1
+        for packet in container.demux(stream):
+            with suppress(av.error.InvalidDataError, EOFError):
+                found += [checksum(frame) for frame in stream.decode(packet)]
+    return found
+
+
+def table_of(found: Examination, *, page_packets: int = 64) -> FrameTable:
+    return FrameTable.in_memory(
+        found.columns,
+        found.order,
+        time_base=found.media.time_base,
+        end_pts=found.end_pts,
+        page_packets=page_packets,
+    )
+
+
+def decoder_for(path: Path, found: Examination) -> FrameDecoder:
+    return FrameDecoder(path, found.media, found.access, table_of(found))

@@ -1,0 +1,205 @@
+"""Reading packets' own bytes: NAL units, parameter sets, and what a packet is good for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sample_videos import FOLDER
+from tests.codecs.making import make_clip
+from vfsd.codecs import nal
+from vfsd.codecs.sniff import HEAD_BYTES, container_of, sniff
+from vfsd.codecs.traits import Trait, inspector, settled
+from vfsd.errors import RefusedMediaError
+
+
+def _read(path: Path) -> tuple[bytes, list[tuple[bytes, bool]]]:
+    """Codec configuration, and the packets with their key flags."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        packets = [(bytes(p), p.is_keyframe) for p in container.demux(stream) if p.size]
+        return stream.codec_context.extradata or b"", packets
+
+
+@given(units=st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=6))
+def test_units_come_back(units: list[bytes]) -> None:
+    prefixed = b"".join(len(unit).to_bytes(2, "big") + unit for unit in units)
+    assert [prefixed[a:b] for a, b in nal.units(prefixed, 2)] == units
+    escaped = [unit.replace(b"\0", b"\1") for unit in units]
+    for code in (b"\0\0\1", b"\0\0\0\1"):
+        stream = b"".join(code + unit for unit in escaped) + b"\0\0"
+        assert [stream[a:b] for a, b in nal.units(stream, 0)] == escaped
+
+
+@given(data=st.binary(max_size=60), prefix=st.sampled_from([0, 1, 2, 4]))
+def test_any_bytes_are_units_or_damage(data: bytes, prefix: int) -> None:
+    try:
+        found = list(nal.units(data, prefix))
+    except nal.DamagedError:
+        return
+    assert all(0 <= start < end <= len(data) for start, end in found)
+
+
+@given(data=st.binary(max_size=80), codec=st.sampled_from(["h264", "hevc"]))
+def test_any_configuration_parses_or_is_damaged(data: bytes, codec: str) -> None:
+    for prefix in (b"", b"\1", b"\0\0\1"):
+        try:
+            sets = nal.parameter_sets(codec, prefix + data)
+            for unit in sets:
+                parse = nal.parse_hevc_sps if codec == "hevc" else nal.parse_h264_sps
+                parse(unit)
+        except nal.DamagedError:
+            pass
+
+
+@given(
+    codec=st.sampled_from(["h264", "hevc", "vp8", "vp9", "av1", "mjpeg"]),
+    packet=st.binary(max_size=80),
+    key=st.booleans(),
+)
+def test_any_packet_has_traits(codec: str, packet: bytes, key: bool) -> None:
+    inspect = inspector(codec, b"")
+    assert inspect is not None
+    assert inspect(packet, key) >= 0
+
+
+@pytest.mark.parametrize(
+    ("codec", "pixel_format", "chroma", "depth"),
+    [
+        ("libx264", "yuv420p", 1, 8),
+        ("libx264", "yuv422p10le", 2, 10),
+        ("libx264", "yuv444p", 3, 8),
+        ("libx265", "yuv420p10le", 1, 10),
+        ("libx265", "yuv422p", 2, 8),
+    ],
+)
+def test_sequence_parameters(
+    tmp_path: Path, codec: str, pixel_format: str, chroma: int, depth: int
+) -> None:
+    name = "hevc" if codec == "libx265" else "h264"
+    options = {"x265-params": "log-level=none"} if name == "hevc" else {}
+    path = make_clip(
+        tmp_path / "a.mp4", codec, pixel_format=pixel_format, frames=3, options=options
+    )
+    extradata, _ = _read(path)
+    assert nal.prefix_size(name, extradata) == 4
+    sets = nal.parameter_sets(name, extradata)
+    kinds = [nal.unit_type(name, unit) for unit in sets]
+    assert kinds == ([32, 33, 34] if name == "hevc" else [7, 8])
+    sequence = sets[kinds.index(33 if name == "hevc" else 7)]
+    parse = nal.parse_hevc_sps if name == "hevc" else nal.parse_h264_sps
+    told = parse(sequence)
+    assert (told.chroma_format, told.luma_depth, told.chroma_depth) == (chroma, depth, depth)
+    assert not told.has_fields
+
+
+def test_fields_are_told(tmp_path: Path) -> None:
+    options = {"x264-params": "interlaced=1", "flags": "+ildct+ilme"}
+    path = make_clip(tmp_path / "a.mp4", "libx264", frames=3, options=options)
+    extradata, _ = _read(path)
+    assert nal.parse_h264_sps(nal.parameter_sets("h264", extradata)[0]).has_fields
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "starts", "resets", "leading"),
+    [
+        ("open-gop.mov", "h264", 4, 1, 0),  # H.264 does not mark what leads
+        ("open-gop.mkv", "hevc", 4, 1, 9),
+        ("traffic.mp4", "h264", 4, 4, 0),
+        ("odd-size.webm", "vp9", 3, 3, 0),
+        ("av1.mp4", "av1", 3, 3, 0),
+        ("mjpeg.avi", "mjpeg", 40, 40, 0),
+    ],
+)
+def test_traits_of_clips(name: str, codec: str, starts: int, resets: int, leading: int) -> None:
+    extradata, packets = _read(FOLDER / name)
+    inspect = inspector(codec, extradata)
+    assert inspect is not None
+    traits = settled([inspect(packet, key) for packet, key in packets])
+
+    def count(trait: int) -> int:
+        return int((traits & trait != 0).sum())
+
+    assert count(Trait.STARTS) == starts
+    assert count(Trait.RESETS) == resets
+    assert count(Trait.LEADING) == leading
+    assert count(Trait.ODD | Trait.DAMAGED | Trait.FOREIGN | Trait.HIDDEN) == 0
+
+
+def test_recovery_points_count_only_where_they_are_exact_at_once(tmp_path: Path) -> None:
+    options = {"x264-params": "keyint=10:min-keyint=10:scenecut=0:intra-refresh=1"}
+    extradata, packets = _read(make_clip(tmp_path / "a.mp4", "libx264", options=options))
+    inspect = inspector("h264", extradata)
+    assert inspect is not None
+    keys = [inspect(packet, key) for packet, key in packets if key]
+    assert keys[0] & Trait.STARTS
+    assert all(traits & Trait.ODD and not traits & Trait.STARTS for traits in keys[1:])
+
+
+def test_pictures_of_lower_sublayers_may_be_referred_to() -> None:
+    lower = Trait.UNREFERENCED
+    upper = Trait.UNREFERENCED | 0x1000
+    assert settled([lower, lower]).tolist() == [Trait.UNREFERENCED] * 2
+    assert settled([lower, upper]).tolist() == [0, upper]
+
+
+def test_the_encoder_of_a_stream_is_told_by_its_first_packet(tmp_path: Path) -> None:
+    _, packets = _read(make_clip(tmp_path / "a.mp4", "libx264", frames=2))
+    build = nal.x264_build(packets[0][0])
+    assert build is not None
+    assert build > 150
+    assert nal.x264_build(packets[1][0]) is None
+    assert nal.x264_build(b"") is None
+
+
+@given(head=st.binary(max_size=300))
+def test_any_head_is_a_container_or_refused(head: bytes) -> None:
+    try:
+        found = sniff(head)
+    except RefusedMediaError:
+        return
+    assert container_of(found.name) is found
+
+
+@pytest.mark.parametrize(
+    ("name", "container"),
+    [
+        ("traffic.mp4", "mp4"),
+        ("open-gop.mov", "mov"),
+        ("open-gop.mkv", "matroska"),
+        ("odd-size.webm", "webm"),
+        ("mjpeg.avi", "avi"),
+        ("transport.ts", "mpegts"),
+        ("elementary.h264", "h264"),
+    ],
+)
+def test_containers_are_told_by_their_bytes(name: str, container: str) -> None:
+    with (FOLDER / name).open("rb") as file:
+        assert sniff(file.read(HEAD_BYTES)).name == container
+
+
+@pytest.mark.parametrize("suffix", ["mpg", "m2v", "m4v", "hevc", "flv", "ivf", "ogv", "y4m"])
+def test_containers_of_made_clips(tmp_path: Path, suffix: str) -> None:
+    codecs = {
+        "mpg": ("mpeg2video", "mpegps"),
+        "m2v": ("mpeg2video", "mpegvideo"),
+        "m4v": ("mpeg4", "m4v"),
+        "hevc": ("libx265", "hevc"),
+        "flv": ("flv", "flv"),
+        "ivf": ("libvpx-vp9", "ivf"),
+        "ogv": ("ffv1", "ogg"),
+        "y4m": ("wrapped_avframe", "y4m"),
+    }
+    codec, container = codecs[suffix]
+    if suffix in ("ogv", "y4m"):
+        head = b"OggS\0" + bytes(50) if suffix == "ogv" else b"YUV4MPEG2 W2 H2\n"
+    else:
+        options = {"x265-params": "log-level=none"} if codec == "libx265" else {}
+        form = "m4v" if suffix == "m4v" else None
+        path = make_clip(tmp_path / f"a.{suffix}", codec, frames=3, options=options, container=form)
+        head = path.read_bytes()[:HEAD_BYTES]
+    assert sniff(head).name == container

@@ -1,0 +1,126 @@
+"""Encoders: one packet a picture, the same bytes every time, headers that fit all qualities."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import cast
+
+import av
+import numpy as np
+import pytest
+from av.video.codeccontext import VideoCodecContext
+from av.video.stream import VideoStream
+
+from sample_videos import Scene
+from vfsd.codecs import nal
+from vfsd.codecs.encode import (
+    WORST_QUALITY,
+    EncoderSettings,
+    encode,
+    parameter_sets,
+    require_encodable,
+)
+from vfsd.errors import UsageError
+
+SCENE = Scene(frames=12, density=0.3, pan=10, seed=4)
+CODECS = ("h264", "hevc")
+
+
+def settings(codec: str, quality: int = 20, **more: str) -> EncoderSettings:
+    return EncoderSettings(codec, 320, 240, quality, Fraction(30), **more)  # type: ignore[arg-type]
+
+
+def pictures() -> list[av.VideoFrame]:
+    return [
+        av.VideoFrame.from_ndarray(SCENE.frame(index), format="rgb24").reformat(format="yuv420p")
+        for index in range(SCENE.frames)
+    ]
+
+
+def decoded(codec: str, packets: list[bytes], sets: tuple[bytes, ...]) -> list[av.VideoFrame]:
+    context = av.CodecContext.create(codec, "r")
+    assert isinstance(context, VideoCodecContext)
+    context.extradata = b"".join(nal.START_CODE + unit for unit in sets)
+    context.thread_count = 1
+    frames: list[av.VideoFrame] = []
+    for ordinal, data in enumerate(packets):
+        packet = cast("av.Packet[VideoStream]", av.Packet(data))
+        packet.pts = packet.dts = ordinal
+        frames += context.decode(packet)
+    return [*frames, *context.decode(None)]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_one_packet_a_picture_in_order(codec: str) -> None:
+    chosen = settings(codec)
+    packets = list(encode(chosen, pictures()))
+    frames = decoded(codec, packets, parameter_sets(chosen))
+    assert [frame.pts for frame in frames] == list(range(SCENE.frames))
+    for frame, right in zip(frames, pictures(), strict=True):
+        error = frame.to_ndarray().astype(float) - right.to_ndarray()
+        assert 10 * np.log10(255**2 / np.mean(error**2)) > 38
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_only_the_first_packet_is_a_key_packet(codec: str) -> None:
+    kinds = [
+        [nal.unit_type(codec, packet[a:b]) for a, b in nal.units(packet, 0)]
+        for packet in encode(settings(codec), pictures())
+    ]
+    key = {5} if codec == "h264" else {19, 20}
+    assert all(len(units) == 1 for units in kinds)
+    assert [bool(key & set(units)) for units in kinds] == [True] + [False] * (SCENE.frames - 1)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_planes_and_frames_give_the_same_bytes_every_time(codec: str) -> None:
+    first = list(encode(settings(codec), pictures()))
+    assert list(encode(settings(codec), pictures())) == first
+    planes = [picture.to_ndarray() for picture in pictures()]
+    assert list(encode(settings(codec), planes)) == first
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_parameter_sets_do_not_tell_the_quality(codec: str) -> None:
+    sets = parameter_sets(settings(codec))
+    sizes = []
+    for quality in (10, 20, 35, WORST_QUALITY):
+        assert parameter_sets(settings(codec, quality)) == sets
+        packets = list(encode(settings(codec, quality), pictures()))
+        sizes.append(sum(map(len, packets)))
+        assert len(decoded(codec, packets, sets)) == SCENE.frames
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_colours_are_told_in_the_stream(codec: str) -> None:
+    chosen = settings(
+        codec,
+        color_range="full",
+        color_space="bt709",
+        color_primaries="bt709",
+        color_transfer="iec61966-2-1",
+    )
+    (frame, *_) = decoded(codec, list(encode(chosen, pictures())), parameter_sets(chosen))
+    told = (frame.color_range, frame.colorspace, frame.color_primaries, frame.color_trc)
+    assert told == (2, 1, 1, 13)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_odd_rates_are_taken(codec: str) -> None:
+    for rate in (Fraction(1, 1001), Fraction(30000, 1001), Fraction(1000), Fraction(997, 13)):
+        chosen = EncoderSettings(codec, 64, 64, 30, rate)
+        gray = np.full((96, 64), 128, np.uint8)
+        assert len(list(encode(chosen, [gray] * 3))) == 3
+
+
+def test_nothing_makes_nothing() -> None:
+    assert list(encode(settings("h264"), [])) == []
+
+
+def test_sizes_that_the_encoders_do_not_take() -> None:
+    for codec, width, height in (("h264", 1, 2), ("hevc", 14, 16), ("h264", 16386, 2)):
+        with pytest.raises(UsageError):
+            require_encodable(codec, width, height)
+    with pytest.raises(UsageError):
+        parameter_sets(EncoderSettings("h264", 33, 32, 20, Fraction(30)))

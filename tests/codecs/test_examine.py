@@ -1,0 +1,230 @@
+"""What `examine` says of odd and hostile files, and how it behaves while it looks."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from tests.codecs.making import make_clip, pictures
+from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
+from vfsd.codecs.examine import examine
+from vfsd.codecs.source import Source, open_container
+from vfsd.errors import RefusedMediaError
+from vfsd.frametable import PacketFlag
+from vfsd.model import Access, SideStream
+
+TRAFFIC = FOLDER / "traffic.mp4"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "empty"),
+        (b"\0", "no video format"),
+        (b"hello, world\n" * 50, "no video format"),
+        (b"ffconcat version 1.0\nfile /etc/passwd\n", "playlist"),
+        (b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n", "playlist"),
+        (b"<?xml version='1.0'?><MPD/>", "XML"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(100), "still image"),
+        (b"\xff\xd8\xff\xe0" + bytes(100), "still image"),
+        (b"GIF89a" + bytes(100), "GIF"),
+        (b"RIFF\0\0\0\0WAVEfmt " + bytes(100), "audio only"),
+        (b"\0\0\0\x18ftypheic" + bytes(100), "still image"),
+        (b"\0\0\0\x18ftypisom" + bytes(100), "damaged or cut off"),
+        (b"\0\0\0\x08mdat" + bytes(4000), "damaged or cut off|no video stream"),
+        (b"\x1a\x45\xdf\xa3" + bytes(4000), "damaged or cut off|no video stream"),
+        (b"FLV\x01\x05\0\0\0\x09" + bytes(4000), "no video stream|damaged|no picture"),
+        (b"\0\0\0\x01\x67" + bytes(range(256)) * 20, "no picture|no video|damaged"),
+        ((b"G" + bytes(187)) * 50, "no video stream|damaged"),
+    ],
+)
+def test_refusals_say_why(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "a%d:b.mp4"
+    path.write_bytes(content)
+    with pytest.raises(RefusedMediaError, match=reason) as refusal:
+        examine(path)
+    assert str(refusal.value).startswith("a%d:b.mp4: ")
+    with pytest.raises(RefusedMediaError, match=r"^cam/x: "):
+        examine(path, name="cam/x")
+
+
+@pytest.mark.parametrize(
+    "name", ["%d.mp4", "concat:a|b.mp4", "a:b?c#d.mp4", "-i.mp4", "\udcff.mp4"]
+)
+def test_names_mean_nothing(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    shutil.copy(TRAFFIC, path)
+    assert len(examine(path).order) == 120
+
+
+def test_a_playlist_in_a_container_that_is_asked_for_opens_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    path.write_text("ffconcat version 1.0\nfile 'secret.mp4'\n")
+    shutil.copy(TRAFFIC, tmp_path / "secret.mp4")
+    with Source(path) as source, pytest.raises(av.error.InvalidDataError):
+        open_container(source, "mp4")
+
+
+@pytest.mark.parametrize("cut", [0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("name", ["fragmented.mp4", "transport.ts", "open-gop.mkv", "mjpeg.avi"])
+def test_a_file_cut_off_is_served_as_far_as_it_goes(tmp_path: Path, name: str, cut: float) -> None:
+    data = (FOLDER / name).read_bytes()
+    path = tmp_path / name
+    path.write_bytes(data[: int(len(data) * cut)])
+    try:
+        found = examine(path)
+    except RefusedMediaError:
+        assert cut == 0.1
+        return
+    expected = pyav_checksums(path)
+    with decoder_for(path, found) as decoder:
+        met = [checksum(frame) for _, frame in decoder.stream()]
+    if any("differ from read to read" in note for note in found.notes):
+        assert name == "mjpeg.avi"  # the rest of the last picture is whatever was in memory
+        expected.pop()
+        met.pop()
+    assert met == expected
+
+
+def test_any_bytes_are_served_or_refused(tmp_path: Path) -> None:
+    chance = np.random.default_rng(5)
+    path = tmp_path / "a"
+    for name in ("traffic.mp4", "open-gop.mkv", "transport.ts", "elementary.h264", "mpeg4.avi"):
+        data = np.frombuffer((FOLDER / name).read_bytes(), np.uint8)
+        for _ in range(6):
+            broken = data.copy()
+            for at in chance.integers(0, len(broken), 1 + len(broken) // 2000):
+                broken[at] = chance.integers(256)
+            path.write_bytes(broken.tobytes())
+            try:
+                found = examine(path)
+            except RefusedMediaError:
+                continue
+            table = table_of(found)
+            assert len(table) == len(found.order) > 0
+
+
+def test_media_of_a_plain_file() -> None:
+    found = examine(TRAFFIC)
+    media = found.media
+    assert (media.container, media.codec, media.profile) == ("mp4", "h264", "High")
+    assert (media.width, media.height, media.pixel_format) == (320, 240, "yuv420p")
+    assert (media.time_base, media.average_rate) == (Fraction(1, 15360), Fraction(30))
+    assert (media.variable_rate, media.edit_list, media.interlaced) == (False, False, False)
+    assert media.codec_tag == "avc1"
+    assert media.extradata[0] == 1
+    assert media.reorder_delay == 2
+    assert media.bit_depth == 8
+    [side] = media.side_streams
+    assert side == SideStream(1, "audio", "aac", "und", side.channels, side.sample_rate)
+    assert (side.channels or 0) > 0
+    assert found.access is Access.EXTENT
+    assert found.end_pts == 120 * 512
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "rate"),
+    [
+        ("open-gop.mkv", False, Fraction(30000, 1001)),  # in a clock of milliseconds
+        ("variable-rate.mkv", True, None),
+        ("variable-rate.mp4", True, None),
+        ("transport.ts", False, Fraction(50)),
+        ("elementary.h264", False, Fraction(25)),
+    ],
+)
+def test_rates(name: str, variable: bool, rate: Fraction | None) -> None:
+    media = examine(FOLDER / name).media
+    assert media.variable_rate == variable
+    assert rate is None or media.average_rate == rate
+
+
+def test_an_edit_list_hides_packets() -> None:
+    found = examine(FOLDER / "edit-list.mp4")
+    assert found.media.edit_list
+    assert found.verified
+    assert int((found.columns.flags & PacketFlag.HIDDEN != 0).sum()) == 7
+    assert any("edit list" in note for note in found.notes)
+
+
+def test_clocks_that_are_set_back_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "twice.ts"
+    path.write_bytes((FOLDER / "transport.ts").read_bytes() * 2)
+    found = examine(path)
+    steps = np.diff(found.columns.pts[found.order])
+    assert len(found.order) == 120
+    assert set(steps.tolist()) == {1800}
+    assert any("set back" in note for note in found.notes)
+
+
+def test_a_cover_picture_is_no_video(tmp_path: Path) -> None:
+    path = tmp_path / "song.mp4"
+    with av.open(str(path), "w") as output:
+        sound = output.add_stream("aac", rate=48000)
+        cover = output.add_stream("mjpeg", rate=1)
+        assert isinstance(cover, av.VideoStream)
+        cover.width, cover.height, cover.pix_fmt = 64, 64, "yuvj420p"
+        cover.disposition = av.stream.Disposition.attached_pic
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 2 * 1024), np.int16), format="s16")
+        frame.sample_rate = 48000
+        assert isinstance(sound, av.AudioStream)
+        output.mux(cover.encode(pictures(1, 64, 64)[0]))
+        output.mux(cover.encode(None))
+        output.mux(sound.encode(frame))
+        output.mux(sound.encode(None))
+    with pytest.raises(RefusedMediaError, match="cover"):
+        examine(path)
+
+
+def test_a_picture_that_changes_its_size_is_refused(tmp_path: Path) -> None:
+    first = make_clip(tmp_path / "1.h264", "libx264", frames=5)
+    other = make_clip(tmp_path / "2.h264", "libx264", frames=5, width=128)
+    path = tmp_path / "a.h264"
+    path.write_bytes(first.read_bytes() + other.read_bytes())
+    with pytest.raises(RefusedMediaError, match="changes on the way, from 96x64"):
+        examine(path)
+
+
+def test_encrypted_video_is_refused(tmp_path: Path) -> None:
+    ffmpeg = shutil.which("ffmpeg")
+    if ffmpeg is None:
+        pytest.skip("there is no ffmpeg command")
+    path = tmp_path / "a.mp4"
+    key = "00112233445566778899aabbccddeeff"
+    subprocess.run(
+        [
+            *(ffmpeg, "-v", "error", "-i", TRAFFIC, "-map", "0:v", "-c", "copy"),
+            *("-encryption_scheme", "cenc-aes-ctr", "-encryption_key", key),
+            *("-encryption_kid", key, path),
+        ],
+        check=True,
+    )
+    with pytest.raises(RefusedMediaError, match="encrypted"):
+        examine(path)
+
+
+def test_progress_is_told_and_may_cancel(tmp_path: Path) -> None:
+    path = make_clip(tmp_path / "a.m2v", "mpeg2video", frames=120)
+    told: list[tuple[int, int]] = []
+    examine(path, on_progress=lambda done, total: told.append((done, total)))
+    assert told
+    assert {total for _, total in told} == {path.stat().st_size}
+    assert all(0 <= done <= total for done, total in told)
+
+    def cancel(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        examine(path, on_progress=cancel)
+
+
+def test_a_missing_file_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        examine(tmp_path / "none.mp4")

@@ -1,0 +1,165 @@
+"""Every file of the real footage: served frame by frame as FFmpeg decodes it, or refused."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.codecs.reference import checksum, decoder_for, ffmpeg_checksums, table_of
+from tests.conftest import footage_folder
+from vfsd.codecs.examine import Examination, examine
+from vfsd.errors import RefusedMediaError
+from vfsd.frametable import FrameTable, PacketFlag
+from vfsd.model import Access
+
+REFUSED = {
+    "odd/dv_audio_only.mp4": "audio only",
+    "odd/dv_hostile_concat.txt.mp4": "a playlist",
+    "odd/dv_random_bytes.mp4": "no video format",
+    "odd/dv_truncated_no_moov.mp4": "damaged or cut off",
+    "odd/empty_0bytes.avi": "empty",
+    "odd/mp4parse_bipbop_cenc_init_only.mp4": "media data is missing",
+    "odd/mp4parse_clusterfuzz-6093954524250112.mp4": "damaged or cut off",
+    "odd/mp4parse_invalid_userdata.mp4": "media data is missing",
+    "odd/mp4parse_zero_empty_stsc.mp4": "no picture of it can be decoded",
+    "odd/pano_result_header_only.mp4": "no video stream",
+}
+"""What cannot be served, and a part of the reason."""
+
+PROVEN = {
+    "odd/decord_corrupted.mp4",  # a packet without a picture
+    "odd/dv_editlist_start_mid_gop.mp4",
+    "odd/dv_flv1.flv",
+    "odd/dv_mpeg2_interlaced_ps.mpg",
+    "odd/dv_ts_pts_reset.ts",
+    "odd/dv_ts_starts_mid_gop.ts",
+    "odd/openh264_BA_MW_D_IDR_LOST.264",
+    "odd/openh264_CVFC1_Sony_C.jsv",
+    "odd/openh264_MR1_BT_A.h264",
+    "odd/openh264_SarVui.264",
+    "odd/openh264_Zhling_1280x720.264",
+    "odd/otv_truck.avi",
+    "odd/otv_truck_raw.h264",
+    "odd/zamba_EK000059.avi",
+}
+"""What can only be judged by decoding it from end to end."""
+
+DEMUXED = {
+    "odd/dv_mpeg2_interlaced_ps.mpg",
+    "odd/dv_ts_pts_reset.ts",
+    "odd/dv_ts_starts_mid_gop.ts",
+}
+
+ROTATIONS = {
+    "odd/decord_rot90.mov": 90,
+    "odd/mp4parse_video_rotation_90.mp4": 90,
+    "odd/otv_truck_rotate.mov": 270,
+}
+
+_LARGE = 500_000_000
+"""Samples from which on a file is not compared beyond its first frames."""
+_FIRST_FRAMES = 45
+
+
+def _files() -> list[str]:
+    folder = footage_folder()
+    if folder is None:
+        return ["none"]
+    return sorted(
+        path.relative_to(folder).as_posix()
+        for part in ("real", "pairs", "odd")
+        for path in (folder / part).iterdir()
+    )
+
+
+def _some_frames(table: FrameTable, stop: int) -> list[int]:
+    """First, last, random ones, and those around key frames."""
+    chance = random.Random(1)
+    picked = {0, stop - 1, *(chance.randrange(stop) for _ in range(6))}
+    keys = [key for key in table.keyframes().tolist() if key < stop]
+    for key in chance.sample(keys, min(2, len(keys))):
+        picked |= {index for index in (key - 2, key - 1, key, key + 1) if 0 <= index < stop}
+    return chance.sample(sorted(picked), len(picked))
+
+
+@pytest.mark.footage
+@pytest.mark.parametrize("name", _files())
+def test_served_as_ffmpeg_decodes_it_or_refused(footage: Path, name: str) -> None:
+    path = footage / name
+    if name in REFUSED:
+        with pytest.raises(RefusedMediaError, match=REFUSED[name]) as refusal:
+            examine(path)
+        assert str(refusal.value).startswith(path.name)
+        assert not ffmpeg_checksums(path)
+        return
+    found = examine(path)
+    assert found.verified == (name in PROVEN), found.notes
+    assert found.access is (Access.DEMUX if name in DEMUXED else Access.EXTENT)
+    assert found.media.rotation == ROTATIONS.get(name, 0)
+    _assert_times_are_sound(found)
+    table = table_of(found)
+    expected = ffmpeg_checksums(path)
+    assert len(table) == len(expected)
+    stop = len(table)
+    if stop * found.media.width * found.media.height > _LARGE:
+        stop = min(stop, _FIRST_FRAMES)
+    with decoder_for(path, found) as decoder:
+        met: list[str] = []
+        for index, frame in decoder.stream(0, stop):
+            assert (index, frame.pts) == (len(met), table.frame_pts(index))
+            met.append(checksum(frame))
+        assert met == expected[:stop]
+        for index in _some_frames(table, stop):
+            [(number, frame)] = decoder.decode(table.decode_run(index))
+            assert number == index
+            assert checksum(frame) == expected[index], f"frame {index}"
+
+
+def _assert_times_are_sound(found: Examination) -> None:
+    pts = found.columns.pts[found.order]
+    assert (np.diff(pts) > 0).all()
+    assert found.end_pts > pts[-1]
+    shown = found.columns.flags & PacketFlag.HIDDEN == 0
+    assert sorted(found.order.tolist()) == np.flatnonzero(shown).tolist()
+    assert (np.diff(found.columns.dts[shown]) > 0).all()
+    assert (found.columns.dts <= found.columns.pts)[shown].all()
+
+
+@pytest.mark.footage
+@pytest.mark.parametrize(
+    "name",
+    [
+        "odd/dv_h264_opengop.mp4",
+        "odd/dv_hevc_opengop_cra.mp4",
+        "odd/dv_vp9_957x539.webm",
+        "odd/torchcodec_h264_10bit.mp4",
+        "odd/imageio_realshort.mp4",
+        "odd/imageio_cockatoo_h264_yuv444_720p.mp4",
+    ],
+)
+def test_a_full_decode_confirms_what_the_container_tells(footage: Path, name: str) -> None:
+    believed = examine(footage / name)
+    proven = examine(footage / name, full=True)
+    assert (believed.verified, proven.verified) == (False, True)
+    assert (believed.media, believed.access) == (proven.media, proven.access)
+    assert believed.end_pts == proven.end_pts
+    np.testing.assert_array_equal(believed.order, proven.order)
+    for column in ("pts", "dts", "position", "size", "flags"):
+        np.testing.assert_array_equal(
+            getattr(believed.columns, column), getattr(proven.columns, column), column
+        )
+
+
+@pytest.mark.footage
+@pytest.mark.parametrize("name", ["odd/dv_bitflips.mp4", "odd/decord_corrupted.mp4"])
+def test_damage_is_concealed_alike_by_any_number_of_threads(footage: Path, name: str) -> None:
+    expected = ffmpeg_checksums(footage / name)
+    found = examine(footage / name)
+    with decoder_for(footage / name, found) as decoder:
+        assert [checksum(frame) for _, frame in decoder.stream(threads=2)] == expected
+        run = table_of(found).decode_run(len(expected) - 1)
+        [(_, frame)] = decoder.decode(run, threads=2)
+        assert checksum(frame) == expected[-1]
