@@ -1,0 +1,80 @@
+"""A file system as a test wants to use it: whole files, and what goes wrong as a name."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from vfsd.errors import VfsdError
+from vfsd.fs import Caller, Filesystem
+
+ROOT_USER = Caller(0, 0)
+SOMEBODY = Caller(1000, 1000)
+
+
+class Driver:
+    """Does to a `Filesystem` what programs do to a directory."""
+
+    def __init__(self, filesystem: Filesystem, caller: Caller = ROOT_USER) -> None:
+        self.fs = filesystem
+        self.caller = caller
+
+    def write(self, path: str, data: bytes, mode: int = 0o644) -> int:
+        """Put a file there, as a shell's redirection does; returns its inode number."""
+        handle = self.create(path, os.O_TRUNC, mode)
+        self.fs.write(handle, data, 0)
+        ino = self.fs.getattr(None, handle).ino
+        self.close(handle)
+        return ino
+
+    def create(self, path: str, flags: int = 0, mode: int = 0o644) -> int:
+        return self.fs.create(path, mode, os.O_RDWR | flags, self.caller)
+
+    def open(self, path: str, flags: int = os.O_RDONLY) -> int:
+        return self.fs.open(path, flags, self.caller)
+
+    def close(self, handle: int) -> None:
+        self.fs.flush(handle)
+        self.fs.release(handle)
+
+    @contextmanager
+    def opened(self, path: str, flags: int = os.O_RDONLY) -> Iterator[int]:
+        handle = self.open(path, flags)
+        try:
+            yield handle
+        finally:
+            self.close(handle)
+
+    def read(self, path: str) -> bytes:
+        with self.opened(path) as handle:
+            return self.read_open(handle)
+
+    def read_open(self, handle: int) -> bytes:
+        return self.fs.read(handle, self.fs.getattr(None, handle).size + 1, 0)
+
+    def mkdir(self, path: str, mode: int = 0o755) -> None:
+        self.fs.mkdir(path, mode, self.caller)
+
+    def names(self, path: str = "/") -> list[str]:
+        return [entry.name for entry in self.fs.listdir(path)]
+
+    def truncate(self, path: str, length: int) -> None:
+        self.fs.truncate(path, length, self.caller)
+
+    def state(self, path: str) -> str:
+        """Waits for the judgement."""
+        return self.fs.getxattr(path, "user.vfsd.state").decode()
+
+
+def failing(action: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """The name of the errno that an action fails with; "" when it does not."""
+    try:
+        action(*args, **kwargs)
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    except VfsdError as error:
+        return errno.errorcode[error.errno]
+    return ""

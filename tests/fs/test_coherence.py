@@ -1,0 +1,140 @@
+"""Other processes change the same store meanwhile, and threads the same files."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.fs.driver import Driver, failing
+from vfsd.store import Store
+
+
+@pytest.fixture
+def elsewhere(place: Path) -> Store:
+    """The same store with connections of its own, as another process has it."""
+    return Store.open(place)
+
+
+def test_what_others_add_is_seen_at_once(it: Driver, elsewhere: Store) -> None:
+    it.mkdir("/cam1")
+    assert failing(it.fs.getattr, "/cam1/a.mp4") == "ENOENT"
+    assert it.names("/cam1") == []
+    elsewhere.ingest(FOLDER / "portrait.mp4", "cam1/a.mp4")
+    assert it.fs.getattr("/cam1/a.mp4").size > 0
+    assert it.names("/cam1") == ["a.mp4"]
+    elsewhere.close()
+
+
+def test_what_others_remove_or_move_is_seen_within_a_moment(
+    it: Driver, elsewhere: Store, video: bytes
+) -> None:
+    it.write("/a.mp4", video)
+    it.write("/b.mp4", video)
+    it.fs.settle()
+    assert it.names() == ["a.mp4", "b.mp4"]
+    elsewhere.remove("a.mp4")
+    elsewhere.move("b.mp4", "deep/down/c.mp4")
+    time.sleep(0.06)
+    assert failing(it.fs.getattr, "/a.mp4") == "ENOENT"
+    assert it.names() == ["deep"]
+    assert it.read("/deep/down/c.mp4") == video
+    elsewhere.close()
+
+
+def test_changes_of_both_sides_meet(it: Driver, elsewhere: Store) -> None:
+    """Nothing that others change gets lost among our own changes."""
+    it.mkdir("/ours")
+    for number in range(20):
+        it.write(f"/ours/{number}", b"x")
+        elsewhere.ingest(FOLDER / "portrait.mp4", f"theirs/{number}.mp4")
+        it.fs.rename(f"/ours/{number}", f"/ours/{number}.moved")
+        assert it.fs.getattr(f"/theirs/{number}.mp4").size > 0
+        assert len(it.names("/theirs")) == number + 1
+        assert len(it.names("/ours")) == number + 1
+    elsewhere.close()
+
+
+def test_a_name_that_others_have_taken_is_taken(it: Driver, elsewhere: Store) -> None:
+    it.mkdir("/d")
+    elsewhere.ingest(FOLDER / "portrait.mp4", "d/a")
+    assert failing(it.mkdir, "/d/a") == "EEXIST"
+    elsewhere.remove("d", recursive=True)
+    assert failing(it.mkdir, "/d/b") == "ENOENT"
+    elsewhere.close()
+
+
+def test_many_threads_at_once(it: Driver) -> None:
+    def work(number: int) -> None:
+        folder = f"/{number}"
+        it.mkdir(folder)
+        for step in range(15):
+            it.write(f"{folder}/new", bytes([step]) * 100)
+            it.fs.rename(f"{folder}/new", f"{folder}/{step}")
+            assert it.read(f"{folder}/{step}") == bytes([step]) * 100
+            if step % 3 == 0:
+                it.fs.unlink(f"{folder}/{step}")
+        assert len(it.names(folder)) == 10
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert it.fs.settle()
+
+
+def test_readers_see_whole_writes_while_a_video_is_written_over(
+    it: Driver, video: bytes, other_video: bytes
+) -> None:
+    """The descriptor under a reader's hands changes; it never reads anything but the file."""
+    one, other = video[:16], other_video[-16:]
+    it.write("/v.mp4", one + video[16:])
+    it.fs.settle()
+    stop = threading.Event()
+    seen: set[bytes] = set()
+
+    def read() -> None:
+        with it.opened("/v.mp4") as handle:
+            while not stop.is_set():
+                seen.add(it.fs.read(handle, 16, 0))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for _ in range(10):
+        for start in (other, one):
+            with it.opened("/v.mp4", os.O_RDWR) as handle:
+                it.fs.write(handle, start, 0)
+            it.fs.settle()
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert seen <= {one, other}
+    assert it.state("/v.mp4") == "video"
+
+
+def test_opening_and_unlinking_at_the_same_time(it: Driver, store: Store) -> None:
+    def open_close() -> None:
+        for _ in range(60):
+            try:
+                with it.opened("/a") as handle:
+                    assert it.read_open(handle) in (b"", b"x")
+            except FileNotFoundError:
+                pass
+
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(open_close) for _ in range(3)]
+        for _ in range(60):
+            it.write("/a", b"x")
+            it.fs.unlink("/a")
+        for each in waiting:
+            each.result()
+    it.fs.settle()
+    it.fs.tidy()
+    with store.catalog.reading() as seen:
+        assert len(list(seen.tree.all_nodes())) == 1
+        assert seen.tree.orphans() == []
+    assert list(store.parts.directory.spool.iterdir()) == []

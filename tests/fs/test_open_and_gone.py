@@ -1,0 +1,225 @@
+"""A file without a name lives on while somebody has it open."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tests.fs.driver import Driver, failing
+from vfsd.fs import RENAME_NOREPLACE
+from vfsd.model import FileState
+from vfsd.store import Store
+
+ALIAS = ".fuse_hidden0000000100000001"
+
+
+def rows(store: Store) -> tuple[int, int]:
+    """How many nodes beside the root there are, and how many orphans."""
+    with store.catalog.reading() as seen:
+        return len(list(seen.tree.all_nodes())) - 1, len(seen.tree.orphans())
+
+
+def test_an_open_file_is_unlinked(it: Driver, store: Store) -> None:
+    it.write("/a", b"abc")
+    handle = it.open("/a", os.O_RDWR)
+    it.fs.unlink("/a")
+    assert it.names() == []
+    assert failing(it.fs.getattr, "/a") == "ENOENT"
+    it.fs.write(handle, b"def", 3)
+    it.fs.chmod(None, 0o600, handle)
+    it.fs.truncate(None, 5, it.caller, handle)
+    it.fs.utimens(None, 1, 2, handle)
+    found = it.fs.getattr(None, handle)
+    assert (found.nlink, found.size, found.mode & 0o777, found.mtime_ns) == (0, 5, 0o600, 2)
+    assert it.read_open(handle) == b"abcde"
+    assert rows(store) == (1, 1)
+    it.close(handle)
+    it.fs.settle()
+    it.fs.tidy()
+    assert rows(store) == (0, 0)
+    assert list(store.parts.directory.spooled()) == []
+
+
+def test_the_name_is_free_at_once(it: Driver) -> None:
+    it.write("/a", b"old")
+    with it.opened("/a") as handle:
+        it.fs.unlink("/a")
+        it.write("/a", b"new")
+        assert it.read_open(handle) == b"old"
+        assert it.read("/a") == b"new"
+
+
+def test_an_open_video_is_unlinked(it: Driver, store: Store, video: bytes) -> None:
+    it.write("/v.mp4", video)
+    it.fs.settle()
+    with it.opened("/v.mp4", os.O_RDWR) as handle:
+        it.fs.unlink("/v.mp4")
+        it.fs.tidy()
+        assert it.read_open(handle) == video
+        it.fs.write(handle, b"????", 0)
+        assert it.read_open(handle) == b"????" + video[4:]
+    it.fs.settle()
+    it.fs.tidy()
+    assert rows(store) == (0, 0)
+    assert list(store.parts.objects.all_keys()) == []
+
+
+def test_an_open_file_is_renamed_over(it: Driver, store: Store) -> None:
+    it.write("/a", b"new")
+    it.write("/b", b"old")
+    with it.opened("/b") as handle:
+        it.fs.rename("/a", "/b")
+        assert it.read_open(handle) == b"old"
+        assert it.read("/b") == b"new"
+        assert it.fs.getattr(None, handle).nlink == 0
+    assert rows(store) == (1, 0)
+
+
+def test_an_unlinked_file_with_another_name_stays(it: Driver, store: Store) -> None:
+    it.write("/a", b"x")
+    it.fs.link("/a", "/b")
+    with it.opened("/a") as handle:
+        it.fs.unlink("/a")
+        assert it.fs.getattr(None, handle).nlink == 1
+    assert it.read("/b") == b"x"
+    assert rows(store) == (1, 0)
+
+
+def test_what_is_written_and_unlinked_is_never_judged(
+    it: Driver, store: Store, video: bytes
+) -> None:
+    handle = it.create("/v.mp4")
+    it.fs.unlink("/v.mp4")
+    it.fs.write(handle, video, 0)
+    it.close(handle)
+    assert it.fs.settle()
+    assert list(store.parts.objects.all_keys()) == []
+
+
+# ------------------------------------------------------------- hiding, for callers who know paths
+
+
+def test_a_hidden_file_is_found_by_its_alias_only(it: Driver, store: Store) -> None:
+    it.mkdir("/d")
+    it.write("/d/a", b"abc")
+    handle = it.open("/d/a", os.O_RDWR)
+    it.fs.hide("/d/a", ALIAS)
+    assert it.names("/d") == []
+    assert failing(it.fs.getattr, "/d/a") == "ENOENT"
+    assert it.fs.getattr(f"/d/{ALIAS}").nlink == 0
+    assert it.read(f"/d/{ALIAS}") == b"abc"
+    it.fs.rmdir("/d")
+    it.fs.write(handle, b"def", 3)
+    assert it.read_open(handle) == b"abcdef"
+    it.close(handle)
+    assert rows(store) == (0, 0)
+
+
+def test_unlinking_the_alias_is_no_error(it: Driver, store: Store) -> None:
+    it.write("/a", b"abc")
+    handle = it.open("/a")
+    it.fs.hide("/a", ALIAS)
+    it.fs.unlink(f"/{ALIAS}")
+    assert it.read_open(handle) == b"abc"
+    it.close(handle)
+    assert failing(it.fs.getattr, f"/{ALIAS}") == "ESTALE"
+    assert rows(store) == (0, 0)
+
+
+def test_hiding_and_renaming_is_one_replacement(it: Driver, store: Store) -> None:
+    it.write("/a", b"new")
+    it.write("/b", b"old")
+    with it.opened("/b") as handle:
+        it.fs.hide("/b", ALIAS)
+        it.fs.rename("/a", "/b")
+        assert it.read_open(handle) == b"old"
+        assert it.read("/b") == b"new"
+        time.sleep(0.25)
+        assert it.read_open(handle) == b"old"
+        assert rows(store) == (2, 1)
+    assert rows(store) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "flags"), [("/missing", 0), ("/d", 0), ("/a", RENAME_NOREPLACE)]
+)
+def test_a_rename_that_fails_gives_the_hidden_name_back(
+    it: Driver, store: Store, source: str, flags: int
+) -> None:
+    it.write("/a", b"new")
+    it.mkdir("/d")
+    it.write("/b", b"old")
+    with it.opened("/b") as handle:
+        it.fs.hide("/b", ALIAS)
+        assert failing(it.fs.rename, source, "/b", flags)
+        assert it.read("/b") == b"old"
+        assert it.fs.getattr(None, handle).nlink == 1
+    time.sleep(0.25)
+    assert it.read("/b") == b"old"
+    assert rows(store) == (3, 0)
+
+
+def test_hiding_one_of_two_names(it: Driver, store: Store) -> None:
+    it.write("/a", b"x")
+    it.fs.link("/a", "/b")
+    with it.opened("/b"):
+        it.fs.hide("/b", ALIAS)
+        assert it.fs.getattr("/a").nlink == 1
+        it.fs.rename("/a", "/b")  # of one file to itself: both names stay
+    assert it.names() == ["a", "b"]
+    assert it.fs.getattr("/a").nlink == 2
+    assert rows(store) == (1, 0)
+
+
+def test_a_file_that_is_hidden_after_its_last_handle_goes_soon(it: Driver, store: Store) -> None:
+    it.write("/a", b"x")
+    assert it.fs.is_in_use("/a")
+    it.fs.settle()
+    it.fs.hide("/a", ALIAS)
+    assert it.names() == []
+    end = time.monotonic() + 10
+    while rows(store) != (0, 0):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    it.fs.tidy()
+    assert list(store.parts.directory.spooled()) == []
+
+
+def test_a_file_that_was_closed_long_ago_is_not_in_use(it: Driver) -> None:
+    it.write("/a", b"x")
+    time.sleep(1.1)
+    assert not it.fs.is_in_use("/a")
+    with it.opened("/a"):
+        assert it.fs.is_in_use("/a")
+
+
+# -------------------------------------------------------------------- taken away by somebody else
+
+
+def test_a_handle_outlives_what_another_process_removes(
+    it: Driver, store: Store, video: bytes
+) -> None:
+    it.write("/v.mp4", video)
+    it.write("/t", b"text")
+    it.fs.settle()
+    reading, writing, plain = (
+        it.open("/v.mp4"),
+        it.open("/v.mp4", os.O_RDWR),
+        it.open("/t", os.O_RDWR),
+    )
+    store.remove("v.mp4")
+    store.remove("t")
+    assert it.names() == []
+    assert it.read_open(reading) == video
+    assert it.fs.write(writing, b"????", 0) == 4
+    assert it.read_open(reading) == b"????" + video[4:]
+    assert it.fs.write(plain, b"T", 0) == 1
+    assert it.read_open(plain) == b"Text"
+    assert it.fs.getattr(None, plain).nlink == 0
+    for handle in (reading, writing, plain):
+        it.close(handle)
+    assert it.fs.settle()
+    assert list(store.parts.directory.spool.iterdir()) == []
+    assert FileState.VIDEO not in {node.state for _, node in store.entries()}

@@ -1,0 +1,170 @@
+"""What the next mount finds after this one was killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import vfsd.fs.judging
+from tests.fs.busy import CONTENTS
+from tests.fs.driver import Driver
+from vfsd.fs import Filesystem
+from vfsd.store import Store
+
+Crash = Callable[[], Driver]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is judged."""
+    monkeypatch.setattr(vfsd.fs.judging.Judging, "submit", lambda *_: None)
+
+
+def test_a_store_at_rest_needs_no_recovery(fs: Filesystem) -> None:
+    found = fs.recover()
+    assert (found.orphans, found.stray, found.emptied, found.unjudged) == (0, 0, 0, [])
+
+
+def test_a_file_that_was_being_written_has_what_was_written(it: Driver, crashed: Crash) -> None:
+    handle = it.create("/a")
+    it.fs.write(handle, b"so far", 0)
+    after = crashed()
+    assert after.read("/a") == b"so far"
+    assert after.state("/a") == "plain"
+    it.close(handle)
+
+
+def test_unjudged_files_are_judged(
+    it: Driver, crashed: Crash, video: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(vfsd.fs.judging.Judging, "submit", lambda *_: None)
+        it.write("/v.mp4", video)
+    after = crashed()
+    assert after.state("/v.mp4") == "video"
+    assert after.read("/v.mp4") == video
+
+
+def test_a_video_that_was_being_written_is_judged_anew(
+    it: Driver, crashed: Crash, video: bytes
+) -> None:
+    it.write("/v.mp4", video)
+    it.fs.settle()
+    with it.opened("/v.mp4", os.O_RDWR) as handle:
+        it.fs.write(handle, b"????????", 0)
+        after = crashed()
+    assert after.read("/v.mp4") == b"????????" + video[8:]
+    assert after.state("/v.mp4") == "plain"
+
+
+def test_unlinked_open_files_are_gone(it: Driver, crashed: Crash) -> None:
+    it.write("/a", b"x")
+    with it.opened("/a"):
+        it.fs.unlink("/a")
+        after = crashed()
+    assert after.names() == []
+    assert list(after.fs.parts.directory.spool.iterdir()) == []
+
+
+def test_a_hidden_name_comes_back_when_the_rename_never_came(it: Driver, crashed: Crash) -> None:
+    it.write("/a", b"precious")
+    with it.opened("/a"):
+        it.fs.hide("/a", ".fuse_hidden0000000100000001")
+        after = crashed()
+    assert after.read("/a") == b"precious"
+    assert after.fs.getattr("/a").nlink == 1
+
+
+def test_a_hidden_name_stays_away_when_it_was_taken(it: Driver, crashed: Crash) -> None:
+    it.write("/a", b"old")
+    it.write("/b", b"new")
+    with it.opened("/a"):
+        it.fs.hide("/a", ".fuse_hidden0000000100000001")
+        it.fs.rename("/b", "/a")
+        after = crashed()
+    assert after.names() == ["a"]
+    assert after.read("/a") == b"new"
+
+
+def test_private_files_of_nobody_are_removed(it: Driver, store: Store, crashed: Crash) -> None:
+    ino = it.write("/a", b"x")
+    it.fs.settle()
+    directory = store.parts.directory
+    directory.spool_file(99_999).write_bytes(b"stray")
+    (directory.spool / f"{ino}.copy").write_bytes(b"half a copy")
+    after = crashed()
+    assert [path.name for path in after.fs.parts.directory.spool.iterdir()] == [str(ino)]
+    assert after.read("/a") == b"x"
+
+
+def test_the_private_file_of_a_published_video_is_removed(
+    it: Driver, store: Store, crashed: Crash, video: bytes
+) -> None:
+    ino = it.write("/v.mp4", video)
+    it.fs.settle()
+    store.parts.directory.spool_file(ino).write_bytes(video)
+    after = crashed()
+    assert list(after.fs.parts.directory.spool.iterdir()) == []
+    assert after.read("/v.mp4") == video
+
+
+def test_objects_that_lost_their_last_reference_are_removed(
+    store: Store, crashed: Crash, video: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = Filesystem(store.parts)
+    it = Driver(fs)
+    it.write("/v.mp4", video)
+    fs.settle()
+    monkeypatch.setattr(vfsd.fs.janitor.Janitor, "clean_now", lambda _: False)
+    fs.unlink("/v.mp4")
+    monkeypatch.undo()
+    after = crashed()
+    assert list(after.fs.parts.objects.all_keys()) == []
+    fs.close()
+
+
+def test_bytes_that_never_reached_the_disk_are_an_empty_file(
+    it: Driver, store: Store, crashed: Crash, caplog: pytest.LogCaptureFixture, lazy: None
+) -> None:
+    ino = it.write("/a", b"x")
+    store.parts.directory.spool_file(ino).unlink()
+    after = crashed()
+    assert after.read("/a") == b""
+    assert "lost in a crash" in caplog.text
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6])
+def test_a_kill_at_any_time_leaves_a_store_that_adds_up(place: Path, seconds: float) -> None:
+    """Every name leads to one of the files that it ever led to, and nothing is left over."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.fs.busy", place], stdout=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"busy\n"
+        time.sleep(seconds)
+        process.kill()
+    with Store.open(place) as store:
+        fs = Filesystem(store.parts)
+        fs.recover()
+        fs.settle()
+        after = Driver(fs)
+        for name in after.names():
+            data = after.read(f"/{name}")
+            assert name.endswith(".new") or data in CONTENTS
+            if data in CONTENTS:
+                assert after.state(f"/{name}") == ("video" if len(data) > 100 else "plain")
+        fs.tidy()
+        with store.catalog.reading() as seen:
+            nodes = list(seen.tree.all_nodes())
+        private = {str(node.ino) for node in nodes if node.is_file and not node.object_key}
+        assert {path.name for path in store.parts.directory.spool.iterdir()} == private
+        wanted = {node.object_key for node in nodes if node.object_key}
+        assert set(store.parts.objects.all_keys()) >= wanted
+        fs.close()

@@ -1,0 +1,325 @@
+"""Files become videos when their last writer has gone, and stop being some when written."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import vfsd.fs.judging
+from tests.fs.driver import Driver
+from vfsd.errors import NotFoundError
+from vfsd.fs import Filesystem
+from vfsd.ingest import Verdict, judge
+from vfsd.model import FileState, Node
+from vfsd.parts import Parts
+from vfsd.store import Store
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Judgements take until this is set."""
+    opened = threading.Event()
+
+    def slowly(parts: Parts, path: Path, *, name: str | None = None) -> Verdict:
+        verdict = judge(parts, path, name=name)
+        assert opened.wait(30)
+        return verdict
+
+    monkeypatch.setattr(vfsd.fs.judging, "judge", slowly)
+    yield opened
+    opened.set()
+
+
+def spooled(store: Store) -> list[int]:
+    return sorted(ino for ino, _ in store.parts.directory.spooled())
+
+
+def objects(store: Store) -> list[str]:
+    return list(store.parts.objects.all_keys())
+
+
+def test_a_closed_file_becomes_a_video(it: Driver, store: Store, video: bytes) -> None:
+    ino = it.write("/v.mp4", video)
+    assert it.state("/v.mp4") == "video"
+    assert it.read("/v.mp4") == video
+    node = store.node("v.mp4")
+    assert (node.ino, node.size, node.state) == (ino, len(video), FileState.VIDEO)
+    assert it.fs.settle()
+    assert spooled(store) == []
+    assert objects(store) == [node.object_key]
+    assert store["v.mp4"].info.digest == node.object_key
+
+
+def test_what_is_no_video_stays_as_it_is_and_says_why(it: Driver, store: Store) -> None:
+    ino = it.write("/notes.txt", b"some words")
+    assert it.state("/notes.txt") == "plain"
+    assert it.fs.getxattr("/notes.txt", "user.vfsd.reason")
+    assert it.read("/notes.txt") == b"some words"
+    assert spooled(store) == [ino]
+
+
+def test_a_video_is_judged_only_after_its_last_writer(
+    it: Driver, store: Store, video: bytes
+) -> None:
+    one = it.create("/v.mp4")
+    other = it.open("/v.mp4", os.O_WRONLY)
+    reading = it.open("/v.mp4")
+    it.fs.write(one, video, 0)
+    it.close(one)
+    it.fs.settle()
+    assert store.node("v.mp4").state is FileState.SPOOLED
+    it.close(other)
+    it.fs.settle()
+    assert store.node("v.mp4").state is FileState.VIDEO
+    assert it.read_open(reading) == video
+    it.close(reading)
+
+
+def test_two_files_of_the_same_bytes_share_an_object(
+    it: Driver, store: Store, video: bytes
+) -> None:
+    it.write("/a.mp4", video)
+    it.write("/b.mp4", video)
+    it.fs.settle()
+    assert len(objects(store)) == 1
+    it.fs.unlink("/a.mp4")
+    it.fs.tidy()
+    assert it.read("/b.mp4") == video
+    it.fs.unlink("/b.mp4")
+    it.fs.tidy()
+    assert objects(store) == []
+
+
+def test_writing_into_a_video_changes_a_copy(it: Driver, store: Store, video: bytes) -> None:
+    ino = it.write("/a.mp4", video)
+    it.write("/b.mp4", video)
+    it.fs.settle()
+    before = store.node("a.mp4")
+    with it.opened("/a.mp4") as reading, it.opened("/a.mp4", os.O_RDWR) as writing:
+        assert it.fs.write(writing, b"????", 100) == 4
+        changed = video[:100] + b"????" + video[104:]
+        assert it.read_open(reading) == changed
+        now = store.node("a.mp4")
+        assert (now.ino, now.state, now.object_key) == (ino, FileState.SPOOLED, None)
+        assert now.generation == before.generation + 1
+    assert it.read("/a.mp4") == changed
+    assert it.read("/b.mp4") == video
+
+
+@pytest.mark.parametrize("length", [0, 1000])
+def test_truncating_a_video_changes_a_copy(it: Driver, video: bytes, length: int) -> None:
+    it.write("/a.mp4", video)
+    it.write("/b.mp4", video)
+    it.fs.settle()
+    it.truncate("/a.mp4", length)
+    assert it.read("/a.mp4") == video[:length]
+    assert it.state("/a.mp4") == "plain"
+    assert it.read("/b.mp4") == video
+
+
+def test_opening_for_writing_changes_nothing(it: Driver, store: Store, video: bytes) -> None:
+    it.write("/v.mp4", video)
+    it.fs.settle()
+    before = store.node("v.mp4")
+    with it.opened("/v.mp4", os.O_RDWR):
+        pass
+    assert it.fs.settle()
+    assert store.node("v.mp4") == before
+
+
+def test_a_video_written_over_by_another_is_that_video(
+    it: Driver, store: Store, video: bytes, other_video: bytes
+) -> None:
+    it.write("/v.mp4", video)
+    it.fs.settle()
+    store.catalog.tag(store.catalog.video("v.mp4"), "night")
+    first = store.catalog.video("v.mp4")
+    it.write("/v.mp4", other_video)
+    assert it.state("/v.mp4") == "video"
+    second = store.catalog.video("v.mp4")
+    assert it.read("/v.mp4") == other_video
+    assert second.digest != first.digest
+    assert (second.id, second.tags) == (first.id, frozenset({"night"}))
+    it.fs.tidy()
+    assert objects(store) == [second.digest]
+
+
+def test_a_file_that_stops_being_a_video_is_found_no_more(
+    it: Driver, store: Store, video: bytes
+) -> None:
+    it.write("/v.mp4", video)
+    it.fs.settle()
+    it.write("/v.mp4", b"no more")
+    assert it.state("/v.mp4") == "plain"
+    with pytest.raises(NotFoundError):
+        store.catalog.video("v.mp4")
+    assert len(store.catalog.find()) == 0
+
+
+def test_a_linked_file_is_never_written(
+    it: Driver, store: Store, video: bytes, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside.mp4"
+    outside.write_bytes(video)
+    store.ingest(outside, "in.mp4", link=True)
+    assert it.read("/in.mp4") == video
+    with it.opened("/in.mp4", os.O_RDWR) as handle:
+        it.fs.write(handle, b"????", 0)
+    assert it.read("/in.mp4")[:4] == b"????"
+    assert outside.read_bytes() == video
+    it.fs.unlink("/in.mp4")
+    it.fs.tidy()
+    assert outside.exists()
+
+
+def test_a_writer_that_comes_during_the_judgement_makes_it_void(
+    it: Driver, store: Store, gate: threading.Event, video: bytes
+) -> None:
+    it.write("/v.mp4", video)
+    with it.opened("/v.mp4", os.O_RDWR) as handle:
+        it.fs.write(handle, b"not a video any more", 0)
+    gate.set()
+    assert it.state("/v.mp4") == "plain"
+    assert it.fs.settle()
+    it.fs.tidy()
+    assert objects(store) == []
+
+
+def test_a_writer_that_stays_keeps_a_judgement_from_being_published(
+    it: Driver, store: Store, gate: threading.Event, video: bytes
+) -> None:
+    it.write("/v.mp4", video)
+    with it.opened("/v.mp4", os.O_RDWR) as handle:
+        gate.set()
+        assert it.fs.settle()
+        assert store.node("v.mp4").state is FileState.SPOOLED
+        it.fs.write(handle, video[:8], 0)
+    assert it.state("/v.mp4") == "video"
+    assert it.read("/v.mp4") == video
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_that_goes_during_its_judgement_leaves_nothing(
+    it: Driver, store: Store, gate: threading.Event, video: bytes, replaced: bool
+) -> None:
+    it.write("/v.mp4", video)
+    if replaced:
+        it.fs.mknod("/x", 0o010600, 0, it.caller)
+        it.fs.rename("/x", "/v.mp4")
+    else:
+        it.fs.unlink("/v.mp4")
+    gate.set()
+    assert it.fs.settle()
+    it.fs.tidy()
+    assert objects(store) == []
+    assert spooled(store) == []
+
+
+def test_renaming_during_the_judgement_is_fine(
+    it: Driver, gate: threading.Event, video: bytes
+) -> None:
+    it.write("/.v.mp4.tmp", video)
+    it.fs.rename("/.v.mp4.tmp", "/v.mp4")
+    gate.set()
+    assert it.state("/v.mp4") == "video"
+
+
+def test_bytes_of_an_object_cannot_be_reached_by_a_writer(
+    it: Driver, store: Store, video: bytes
+) -> None:
+    """The private file and the object are one file for a moment; who opened it then must not
+    write into the object."""
+    it.write("/v.mp4", video)
+    with it.opened("/v.mp4") as early:
+        it.fs.settle()
+        node = store.node("v.mp4")
+        with it.opened("/v.mp4", os.O_RDWR) as writing:
+            it.fs.write(writing, b"????", 0)
+            assert it.read_open(early)[:4] == b"????"
+    it.write("/again.mp4", video)
+    it.fs.settle()
+    assert store.node("again.mp4").object_key == node.object_key
+    assert it.read("/again.mp4") == video
+
+
+def test_a_leftover_object_of_an_interrupted_publication_is_not_written(
+    it: Driver, store: Store, video: bytes, gate: threading.Event
+) -> None:
+    ino = it.write("/v.mp4", video)
+    key = judge(store.parts, store.parts.directory.spool_file(ino)).digest  # type: ignore[union-attr]
+    store.parts.objects.adopt(store.parts.directory.spool_file(ino), key)
+    with it.opened("/v.mp4", os.O_RDWR) as handle:
+        it.fs.write(handle, b"????", 0)
+    assert store.parts.objects.path(key).read_bytes() == video
+    assert it.read("/v.mp4") == b"????" + video[4:]
+
+
+def test_a_judgement_that_fails_leaves_the_file_for_the_next_mount(
+    it: Driver,
+    store: Store,
+    video: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(*_args: object, **_kwargs: object) -> Verdict:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(vfsd.fs.judging, "judge", broken)
+    it.write("/v.mp4", video)
+    assert it.fs.settle()
+    assert store.node("v.mp4").state is FileState.SPOOLED
+    assert "next mount tries again" in caplog.text
+    monkeypatch.undo()
+    it.fs.recover()
+    assert it.state("/v.mp4") == "video"
+
+
+def test_a_publication_that_fails_leaves_no_object(
+    it: Driver,
+    store: Store,
+    video: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(*_args: object) -> Node:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(vfsd.fs.judging, "publish", broken)
+    it.write("/v.mp4", video)
+    assert it.fs.settle()
+    assert "could not be judged" in caplog.text
+    assert it.read("/v.mp4") == video
+    assert objects(store) == []
+    assert store.node("v.mp4").state is FileState.SPOOLED
+
+
+def test_closing_judges_what_is_left(store: Store, video: bytes) -> None:
+    fs = Filesystem(store.parts)
+    it = Driver(fs)
+    for number in range(5):
+        it.write(f"/{number}.mp4", video)
+    fs.close()
+    assert {store.node(f"{number}.mp4").state for number in range(5)} == {FileState.VIDEO}
+
+
+def test_waiting_has_a_bound(it: Driver, gate: threading.Event, video: bytes) -> None:
+    ino = it.write("/v.mp4", video)
+    assert not it.fs.settle(ino, timeout=0.05)
+    assert not it.fs.settle(timeout=0.05)
+    gate.set()
+    assert it.fs.settle(ino)
+
+
+def test_a_value_waits_for_a_writer_that_is_about_to_close(it: Driver, video: bytes) -> None:
+    """The kernel tells of a closed file a moment later than the program that closed it."""
+    handle = it.create("/v.mp4")
+    it.fs.write(handle, video, 0)
+    it.fs.flush(handle)
+    late = threading.Timer(0.1, it.fs.release, [handle])
+    late.start()
+    assert it.state("/v.mp4") == "video"
+    late.join()

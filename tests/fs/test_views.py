@@ -1,0 +1,181 @@
+"""The folder beside every video, in no listing."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.fs.driver import Driver, failing
+from vfsd.errors import NotFoundError, OutOfRangeError
+from vfsd.fs import Filesystem
+from vfsd.store import Store
+
+VIEWS = {"info.json": b"{}", "frames/000000.png": b"picture", "t=0-1.mp4": b"clip"}
+
+
+@dataclass(frozen=True)
+class Stat:
+    is_dir: bool
+    size: int
+    mtime_ns: int = 5
+
+
+class File:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.size = len(data)
+        self.closed = False
+
+    def readinto(self, buffer: memoryview, offset: int) -> int:
+        part = self.data[offset : offset + len(buffer)]
+        buffer[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Source:
+    """The same views for every video."""
+
+    def __init__(self) -> None:
+        self.opened: list[File] = []
+
+    def stat(self, ino: int, path: str) -> Stat:
+        if path in ("", "frames"):
+            return Stat(True, 0)
+        if path == "t=100-.mp4":
+            raise OutOfRangeError("the video ends before")
+        if path not in VIEWS:
+            raise NotFoundError(f"there is no view {path!r}")
+        return Stat(False, len(VIEWS[path]))
+
+    def list(self, ino: int, path: str) -> list[tuple[str, bool]]:
+        return [("000000.png", False)] if path else [("frames", True), ("info.json", False)]
+
+    def open(self, ino: int, path: str) -> File:
+        self.stat(ino, path)
+        self.opened.append(File(VIEWS[path]))
+        return self.opened[-1]
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture
+def it(store: Store, source: Source, video: bytes) -> Iterator[Driver]:
+    """A video and a text in a directory, with views."""
+    filesystem = Filesystem(store.parts, views=source)
+    it = Driver(filesystem)
+    it.mkdir("/d")
+    it.write("/d/v.mp4", video)
+    it.write("/d/t.txt", b"text")
+    yield it
+    filesystem.close()
+
+
+def test_views_are_read(it: Driver, source: Source) -> None:
+    for name, data in VIEWS.items():
+        path = f"/d/v.mp4@/{name}"
+        found = it.fs.getattr(path)
+        assert (found.size, found.mode, found.mtime_ns) == (len(data), stat.S_IFREG | 0o444, 5)
+        assert it.read(path) == data
+    assert all(file.closed for file in source.opened)
+
+
+def test_folders_are_listed_but_not_by_their_parent(it: Driver) -> None:
+    assert it.names("/d") == ["t.txt", "v.mp4"]
+    assert it.names("/d/v.mp4@") == ["frames", "info.json"]
+    assert it.names("/d/v.mp4@/frames") == ["000000.png"]
+    assert it.fs.getattr("/d/v.mp4@").mode == stat.S_IFDIR | 0o555
+    entry = it.fs.listdir("/d/v.mp4@")[1]
+    assert entry.ino == it.fs.getattr("/d/v.mp4@/info.json").ino
+    assert failing(it.fs.listdir, "/d/v.mp4@/info.json") == "ENOTDIR"
+
+
+def test_inode_numbers_are_stable_and_out_of_the_way(it: Driver) -> None:
+    one, other = it.fs.getattr("/d/v.mp4@").ino, it.fs.getattr("/d/v.mp4@/info.json").ino
+    assert one != other
+    assert min(one, other) >= 1 << 63
+    it.fs.rename("/d", "/e")
+    assert it.fs.getattr("/e/v.mp4@").ino == one
+
+
+def test_views_belong_to_the_owner_of_the_video(it: Driver) -> None:
+    it.fs.chown("/d/v.mp4", 12, 34)
+    found = it.fs.getattr("/d/v.mp4@/info.json")
+    assert (found.uid, found.gid) == (12, 34)
+
+
+def test_only_videos_have_a_folder(it: Driver) -> None:
+    for path in ("/d/t.txt@", "/d@", "/missing@", "/@", "/d/v.mp4@x", "/d/t.txt@/info.json"):
+        assert failing(it.fs.getattr, path) == "ENOENT"
+
+
+def test_errors_of_views(it: Driver) -> None:
+    assert failing(it.fs.getattr, "/d/v.mp4@/nonsense") == "ENOENT"
+    assert failing(it.fs.getattr, "/d/v.mp4@/t=100-.mp4") == "EINVAL"
+    assert failing(it.open, "/d/v.mp4@/t=100-.mp4") == "EINVAL"
+    assert failing(it.open, "/d/v.mp4@/frames") == "EISDIR"
+
+
+def test_nothing_is_changed_in_there(it: Driver) -> None:
+    inside, folder = "/d/v.mp4@/info.json", "/d/v.mp4@"
+    caller = it.caller
+    attempts = [
+        failing(it.write, "/d/v.mp4@/new", b""),
+        failing(it.open, inside, os.O_RDWR),
+        failing(it.truncate, inside, 0),
+        failing(it.mkdir, "/d/v.mp4@/new"),
+        failing(it.fs.unlink, inside),
+        failing(it.fs.rmdir, folder),
+        failing(it.fs.rename, inside, "/x"),
+        failing(it.fs.rename, "/d/t.txt", "/d/v.mp4@/x"),
+        failing(it.fs.link, inside, "/x"),
+        failing(it.fs.symlink, "/d/v.mp4@/s", "x", caller),
+        failing(it.fs.chmod, inside, 0o777),
+        failing(it.fs.chown, folder, 1, 1),
+        failing(it.fs.utimens, inside, 1, 1),
+        failing(it.fs.setxattr, inside, "user.k", b""),
+    ]
+    assert attempts == ["EROFS"] * len(attempts)
+    assert it.fs.listxattr(inside) == []
+    assert failing(it.fs.getxattr, inside, "security.capability") == "ENODATA"
+    assert failing(it.fs.readlink, inside) == "EINVAL"
+
+
+def test_a_real_file_of_that_name_wins(it: Driver) -> None:
+    it.fs.rename("/d/t.txt", "/d/v.mp4@")
+    assert it.read("/d/v.mp4@") == b"text"
+    assert failing(it.fs.getattr, "/d/v.mp4@/info.json") == "ENOTDIR"
+    it.fs.unlink("/d/v.mp4@")
+    assert it.read("/d/v.mp4@/info.json") == b"{}"
+
+
+def test_an_open_view(it: Driver) -> None:
+    with it.opened("/d/v.mp4@/frames/000000.png") as handle:
+        assert it.fs.read(handle, 3, 2) == b"ctu"
+        assert it.fs.getattr(None, handle).size == 7
+        assert failing(it.fs.write, handle, b"x", 0) == "EBADF"
+        assert failing(it.fs.chmod, None, 0o777, handle) == "EROFS"
+        assert it.fs.seek(handle, 3, os.SEEK_DATA) == 3
+        assert it.fs.seek(handle, 3, os.SEEK_HOLE) == 7
+        assert failing(it.fs.seek, handle, 7, os.SEEK_DATA) == "ENXIO"
+        it.fs.fsync(handle)
+        assert it.fs.content_version(handle) is None
+        target = it.create("/copy")
+        assert failing(it.fs.copy_range, handle, 0, target, 0, 7) == "ENOTSUP"
+        it.close(target)
+
+
+def test_there_are_no_views_without_a_source(store: Store, it: Driver) -> None:
+    it.fs.settle()
+    plain = Filesystem(store.parts)
+    assert failing(plain.getattr, "/d/v.mp4@") == "ENOENT"
+    plain.close()

@@ -1,0 +1,120 @@
+"""Extended attributes: those of users, and those that are computed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.fs.driver import Driver, failing
+from vfsd.store import Store
+
+OF_VIDEOS = ("codec", "frames", "width", "height", "duration", "rate", "digest")
+
+
+@pytest.mark.parametrize(
+    "name", ["user.k", "trusted.k", "security.k", "user." + os.fsdecode(b"\xff")]
+)
+def test_what_is_set_is_got_and_listed(it: Driver, name: str) -> None:
+    it.mkdir("/d")
+    for path in ("/d", "/"):
+        it.fs.setxattr(path, name, b"v\0w")
+        it.fs.setxattr(path, "user.other", b"")
+        assert it.fs.getxattr(path, name) == b"v\0w"
+        assert sorted(it.fs.listxattr(path)) == sorted([name, "user.other"])
+        it.fs.setxattr(path, name, b"again")
+        assert it.fs.getxattr(path, name) == b"again"
+        it.fs.removexattr(path, name)
+        assert failing(it.fs.getxattr, path, name) == "ENODATA"
+        assert it.fs.listxattr(path) == ["user.other"]
+
+
+def test_create_and_replace(it: Driver) -> None:
+    it.write("/a", b"")
+    assert failing(it.fs.setxattr, "/a", "user.k", b"", os.XATTR_REPLACE) == "ENODATA"
+    it.fs.setxattr("/a", "user.k", b"1", os.XATTR_CREATE)
+    assert failing(it.fs.setxattr, "/a", "user.k", b"2", os.XATTR_CREATE) == "EEXIST"
+    it.fs.setxattr("/a", "user.k", b"2", os.XATTR_REPLACE)
+    assert it.fs.getxattr("/a", "user.k") == b"2"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("system.posix_acl_access", b"x", "ENOTSUP"),
+        ("nospace", b"x", "ENOTSUP"),
+        ("user.", b"x", "ENOTSUP"),
+        ("user." + "n" * 251, b"x", "ERANGE"),
+        ("user.k", b"x" * 65537, "E2BIG"),
+        ("user.vfsd.state", b"video", "EPERM"),
+    ],
+)
+def test_what_cannot_be_set(it: Driver, name: str, value: bytes, expected: str) -> None:
+    it.write("/a", b"")
+    assert failing(it.fs.setxattr, "/a", name, value) == expected
+
+
+def test_the_largest_value_and_name(it: Driver) -> None:
+    it.write("/a", b"")
+    name = "user." + "n" * 250
+    it.fs.setxattr("/a", name, b"x" * 65536)
+    assert len(it.fs.getxattr("/a", name)) == 65536
+    for number in range(255):
+        it.fs.setxattr("/a", f"user.{number:0250}", b"")
+    assert failing(it.fs.setxattr, "/a", "user.last" + "x" * 240, b"") == "ENOSPC"
+
+
+def test_what_cannot_be_got_or_removed(it: Driver) -> None:
+    it.write("/a", b"")
+    assert failing(it.fs.getxattr, "/a", "user.missing") == "ENODATA"
+    assert failing(it.fs.getxattr, "/a", "system.posix_acl_access") == "ENOTSUP"
+    assert failing(it.fs.removexattr, "/a", "user.missing") == "ENODATA"
+    assert failing(it.fs.removexattr, "/a", "user.vfsd.state") == "EPERM"
+    assert failing(it.fs.getxattr, "/missing", "user.k") == "ENOENT"
+
+
+def test_attributes_stay_with_the_file(it: Driver, video: bytes) -> None:
+    it.write("/v.mp4", video)
+    it.fs.setxattr("/v.mp4", "user.k", b"v")
+    it.fs.settle()
+    it.fs.rename("/v.mp4", "/w.mp4")
+    with it.opened("/w.mp4", os.O_RDWR) as handle:
+        it.fs.write(handle, b"x", 0)
+    assert it.fs.getxattr("/w.mp4", "user.k") == b"v"
+    ctime = it.fs.getattr("/w.mp4").ctime_ns
+    it.fs.setxattr("/w.mp4", "user.k", b"w")
+    assert it.fs.getattr("/w.mp4").ctime_ns > ctime
+
+
+def test_a_video_tells_of_itself(it: Driver, store: Store, video: bytes) -> None:
+    it.write("/v.mp4", video)
+    it.fs.settle()
+    names = it.fs.listxattr("/v.mp4")
+    assert names == ["user.vfsd.state", *(f"user.vfsd.{key}" for key in OF_VIDEOS)]
+    told = {name.rpartition(".")[2]: it.fs.getxattr("/v.mp4", name).decode() for name in names}
+    info = store.catalog.video("v.mp4")
+    assert told["state"] == "video"
+    assert told["codec"] == info.original.media.codec
+    assert int(told["frames"]) == info.original.frames
+    assert int(told["width"]) == info.original.media.display_width
+    assert int(told["height"]) == info.original.media.display_height
+    assert float(told["duration"]) == pytest.approx(float(info.original.duration), abs=1e-6)
+    assert told["rate"] == str(info.original.media.average_rate)
+    assert told["digest"] == info.digest
+    assert failing(it.fs.getxattr, "/v.mp4", "user.vfsd.reason") == "ENODATA"
+    assert failing(it.fs.getxattr, "/v.mp4", "user.vfsd.unheard") == "ENODATA"
+
+
+def test_a_file_that_is_no_video_tells_why(it: Driver) -> None:
+    it.write("/t", b"text")
+    it.fs.settle()
+    assert it.fs.listxattr("/t") == ["user.vfsd.state", "user.vfsd.reason"]
+    assert it.fs.getxattr("/t", "user.vfsd.state") == b"plain"
+    assert it.fs.getxattr("/t", "user.vfsd.reason")
+    assert failing(it.fs.getxattr, "/t", "user.vfsd.codec") == "ENODATA"
+
+
+def test_directories_have_nothing_computed(it: Driver) -> None:
+    it.mkdir("/d")
+    assert it.fs.listxattr("/d") == []
+    assert failing(it.fs.getxattr, "/d", "user.vfsd.state") == "ENODATA"

@@ -1,0 +1,98 @@
+"""Real mounts, where this machine can mount."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from vfsd import daemon
+from vfsd.errors import EnvironmentMissingError
+from vfsd.fuse import MountOptions, require_fuse
+from vfsd.fuse.mountinfo import mount_at
+from vfsd.store import Store
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fuse() -> None:
+    """Skips what needs a mount where there can be none; VFSD_REQUIRE_FUSE=1 makes it fail."""
+    try:
+        require_fuse(MountOptions())
+    except EnvironmentMissingError as error:
+        if os.environ.get("VFSD_REQUIRE_FUSE") == "1":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+class Mounted:
+    """A store, a mountpoint, and what a test does with them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.store = root / "store"
+        self.at = root / "mnt"
+        self.log = root / "log"
+        self.at.mkdir(parents=True)
+        Store.create(self.store).close()
+
+    def mount(self, *options: str) -> Path:
+        daemon.mount(self.store, self.at, options, log_file=self.log)
+        return self.at
+
+    def unmount(self) -> None:
+        """Also what a test has left dead, or in use."""
+        found = mount_at(self.at)
+        if found is None:
+            return
+        try:
+            os.stat(self.at)
+            daemon.unmount(self.at)
+        except Exception:
+            subprocess.run(["umount", "-l", self.at], check=True)
+            raise
+
+    @property
+    def pid(self) -> int:
+        with Store.open(self.store, read_only=True) as store:
+            holder = store.parts.directory.mounted_by() or {}
+        pid = holder["pid"]
+        assert isinstance(pid, int)
+        return pid
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < end, f"{what}; the log says: {self.log.read_text()}"
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Mounted]:
+    """Not mounted yet, and unmounted in the end."""
+    place = Mounted(tmp_path)
+    yield place
+    place.unmount()
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory, fuse: None) -> Iterator[Mounted]:
+    """A mount for all tests that only use it; its log holds no error in the end."""
+    place = Mounted(tmp_path_factory.mktemp("shared"))
+    place.mount()
+    yield place
+    place.unmount()
+    log = place.log.read_text()
+    assert "ERROR" not in log
+    assert "Traceback" not in log
+
+
+@pytest.fixture
+def here(shared: Mounted, request: pytest.FixtureRequest) -> Path:
+    """An empty directory in the shared mount."""
+    path = shared.at / str(request.node.name).replace("/", "_")[:200]
+    path.mkdir()
+    return path

@@ -1,0 +1,272 @@
+"""How mounts begin and end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.mount.conftest import Mounted
+from vfsd import daemon
+from vfsd.errors import (
+    BusyError,
+    FuseMissingError,
+    MountError,
+    NoStoreError,
+    UsageError,
+    VfsdError,
+)
+from vfsd.fuse.mountinfo import mount_at
+from vfsd.model import FileState
+from vfsd.store import Store
+
+pytestmark = pytest.mark.mount
+
+ROOT = Path(__file__).resolve().parents[2]
+VIDEO = FOLDER / "portrait.mp4"
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, also when nobody has asked for its end yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_a_mount_answers_when_the_call_returns_and_is_over_when_it_is_unmounted(
+    mounted: Mounted,
+) -> None:
+    at = mounted.mount()
+    (at / "a").write_text("hello")
+    pid = mounted.pid
+    assert os.path.ismount(at)
+    daemon.unmount(at)
+    assert not os.path.ismount(at)
+    mounted.wait_for(lambda: gone(pid), "the process goes on")
+    with Store.open(mounted.store) as store:
+        assert store.parts.directory.mounted_by() is None
+        assert store.node("a").state is FileState.PLAIN
+    mounted.mount()
+    assert (at / "a").read_text() == "hello"
+
+
+def test_what_was_copied_in_is_a_video_when_the_mount_is_over(mounted: Mounted) -> None:
+    at = mounted.mount()
+    for number in range(5):
+        (at / f"{number}.mp4").write_bytes(VIDEO.read_bytes())
+    daemon.unmount(at)
+    with Store.open(mounted.store) as store:
+        assert len(store) == 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_unmount(mounted: Mounted, number: int) -> None:
+    at = mounted.mount()
+    (at / "v.mp4").write_bytes(VIDEO.read_bytes())
+    pid = mounted.pid
+    os.kill(pid, number)
+    mounted.wait_for(lambda: gone(pid), "the process goes on")
+    assert mount_at(at) is None
+    with Store.open(mounted.store) as store:
+        assert len(store) == 1
+
+
+def test_some_signals_end_nothing(mounted: Mounted) -> None:
+    at = mounted.mount()
+    for number in (signal.SIGHUP, signal.SIGUSR1):
+        os.kill(mounted.pid, number)
+    mounted.wait_for(lambda: "most recent call first" in mounted.log.read_text(), "no stacks")
+    assert os.listdir(at) == []
+
+
+def test_a_killed_mount_is_recovered(mounted: Mounted) -> None:
+    at = mounted.mount()
+    (at / "done").write_text("done")
+    opened = [os.open(at / name, os.O_CREAT | os.O_RDWR) for name in ("open", "unlinked")]
+    os.write(opened[0], b"so far")
+    os.unlink(at / "unlinked")
+    time.sleep(0.2)
+    pid = mounted.pid
+    os.kill(pid, signal.SIGKILL)
+    mounted.wait_for(lambda: gone(pid), "the process lives")
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"Transport endpoint|Software caused"):
+            os.listdir(at)
+    mounted.mount()
+    assert sorted(os.listdir(at)) == ["done", "open"]
+    assert (at / "open").read_text() == "so far"
+    assert (at / "done").read_text() == "done"
+    for fd in opened:
+        with contextlib.suppress(OSError):  # these belong to the dead mount
+            os.close(fd)
+
+
+def test_unmounting_a_dead_mount(mounted: Mounted) -> None:
+    at = mounted.mount()
+    pid = mounted.pid
+    os.kill(pid, signal.SIGKILL)
+    mounted.wait_for(lambda: gone(pid), "the process lives")
+    daemon.unmount(at)
+    assert mount_at(at) is None
+
+
+def test_a_mount_in_use_is_not_unmounted(mounted: Mounted) -> None:
+    at = mounted.mount()
+    with open(at / "a", "w"), pytest.raises(BusyError):
+        daemon.unmount(at)
+    assert os.path.ismount(at)
+
+
+def test_a_store_is_mounted_once(mounted: Mounted, tmp_path: Path) -> None:
+    mounted.mount()
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(BusyError, match=str(mounted.at)):
+        daemon.mount(mounted.store, other, log_file=tmp_path / "log2")
+    with pytest.raises(BusyError, match="already"):
+        daemon.mount(mounted.store, mounted.at)
+    assert mount_at(other) is None
+
+
+@pytest.mark.parametrize(
+    ("point", "error", "words"),
+    [
+        ("missing", MountError, "no directory"),
+        ("file", MountError, "not a directory"),
+        ("full", MountError, "not empty"),
+        ("store", UsageError, "inside the store"),
+        ("store/spool", UsageError, "inside the store"),
+        (".", UsageError, "hidden by the mount"),
+    ],
+)
+def test_places_that_cannot_be(
+    mounted: Mounted, tmp_path: Path, point: str, error: type[VfsdError], words: str
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "full/inside").mkdir(parents=True)
+    with pytest.raises(error, match=words):
+        daemon.mount(mounted.store, tmp_path / point)
+
+
+def test_stores_and_options_that_cannot_be(mounted: Mounted, tmp_path: Path) -> None:
+    with pytest.raises(NoStoreError):
+        daemon.mount(tmp_path / "missing", mounted.at)
+    with pytest.raises(UsageError, match="nonsense"):
+        mounted.mount("ro,nonsense")
+    with pytest.raises(UsageError):
+        daemon.unmount(mounted.at)
+
+
+def test_why_a_mount_did_not_come_up_is_told(
+    mounted: Mounted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process in the background finds it out; the caller gets the error."""
+    monkeypatch.setenv("FUSE_LIBRARY_PATH", "/nowhere/libfuse.so")
+    monkeypatch.setattr(daemon, "require_fuse", lambda _: None)
+    with pytest.raises(FuseMissingError, match="libfuse"):
+        mounted.mount()
+    assert mount_at(mounted.at) is None
+
+
+def test_a_mountpoint_with_something_in_it_on_demand(mounted: Mounted) -> None:
+    (mounted.at / "below").touch()
+    at = mounted.mount("nonempty")
+    assert os.listdir(at) == []
+
+
+def test_read_only(mounted: Mounted) -> None:
+    (mounted.mount() / "a").write_text("x")
+    mounted.unmount()
+    at = mounted.mount("ro")
+    assert (at / "a").read_text() == "x"
+    for attempt in (
+        lambda: (at / "a").write_text("y"),
+        lambda: (at / "b").touch(),
+        lambda: (at / "a").unlink(),
+        lambda: os.chmod(at / "a", 0o600),
+    ):
+        with pytest.raises(OSError, match="Read-only file system"):
+            attempt()
+
+
+def test_options_of_libfuse_and_words_for_others(mounted: Mounted) -> None:
+    at = mounted.mount(
+        "uid=12,gid=34,umask=077", "allow_other", "noauto,nofail,_netdev,user,x-systemd.automount"
+    )
+    (at / "a").touch()
+    found = os.stat(at / "a")
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (12, 34, 0o700)
+    found_mount = mount_at(at)
+    assert found_mount is not None
+    assert found_mount.is_ours
+
+
+def test_unusual_paths(tmp_path: Path) -> None:
+    place = Mounted(tmp_path / "with, comma and\\ blank \u00fc")
+    at = place.mount()
+    (at / "a").write_text("x")
+    assert daemon.mount_of(at / "a") == (place.store, "a")
+    place.unmount()
+
+
+def test_the_store_of_a_path_in_a_mount(mounted: Mounted, tmp_path: Path) -> None:
+    at = mounted.mount()
+    (at / "d").mkdir()
+    (at / "d/v.mp4").write_bytes(VIDEO.read_bytes())
+    link = tmp_path / "link"
+    link.symlink_to(at / "d")
+    assert daemon.mount_of(at) == (mounted.store, "")
+    assert daemon.mount_of(at / "d/v.mp4") == (mounted.store, "d/v.mp4")
+    assert daemon.mount_of(link / "v.mp4") == (mounted.store, "d/v.mp4")
+    assert daemon.mount_of(at / "d/v.mp4@/info.json") == (mounted.store, "d/v.mp4@/info.json")
+    assert daemon.mount_of(at / "not/there") == (mounted.store, "not/there")
+    assert daemon.mount_of(tmp_path) is None
+
+
+def test_in_the_foreground(mounted: Mounted) -> None:
+    code = "import sys; from vfsd import daemon; daemon.mount(*sys.argv[1:], foreground=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, mounted.store, mounted.at],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    ) as process:
+        mounted.wait_for(lambda: os.path.ismount(mounted.at), "it is not mounted")
+        (mounted.at / "a").write_text("x")
+        assert mounted.pid == process.pid
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
+    assert mount_at(mounted.at) is None
+
+
+def test_the_log_is_where_state_belongs(
+    mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    daemon.mount(mounted.store, mounted.at)
+    (log,) = (tmp_path / "state/vfsd").iterdir()
+    assert log.name.startswith("store-")
+    assert "serving" in log.read_text()
+
+
+def test_changes_from_outside_are_seen_within_a_second(mounted: Mounted) -> None:
+    at = mounted.mount()
+    with Store.open(mounted.store) as store:
+        assert os.listdir(at) == []
+        store.ingest(VIDEO, "cam/a.mp4")
+        assert (at / "cam/a.mp4").read_bytes() == VIDEO.read_bytes()
+        store.move("cam/a.mp4", "cam/b.mp4")
+        time.sleep(1.1)
+        assert os.listdir(at / "cam") == ["b.mp4"]
+        assert not (at / "cam/a.mp4").exists()
+        with open(at / "cam/b.mp4", "rb") as file:
+            store.remove("cam/b.mp4")
+            assert file.read() == VIDEO.read_bytes()
+        time.sleep(1.1)
+        assert os.listdir(at / "cam") == []

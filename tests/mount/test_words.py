@@ -1,0 +1,112 @@
+"""What needs no mount: options, the kernel's table, the names that libfuse makes up, errnos."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from pathlib import Path
+
+import pytest
+
+import vfsd.fuse.mountinfo
+from vfsd.errors import BusyError, NotFoundError, OutOfRangeError, StoreError, UsageError
+from vfsd.fuse import MountOptions, parse_options
+from vfsd.fuse.answers import errno_of
+from vfsd.fuse.hidden import hidden_alias, is_hidden
+from vfsd.fuse.mountinfo import mount_above, mount_at, mounts
+
+TABLE = rb"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+30 22 0:40 / /mnt/a rw,nosuid shared:1 master:2 - fuse.vfsd /srv/videos rw,user_id=0
+31 22 0:41 / /mnt/a/b\040c\134 rw - fuse.vfsd /srv/with\040blank rw
+32 22 0:42 / /mnt/a/deep rw - tmpfs none rw
+33 22 0:43 / /mnt/a/deep rw - fuse.other there rw
+broken line
+"""
+
+
+def test_options_are_sorted_out() -> None:
+    options = parse_options(["ro,allow_other", "uid=1000,max_threads=8", "noatime"])
+    assert options == MountOptions(
+        read_only=True, passed_on=("allow_other", "uid=1000", "max_threads=8", "noatime")
+    )
+    assert options.is_shared
+    assert options.value("uid") == "1000"
+    assert options.value("gid") is None
+
+
+def test_words_for_others_are_skipped() -> None:
+    words = "defaults,noauto,user,nofail,_netdev,x-systemd.automount,x-gvfs-show,comment=x,rw"
+    assert parse_options([words, "", " nonempty ,"]) == MountOptions(nonempty=True)
+
+
+def test_the_last_word_counts() -> None:
+    assert not parse_options(["ro", "rw"]).read_only
+    assert parse_options(["uid=1,uid=2"]).value("uid") == "2"
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["nonsense", "uid", "uid=x", "uid=-1", "umask=9", "attr_timeout=long", "ro=1", "big_writes"],
+)
+def test_unknown_words_are_refused(word: str) -> None:
+    with pytest.raises(UsageError):
+        parse_options([word])
+
+
+def test_the_kernels_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "mountinfo"
+    monkeypatch.setattr(vfsd.fuse.mountinfo, "_MOUNTINFO", table)
+    assert mounts() == []
+    table.write_bytes(TABLE)
+    assert len(mounts()) == 5
+    ours = mount_at(Path("/mnt/a"))
+    assert ours is not None
+    assert (ours.source, ours.device, ours.is_ours) == ("/srv/videos", "0:40", True)
+    assert mount_at(Path("/mnt")) is None
+    strange = mount_above(Path("/mnt/a/b c\\/x/y"))
+    assert strange is not None
+    assert strange.source == "/srv/with blank"
+    covered = mount_above(Path("/mnt/a/deep/x"))
+    assert covered is not None
+    assert not covered.is_ours
+    root = mount_above(Path("/mnt/abc"))
+    assert root is not None
+    assert root.place == Path("/")
+
+
+def test_hidden_names_are_recognised() -> None:
+    hidden = b"/d/.fuse_hidden0000000a00000001"
+    assert is_hidden(hidden)
+    assert hidden_alias(b"/d/x", hidden) == ".fuse_hidden0000000a00000001"
+    assert hidden_alias(b"/e/x", hidden) is None
+    assert hidden_alias(b"/d/x", b"/d/y") is None
+    for other in (
+        b"/d/.fuse_hidden",
+        b"/d/.fuse_hidden0000000a0000000",
+        hidden + b"/x",
+        hidden + b"0",
+    ):
+        assert not is_hidden(other)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "level"),
+    [
+        (FileNotFoundError(errno.ENOENT, "no"), errno.ENOENT, None),
+        (OSError(errno.ENOSPC, "full"), errno.ENOSPC, None),
+        (OSError(errno.EIO, "broken"), errno.EIO, logging.ERROR),
+        (OSError("without a number"), errno.EIO, logging.ERROR),
+        (NotFoundError("no view"), errno.ENOENT, logging.INFO),
+        (OutOfRangeError("outside"), errno.EINVAL, logging.INFO),
+        (BusyError("somebody writes"), errno.EBUSY, logging.ERROR),
+        (StoreError("broken", hint="mend it"), errno.EIO, logging.ERROR),
+        (KeyError("ours"), errno.EIO, logging.ERROR),
+        (MemoryError(), errno.EIO, logging.ERROR),
+    ],
+)
+def test_every_failure_has_an_errno(
+    error: BaseException, code: int, level: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    assert errno_of(error, "read", b"/a") == code
+    assert [record.levelno for record in caplog.records] == ([] if level is None else [level])

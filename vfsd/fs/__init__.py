@@ -1,0 +1,24 @@
+"""The semantics of the mount: what POSIX, and people, expect of a directory full of files.
+
+Nothing in here knows FUSE; an adapter translates.
+"""
+
+from vfsd.fs.attributes import Attributes, Caller
+from vfsd.fs.filesystem import ContentVersion, Entry, Filesystem
+from vfsd.fs.namespace import RENAME_EXCHANGE, RENAME_NOREPLACE
+from vfsd.fs.recovery import Recovered
+from vfsd.fs.viewfolders import ViewFile, ViewSource, ViewStat
+
+__all__ = [
+    "RENAME_EXCHANGE",
+    "RENAME_NOREPLACE",
+    "Attributes",
+    "Caller",
+    "ContentVersion",
+    "Entry",
+    "Filesystem",
+    "Recovered",
+    "ViewFile",
+    "ViewSource",
+    "ViewStat",
+]

@@ -1,0 +1,337 @@
+"""The bytes of open files: one descriptor for each inode, whoever has it open.
+
+All handles of an inode share a descriptor, so that what one writes the others read at once.  A
+file that is no video is read and written in its private file.  A video's bytes are immutable: the
+first write through any handle gives the inode a private copy.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from vfsd.errors import NotFoundError
+from vfsd.fs import attributes
+from vfsd.fs.attributes import Attributes, is_private
+from vfsd.fs.names import Names
+from vfsd.fs.posix import copy_start, failure
+from vfsd.model import FileState, Node
+from vfsd.parts import Parts
+from vfsd.storedir import fsync_path
+
+_log = logging.getLogger(__name__)
+
+_MOMENT_SECONDS = 1.0
+_REMEMBERED = 1000
+
+COPY_SUFFIX = ".copy"
+"""Of private files that are still being copied from a video."""
+
+
+class Content:
+    """The bytes of one inode, while somebody has it open.
+
+    `fd` may be read without a lock: a descriptor that was replaced is closed only with the last
+    handle.  Everything else is changed under `lock`.
+    """
+
+    __slots__ = (
+        "dirty",
+        "fd",
+        "flushed",
+        "handles",
+        "ino",
+        "last_known",
+        "lock",
+        "pins",
+        "private",
+        "retired",
+        "setid",
+        "shown_ctime",
+        "stamp",
+        "synced",
+        "writers",
+    )
+
+    def __init__(self, ino: int) -> None:
+        self.ino = ino
+        self.lock = threading.RLock()
+        self.fd = -1
+        self.retired: list[int] = []
+        self.pins = 0  #: handles, and whoever else needs this object to stay
+        self.handles = 0
+        self.writers = 0  #: handles that may write
+        self.private = False  #: `fd` is the inode's own file and may be written, if `dirty`
+        self.dirty = False  #: the row says that the bytes are being changed; just write
+        self.setid = False  #: the mode has set-user-ID or set-group-ID, which a write takes away
+        self.synced = False  #: the private file's name survives a power cut
+        self.shown_ctime: int | None = None  #: instead of the file's, which gets another name
+        self.stamp = 0  #: another one after each write
+        self.flushed = 0  #: the stamp at the last flush
+        self.last_known: Node | None = None
+
+    @property
+    def is_about_to_be_released(self) -> bool:
+        """Whether all that was written has been flushed: the writers are closing, as a rule."""
+        return self.writers > 0 and self.dirty and self.flushed == self.stamp
+
+
+class Contents:
+    """The contents of all open inodes."""
+
+    def __init__(self, parts: Parts, names: Names, discard_object: Callable[[str], None]) -> None:
+        self._parts = parts
+        self._names = names
+        self._discard_object = discard_object
+        self._spool = os.fspath(parts.directory.spool)
+        self._open: dict[int, Content] = {}
+        self._closed: dict[int, float] = {}
+        self._guard = threading.Lock()
+        self._stamps = itertools.count(1)
+
+    # -- who has what open
+
+    def is_open(self, ino: int) -> bool:
+        content = self._open.get(ino)
+        return content is not None and content.handles > 0
+
+    def is_in_use(self, ino: int) -> bool:
+        """Whether it is open, or was a moment ago."""
+        closed = self._closed.get(ino)
+        return self.is_open(ino) or (
+            closed is not None and time.monotonic() - closed < _MOMENT_SECONDS
+        )
+
+    def peek(self, ino: int) -> Content | None:
+        """The content of an inode that is open; it may be closed at any moment."""
+        return self._open.get(ino)
+
+    def pin(self, ino: int) -> Content:
+        """An inode's content, opened or not; has to be given to `unpin` again."""
+        with self._guard:
+            content = self._open.get(ino)
+            if content is None:
+                content = self._open[ino] = Content(ino)
+            content.pins += 1
+        return content
+
+    def unpin(self, content: Content) -> None:
+        """The descriptors are closed with the last pin."""
+        with self._guard:
+            content.pins -= 1
+            if content.pins:
+                return
+            del self._open[content.ino]
+        for fd in (content.fd, *content.retired):
+            if fd >= 0:
+                os.close(fd)
+
+    def count_in(self, content: Content, *, writing: bool) -> None:
+        """One more handle."""
+        if writing:
+            with content.lock:  # nobody starts to publish the bytes of a file that has writers
+                content.writers += 1
+        with self._guard:
+            content.handles += 1
+
+    def count_out(self, content: Content, *, writing: bool) -> tuple[bool, bool]:
+        """One handle less: whether it was the last one, and whether the last that may write.
+
+        The names stand still meanwhile: whoever takes one away sees the file open, or does not.
+        """
+        with content.lock:
+            if writing:
+                content.writers -= 1
+            was_writer = writing and content.writers == 0
+            if was_writer:
+                content.dirty = False
+            with self._names.standing_still(), self._guard:
+                content.handles -= 1
+                if content.handles == 0:
+                    self._note_closed(content.ino)
+                return content.handles == 0, was_writer
+
+    @contextmanager
+    def pinned(self, ino: int) -> Iterator[Content]:
+        content = self.pin(ino)
+        try:
+            yield content
+        finally:
+            self.unpin(content)
+
+    # -- bytes
+
+    def open(self, content: Content) -> None:
+        """Give a pinned content its descriptor.
+
+        Raises `OSError`: ENOENT when the inode is gone, EIO when its bytes are.
+        """
+        if content.fd >= 0:
+            return
+        with content.lock:
+            if content.fd >= 0:
+                return
+            node = self._names.node_if_any(content.ino)
+            try:
+                fd = self._open_node(node)
+            except FileNotFoundError:
+                # It may just have become a video, or have ceased to be one.
+                node = self._names.reread(content.ino)
+                try:
+                    fd = self._open_node(node)
+                except FileNotFoundError as error:
+                    if node is None:
+                        raise
+                    _log.error("the bytes of inode %d are missing: %s", node.ino, error.filename)
+                    raise failure(errno.EIO) from error
+            assert node is not None
+            content.private = is_private(node)
+            content.setid = bool(node.mode & 0o6000)
+            content.last_known = node
+            content.fd = fd
+
+    def create_private(self, ino: int) -> int:
+        """The private file of a new inode, opened; to be called before the row is committed."""
+        path = self._parts.directory.spool_file(ino)
+        path.unlink(missing_ok=True)  # of an inode that never came to be, and left its number
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def attach_new(self, content: Content, node: Node, fd: int) -> None:
+        """Let a pinned content have the descriptor that `create_private` made."""
+        with content.lock:
+            content.fd = fd
+            content.private = content.dirty = True
+            content.setid = bool(node.mode & 0o6000)
+            content.last_known = node
+            self.written(content)
+
+    def written(self, content: Content) -> None:
+        """To be called after every change of the bytes."""
+        content.stamp = next(self._stamps)
+
+    def make_writable(self, content: Content, *, keep: int | None = None) -> None:
+        """See to it that `fd` may be written, and that the row says so first.
+
+        Of a video's bytes the first `keep` are copied; all of them by default.
+        """
+        with content.lock:
+            if content.dirty:
+                return
+            node = self._names.node_if_any(content.ino)
+            found = os.fstat(content.fd)
+            # A private file with a second name has become, or nearly became, an object.
+            if (
+                content.private
+                and found.st_nlink <= 1
+                and (node is None or node.state is not FileState.VIDEO)
+            ):
+                if node is not None:
+                    self._announce(node, None)
+            else:
+                whole = content.private or keep is None
+                self._copy(content, node, found.st_size if whole else min(keep or 0, found.st_size))
+            content.dirty = True
+            content.synced = False
+            content.shown_ctime = None
+
+    def sync(self, content: Content, *, data_only: bool) -> None:
+        """Make the bytes survive a power cut, and the private file's name."""
+        (os.fdatasync if data_only else os.fsync)(content.fd)
+        if content.private and not content.synced:
+            fsync_path(self._parts.directory.spool)
+            content.synced = True
+
+    # -- attributes
+
+    def attributes(self, node: Node) -> Attributes:
+        """Of a node of any kind, open or not."""
+        if not is_private(node):
+            return attributes.of_row(node)
+        try:
+            found = os.stat(f"{self._spool}/{node.ino}")  # thousands of times for a listing
+        except FileNotFoundError:
+            now = self._names.reread(node.ino)  # it may have become a video meanwhile
+            return attributes.of_row(now or node)
+        content = self._open.get(node.ino)
+        shown = None if content is None else content.shown_ctime
+        return attributes.of_private(node, found, shown)
+
+    def attributes_of_open(self, content: Content) -> Attributes:
+        """Also of an inode that another process has taken away."""
+        node = self._names.node_if_any(content.ino)
+        if node is not None and not is_private(node):
+            return attributes.of_row(node)
+        found = os.fstat(content.fd)
+        if node is None:
+            assert content.last_known is not None
+            node = replace(content.last_known, nlink=0)
+        return attributes.of_private(node, found, content.shown_ctime)
+
+    # -- inside
+
+    def _note_closed(self, ino: int) -> None:
+        now = time.monotonic()
+        if len(self._closed) >= _REMEMBERED:
+            self._closed = {
+                each: at for each, at in self._closed.items() if now - at < _MOMENT_SECONDS
+            }
+        self._closed[ino] = now
+
+    def _open_node(self, node: Node | None) -> int:
+        if node is None:
+            raise failure(errno.ENOENT)
+        if not is_private(node):
+            path = node.link_path or self._parts.objects.path(node.object_key or "")
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        how = os.O_RDONLY if self._parts.read_only else os.O_RDWR
+        return os.open(self._parts.directory.spool_file(node.ino), how | os.O_CLOEXEC)
+
+    def _copy(self, content: Content, node: Node | None, length: int) -> None:
+        """Put a private copy in the place of the bytes that must not be written."""
+        final = self._parts.directory.spool_file(content.ino)
+        temporary = final.with_name(final.name + COPY_SUFFIX)
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            copy_start(content.fd, fd, length)
+            if node is not None:
+                before = self.attributes(node)
+                os.utime(fd, ns=(before.atime_ns, before.mtime_ns))
+                self._announce(node, str(temporary))
+        except BaseException:
+            os.close(fd)
+            raise
+        finally:
+            temporary.unlink(missing_ok=True)
+        content.retired.append(content.fd)
+        content.fd = fd
+        content.private = True
+
+    def _announce(self, node: Node, copy: str | None) -> None:
+        """Say in the row that the bytes change; `copy` becomes the private file with it."""
+        with self._names.changing() as change:
+            change.touch(node.ino)
+            try:
+                now = change.tree.node(node.ino)
+            except NotFoundError:
+                return  # taken away meanwhile; what is written goes when the handles go
+            if copy is not None:
+                os.replace(copy, self._parts.directory.spool_file(node.ino))
+            change.tree.update(
+                node.ino,
+                state=FileState.SPOOLED,
+                generation=now.generation + 1,
+                object_key=None,
+                link_path=None,
+                reason=None,
+            )
+            if now.state is FileState.VIDEO:
+                change.transaction.videos.drop_physicals(node.ino)
+        if now.object_key is not None:
+            self._discard_object(now.object_key)

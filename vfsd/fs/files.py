@@ -1,0 +1,288 @@
+"""Open files: handles, and what can be done with them."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from vfsd.errors import NoSpaceError
+from vfsd.fs.attributes import Attributes, Caller
+from vfsd.fs.contents import Content, Contents
+from vfsd.fs.janitor import Janitor
+from vfsd.fs.judging import Judging
+from vfsd.fs.names import Names
+from vfsd.fs.namespace import Namespace, discard_bytes
+from vfsd.fs.posix import failure, fallocate
+from vfsd.model import FileState, Node
+from vfsd.parts import Parts
+
+Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+_COPY_AT_ONCE = 1 << 26
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_MAY_WRITE = (os.O_WRONLY, os.O_RDWR)
+
+
+class Handle(Protocol):
+    """What somebody has open: a file of the tree, or a view."""
+
+    @property
+    def content(self) -> Content | None: ...
+
+    @property
+    def writable(self) -> bool: ...
+
+    def readinto(self, buffer: memoryview, offset: int) -> int: ...
+
+    def attributes(self) -> Attributes: ...
+
+    def seek(self, offset: int, whence: int) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class FileHandle:
+    """A file of the tree that somebody has open."""
+
+    __slots__ = ("_files", "content", "is_privileged", "writable")
+
+    def __init__(
+        self, files: Files, content: Content, *, writable: bool, is_privileged: bool
+    ) -> None:
+        self._files = files
+        self.content = content
+        self.writable = writable
+        self.is_privileged = is_privileged
+
+    def readinto(self, buffer: memoryview, offset: int) -> int:
+        return os.preadv(self.content.fd, (buffer,), offset)
+
+    def attributes(self) -> Attributes:
+        return self._files.attributes(self.content)
+
+    def seek(self, offset: int, whence: int) -> int:
+        return os.lseek(self.content.fd, offset, whence)
+
+    def close(self) -> None:
+        self._files.close(self)
+
+
+class Files:
+    """All open files.  Handles are numbers; one that is not open is EBADF.
+
+    Reading takes no lock, and neither does writing after the first time.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        names: Names,
+        namespace: Namespace,
+        contents: Contents,
+        judging: Judging,
+        janitor: Janitor,
+    ) -> None:
+        self._parts = parts
+        self._names = names
+        self._namespace = namespace
+        self._contents = contents
+        self._judging = judging
+        self._janitor = janitor
+        self._handles: dict[int, Handle] = {}
+        self._numbers = itertools.count(1)
+
+    # -- opening and closing
+
+    def open(self, node: Node, flags: int, caller: Caller) -> int:
+        """Raises `OSError`: EISDIR, ELOOP, EROFS, ENOENT when it has just gone, EIO."""
+        if node.is_dir:
+            raise failure(errno.EISDIR)
+        if not node.is_file:
+            raise failure(errno.ELOOP if node.is_symlink else errno.ENXIO)
+        writable = flags & os.O_ACCMODE in _MAY_WRITE
+        if (writable or flags & os.O_TRUNC) and self._parts.read_only:
+            raise failure(errno.EROFS)
+        content = self._contents.pin(node.ino)
+        try:
+            self._contents.open(content)
+        except BaseException:
+            self._contents.unpin(content)
+            raise
+        number = self._enter(content, writable, caller)
+        if flags & os.O_TRUNC and writable:
+            try:
+                self.truncate(number, 0)
+            except BaseException:
+                self.release(number)
+                raise
+        return number
+
+    def create(self, path: str, mode: int, caller: Caller) -> int:
+        """A new file, open for reading and writing.  Raises `FileExistsError`."""
+        node, fd = self._namespace.create(path, mode, caller)
+        content = self._contents.pin(node.ino)
+        self._contents.attach_new(content, node, fd)
+        return self._enter(content, True, caller)
+
+    def add(self, handle: Handle) -> int:
+        number = next(self._numbers)
+        self._handles[number] = handle
+        return number
+
+    def handle(self, number: int) -> Handle:
+        try:
+            return self._handles[number]
+        except KeyError:
+            raise failure(errno.EBADF) from None
+
+    def flush(self, number: int) -> None:
+        """Everything is visible already; it is noted that the writer may be about to close."""
+        content = self.handle(number).content
+        if content is not None:
+            content.flushed = content.stamp
+
+    def release(self, number: int) -> None:
+        handle = self._handles.pop(number, None)
+        if handle is None:
+            raise failure(errno.EBADF)
+        handle.close()
+
+    # -- bytes
+
+    def readinto(self, number: int, buffer: memoryview, offset: int) -> int:
+        try:
+            return self._handles[number].readinto(buffer, offset)
+        except KeyError:
+            raise failure(errno.EBADF) from None
+
+    def write(self, number: int, data: Buffer, offset: int) -> int:
+        """How much was written, which is less than asked for only when the disk is full."""
+        handle = self._writable(number)
+        content = handle.content
+        try:
+            count = os.pwrite(content.fd, data, offset)
+        except OSError as error:
+            if error.errno not in _NO_SPACE or not self._janitor.clean_now():
+                raise
+            count = os.pwrite(content.fd, data, offset)
+        self._contents.written(content)
+        return count
+
+    def truncate(self, number: int, length: int) -> None:
+        content = self._writable(number, keep=length).content
+        os.ftruncate(content.fd, length)
+        self._contents.written(content)
+
+    def fallocate(self, number: int, mode: int, offset: int, length: int) -> None:
+        content = self._writable(number).content
+        self._with_room(lambda: fallocate(content.fd, mode, offset, length))
+        self._contents.written(content)
+
+    def copy_range(
+        self, source: int, source_offset: int, target: int, target_offset: int, length: int
+    ) -> int:
+        """How much was copied; less than asked for at the end, and when it is much."""
+        reading = self.handle(source).content
+        if reading is None:
+            raise failure(errno.EOPNOTSUPP)
+        content = self._writable(target).content
+        length = min(length, _COPY_AT_ONCE)
+        count = self._with_room(
+            lambda: os.copy_file_range(reading.fd, content.fd, length, source_offset, target_offset)
+        )
+        self._contents.written(content)
+        return count
+
+    def seek(self, number: int, offset: int, whence: int) -> int:
+        """Where the next data or hole begins: `whence` is SEEK_DATA or SEEK_HOLE."""
+        if whence not in (os.SEEK_DATA, os.SEEK_HOLE):
+            raise failure(errno.EINVAL)
+        return self.handle(number).seek(offset, whence)
+
+    def fsync(self, number: int, *, data_only: bool) -> None:
+        """Return when the bytes, and what the catalog says of them, would survive a power cut."""
+        content = self.handle(number).content
+        if content is None or self._parts.read_only:
+            return
+        self._contents.sync(content, data_only=data_only)
+        self._parts.catalog.sync()
+
+    def attributes(self, content: Content) -> Attributes:
+        return self._contents.attributes_of_open(content)
+
+    # -- inside
+
+    def _enter(self, content: Content, writable: bool, caller: Caller) -> int:
+        self._contents.count_in(content, writing=writable)
+        return self.add(
+            FileHandle(self, content, writable=writable, is_privileged=caller.is_privileged)
+        )
+
+    def close(self, handle: FileHandle) -> None:
+        """The end of a handle: with it goes what only waited for it."""
+        content = handle.content
+        try:
+            is_last, was_writer = self._contents.count_out(content, writing=handle.writable)
+            node = self._names.node_if_any(content.ino)
+            if node is None:
+                return
+            if node.nlink == 0:
+                if is_last:
+                    self._delete_orphan(node)
+            elif was_writer and node.state is FileState.SPOOLED:
+                self._judging.submit(node.ino)
+            if is_last:
+                self._names.drop_aliases(content.ino)
+        finally:
+            self._contents.unpin(content)
+
+    def _delete_orphan(self, node: Node) -> None:
+        self._names.drop_aliases(node.ino)
+        with self._names.changing() as change:
+            change.touch(node.ino)
+            node = change.tree.node(node.ino)
+            if node.nlink > 0 or self._contents.is_open(node.ino):
+                return
+            change.tree.delete(node.ino)
+        discard_bytes(self._janitor, node)
+
+    def _writable(self, number: int, keep: int | None = None) -> FileHandle:
+        """A handle whose bytes may be changed now."""
+        handle = self._handles.get(number)
+        if not isinstance(handle, FileHandle) or not handle.writable:
+            raise failure(errno.EBADF)
+        content = handle.content
+        if not content.dirty:
+            self._with_room(lambda: self._contents.make_writable(content, keep=keep))
+        if content.setid and not handle.is_privileged:
+            self._drop_setid(content)
+        return handle
+
+    def _drop_setid(self, content: Content) -> None:
+        with self._names.changing() as change:
+            change.touch(content.ino)
+            node = change.tree.nodes([content.ino]).get(content.ino)
+            if node is not None:
+                change.tree.update(content.ino, mode=without_setid(node.mode))
+        content.setid = False
+
+    def _with_room(self, action: Callable[[], T]) -> T:
+        """Try again when the disk is full and there is something to delete."""
+        try:
+            return action()
+        except (OSError, NoSpaceError) as error:
+            if error.errno not in _NO_SPACE or not self._janitor.clean_now():
+                raise
+        return action()
+
+
+def without_setid(mode: int) -> int:
+    """What a change by somebody unprivileged leaves of a file's mode."""
+    if mode & stat.S_IXGRP:
+        mode &= ~stat.S_ISGID
+    return mode & ~stat.S_ISUID

@@ -1,0 +1,391 @@
+"""`Filesystem`: a store with the semantics of a POSIX file system, and no kernel in sight."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from vfsd.fs import recovery
+from vfsd.fs.attributes import Attributes, Caller
+from vfsd.fs.contents import Contents
+from vfsd.fs.files import Buffer, Files
+from vfsd.fs.janitor import Janitor
+from vfsd.fs.judging import Judging
+from vfsd.fs.metadata import Metadata
+from vfsd.fs.names import Names
+from vfsd.fs.namespace import Namespace
+from vfsd.fs.posix import failure
+from vfsd.fs.recovery import Recovered
+from vfsd.fs.viewfolders import ViewFolders, ViewPlace, ViewSource
+from vfsd.fs.xattrs import Xattrs
+from vfsd.model import Node
+from vfsd.parts import Parts
+
+
+class Entry(NamedTuple):
+    """What a listing says of one name."""
+
+    name: str
+    ino: int
+    mode: int  #: at least the type
+
+
+class ContentVersion(NamedTuple):
+    """Of which bytes a cache holds copies: equal versions mean equal bytes."""
+
+    ino: int
+    generation: int
+    stamp: int
+
+
+class Filesystem:
+    """A store as a file system.  Safe to use from many threads.
+
+    Paths are absolute and start with ``/``; names are text, surrogateescape for what is not
+    UTF-8; times are Unix time in nanoseconds.  `handle` is a number that `open` or `create`
+    returned; an inode that has lost its name, or was taken away by another process, is still
+    served through it.  Whatever goes wrong is an `OSError`, or a `VfsdError` with an errno.
+    Permissions are not checked: the kernel does that.
+
+    One `Filesystem` at a time may work on a store (see `StoreDirectory.mounted`); other processes
+    may change the same store through its catalog meanwhile.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        views: ViewSource | None = None,
+        now: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.parts = parts
+        self.now = now
+        self._names = Names(parts)
+        self._janitor = Janitor(parts)
+        self._contents = Contents(parts, self._names, self._janitor.discard_object)
+        self._judging = Judging(parts, self._names, self._contents)
+        self._namespace = Namespace(self._names, self._contents, self._janitor, now)
+        self._files = Files(
+            parts, self._names, self._namespace, self._contents, self._judging, self._janitor
+        )
+        self._metadata = Metadata(parts, self._names, self._contents, now)
+        self._xattrs = Xattrs(parts, self._names, self._judging, now)
+        self._views = ViewFolders(self._names, self._judging, views)
+        self._directories: dict[int, Node | ViewPlace] = {}
+        self._numbers = itertools.count(1)
+
+    # -- life
+
+    def recover(self) -> Recovered:
+        """Put right what a crash has left.  To be called before anything is served."""
+        found = recovery.recover(self.parts)
+        for ino in found.unjudged:
+            self._judging.submit(ino)
+        return found
+
+    def settle(self, ino: int | None = None, timeout: float = 30.0) -> bool:
+        """Wait until a file, or every file, that was closed is known to be a video or none.
+
+        False when that took longer than `timeout` seconds.
+        """
+        if ino is not None:
+            self._judging.settle(ino, timeout)
+        return self._judging.wait(ino, timeout)
+
+    def tidy(self) -> None:
+        """Delete at once what is to be deleted; otherwise it happens a little later."""
+        self._janitor.clean_now()
+
+    def close(self, drain: float = 30.0) -> None:
+        """Judge what waits to be judged, for `drain` seconds at most; delete what is to go."""
+        self._judging.close(drain)
+        self._janitor.close()
+        self._names.close()
+
+    # -- looking
+
+    def getattr(self, path: str | None, handle: int | None = None) -> Attributes:
+        """Of what a handle is open on, or of what a path leads to."""
+        if handle is not None:
+            return self._files.handle(handle).attributes()
+        found = self._find(path)
+        if isinstance(found, Node):
+            return self._contents.attributes(found)
+        return self._views.attributes(found)
+
+    def readlink(self, path: str) -> str:
+        found = self._find(path)
+        if isinstance(found, ViewPlace) or found.target is None:
+            raise failure(errno.EINVAL)
+        return found.target
+
+    def listdir(self, path: str) -> list[Entry]:
+        """Everything in a directory, in the order of the names' bytes."""
+        return self._entries(self._directory(path))
+
+    def opendir(self, path: str) -> int:
+        """A handle for `readdir`, which follows the directory wherever it is moved."""
+        directory = self._directory(path)
+        number = next(self._numbers)
+        self._directories[number] = directory
+        return number
+
+    def readdir(self, directory: int) -> list[Entry]:
+        """What is in an open directory as it is now, in the order of the names' bytes.
+
+        The attributes of all of it are remembered, so that asking for them next is quick.
+        """
+        try:
+            return self._entries(self._directories[directory])
+        except KeyError:
+            raise failure(errno.EBADF) from None
+
+    def releasedir(self, directory: int) -> None:
+        self._directories.pop(directory, None)
+
+    def statfs(self) -> os.statvfs_result:
+        """Of the disk that the store lies on."""
+        return os.statvfs(self.parts.directory.spool)
+
+    def is_in_use(self, path: str) -> bool:
+        """Whether somebody has the file open, or had a moment ago."""
+        return self._contents.is_in_use(self._names.resolve(path).ino)
+
+    def has_hard_links(self) -> bool:
+        """Whether any file has several names."""
+        with self.parts.catalog.reading() as seen:
+            return seen.tree.has_hard_links()
+
+    # -- names
+
+    def mkdir(self, path: str, mode: int, caller: Caller) -> None:
+        with self._changing(path):
+            self._namespace.mkdir(path, mode, caller)
+
+    def mknod(self, path: str, mode: int, rdev: int, caller: Caller) -> None:
+        """Also makes regular files."""
+        with self._changing(path):
+            node = self._namespace.mknod(path, mode, rdev, caller)
+        if node.is_file:
+            self._judging.submit(node.ino)
+
+    def symlink(self, path: str, target: str, caller: Caller) -> None:
+        with self._changing(path):
+            self._namespace.symlink(path, target, caller)
+
+    def link(self, path: str, new_path: str) -> None:
+        """Give the file at `path` one more name."""
+        with self._changing(path, new_path):
+            self._namespace.link(path, new_path)
+
+    def unlink(self, path: str) -> None:
+        with self._changing(path):
+            self._namespace.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        with self._changing(path):
+            self._namespace.rmdir(path)
+
+    def rename(self, old: str, new: str, flags: int = 0) -> None:
+        """`flags` as in renameat2(2): RENAME_NOREPLACE or RENAME_EXCHANGE."""
+        with self._changing(old, new):
+            self._namespace.rename(old, new, flags)
+
+    def hide(self, path: str, alias: str) -> None:
+        """`unlink` of an open file, for callers who know files by path only.
+
+        `alias` is a name in the same directory that leads to the file until its last handle is
+        released, and that no listing shows.  A rename to `path` by the same thread, right after,
+        makes the two one atomic replacement.
+        """
+        with self._changing(path):
+            self._namespace.hide(path, alias)
+
+    # -- attributes
+
+    def chmod(self, path: str | None, mode: int, handle: int | None = None) -> None:
+        self._metadata.chmod(self._ino(path, handle), mode)
+
+    def chown(
+        self, path: str | None, uid: int | None, gid: int | None, handle: int | None = None
+    ) -> None:
+        """None leaves the owner or the group as it is."""
+        self._metadata.chown(self._ino(path, handle), uid, gid)
+
+    def utimens(
+        self,
+        path: str | None,
+        atime_ns: int | None,
+        mtime_ns: int | None,
+        handle: int | None = None,
+    ) -> None:
+        """None leaves a time as it is."""
+        self._metadata.utimens(self._ino(path, handle), atime_ns, mtime_ns)
+
+    def getxattr(self, path: str, name: str) -> bytes:
+        found = self._find(path)
+        if isinstance(found, ViewPlace):
+            raise failure(errno.ENODATA)
+        return self._xattrs.get(found, name)
+
+    def listxattr(self, path: str) -> list[str]:
+        found = self._find(path)
+        return [] if isinstance(found, ViewPlace) else self._xattrs.list(found)
+
+    def setxattr(self, path: str, name: str, value: bytes, flags: int = 0) -> None:
+        """`flags` is 0, `os.XATTR_CREATE` or `os.XATTR_REPLACE`."""
+        self._xattrs.set(self._node(path), name, value, flags)
+
+    def removexattr(self, path: str, name: str) -> None:
+        self._xattrs.remove(self._node(path), name)
+
+    # -- open files
+
+    def open(self, path: str, flags: int, caller: Caller) -> int:
+        """Of `flags` the access mode and O_TRUNC count; who creates calls `create`."""
+        found = self._find(path)
+        if isinstance(found, Node):
+            return self._files.open(found, flags, caller)
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            raise failure(errno.EROFS)
+        if self._is_directory(found):
+            raise failure(errno.EISDIR)
+        return self._files.add(self._views.open(found))
+
+    def create(self, path: str, mode: int, flags: int, caller: Caller) -> int:
+        """Make a file and open it; one that is there is opened, unless `flags` has O_EXCL."""
+        try:
+            with self._changing(path):
+                return self._files.create(path, mode, caller)
+        except FileExistsError:
+            if flags & os.O_EXCL:
+                raise
+        return self.open(path, flags, caller)
+
+    def content_version(self, handle: int) -> ContentVersion | None:
+        """Which bytes a handle reads now; None where that cannot be told."""
+        content = self._files.handle(handle).content
+        node = None if content is None else self._names.node_if_any(content.ino)
+        if content is None or node is None:
+            return None
+        return ContentVersion(node.ino, node.generation, content.stamp)
+
+    def read(self, handle: int, size: int, offset: int) -> bytes:
+        buffer = bytearray(size)
+        return bytes(buffer[: self._files.readinto(handle, memoryview(buffer), offset)])
+
+    def readinto(self, handle: int, buffer: memoryview, offset: int) -> int:
+        """Fill a buffer from `offset` on; less than all of it only at the end of the file."""
+        return self._files.readinto(handle, buffer, offset)
+
+    def write(self, handle: int, data: Buffer, offset: int) -> int:
+        """How much was written."""
+        return self._files.write(handle, data, offset)
+
+    def truncate(
+        self, path: str | None, length: int, caller: Caller, handle: int | None = None
+    ) -> None:
+        if length < 0:
+            raise failure(errno.EINVAL)
+        if handle is not None:
+            self._files.truncate(handle, length)
+            return
+        node = self._node(path)
+        flags = os.O_WRONLY if length else os.O_WRONLY | os.O_TRUNC
+        opened = self._files.open(node, flags, caller)
+        try:
+            if length:
+                self._files.truncate(opened, length)
+        finally:
+            self._files.release(opened)
+
+    def fallocate(self, handle: int, mode: int, offset: int, length: int) -> None:
+        """See fallocate(2); what the disk below cannot do is EOPNOTSUPP."""
+        self._files.fallocate(handle, mode, offset, length)
+
+    def seek(self, handle: int, offset: int, whence: int) -> int:
+        """Where the next data (SEEK_DATA) or hole (SEEK_HOLE) begins."""
+        return self._files.seek(handle, offset, whence)
+
+    def copy_range(
+        self, source: int, source_offset: int, target: int, target_offset: int, length: int
+    ) -> int:
+        """Copy between open files; how much was copied, which may be less than asked for."""
+        return self._files.copy_range(source, source_offset, target, target_offset, length)
+
+    def flush(self, handle: int) -> None:
+        """A descriptor was closed, not necessarily the last one; everything is visible already."""
+        self._files.flush(handle)
+
+    def fsync(self, handle: int, *, data_only: bool = False) -> None:
+        """Return when the file, its name included, would survive a power cut."""
+        self._files.fsync(handle, data_only=data_only)
+
+    def fsync_names(self) -> None:
+        """Return when all names would survive a power cut."""
+        if not self.parts.read_only:
+            self.parts.catalog.sync()
+
+    def release(self, handle: int) -> None:
+        """The end of a handle."""
+        self._files.release(handle)
+
+    # -- inside
+
+    def _find(self, path: str | None) -> Node | ViewPlace:
+        """What a path leads to: something real, if there is, or a view."""
+        if path is None:
+            raise failure(errno.ENOENT)
+        try:
+            return self._names.resolve(path)
+        except OSError as error:
+            found = self._views.find(path)
+            if found is None or error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                raise
+            return found
+
+    def _node(self, path: str | None) -> Node:
+        """What a path leads to, when it is to be changed."""
+        found = self._find(path)
+        if isinstance(found, ViewPlace):
+            raise failure(errno.EROFS)
+        return found
+
+    def _ino(self, path: str | None, handle: int | None) -> int:
+        if handle is None:
+            return self._node(path).ino
+        content = self._files.handle(handle).content
+        if content is None:
+            raise failure(errno.EROFS)
+        return content.ino
+
+    def _directory(self, path: str) -> Node | ViewPlace:
+        found = self._find(path)
+        if not (found.is_dir if isinstance(found, Node) else self._is_directory(found)):
+            raise failure(errno.ENOTDIR)
+        return found
+
+    def _entries(self, directory: Node | ViewPlace) -> list[Entry]:
+        if isinstance(directory, ViewPlace):
+            return [Entry(*entry) for entry in self._views.list(directory)]
+        children = self._names.children(directory.ino)
+        return [Entry(name, node.ino, node.mode) for name, node in children]
+
+    def _is_directory(self, place: ViewPlace) -> bool:
+        return stat.S_ISDIR(self._views.attributes(place).mode)
+
+    @contextmanager
+    def _changing(self, *paths: str) -> Iterator[None]:
+        """Nothing can be changed in the folders of views, whatever other reason there is."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR) and any(map(self._views.find, paths)):
+                raise failure(errno.EROFS) from error
+            raise

@@ -1,0 +1,345 @@
+"""The tree, remembered: nodes and names, so that most questions need no SQL.
+
+What this process changes keeps the memory right.  What others change is noticed by the tree's
+version.  It is compared before anything is changed, and whenever the catalog says that somebody
+else has changed something; that is asked before anything is said not to exist, and otherwise every
+now and then.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
+
+from vfsd.catalog import ROOT, Transaction, Tree
+from vfsd.errors import NotFoundError
+from vfsd.fs.posix import failure
+from vfsd.model import Node
+from vfsd.parts import Parts
+
+NAME_BYTES = 255
+"""The longest name."""
+
+_ASK_SECONDS = 0.05
+_COMPARE_SECONDS = 1.0
+_REMEMBERED = 200_000
+_SPENT = 10_000
+
+
+class Place(NamedTuple):
+    """Where a name stands, whether or not it leads anywhere."""
+
+    parent: Node
+    name: str
+    above: tuple[int, ...]  #: inode numbers of the directories down to `parent`
+
+
+class Change:
+    """One transaction, with a note of what the memory has to learn when it is committed."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+        self.touched: set[int] = set()
+        self.names: list[tuple[int, str, int | None]] = []
+        self.new: list[int] = []
+
+    @property
+    def tree(self) -> Tree:
+        return self.transaction.tree
+
+    def touch(self, *inos: int) -> None:
+        """These nodes, or their attributes, change, come or go."""
+        self.touched.update(inos)
+
+    def enter(self, parent: int, name: str, ino: int) -> None:
+        """A name comes, or leads elsewhere now."""
+        self.names.append((parent, name, ino))
+        self.touched.update((parent, ino))
+
+    def leave(self, parent: int, name: str) -> None:
+        """A name goes."""
+        self.names.append((parent, name, None))
+        self.touched.add(parent)
+
+
+class Names:
+    """Inodes and the names that lead to them.  Safe to use from many threads.
+
+    Questions whose answer is remembered take no lock; changes take turns.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._watch = parts.catalog.watch()
+        self._turn = threading.RLock()
+        self._nodes: dict[int, Node] = {}
+        self._entries: dict[int, dict[str, int]] = {}
+        self._complete: set[int] = set()  # directories of which every entry is remembered
+        self._xattrs: dict[int, dict[bytes, bytes]] = {}
+        self._aliases: dict[tuple[int, str], int] = {}
+        self._spent: OrderedDict[tuple[int, str], None] = OrderedDict()  # aliases, some time ago
+        self._version = -1
+        self._serial = 0  # counts what makes an answer that is still being fetched stale
+        self._suspect = True
+        self._asked = 0.0
+        self._compared = 0.0
+
+    def close(self) -> None:
+        self._watch.close()
+
+    # -- looking
+
+    def node(self, ino: int) -> Node:
+        """Raises `NotFoundError`."""
+        found = self._nodes.get(ino)
+        if found is not None:
+            return found
+        serial = self._serial
+        with self._parts.catalog.reading() as seen:
+            found = seen.tree.node(ino)
+        self._remember(serial, found)
+        return found
+
+    def node_if_any(self, ino: int) -> Node | None:
+        try:
+            return self.node(ino)
+        except NotFoundError:
+            return None
+
+    def reread(self, ino: int) -> Node | None:
+        """The node as the catalog has it now, whatever is remembered."""
+        serial = self._serial
+        with self._parts.catalog.reading() as seen:
+            found = seen.tree.nodes([ino]).get(ino)
+        if found is not None:
+            self._remember(serial, found)
+        return found
+
+    def resolve(self, path: str) -> Node:
+        """The node at an absolute path.  Raises `OSError`: ENOENT, ENOTDIR, ENAMETOOLONG."""
+        if time.monotonic() - self._asked > _ASK_SECONDS:
+            self._is_current()
+        node = self._nodes.get(ROOT) or self.node(ROOT)
+        for name in path.split("/"):
+            if name:
+                node = self._step(node, name)
+        return node
+
+    def place(self, path: str) -> Place:
+        """Raises `OSError` when the directory does not exist; EBUSY for the root, which has none.
+
+        The name is not looked up.
+        """
+        if time.monotonic() - self._asked > _ASK_SECONDS:
+            self._is_current()
+        *folders, name = [part for part in path.split("/") if part] or [""]
+        if not name:
+            raise failure(errno.EBUSY)
+        node = self.node(ROOT)
+        above = [ROOT]
+        for folder in folders:
+            node = self._step(node, folder)
+            above.append(node.ino)
+        if not node.is_dir:
+            raise failure(errno.ENOTDIR)
+        _require_short(name)
+        return Place(node, name, tuple(above))
+
+    def lookup(self, parent: int, name: str) -> Node | None:
+        """What a name in a directory leads to.  Raises `OSError` ESTALE for a spent alias."""
+        found = self._remembered(parent, name)
+        if found is not None:
+            return found
+        if self._aliases and (alias := self._aliases.get((parent, name))) is not None:
+            return self.node_if_any(alias)
+        if (parent, name) in self._spent:
+            raise failure(errno.ESTALE)
+        _require_short(name)
+        current, serial = self._is_current(), self._serial
+        if current and parent in self._complete:
+            ino = self._entries.get(parent, {}).get(name)
+            if ino is not None:
+                return self.node_if_any(ino)
+            if serial == self._serial:  # otherwise it may have been forgotten meanwhile
+                return None
+        serial = self._serial
+        with self._parts.catalog.reading() as seen:
+            found = seen.tree.lookup(parent, name)
+        if found is not None:
+            self._remember(serial, found, (parent, name))
+        return found
+
+    def children(self, parent: int) -> list[tuple[str, Node]]:
+        """The entries of a directory as they are now, in the order of their names' bytes."""
+        current, serial = self._is_current(), self._serial
+        if current and parent in self._complete:
+            entries = self._entries.get(parent, {}).copy()
+            nodes = [(name, self._nodes.get(ino)) for name, ino in entries.items()]
+            known = [(name, node) for name, node in nodes if node is not None]
+            if len(known) == len(nodes) and serial == self._serial:
+                return sorted(known, key=lambda entry: os.fsencode(entry[0]))
+        serial = self._serial
+        with self._parts.catalog.reading() as seen:
+            found = seen.tree.children(parent)
+            with_xattrs = seen.tree.children_with_xattrs(parent)
+        with self._turn:
+            if serial == self._serial and len(self._nodes) + len(found) < _REMEMBERED:
+                self._nodes.update((node.ino, node) for _, node in found)
+                self._entries[parent] = {name: node.ino for name, node in found}
+                self._complete.add(parent)
+                for _, node in found:
+                    if node.ino not in with_xattrs:
+                        self._xattrs[node.ino] = {}
+        return found
+
+    def xattrs(self, ino: int) -> dict[bytes, bytes]:
+        """The attributes that are stored for a node; not to be changed by the caller."""
+        found = self._xattrs.get(ino)
+        if found is None:
+            serial = self._serial
+            with self._parts.catalog.reading() as seen:
+                found = seen.tree.xattrs(ino)
+            with self._turn:
+                if serial == self._serial:
+                    self._xattrs[ino] = found
+        return found
+
+    # -- changing
+
+    @contextmanager
+    def changing(self) -> Iterator[Change]:
+        """One transaction; the memory learns of it when it has been committed.
+
+        Raises `ReadOnlyError`, `BusyError`, `NoSpaceError`.  Must not be nested.
+        """
+        with self._turn:
+            with self._parts.catalog.writing() as transaction:
+                version = transaction.tree.version()
+                if version != self._version:
+                    self._forget(version)
+                change = Change(transaction)
+                yield change
+                fresh = transaction.tree.nodes(change.touched)
+                version = transaction.tree.version()
+            self._learn(change, fresh, version)
+            # Our own commit is no news.  Should another process have committed between that and
+            # this line, it is noticed when the version is next compared.
+            self._watch.changed()
+
+    def standing_still(self) -> AbstractContextManager[object]:
+        """While this is held nothing changes."""
+        return self._turn
+
+    def set_alias(self, parent: int, name: str, ino: int) -> None:
+        """Let a path lead to a node that has lost its name; no listing shows it."""
+        self._aliases[parent, name] = ino
+
+    def drop_alias(self, path: str) -> bool:
+        """Whether the path was an alias; it leads nowhere now, and says ESTALE.
+
+        That makes a kernel which still holds the file by that path look for its name again.
+        """
+        if not self._aliases:
+            return False
+        place = self.place(path)
+        return self._spend((place.parent.ino, place.name))
+
+    def drop_aliases(self, ino: int) -> None:
+        for key in [key for key, target in list(self._aliases.items()) if target == ino]:
+            self._spend(key)
+
+    def _spend(self, key: tuple[int, str]) -> bool:
+        if self._aliases.pop(key, None) is None:
+            return False
+        self._spent[key] = None
+        if len(self._spent) > _SPENT:
+            self._spent.popitem(last=False)
+        return True
+
+    # -- memory
+
+    def _step(self, directory: Node, name: str) -> Node:
+        if not directory.is_dir:
+            raise failure(errno.ENOTDIR)
+        found = self._remembered(directory.ino, name) or self.lookup(directory.ino, name)
+        if found is None:
+            raise failure(errno.ENOENT)
+        return found
+
+    def _remembered(self, parent: int, name: str) -> Node | None:
+        entries = self._entries.get(parent)
+        ino = None if entries is None else entries.get(name)
+        return None if ino is None else self._nodes.get(ino)
+
+    def _is_current(self) -> bool:
+        """Forget what others have changed; False when that cannot be told without waiting."""
+        self._asked = time.monotonic()
+        if self._watch.changed() or self._asked - self._compared > _COMPARE_SECONDS:
+            self._suspect = True
+        if not self._suspect:
+            return True
+        if not self._turn.acquire(blocking=False):
+            return False  # whoever has the turn asks, or the next who comes here does
+        try:
+            self._suspect = False
+            self._compared = self._asked
+            with self._parts.catalog.reading() as seen:
+                version = seen.tree.version()
+            if version != self._version:
+                self._forget(version)
+        except BaseException:
+            self._suspect = True
+            raise
+        finally:
+            self._turn.release()
+        return True
+
+    def _remember(self, serial: int, node: Node, name: tuple[int, str] | None = None) -> None:
+        with self._turn:
+            if serial != self._serial:
+                return
+            if len(self._nodes) >= _REMEMBERED:
+                self._forget(self._version)
+            self._nodes[node.ino] = node
+            if name is not None:
+                self._entries.setdefault(name[0], {})[name[1]] = node.ino
+
+    def _learn(self, change: Change, fresh: dict[int, Node], version: int) -> None:
+        self._serial += 1
+        self._version = version
+        self._nodes.update(fresh)
+        for ino in change.touched:
+            self._xattrs.pop(ino, None)
+            if ino not in fresh:
+                self._nodes.pop(ino, None)
+                self._entries.pop(ino, None)
+                self._complete.discard(ino)
+        for parent, name, target in change.names:
+            if target is not None:
+                self._entries.setdefault(parent, {})[name] = target
+            elif parent in self._entries:
+                self._entries[parent].pop(name, None)
+        for ino in change.new:
+            self._xattrs[ino] = {}
+            if ino in fresh and fresh[ino].is_dir:
+                self._entries.setdefault(ino, {})
+                self._complete.add(ino)
+
+    def _forget(self, version: int) -> None:
+        self._serial += 1
+        self._version = version
+        self._complete.clear()
+        self._entries.clear()
+        self._nodes.clear()
+        self._xattrs.clear()
+
+
+def _require_short(name: str) -> None:
+    if len(name) > NAME_BYTES // 4 and len(os.fsencode(name)) > NAME_BYTES:
+        raise failure(errno.ENAMETOOLONG)

@@ -1,0 +1,57 @@
+"""Putting a store right that nobody has mounted: what a crash, or a power cut, has left."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from vfsd.fs.contents import COPY_SUFFIX
+from vfsd.model import FileState
+from vfsd.parts import Parts
+from vfsd.reclaim import reclaim
+from vfsd.settle import recover_orphans
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was found, and put right."""
+
+    orphans: int  #: files without a name that were open
+    stray: int  #: private files that belong to nobody, and temporary ones
+    emptied: int  #: new files whose bytes had not reached the disk
+    unjudged: list[int]  #: inodes that wait to be judged
+
+
+def recover(parts: Parts) -> Recovered:
+    """To be called before the store is used; nobody else may have it mounted."""
+    orphans = recover_orphans(parts)
+    with parts.catalog.reading() as seen:
+        spooled = {node.ino for node in seen.tree.files_in_state(FileState.SPOOLED)}
+        private = spooled | {node.ino for node in seen.tree.files_in_state(FileState.PLAIN)}
+    stray = _remove_stray(parts, private)
+    emptied = 0
+    for ino in spooled:
+        path = parts.directory.spool_file(ino)
+        if not path.exists():
+            # As with any file that was never synced: the name survived, the bytes did not.
+            _log.warning("the bytes of inode %d were lost in a crash; it is empty now", ino)
+            path.touch(mode=0o600)
+            emptied += 1
+    reclaim(parts)
+    found = Recovered(orphans, stray, emptied, sorted(spooled))
+    if orphans or stray or emptied or spooled:
+        _log.info("recovered: %s", found)
+    return found
+
+
+def _remove_stray(parts: Parts, private: set[int]) -> int:
+    stray = [path for ino, path in parts.directory.spooled() if ino not in private]
+    stray += parts.directory.spool.glob("*" + COPY_SUFFIX)
+    stray += parts.objects.leftovers()
+    if stray:
+        parts.catalog.sync()
+    for path in stray:
+        path.unlink(missing_ok=True)
+    return len(stray)

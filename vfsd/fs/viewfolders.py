@@ -1,0 +1,166 @@
+"""``NAME@/``: what can be had of a video, as files that are made when they are read.
+
+The folders are in no listing, so that who copies a tree copies what is really there.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+from typing import NamedTuple, Protocol
+
+from vfsd.fs.attributes import BLOCK, Attributes
+from vfsd.fs.judging import Judging
+from vfsd.fs.names import Names
+from vfsd.fs.posix import failure
+from vfsd.model import FileState, Node
+
+MARK = "@"
+
+_SETTLE_SECONDS = 30.0
+
+
+class ViewStat(Protocol):
+    @property
+    def is_dir(self) -> bool: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def mtime_ns(self) -> int: ...
+
+
+class ViewFile(Protocol):
+    @property
+    def size(self) -> int: ...
+
+    def readinto(self, buffer: memoryview, offset: int) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class ViewSource(Protocol):
+    """Where views come from.  `path` is below ``NAME@/``; "" is the folder itself.
+
+    All may be slow, and raise `NotFoundError`, `OutOfRangeError` or `UsageError`.
+    """
+
+    def stat(self, ino: int, path: str) -> ViewStat: ...
+
+    def list(self, ino: int, path: str) -> list[tuple[str, bool]]:
+        """Names, each with whether it is a folder."""
+        ...
+
+    def open(self, ino: int, path: str) -> ViewFile: ...
+
+
+class ViewPlace(NamedTuple):
+    """A path in a video's folder, whether or not something is there."""
+
+    video: Node
+    path: str
+
+    @property
+    def ino(self) -> int:
+        """The same for the same view, always; far from those of real files."""
+        text = os.fsencode(f"{self.video.ino}/{self.path}")
+        digest = hashlib.blake2b(text, digest_size=8).digest()
+        return int.from_bytes(digest) | 1 << 63
+
+
+class ViewHandle:
+    """A view that somebody has open."""
+
+    content = None
+    writable = False
+
+    def __init__(self, place: ViewPlace, file: ViewFile) -> None:
+        self._place = place
+        self._file = file
+
+    def readinto(self, buffer: memoryview, offset: int) -> int:
+        return self._file.readinto(buffer, offset)
+
+    def attributes(self) -> Attributes:
+        return _file_attributes(self._place, self._file.size, self._place.video.mtime_ns)
+
+    def seek(self, offset: int, whence: int) -> int:
+        """A view is all data."""
+        if not 0 <= offset < self._file.size:
+            raise failure(errno.ENXIO)
+        return offset if whence == os.SEEK_DATA else self._file.size
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class ViewFolders:
+    """The folders of all videos.  Takes no lock while a view is made."""
+
+    def __init__(self, names: Names, judging: Judging, source: ViewSource | None) -> None:
+        self._names = names
+        self._judging = judging
+        self._source = source
+
+    def find(self, path: str) -> ViewPlace | None:
+        """Where a path leads that leads to nothing real.
+
+        Waits, within bounds, for the judgement of the file whose folder it is.
+        """
+        if self._source is None or MARK not in path:
+            return None
+        parts = path.split("/")
+        for at, part in enumerate(parts):
+            if not part.endswith(MARK) or part == MARK:
+                continue
+            node = self._real("/".join([*parts[:at], part[: -len(MARK)]]))
+            if node is None or self._real("/".join(parts[: at + 1])) is not None:
+                continue
+            if node.state is FileState.SPOOLED:
+                node = self._judging.settle(node.ino, _SETTLE_SECONDS)
+            if node is not None and node.state is FileState.VIDEO:
+                return ViewPlace(node, "/".join(part for part in parts[at + 1 :] if part))
+        return None
+
+    def attributes(self, place: ViewPlace) -> Attributes:
+        found = self._sure().stat(place.video.ino, place.path)
+        if not found.is_dir:
+            return _file_attributes(place, found.size, found.mtime_ns)
+        video, times = place.video, (found.mtime_ns,) * 3
+        mode = stat.S_IFDIR | 0o555
+        return Attributes(place.ino, mode, 2, video.uid, video.gid, 0, 0, 0, *times)
+
+    def list(self, place: ViewPlace) -> list[tuple[str, int, int]]:
+        """(name, inode number, type as in `stat`) of each entry."""
+        entries = self._sure().list(place.video.ino, place.path)
+        return [
+            (
+                name,
+                ViewPlace(place.video, f"{place.path}/{name}" if place.path else name).ino,
+                stat.S_IFDIR if is_dir else stat.S_IFREG,
+            )
+            for name, is_dir in entries
+        ]
+
+    def open(self, place: ViewPlace) -> ViewHandle:
+        return ViewHandle(place, self._sure().open(place.video.ino, place.path))
+
+    def _real(self, path: str) -> Node | None:
+        try:
+            return self._names.resolve(path)
+        except OSError:
+            return None
+
+    def _sure(self) -> ViewSource:
+        assert self._source is not None, "only `find` makes places, and it found none"
+        return self._source
+
+
+def _file_attributes(place: ViewPlace, size: int, mtime_ns: int) -> Attributes:
+    video, times = place.video, (mtime_ns,) * 3
+    mode = stat.S_IFREG | 0o444
+    blocks = -(-size // BLOCK)
+    return Attributes(place.ino, mode, 1, video.uid, video.gid, 0, size, blocks, *times)

@@ -1,0 +1,131 @@
+"""Extended attributes: those that users set, and ``user.vfsd.*``, which are computed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from fractions import Fraction
+
+from vfsd.errors import NotFoundError
+from vfsd.fs.judging import Judging
+from vfsd.fs.names import NAME_BYTES, Names
+from vfsd.fs.posix import failure
+from vfsd.model import FileState, LogicalVideo, Node
+from vfsd.parts import Parts
+
+COMPUTED = "user.vfsd."
+
+_SPACES = ("user.", "trusted.", "security.")
+_VALUE_BYTES = 65536
+_LIST_BYTES = 65536
+_SETTLE_SECONDS = 30.0
+
+
+class Xattrs:
+    """Names are text, surrogateescape for what is not UTF-8; values are bytes."""
+
+    def __init__(
+        self, parts: Parts, names: Names, judging: Judging, now: Callable[[], int]
+    ) -> None:
+        self._parts = parts
+        self._names = names
+        self._judging = judging
+        self._now = now
+
+    def get(self, node: Node, name: str) -> bytes:
+        """Waits, within bounds, for the judgement of a file whose computed value is wanted.
+
+        Raises `OSError`: ENODATA, EOPNOTSUPP for name spaces that there are not.
+        """
+        if name.startswith(COMPUTED) and node.is_file:
+            value = self._computed(node, name.removeprefix(COMPUTED))
+        else:
+            _require_supported(name)
+            value = self._names.xattrs(node.ino).get(os.fsencode(name))
+        if value is None:
+            raise failure(errno.ENODATA)
+        return value
+
+    def list(self, node: Node) -> list[str]:
+        """All names.  Of a file that waits for its judgement only what is known yet."""
+        names = [os.fsdecode(name) for name in self._names.xattrs(node.ino)]
+        if node.is_file:
+            names.append(COMPUTED + "state")
+            if node.state is FileState.PLAIN and node.reason:
+                names.append(COMPUTED + "reason")
+            if node.state is FileState.VIDEO:
+                names += [COMPUTED + key for key in _OF_VIDEOS]
+        return names
+
+    def set(self, node: Node, name: str, value: bytes, flags: int) -> None:
+        """`flags` is 0, XATTR_CREATE (else EEXIST) or XATTR_REPLACE (else ENODATA)."""
+        _require_supported(name)
+        if name.startswith(COMPUTED):
+            raise failure(errno.EPERM)
+        if len(value) > _VALUE_BYTES:
+            raise failure(errno.E2BIG)
+        encoded = os.fsencode(name)
+        with self._names.changing() as change:
+            known = change.tree.xattrs(node.ino)
+            if flags & os.XATTR_CREATE and encoded in known:
+                raise failure(errno.EEXIST)
+            if flags & os.XATTR_REPLACE and encoded not in known:
+                raise failure(errno.ENODATA)
+            if sum(len(each) + 1 for each in {*known, encoded}) > _LIST_BYTES:
+                raise failure(errno.ENOSPC)
+            change.touch(node.ino)
+            change.tree.set_xattr(node.ino, encoded, value)
+            change.tree.update(node.ino, ctime_ns=self._now())
+
+    def remove(self, node: Node, name: str) -> None:
+        _require_supported(name)
+        if name.startswith(COMPUTED):
+            raise failure(errno.EPERM)
+        with self._names.changing() as change:
+            if not change.tree.remove_xattr(node.ino, os.fsencode(name)):
+                raise failure(errno.ENODATA)
+            change.touch(node.ino)
+            change.tree.update(node.ino, ctime_ns=self._now())
+
+    def _computed(self, node: Node, key: str) -> bytes | None:
+        settled = self._judging.settle(node.ino, _SETTLE_SECONDS) or node
+        if key == "state":
+            return None if settled.state is None else settled.state.value.encode()
+        if key == "reason":
+            is_plain = settled.state is FileState.PLAIN and settled.reason
+            return os.fsencode(settled.reason or "") if is_plain else None
+        if key not in _OF_VIDEOS or settled.state is not FileState.VIDEO:
+            return None
+        try:
+            with self._parts.catalog.reading() as seen:
+                video = seen.videos.of_inode(node.ino)
+        except NotFoundError:
+            return None
+        return _OF_VIDEOS[key](video).encode()
+
+
+def _require_supported(name: str) -> None:
+    if len(os.fsencode(name)) > NAME_BYTES:
+        raise failure(errno.ERANGE)
+    if not name.startswith(_SPACES) or name in _SPACES:
+        raise failure(errno.EOPNOTSUPP)
+
+
+def _rate(video: LogicalVideo) -> str:
+    original = video.original
+    rate = original.media.average_rate
+    if rate is None and original.duration > 0:
+        rate = Fraction(original.frames) / original.duration
+    return "unknown" if rate is None else str(rate)
+
+
+_OF_VIDEOS: dict[str, Callable[[LogicalVideo], str]] = {
+    "codec": lambda video: video.original.media.codec,
+    "frames": lambda video: str(video.original.frames),
+    "width": lambda video: str(video.original.media.display_width),
+    "height": lambda video: str(video.original.media.display_height),
+    "duration": lambda video: f"{float(video.original.duration):.6f}",
+    "rate": _rate,
+    "digest": lambda video: video.digest,
+}

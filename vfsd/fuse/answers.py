@@ -1,0 +1,31 @@
+"""How errors are told to the kernel."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+from vfsd.errors import StoreError, VfsdError
+
+_log = logging.getLogger(__name__)
+
+
+def errno_of(error: BaseException, operation: str, path: object) -> int:
+    """The errno for whatever went wrong; what is not an everyday answer is logged.
+
+    A mistake of ours is EIO, never EINVAL, which would blame the caller.
+    """
+    if isinstance(error, VfsdError):
+        level = logging.ERROR if isinstance(error, StoreError) else logging.INFO
+        _log.log(level, "%s %r: %s%s", operation, path, error, _hint(error))
+        return error.errno
+    if isinstance(error, OSError) and error.errno:
+        if error.errno == errno.EIO:
+            _log.error("%s %r: %s", operation, path, error)
+        return error.errno
+    _log.error("%s %r failed", operation, path, exc_info=error)
+    return errno.EIO
+
+
+def _hint(error: VfsdError) -> str:
+    return f" ({error.hint})" if error.hint else ""

@@ -1,0 +1,442 @@
+"""The adapter to libfuse 3: one C callback for each operation, as thin as can be.
+
+mfusepy knows the layout of libfuse's structures for each of its versions and how to start it.
+Its own callbacks are not used: they drop the flags of rename, the handles of chmod, chown,
+truncate and utimens, and the "now" and "omit" of utimens; they know no lseek and no
+copy_file_range; and they cost more than the work that they lead to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import logging
+import os
+import stat
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotInTimeError
+from ctypes import c_char_p, c_int, c_int64, c_size_t, c_ssize_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+from vfsd.fs import Attributes, Caller, ContentVersion, Filesystem
+from vfsd.fuse.answers import errno_of
+from vfsd.fuse.binding import Binding
+from vfsd.fuse.hidden import hidden_alias, is_hidden
+from vfsd.fuse.times import UTIME_NOW, UTIME_OMIT
+
+_log = logging.getLogger(__name__)
+
+BLOCK_SIZE = 1 << 17
+"""What programs are advised to read and write at once, in bytes."""
+
+_NOBODY_CHANGES = 0xFFFFFFFF  # chown's -1
+_WRITABLE_MEMORY = 0x200
+_READABLE_MEMORY = 0x100
+
+_SPLICE_WRITE, _SPLICE_MOVE, _SPLICE_READ = 1 << 7, 1 << 8, 1 << 9
+_HANDLE_KILLPRIV_V2 = 1 << 21
+_INVALIDATE_SECONDS = 0.05
+_CACHED_VERSIONS = 10_000
+
+_memory = ctypes.pythonapi.PyMemoryView_FromMemory
+_memory.restype = ctypes.py_object
+_memory.argtypes = [c_void_p, c_ssize_t, c_int]
+
+_Filler = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_int64, c_int)
+
+_ARGUMENTS: dict[str, list[Any]] = {
+    "getattr": [c_char_p, c_void_p, c_void_p],
+    "readlink": [c_char_p, c_void_p, c_size_t],
+    "mknod": [c_char_p, c_uint, c_uint64],
+    "mkdir": [c_char_p, c_uint],
+    "unlink": [c_char_p],
+    "rmdir": [c_char_p],
+    "symlink": [c_char_p, c_char_p],
+    "rename": [c_char_p, c_char_p, c_uint],
+    "link": [c_char_p, c_char_p],
+    "chmod": [c_char_p, c_uint, c_void_p],
+    "chown": [c_char_p, c_uint, c_uint, c_void_p],
+    "truncate": [c_char_p, c_int64, c_void_p],
+    "open": [c_char_p, c_void_p],
+    "read": [c_void_p, c_void_p, c_size_t, c_int64, c_void_p],
+    "write": [c_void_p, c_void_p, c_size_t, c_int64, c_void_p],
+    "statfs": [c_char_p, c_void_p],
+    "flush": [c_void_p, c_void_p],
+    "release": [c_void_p, c_void_p],
+    "fsync": [c_void_p, c_int, c_void_p],
+    "setxattr": [c_char_p, c_char_p, c_void_p, c_size_t, c_int],
+    "getxattr": [c_char_p, c_char_p, c_void_p, c_size_t],
+    "listxattr": [c_char_p, c_void_p, c_size_t],
+    "removexattr": [c_char_p, c_char_p],
+    "opendir": [c_char_p, c_void_p],
+    "readdir": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int],
+    "releasedir": [c_void_p, c_void_p],
+    "fsyncdir": [c_void_p, c_int, c_void_p],
+    "init": [c_void_p, c_void_p],
+    "create": [c_char_p, c_uint, c_void_p],
+    "utimens": [c_char_p, c_void_p, c_void_p],
+    "fallocate": [c_void_p, c_int, c_int64, c_int64, c_void_p],
+    "copy_file_range": [
+        c_void_p,
+        c_void_p,
+        c_int64,
+        c_void_p,
+        c_void_p,
+        c_int64,
+        c_size_t,
+        c_int,
+    ],
+    "lseek": [c_void_p, c_int64, c_int, c_void_p],
+}
+_RESULTS: dict[str, Any] = {"copy_file_range": c_ssize_t, "lseek": c_int64, "init": c_void_p}
+
+
+class Adapter:
+    """Translates libfuse's callbacks into calls of a `Filesystem`.
+
+    Methods without underscores are the callbacks, named as in ``struct fuse_operations``; what
+    they return is the answer, what they raise becomes a negative errno.
+    """
+
+    def __init__(
+        self,
+        binding: Binding,
+        filesystem: Filesystem,
+        *,
+        given: Callable[[str], str | None],
+        bypass: bool,
+        on_init: Callable[[], None],
+    ) -> None:
+        """`given` tells the mount options that override what is set here; `bypass` says that
+        writers may go past the kernel's cache."""
+        module = binding.module
+        self._binding = binding
+        self._fs = filesystem
+        self._given = given
+        self._bypass = bypass
+        self._on_init = on_init
+        self._file_info = module.fuse_file_info
+        self._stat = module.c_stat
+        self._statvfs = module.c_statvfs
+        self._timespecs = module.c_timespec * 2
+        self._context = module._libfuse.fuse_get_context
+        self._fh_at: int = module.fuse_file_info.fh.offset
+        self._config: Any = None
+        self._attr_timeout = 0.0
+        self._is_caching = True
+        self._versions: dict[bytes, ContentVersion] = {}
+        self._thread = threading.local()
+        self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
+        self._callbacks: list[Any] = []  # libfuse keeps no reference
+
+    def operations(self) -> Any:
+        """The filled ``struct fuse_operations``; valid as long as this object lives."""
+        table = self._binding.module.fuse_operations()
+        for name, arguments in _ARGUMENTS.items():
+            prototype = ctypes.CFUNCTYPE(_RESULTS.get(name, c_int), *arguments)
+            callback = prototype(self._answering(name, getattr(self, name)))
+            self._callbacks.append(callback)
+            setattr(table, name, ctypes.cast(callback, type(getattr(table, name))))
+        return table
+
+    def _answering(self, name: str, method: Callable[..., int | None]) -> Callable[..., int]:
+        thread, pin = self._thread, ctypes.pythonapi.PyGILState_Ensure
+
+        def answer(*arguments: Any) -> int:
+            try:
+                thread.pinned  # noqa: B018
+            except AttributeError:
+                # libfuse's threads are foreign to Python, which makes and destroys a thread state
+                # around every callback.  One that is never given back halves the latency.
+                thread.pinned = pin()
+            try:
+                return method(*arguments) or 0
+            except BaseException as error:
+                return -errno_of(error, name, arguments[0])
+
+        return answer
+
+    # -- life
+
+    def init(self, connection_at: int, config_at: int) -> None:
+        module = self._binding.module
+        connection = module.fuse_conn_info.from_address(connection_at)
+        config = self._config = module.fuse_config.from_address(config_at)
+        # Splicing is slower than copying here, for reads and for writes.
+        connection.want &= ~(_SPLICE_READ | _SPLICE_WRITE | _SPLICE_MOVE)
+        if (self._binding.major, self._binding.minor) >= (3, 17):
+            # Otherwise the kernel asks for security.capability before every write.
+            connection.want |= connection.capable & _HANDLE_KILLPRIV_V2
+        connection.max_background = int(self._given("max_background") or 48)
+        config.use_ino = 1
+        config.nullpath_ok = 1
+        config.entry_timeout = float(self._given("entry_timeout") or 1.0)
+        config.attr_timeout = self._attr_timeout = float(self._given("attr_timeout") or 1.0)
+        config.negative_timeout = float(self._given("negative_timeout") or 0.0)
+        self._on_init()
+
+    def close(self) -> None:
+        """To be called when libfuse has ended."""
+        self._notifier.shutdown(wait=False, cancel_futures=True)
+
+    # -- looking
+
+    def getattr(self, path: bytes | None, stat_at: int, info: int | None) -> None:
+        found = self._fs.getattr(_text(path), self._handle(info) if info else None)
+        self._let_cache(found.nlink < 2 or stat.S_ISDIR(found.mode))
+        self._fill(stat_at, found)
+        if path is not None and found.nlink and is_hidden(path):
+            self._stat.from_address(stat_at).st_nlink = found.nlink + 1  # libfuse takes one off
+
+    def readlink(self, path: bytes, buffer: int, size: int) -> None:
+        target = os.fsencode(self._fs.readlink(os.fsdecode(path)))[: size - 1] + b"\0"
+        ctypes.memmove(buffer, target, len(target))
+
+    def statfs(self, _path: bytes, statvfs_at: int) -> None:
+        found = self._fs.statfs()
+        answer = self._statvfs.from_address(statvfs_at)
+        for field in (
+            "f_bsize",
+            "f_frsize",
+            "f_blocks",
+            "f_bfree",
+            "f_bavail",
+            "f_files",
+            "f_ffree",
+            "f_favail",
+            "f_namemax",
+        ):
+            setattr(answer, field, getattr(found, field))
+
+    def opendir(self, path: bytes, info: int) -> None:
+        self._set_handle(info, self._fs.opendir(os.fsdecode(path)))
+
+    def readdir(
+        self, _path: int, buffer: int, filler_at: int, _offset: int, info: int, _flags: int
+    ) -> None:
+        fill = _Filler(filler_at)
+        about = self._stat()
+        about_at = ctypes.addressof(about)
+        for name in (b".", b".."):
+            fill(buffer, name, None, 0, 0)
+        for entry in self._fs.readdir(self._handle(info)):
+            about.st_ino = entry.ino
+            about.st_mode = entry.mode
+            if fill(buffer, os.fsencode(entry.name), about_at, 0, 0):
+                raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    def releasedir(self, _path: int, info: int) -> None:
+        self._fs.releasedir(self._handle(info))
+
+    def fsyncdir(self, _path: int, _data_only: int, _info: int) -> None:
+        self._fs.fsync_names()
+
+    # -- names
+
+    def mknod(self, path: bytes, mode: int, device: int) -> None:
+        self._fs.mknod(os.fsdecode(path), mode, device, self._caller())
+
+    def mkdir(self, path: bytes, mode: int) -> None:
+        self._fs.mkdir(os.fsdecode(path), mode, self._caller())
+
+    def unlink(self, path: bytes) -> None:
+        self._fs.unlink(os.fsdecode(path))
+
+    def rmdir(self, path: bytes) -> None:
+        self._fs.rmdir(os.fsdecode(path))
+
+    def symlink(self, target: bytes, path: bytes) -> None:
+        self._fs.symlink(os.fsdecode(path), os.fsdecode(target), self._caller())
+
+    def link(self, path: bytes, new_path: bytes) -> None:
+        self._fs.link(os.fsdecode(path), os.fsdecode(new_path))
+        self._invalidate(path)
+
+    def rename(self, old: bytes, new: bytes, flags: int) -> None:
+        old_path = os.fsdecode(old)
+        alias = hidden_alias(old, new) if not flags else None
+        if alias is not None and self._fs.is_in_use(old_path):
+            self._fs.hide(old_path, alias)
+        else:
+            self._fs.rename(old_path, os.fsdecode(new), flags)
+
+    # -- attributes
+
+    def chmod(self, path: bytes | None, mode: int, info: int | None) -> None:
+        self._fs.chmod(_text(path), mode, self._handle(info) if info else None)
+
+    def chown(self, path: bytes | None, uid: int, gid: int, info: int | None) -> None:
+        self._fs.chown(
+            _text(path),
+            None if uid == _NOBODY_CHANGES else uid,
+            None if gid == _NOBODY_CHANGES else gid,
+            self._handle(info) if info else None,
+        )
+
+    def utimens(self, path: bytes | None, times_at: int | None, info: int | None) -> None:
+        now = self._fs.now()
+        times: list[int | None] = [now, now]
+        if times_at:
+            times = [self._time(each, now) for each in self._timespecs.from_address(times_at)]
+        self._fs.utimens(_text(path), times[0], times[1], self._handle(info) if info else None)
+
+    def setxattr(self, path: bytes, name: bytes, value_at: int, size: int, flags: int) -> None:
+        value = ctypes.string_at(value_at, size) if size else b""
+        self._fs.setxattr(os.fsdecode(path), os.fsdecode(name), value, flags)
+
+    def getxattr(self, path: bytes, name: bytes, value_at: int | None, size: int) -> int:
+        return _give(self._fs.getxattr(os.fsdecode(path), os.fsdecode(name)), value_at, size)
+
+    def listxattr(self, path: bytes, list_at: int | None, size: int) -> int:
+        names = self._fs.listxattr(os.fsdecode(path))
+        return _give(b"".join(os.fsencode(name) + b"\0" for name in names), list_at, size)
+
+    def removexattr(self, path: bytes, name: bytes) -> None:
+        self._fs.removexattr(os.fsdecode(path), os.fsdecode(name))
+
+    # -- open files
+
+    def open(self, path: bytes, info_at: int) -> None:
+        info = self._file_info.from_address(info_at)
+        handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
+        info.fh = handle
+        self._choose_caching(path, info, handle)
+
+    def create(self, path: bytes, mode: int, info_at: int) -> None:
+        info = self._file_info.from_address(info_at)
+        handle = self._fs.create(os.fsdecode(path), mode, info.flags, self._caller())
+        info.fh = handle
+        self._choose_caching(path, info, handle)
+
+    def read(self, _path: int, buffer: int, size: int, offset: int, info: int) -> int:
+        handle = c_uint64.from_address(info + self._fh_at).value
+        return self._fs.readinto(handle, _memory(buffer, size, _WRITABLE_MEMORY), offset)
+
+    def write(self, _path: int, buffer: int, size: int, offset: int, info: int) -> int:
+        handle = c_uint64.from_address(info + self._fh_at).value
+        return self._fs.write(handle, _memory(buffer, size, _READABLE_MEMORY), offset)
+
+    def truncate(self, path: bytes | None, length: int, info: int | None) -> None:
+        self._fs.truncate(_text(path), length, self._caller(), self._handle(info) if info else None)
+
+    def flush(self, _path: int, info: int) -> None:
+        self._fs.flush(self._handle(info))
+
+    def release(self, _path: int, info: int) -> None:
+        self._fs.release(self._handle(info))
+
+    def fsync(self, _path: int, data_only: int, info: int) -> None:
+        self._fs.fsync(self._handle(info), data_only=bool(data_only))
+
+    def fallocate(self, _path: int, mode: int, offset: int, length: int, info: int) -> None:
+        self._fs.fallocate(self._handle(info), mode, offset, length)
+
+    def copy_file_range(
+        self,
+        _source_path: int,
+        source: int,
+        source_offset: int,
+        _target_path: int,
+        target: int,
+        target_offset: int,
+        length: int,
+        _flags: int,
+    ) -> int:
+        return self._fs.copy_range(
+            self._handle(source), source_offset, self._handle(target), target_offset, length
+        )
+
+    def lseek(self, _path: int, offset: int, whence: int, info: int) -> int:
+        return self._fs.seek(self._handle(info), offset, whence)
+
+    # -- inside
+
+    def _handle(self, info: int) -> int:
+        return c_uint64.from_address(info + self._fh_at).value
+
+    def _set_handle(self, info: int, handle: int) -> None:
+        c_uint64.from_address(info + self._fh_at).value = handle
+
+    def _caller(self) -> Caller:
+        context = self._context().contents
+        return Caller(context.uid, context.gid)
+
+    def _choose_caching(self, path: bytes, info: Any, handle: int) -> None:
+        """Let the kernel keep what it has read of these very bytes under this very name."""
+        if self._bypass and info.flags & os.O_ACCMODE == os.O_WRONLY:
+            info.direct_io = 1
+            return
+        version = self._fs.content_version(handle)
+        if version is None:
+            return
+        if self._versions.get(path) == version:
+            info.keep_cache = 1
+        elif len(self._versions) >= _CACHED_VERSIONS:
+            self._versions.clear()
+        self._versions[path] = version
+
+    def _let_cache(self, allowed: bool) -> None:
+        """Whether the kernel may cache the attributes that this thread is about to give it.
+
+        To libfuse, and so to the kernel, names of one file are different files: what changes
+        through one of them would be seen through the others only when the cache has expired.
+        libfuse looks at this when the callback has returned.  Should another thread come in
+        between, a change may be seen a second late.
+        """
+        if allowed is not self._is_caching:
+            self._is_caching = allowed
+            self._config.attr_timeout = self._attr_timeout if allowed else 0.0
+
+    def _invalidate(self, path: bytes) -> None:
+        """Let the kernel forget the attributes of what it knows by this path.
+
+        It may have to wait for answers to other requests.  So it is not done by this thread, which
+        may be the only one left to give them, and not waited for without end.
+        """
+        library = self._binding.module._libfuse
+        session = c_void_p(self._context().contents.fuse)
+        done = self._notifier.submit(library.fuse_invalidate_path, session, c_char_p(path))
+        try:
+            done.result(_INVALIDATE_SECONDS)
+        except NotInTimeError:
+            _log.debug("the kernel takes its time to forget %r", path)
+
+    def _fill(self, stat_at: int, found: Attributes) -> None:
+        about = self._stat.from_address(stat_at)
+        about.st_ino = found.ino
+        about.st_mode = found.mode
+        about.st_nlink = found.nlink
+        about.st_uid = found.uid
+        about.st_gid = found.gid
+        about.st_rdev = found.rdev
+        about.st_size = found.size
+        about.st_blocks = found.blocks
+        about.st_blksize = BLOCK_SIZE
+        for field, time_ns in (
+            (about.st_atimespec, found.atime_ns),
+            (about.st_mtimespec, found.mtime_ns),
+            (about.st_ctimespec, found.ctime_ns),
+        ):
+            field.tv_sec, field.tv_nsec = divmod(time_ns, 1_000_000_000)
+
+    def _time(self, given: Any, now: int) -> int | None:
+        if given.tv_nsec == UTIME_NOW:
+            return now
+        if given.tv_nsec == UTIME_OMIT:
+            return None
+        return int(given.tv_sec) * 1_000_000_000 + int(given.tv_nsec)
+
+
+def _text(path: bytes | None) -> str | None:
+    return None if path is None else os.fsdecode(path)
+
+
+def _give(value: bytes, buffer: int | None, size: int) -> int:
+    """Answer with a value, or with its size when that is what is asked for."""
+    if size and buffer:
+        if len(value) > size:
+            raise OSError(errno.ERANGE, os.strerror(errno.ERANGE))
+        ctypes.memmove(buffer, value, len(value))
+    return len(value)

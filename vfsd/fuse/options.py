@@ -1,0 +1,118 @@
+"""The words after ``-o``: ours, those for libfuse and the kernel, and those for others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from vfsd.errors import UsageError
+
+_SWITCHES = frozenset(
+    [
+        "allow_other",
+        "allow_root",
+        "default_permissions",
+        "auto_unmount",
+        "clone_fd",
+        "debug",
+        "suid",
+        "nosuid",
+        "dev",
+        "nodev",
+        "exec",
+        "noexec",
+        "async",
+        "sync",
+        "dirsync",
+        "noatime",
+        "nodiratime",
+    ]
+)
+_NUMBERS = {
+    "uid": 10,
+    "gid": 10,
+    "umask": 8,
+    "max_threads": 10,
+    "max_idle_threads": 10,
+    "max_background": 10,
+    "max_read": 10,
+}
+_SECONDS = frozenset(("attr_timeout", "entry_timeout", "negative_timeout"))
+_FOR_OTHERS = frozenset(
+    [
+        "defaults",
+        "auto",
+        "noauto",
+        "user",
+        "nouser",
+        "users",
+        "owner",
+        "group",
+        "nofail",
+        "_netdev",
+        "atime",
+        "diratime",
+        "relatime",
+        "norelatime",
+        "strictatime",
+        "nostrictatime",
+        "lazytime",
+        "nolazytime",
+        "loud",
+        "silent",
+    ]
+)
+_FOR_OTHERS_PREFIXES = ("x-", "X-", "comment=")
+
+
+@dataclass(frozen=True)
+class MountOptions:
+    """What a mount was asked to be."""
+
+    read_only: bool = False
+    nonempty: bool = False  #: the mountpoint may have something in it
+    passed_on: tuple[str, ...] = ()  #: words for libfuse and the kernel, as they were given
+
+    def value(self, key: str) -> str | None:
+        """The value of a word ``key=value`` that is passed on; the last one counts."""
+        values = [word.partition("=")[2] for word in self.passed_on if word.startswith(key + "=")]
+        return values[-1] if values else None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other users than the one who mounts may enter."""
+        return "allow_other" in self.passed_on or "allow_root" in self.passed_on
+
+
+def parse_options(given: Iterable[str]) -> MountOptions:
+    """Read ``-o`` arguments, each of one or several words with commas between them.
+
+    What only `mount` and systemd care for in an fstab line is skipped.  Raises `UsageError` for
+    words that nobody knows, and for values that are no numbers.
+    """
+    read_only = nonempty = False
+    passed_on: list[str] = []
+    for word in (word.strip() for argument in given for word in argument.split(",")):
+        if word in ("ro", "rw"):
+            read_only = word == "ro"
+        elif word == "nonempty":
+            nonempty = True
+        elif word in _SWITCHES or _is_setting(word):
+            passed_on.append(word)
+        elif word and word not in _FOR_OTHERS and not word.startswith(_FOR_OTHERS_PREFIXES):
+            known = sorted({*_SWITCHES, *_NUMBERS, *_SECONDS, "ro", "rw", "nonempty"})
+            raise UsageError(f"unknown mount option {word!r}", hint=f"known: {', '.join(known)}")
+    return MountOptions(read_only, nonempty, tuple(passed_on))
+
+
+def _is_setting(word: str) -> bool:
+    key, equals, value = word.partition("=")
+    if not equals or (key not in _NUMBERS and key not in _SECONDS):
+        return False
+    try:
+        number = int(value, _NUMBERS[key]) if key in _NUMBERS else float(value)
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1 << 32:
+        raise UsageError(f"the mount option {key!r} takes a number, not {value!r}")
+    return True
