@@ -24,6 +24,7 @@ from typing import Any
 from benchmarks.common import arguments, finish, footage, table
 from vfsd.model import FileState
 from vfsd.store import Store
+from vfsd.storedir import StoreDirectory
 
 Digest = str
 
@@ -140,27 +141,33 @@ def main() -> None:
 
 def campaign(folder: Path, kills: int, seed: int) -> tuple[list[str], int]:
     """(losses, operations done)."""
-    chance = random.Random(seed)
-    sources = {path: digest_of(path) for path in choose_sources()}
     store, mountpoint = folder / "store", folder / "mnt"
     mountpoint.mkdir()
     Store.create(store).close()
+    try:
+        return kill_and_look(store, mountpoint, kills, seed)
+    finally:
+        # Whatever happened, nothing dead is left where the folder is to be removed.
+        subprocess.run(["umount", "-l", str(mountpoint)], capture_output=True, check=False)
+
+
+def kill_and_look(store: Path, mountpoint: Path, kills: int, seed: int) -> tuple[list[str], int]:
+    chance = random.Random(seed)
+    sources = {path: digest_of(path) for path in choose_sources()}
     expected = Expected()
     losses: list[str] = []
     operations = 0
     for number in range(kills):
         vfsd("mount", str(store), str(mountpoint))
         worker = Worker(mountpoint, sources, seed * 1000 + number)
-        killer = threading.Timer(chance.uniform(0.02, 1.2), kill_daemon, [store])
+        killer = threading.Timer(chance.uniform(0.02, 1.2), kill_daemon, [store, mountpoint])
         killer.start()
         worker.work(expected)
         killer.join()
         operations += worker.operations
         losses += recover_and_check(store, mountpoint, expected, sources, number)
         if sys.stderr.isatty():
-            print(
-                f"\rkill {number + 1} of {kills}, {operations} operations", end="", file=sys.stderr
-            )
+            print(f"\rkill {number + 1} of {kills}", end="", file=sys.stderr)
     return losses, operations
 
 
@@ -173,11 +180,16 @@ def choose_sources() -> list[Path]:
     return [good[0], good[len(good) // 2], good[-2]]
 
 
-def kill_daemon(store: Path) -> None:
-    with Store.open(store) as opened:
-        who = opened.parts.directory.mounted_by()
-    if who is not None:
-        os.kill(int(str(who["pid"])), signal.SIGKILL)
+def kill_daemon(store: Path, mountpoint: Path) -> None:
+    """Kill it, and wait until the kernel knows."""
+    who = StoreDirectory.open(store).mounted_by()
+    assert who is not None, "the daemon died by itself"
+    os.kill(int(str(who["pid"])), signal.SIGKILL)
+    while True:
+        try:
+            os.statvfs(mountpoint)
+        except OSError:
+            return
 
 
 def recover_and_check(

@@ -13,7 +13,7 @@ A name is understood whole or not at all.  Keys may stand in any order, each onc
     frames=A-B[-S]   frame numbers from 0, half-open, every S-th
     roi=WxH+X+Y      pixels of the displayed full frame
     size=WxH         scale the result; 0 for one of the two keeps the aspect
-    fps=F            frames per second: 5, 29.97 or 30000/1001
+    fps=F            frames per second: 5, 29.97 or 30000:1001
     codec=C          h264 or hevc, for mp4 and mkv
     pix=P            rgb24, bgr24, gray, yuv420p, yuv422p or nv12, for raw
 
@@ -47,19 +47,26 @@ _PAPER_LAYOUTS = {
     "nv12": "nv12",
 }
 
+_MOST_DIGITS = 18
+"""After the point."""
+_NUMBER = r"[0-9]{1,9}"
+_DECIMAL = rf"[0-9]{{1,9}}(?:\.[0-9]{{1,{_MOST_DIGITS}}})?"
+_CLOCK = rf"(?:(?:{_NUMBER}:)?[0-9]{{1,2}}:)?{_DECIMAL}"
+
 _PAPER = re.compile(
-    r"(?P<w>\d+)x(?P<h>\d+)"
-    r"(?:r(?P<r>\d+(?:\.\d+)?)?)?"
-    r"(?:f(?P<f>[a-z]+\d*))?"
-    r"(?:s(?P<s>\d+(?:\.\d+)?)e(?P<e>\d+(?:\.\d+)?))?"
-    r"(?:x(?P<x>\d+(?:-\d+)?)y(?P<y>\d+(?:-\d+)?))?"
+    rf"(?P<w>{_NUMBER})x(?P<h>{_NUMBER})"
+    rf"(?:r(?P<r>{_DECIMAL})?)?"
+    rf"(?:f(?P<f>[a-z]+[0-9]*))?"
+    rf"(?:s(?P<s>{_DECIMAL})e(?P<e>{_DECIMAL}))?"
+    rf"(?:x(?P<x>{_NUMBER}(?:-{_NUMBER})?)y(?P<y>{_NUMBER}(?:-{_NUMBER})?))?"
 )
-_PAPER_HEIGHT = re.compile(r"(?P<h>\d+)h")
-_SPAN = re.compile(r"([\d:.]+)-([\d:.]+)?")
-_FRAMES = re.compile(r"(\d+)-(\d+)?(?:-(\d+))?")
-_SIZE = re.compile(r"(\d+)x(\d+)")
-_RATE = re.compile(r"\d+(?:\.\d+)?|\d+/[1-9]\d*")
-_STILL = re.compile(r"(\d{1,12})\.(png|jpg|npy)")
+_PAPER_HEIGHT = re.compile(rf"(?P<h>{_NUMBER})h")
+_SPAN = re.compile(rf"({_CLOCK})-({_CLOCK})?")
+_FRAMES = re.compile(rf"({_NUMBER})-({_NUMBER})?(?:-({_NUMBER}))?")
+_REGION = re.compile(rf"{_NUMBER}x{_NUMBER}\+{_NUMBER}\+{_NUMBER}")
+_SIZE = re.compile(rf"({_NUMBER})x({_NUMBER})")
+_RATE = re.compile(rf"{_DECIMAL}|{_NUMBER}:[1-9][0-9]{{0,8}}")
+_STILL = re.compile(r"([0-9]{1,12})\.(png|jpg|npy)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +175,12 @@ def _from_keys(name: str, stem: str, suffix: str) -> Request:
         match = _match(_FRAMES, values["frames"], name)
         frames = (int(match[1]), None if match[2] is None else int(match[2]), int(match[3] or 1))
     if "roi" in values:
-        region = Rect.parse(values["roi"])
+        region = Rect.parse(_match(_REGION, values["roi"], name)[0])
     if "size" in values:
         match = _match(_SIZE, values["size"], name)
         scale = (int(match[1]), int(match[2]))
     if "fps" in values:
-        fps = Fraction(_match(_RATE, values["fps"], name)[0])
+        fps = Fraction(_match(_RATE, values["fps"], name)[0].replace(":", "/"))
     form = _form(name, suffix, values.get("codec"), values.get("pix"))
     return _request(View(span, frames, region, None, fps), form, scale)
 
@@ -200,7 +207,9 @@ def _from_paper(values: dict[str, str | None], suffix: str) -> Request:
         if pixel_format is None:
             raise NotFoundError(f"there is no pixel layout {given('f')!r}")
         if suffix not in _RAW:
-            pixel_format = None  # an encoder's business
+            if pixel_format != "yuv420p":
+                raise UsageError(f"{suffix} files are made in yuv420 only")
+            pixel_format = None
     scale = (int(given("w") or 0), int(given("h")))
     return _request(
         View(span, None, region, None, fps), _form("", suffix, None, pixel_format), scale
@@ -245,10 +254,13 @@ def _match(pattern: re.Pattern[str], text: str, name: str) -> re.Match[str]:
 
 def _number(value: Fraction) -> str:
     """The shortest exact way to write a number that `parse` reads back."""
-    if value.denominator == 1:
-        return str(value.numerator)
-    decimal = f"{float(value):.9f}".rstrip("0")
-    return decimal if Fraction(decimal) == value else f"{value.numerator}/{value.denominator}"
+    digits = 0
+    while digits <= _MOST_DIGITS and (value * 10**digits).denominator != 1:
+        digits += 1
+    if digits > _MOST_DIGITS:
+        return f"{value.numerator}:{value.denominator}"
+    whole, part = divmod(int(value * 10**digits), 10**digits)
+    return f"{whole}.{part:0{digits}}" if digits else str(whole)
 
 
 def _unknown(name: str) -> NotFoundError:

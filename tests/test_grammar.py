@@ -1,0 +1,230 @@
+"""The language of view names: what it understands, and that it understands nothing by half."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vfsd.errors import NotFoundError, UsageError
+from vfsd.grammar import RAW_FORMATS, Form, Request, parse, parse_still, unparse
+from vfsd.tiling import Rect
+from vfsd.view import View
+
+MP4 = Form("mp4")
+RGB = Form("raw", None, "rgb24")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("full.mkv", Request(View(), Form("matroska"))),
+        ("t=10-20.mp4", Request(View(span=(Fraction(10), Fraction(20))), MP4)),
+        ("t=1.25-.mp4", Request(View(span=(Fraction(5, 4), None)), MP4)),
+        ("t=1:00-1:02:03.5.mp4", Request(View(span=(Fraction(60), Fraction(7447, 2))), MP4)),
+        ("frames=0-300.mp4", Request(View(frames=(0, 300, 1)), MP4)),
+        ("frames=10--2.mp4", Request(View(frames=(10, None, 2)), MP4)),
+        ("frames=10-50-5.y4m", Request(View(frames=(10, 50, 5)), Form("y4m"))),
+        (
+            "roi=400x300+600+300,size=200x150,fps=5.h264",
+            Request(
+                View(region=Rect(600, 300, 1000, 600), fps=Fraction(5)),
+                Form("h264", "h264"),
+                (200, 150),
+            ),
+        ),
+        (
+            "fps=30000:1001,codec=hevc.mp4",
+            Request(View(fps=Fraction(30000, 1001)), Form("mp4", "hevc")),
+        ),
+        ("size=640x0,pix=nv12.raw", Request(View(), Form("raw", None, "nv12"), (640, 0))),
+        ("full.rgb", Request(View(), RGB)),
+        ("full.yuv", Request(View(), Form("raw", None, "yuv420p"))),
+        ("codec=h264.h264", Request(View(), Form("h264", "h264"))),
+    ],
+)
+def test_names(name: str, meant: Request) -> None:
+    assert parse(name) == meant
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("320x180.rgb", Request(View(), RGB, (320, 180))),
+        ("1280x720x640y360.rgb", Request(View(region=Rect(0, 0, 640, 360)), RGB, (1280, 720))),
+        (
+            "1280x720s5e20x640y720.rgb",
+            Request(
+                View(span=(Fraction(5), Fraction(20)), region=Rect(0, 0, 640, 720)),
+                RGB,
+                (1280, 720),
+            ),
+        ),
+        ("999x999r99.h264", Request(View(fps=Fraction(99)), Form("h264", "h264"), (999, 999))),
+        (
+            "1920x1080r30fyuv420.hevc",
+            Request(View(fps=Fraction(30)), Form("hevc", "hevc"), (1920, 1080)),
+        ),
+        (
+            "960x540s0e60.h264",
+            Request(View(span=(Fraction(0), Fraction(60))), Form("h264", "h264"), (960, 540)),
+        ),
+        ("448x448r.raw", Request(View(), RGB, (448, 448))),
+        ("256h.h264", Request(View(), Form("h264", "h264"), (0, 256))),
+        ("64x48x10-42y4-28.rgb", Request(View(region=Rect(10, 4, 42, 28)), RGB, (64, 48))),
+        ("64x48fgray.raw", Request(View(), Form("raw", None, "gray"), (64, 48))),
+    ],
+)
+def test_names_of_the_vfs_paper(name: str, meant: Request) -> None:
+    assert parse(name) == meant
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".mp4",
+        "mp4",
+        "full",
+        "full.MP4",
+        "full.avi",
+        "full.png",
+        "full.mp4.txt",
+        "xfull.mp4",
+        "full,t=1-2.mp4",
+        "t=1-2,.mp4",
+        "t=1-2,t=3-4.mp4",
+        "t=1.mp4",
+        "t=-2.mp4",
+        "t=1-2-3.mp4",
+        "t=1..2-3.mp4",
+        "t=::1-2.mp4",
+        "t=1s-2s.mp4",
+        "t= 1-2.mp4",
+        "t=\u0661-\u0662.mp4",
+        "frames=1.5-2.mp4",
+        "frames=a-b.mp4",
+        "roi=10x10.mp4",
+        "roi=-1x10+0+0.mp4",
+        "roi=everything.mp4",
+        "size=10.mp4",
+        "fps=.mp4",
+        "fps=5:0.mp4",
+        "fps=30000/1001.mp4",
+        "fps=fast.mp4",
+        "codec=vp9.mp4",
+        "codec=h264.hevc",
+        "codec=h264.rgb",
+        "pix=rgb24.mp4",
+        "pix=purple.raw",
+        "pix=yuv420p.y4m",
+        "speed=2.mp4",
+        "1280x720 .rgb",
+        "x1280x720.rgb",
+        "1280x720s5.rgb",
+        "1280x720x640.rgb",
+        "1280x720fpurple.rgb",
+        f"t=0-{'9' * 5000}.mp4",
+        f"{'9' * 5000}x1.rgb",
+        "t=1-2\n.mp4",
+    ],
+)
+def test_what_is_no_name_is_not_found(name: str) -> None:
+    with pytest.raises(NotFoundError):
+        parse(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "t=20-10.mp4",
+        "t=10-10.mp4",
+        "frames=7-7.mp4",
+        "frames=0-10-0.mp4",
+        "roi=0x10+0+0.mp4",
+        "fps=0.mp4",
+        "size=0x0.mp4",
+        "t=1-2,frames=3-4.mp4",
+        "frames=0-10,fps=5.mp4",
+        "64x48s9e3.rgb",
+        "64x48x0y10.rgb",
+        "64x48fyuv422.hevc",
+    ],
+)
+def test_a_name_that_asks_for_nothing_is_wrong_usage(name: str) -> None:
+    with pytest.raises(UsageError):
+        parse(name)
+
+
+def test_names_of_frames() -> None:
+    assert parse_still("000123.png") == (123, "png")
+    assert parse_still("7.npy") == (7, "npy")
+    for name in ("000123", "x1.png", "1.gif", "-1.png", "1.5.png", "1.png.png", "9" * 13 + ".png"):
+        with pytest.raises(NotFoundError):
+            parse_still(name)
+
+
+def test_a_missing_side_follows_the_shape_of_the_region() -> None:
+    assert parse("size=640x0.mp4").sized(1920, 1080).size == (640, 360)
+    assert parse("256h.h264").sized(640, 480).size == (342, 256)
+    assert parse("roi=100x50+0+0,size=40x0.mp4").sized(1920, 1080).size == (40, 20)
+    assert parse("full.mp4").sized(1920, 1080).size is None
+
+
+_decimals = st.builds(
+    lambda units, digits: Fraction(units, 10**digits),
+    st.integers(0, 10**9 - 1),
+    st.integers(0, 18),
+)
+_spans = st.tuples(_decimals, st.none() | _decimals).filter(
+    lambda span: span[1] is None or span[1] > span[0]
+)
+_frames = st.tuples(
+    st.integers(0, 10**6), st.none() | st.integers(10**6 + 1, 10**9 - 1), st.integers(1, 1000)
+)
+_regions = st.builds(
+    lambda x, y, w, h: Rect(x, y, x + w, y + h),
+    *(st.integers(0, 10**5),) * 2,
+    *(st.integers(1, 10**5),) * 2,
+)
+_rates = st.one_of(
+    _decimals,
+    st.builds(Fraction, st.integers(1, 10**9 - 1), st.integers(1, 10**9 - 1)),
+).filter(bool)
+_sizes = st.tuples(*(st.integers(0, 10**5),) * 2).filter(any)
+_forms = st.one_of(
+    st.builds(Form, st.sampled_from(["mp4", "matroska"]), st.sampled_from([None, "h264", "hevc"])),
+    st.sampled_from([Form("h264", "h264"), Form("hevc", "hevc"), Form("y4m")]),
+    st.builds(Form, st.just("raw"), st.none(), st.sampled_from(RAW_FORMATS)),
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Request:
+    by_frames = draw(st.booleans())
+    view = View(
+        span=None if by_frames else draw(st.none() | _spans),
+        frames=draw(_frames) if by_frames else None,
+        region=draw(st.none() | _regions),
+        fps=None if by_frames else draw(st.none() | _rates),
+    )
+    return Request(view, draw(_forms), draw(st.none() | _sizes))
+
+
+@given(requests())
+def test_every_request_has_a_name_that_means_it(request: Request) -> None:
+    name = unparse(request)
+    assert "/" not in name
+    assert parse(name) == request
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_understood_or_refused(text: str) -> None:
+    for name in (text, f"{text}.mp4", f"t={text}.mp4", f"roi={text}.rgb", f"1x1{text}.rgb"):
+        try:
+            request = parse(name)
+        except (NotFoundError, UsageError):
+            continue
+        assert parse(unparse(request)) == request

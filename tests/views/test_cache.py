@@ -1,0 +1,135 @@
+"""What is kept of rendered views, and that nobody can tell whether it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.views.conftest import Shelf
+from vfsd.config import Settings
+from vfsd.encoding import EncodedRendition
+from vfsd.rendercache import FileCache, MemoryCache
+from vfsd.store import Store
+from vfsd.views import Views
+
+VIEW = "size=128x96.mp4"
+
+
+def files(cache: Path) -> list[Path]:
+    return sorted(path for path in cache.rglob("*") if path.is_file())
+
+
+@pytest.fixture(scope="module")
+def right(shelf: Shelf) -> bytes:
+    return shelf.read("traffic.mp4", VIEW)
+
+
+def test_what_was_rendered_is_found_by_others(
+    fresh: Shelf, right: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fresh.read("traffic.mp4", VIEW) == right
+    assert files(fresh.store.parts.directory.cache)
+    monkeypatch.delattr(EncodedRendition, "_encoded")  # nobody encodes any more
+    again = Views(fresh.store.parts, fresh.store.pool)
+    assert Shelf(fresh.store, again).read("traffic.mp4", VIEW) == right
+    again.close()
+
+
+def test_files_may_vanish_or_be_damaged_at_any_time(fresh: Shelf, right: bytes) -> None:
+    cache = fresh.store.parts.directory.cache
+    assert fresh.read("traffic.mp4", VIEW) == right
+    first, second, *_ = files(cache)
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-1])
+    for _ in range(2):
+        again = Views(fresh.store.parts, fresh.store.pool)
+        assert Shelf(fresh.store, again).read("traffic.mp4", VIEW) == right
+        again.close()
+        shutil.rmtree(cache)
+
+
+@pytest.mark.parametrize("budget", [1, 3000, 20_000])
+def test_a_small_budget_is_kept_and_nothing_is_wrong(
+    tmp_path: Path, right: bytes, budget: int
+) -> None:
+    Store.create(tmp_path / "store").close()
+    Settings(view_cache_bytes=budget).save(tmp_path / "store" / "config.toml")
+    with Store.open(tmp_path / "store") as store:
+        store.ingest(FOLDER / "traffic.mp4", "traffic.mp4")
+        views = Views(store.parts, store.pool)
+        shelf = Shelf(store, views)
+        assert shelf.read("traffic.mp4", VIEW) == right
+        assert shelf.read("traffic.mp4", VIEW) == right
+        views.close()
+        held = sum(path.stat().st_size for path in files(store.parts.directory.cache))
+        assert held <= budget
+
+
+def test_a_store_that_is_read_only_is_left_alone(fresh: Shelf, right: bytes) -> None:
+    before = files(fresh.store.path)
+    with Store.open(fresh.store.path, read_only=True) as store:
+        views = Views(store.parts, store.pool)
+        assert Shelf(store, views).read("traffic.mp4", VIEW) == right
+        views.close()
+    assert files(fresh.store.path / "cache") == []
+    assert [path for path in before if not path.exists()] == []
+
+
+def test_other_encoders_make_other_files(
+    fresh: Shelf, right: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh.read("traffic.mp4", VIEW)
+    count = len(files(fresh.store.parts.directory.cache))
+    monkeypatch.setattr("vfsd.rendition.library_versions", lambda: "newer")
+    again = Views(fresh.store.parts, fresh.store.pool)
+    assert Shelf(fresh.store, again).read("traffic.mp4", VIEW) == right
+    again.close()
+    assert len(files(fresh.store.parts.directory.cache)) == 2 * count
+
+
+def test_the_file_used_longest_ago_goes_first(tmp_path: Path) -> None:
+    cache = FileCache(tmp_path, 1000)
+    long_ago = time.time() - 1000
+    for age, key in enumerate(("aa1", "bb2", "cc3")):
+        cache.put(key, bytes(200))
+        os.utime(tmp_path / key[:2] / key[2:], (long_ago + age, long_ago + age))
+    assert cache.get("aa1") == bytes(200)  # used now
+    cache.put("dd4", bytes(200))
+    cache.put("ee5", bytes(200))
+    cache.sweep()
+    assert cache.get("bb2") is None
+    assert cache.get("aa1") == bytes(200)
+    assert cache.get("ee5") == bytes(200)
+
+
+def test_what_dead_writers_left_goes_too(tmp_path: Path) -> None:
+    left = tmp_path / "tmp-1-x"
+    left.write_bytes(b"half")
+    young = tmp_path / "tmp-2-y"
+    young.write_bytes(b"half")
+    os.utime(left, (1, 1))
+    FileCache(tmp_path, 1000).sweep()
+    assert not left.exists()
+    assert young.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cache = FileCache(tmp_path / "file" / "below", 1000)
+    cache.put("aa1", b"x")
+    assert cache.get("aa1") is None
+
+
+def test_memory_is_bounded_but_for_the_newest() -> None:
+    cache = MemoryCache(100)
+    for number in range(10):
+        cache.put(str(number), bytes(30))
+    assert [cache.get(str(number)) is not None for number in range(10)] == [False] * 7 + [True] * 3
+    cache.put("large", bytes(1000))
+    assert cache.get("large") is not None
+    assert cache.get("9") is None

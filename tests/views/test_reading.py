@@ -1,0 +1,183 @@
+"""Reading views as programs do: anywhere, in any order, several at a time."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.views.conftest import Shelf
+from vfsd.codecs.decode import FrameDecoder
+from vfsd.encoding import EncodedRendition
+from vfsd.footage import Workshop
+from vfsd.rendering import RenditionFile
+from vfsd.slots import EvenSlots, ListedSlots, Slots
+
+PATHS = [
+    "full.mp4",
+    "full.mkv",
+    "full.h264",
+    "size=160x120.mp4",
+    "fps=10.mkv",
+    "roi=100x80+30+40.hevc",
+    "full.y4m",
+    "pix=gray.raw",
+    "info.json",
+    "frames/000011.png",
+    "frames/11.jpg",
+    "frames/11.npy",
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_any_offset_gives_what_reading_through_gives(shelf: Shelf, path: str) -> None:
+    whole = shelf.read("traffic.mp4", path)
+    assert shelf.size("traffic.mp4", path) == len(whole)
+    file = shelf.open("traffic.mp4", path)
+    rng = random.Random(7)
+    for _ in range(40):
+        offset = rng.randrange(len(whole))
+        count = rng.choice((1, 10, 4096, 131072))
+        buffer = bytearray(b"\xaa" * count)
+        got = file.readinto(memoryview(buffer), offset)
+        assert got == min(count, len(whole) - offset)
+        assert buffer[:got] == whole[offset : offset + got]
+        assert buffer[got:] == b"\xaa" * (count - got)
+    assert file.readinto(memoryview(bytearray(10)), len(whole)) == 0
+    assert file.readinto(memoryview(bytearray(10)), len(whole) + 100) == 0
+    file.close()
+
+
+def test_many_threads_read_the_same_file(fresh: Shelf, shelf: Shelf) -> None:
+    path = "size=200x150.mp4"
+    whole = shelf.read("traffic.mp4", path)
+    file = fresh.open("traffic.mp4", path)
+
+    def part(offset: int) -> bytes:
+        buffer = bytearray(1000)
+        got = file.readinto(memoryview(buffer), offset)
+        return bytes(buffer[:got])
+
+    offsets = list(range(0, len(whole), 1000))
+    random.Random(3).shuffle(offsets)
+    with ThreadPoolExecutor(8) as pool:
+        parts = dict(zip(offsets, pool.map(part, offsets), strict=True))
+    file.close()
+    assert b"".join(parts[offset] for offset in sorted(parts)) == whole
+
+
+def test_a_slot_is_made_once_however_many_wait(
+    fresh: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    make = EncodedRendition.make
+
+    def counting(self: EncodedRendition, slot: int, workshop: Workshop) -> bytes:
+        made.append(slot)
+        time.sleep(0.05)
+        return make(self, slot, workshop)
+
+    monkeypatch.setattr(EncodedRendition, "make", counting)
+    file = fresh.open("traffic.mp4", "size=96x64.mp4")
+    results: list[bytes] = []
+
+    def read() -> None:
+        buffer = bytearray(file.size)
+        file.readinto(memoryview(buffer), 0)
+        results.append(bytes(buffer))
+
+    threads = [threading.Thread(target=read) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    file.close()
+    assert len(set(results)) == 1
+    assert len(results) == 6
+    assert len(made) == len(set(made))
+
+
+def test_who_waits_for_a_failure_hears_of_it_and_may_try_again(
+    fresh: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = EncodedRendition.make
+
+    def failing(self: EncodedRendition, slot: int, workshop: Workshop) -> bytes:
+        time.sleep(0.05)
+        raise OSError("the disk is on fire")
+
+    monkeypatch.setattr(EncodedRendition, "make", failing)
+    file = fresh.open("traffic.mp4", "size=96x64.mp4")
+    with ThreadPoolExecutor(3) as pool:
+        tries = [pool.submit(file.readinto, memoryview(bytearray(10)), 9000) for _ in range(3)]
+        assert all(isinstance(each.exception(), OSError) for each in tries)
+    monkeypatch.setattr(EncodedRendition, "make", make)
+    assert file.readinto(memoryview(bytearray(10)), 9000) == 10
+    file.close()
+
+
+def test_reading_on_decodes_on(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every picture of a raw view is decoded once, not once more from its key frame."""
+    starts: list[int] = []
+    stream = FrameDecoder.stream
+
+    def counting(self: FrameDecoder, first: int = 0, *rest: object, **more: object) -> object:
+        starts.append(first)
+        return stream(self, first, *rest, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FrameDecoder, "stream", counting)
+    fresh.read("traffic.mp4", "full.yuv")
+    assert starts == [0]
+
+
+def test_a_sequential_reader_finds_the_next_slots_made(fresh: Shelf) -> None:
+    file = fresh.open("traffic.mp4", "size=96x64.mp4")
+    assert isinstance(file, RenditionFile)
+    slots = file._rendition.slots
+    for slot in (0, 1):
+        file.readinto(memoryview(bytearray(1)), slots[slot].start)
+    deadline = time.monotonic() + 20
+    cache = file._renderer._cache._memory
+    wanted = [f"{file._rendition.key}.{slot}" for slot in range(2, len(slots))]
+    while any(cache.get(key) is None for key in wanted) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert all(cache.get(key) is not None for key in wanted)
+    file.close()
+
+
+@pytest.mark.parametrize(
+    "slots",
+    [
+        EvenSlots(10, 7, 5),
+        EvenSlots(0, 7, 5),
+        ListedSlots(10, np.array([7, 7, 7, 7, 7])),
+        ListedSlots(0, np.array([1, 30, 4])),
+    ],
+)
+def test_slots_cover_the_file_without_gaps(slots: Slots) -> None:
+    at = 0
+    for slot in range(len(slots)):
+        place = slots[slot]
+        assert (place.slot, place.start) == (slot, at)
+        for offset in range(place.start, place.end):
+            assert slots.at(offset) == place
+        at = place.end
+    assert at == slots.size
+
+
+def test_a_view_of_a_replaced_video_is_another(tmp_path: Path, fresh: Shelf) -> None:
+    before = fresh.size("traffic.mp4", "full.rgb")
+    info = fresh.views.stat(fresh.video("traffic.mp4").info.ino, "info.json")
+    other = Path(__file__).parent.parent.parent / "sample_videos" / "portrait.mp4"
+    fresh.store.ingest(other, "traffic.mp4", replace=True)
+    video = fresh.video("traffic.mp4")
+    assert fresh.size("traffic.mp4", "full.rgb") == 45 * 240 * 320 * 3 != before
+    assert fresh.read("traffic.mp4", "full.rgb") == video.read().data.tobytes()
+    assert fresh.views.stat(video.info.ino, "info.json") != info
+    assert video.duration == Fraction(3, 2)

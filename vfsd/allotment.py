@@ -1,0 +1,123 @@
+"""How many bytes a segment of an encoded view is given, before a single one of it is made.
+
+A formula that is fitted to footage, of what the frame table knows: how many bytes the source
+spends on its largest picture in the group and on the others, per pixel.  Bytes per pixel of a new
+encode grow more slowly than those of the source, since a strongly compressed source leaves noise
+that is dear to keep; smaller pictures need more bytes per pixel.  See docs/views.md for the fit.
+
+What is given too little is encoded again, more coarsely, until it fits: the floor is enough for
+the coarsest of all, which is pictures of one gray.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vfsd.frametable import FrameTable, Ints, PacketFlag
+
+_COMPARED_TO_H264 = {
+    # Bytes that H.264 would have needed, for one of this codec.
+    "hevc": 2.2,
+    "av1": 2.5,
+    "vp9": 1.7,
+    "mjpeg": 0.8,
+    "mpeg1video": 0.7,
+    "mpeg2video": 0.8,
+}
+_INTRA_SHARE = 0.25
+"""Of the bytes of a further key picture: what it might have cost had it not been one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Bits per pixel: ``factor * source ** exponent``, for key pictures and for the others."""
+
+    key: float
+    key_exponent: float
+    other: float
+    other_exponent: float
+
+
+_MARGIN = 1.35
+_FITS = {"h264": _Fit(1.15, 0.6, 0.30, 0.36), "hevc": _Fit(0.80, 0.6, 0.35, 0.50)}
+_KEY_LEAST, _OTHER_LEAST = 0.05, 0.002  # bits per pixel
+_SCALE_EXPONENT = -1 / 3
+_REGION_EXPONENT = -0.2
+_RATE_EXPONENT = -0.2
+
+_PICTURE_BYTES = 48
+"""Headers of a packet and of what the container adds to it."""
+_SEGMENT_BYTES = 640
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What becomes of the source's pictures.  Pixels."""
+
+    frame: int  #: of a frame of the source
+    region: int  #: of the part that is shown
+    picture: int  #: of a picture of the result
+
+
+def allot(
+    codec: str, source_codec: str, shape: Shape, table: FrameTable, frames: Ints, starts: Ints
+) -> Ints:
+    """Bytes for each segment, without what the container adds once.
+
+    `frames` is the frame of each picture, `starts` the pictures that segments begin with.
+    """
+    first, last = int(frames[0]), int(frames[-1])
+    begin = table.decode_run(first).first_packet
+    packets = table.packets_of(range(first, last + 1))
+    columns = table.columns(begin, int(packets.max()) + 1)
+    keys = columns.flags & PacketFlag.KEY != 0
+    largest = _running_maximum(columns.size, keys)[packets - begin]
+    sizes = columns.size[packets - begin]
+    is_key = keys[packets - begin]
+    # The frames of the source between the first picture of a segment and that of the next.
+    lows = frames[starts] - first
+    counts = np.diff(np.append(starts, len(frames)))
+    highs = np.maximum(np.append(lows[1:], last + 1 - first), lows + 1)
+    top = _spans(np.maximum, largest, lows, highs)
+    others = _spans(np.add, np.where(is_key, 0, sizes), lows, highs)
+    more_keys = np.maximum(0, _spans(np.add, np.where(is_key, sizes, 0), lows, highs) - top)
+
+    equal = _COMPARED_TO_H264.get(source_codec, 1.0)
+    key_bits = equal * 8 * top / shape.frame
+    other_bits = equal * 8 * (others + _INTRA_SHARE * more_keys) / (shape.frame * (highs - lows))
+    fit = _FITS[codec]
+    scale = (shape.picture / shape.region) ** _SCALE_EXPONENT
+    part = (shape.region / shape.frame) ** _REGION_EXPONENT
+    thinned = np.minimum(1.0, counts / (highs - lows)) ** _RATE_EXPONENT
+    key = fit.key * key_bits**fit.key_exponent * scale + _KEY_LEAST
+    other = fit.other * other_bits**fit.other_exponent * scale * part * thinned + _OTHER_LEAST
+    bits = _MARGIN * shape.picture * (key + other * (counts - 1))
+    likely: Ints = (bits / 8).astype(np.int64) + _PICTURE_BYTES * counts
+    return likely + coarsest(shape.picture, counts)
+
+
+def coarsest(pixels: int, counts: Ints) -> Ints:
+    """Enough for so many pictures of one gray, in both codecs: a bit a block, at most.
+
+    A macroblock that is predicted from its neighbours and has no residual takes a fraction of a
+    bit in either codec, one that is skipped less.
+    """
+    blocks = -(-pixels // 256)
+    return _SEGMENT_BYTES + blocks // 8 + counts * (blocks // 64)
+
+
+def _running_maximum(sizes: Ints, keys: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ints:
+    """For each packet: the largest since the last key packet."""
+    groups = np.cumsum(keys) << 40  # more than any size: a new group starts anew
+    largest: Ints = np.maximum.accumulate(sizes + groups) - groups
+    return largest
+
+
+def _spans(reduce: np.ufunc, values: Ints, lows: Ints, highs: Ints) -> Ints:
+    """`values` reduced over each ``low <= i < high``; spans follow each other or overlap by one."""
+    pairs = np.column_stack((lows, np.minimum(highs, len(values)))).ravel()
+    closed = np.append(values, 0)  # so that the last span may end at the end
+    reduced: Ints = reduce.reduceat(closed, pairs)[::2]
+    return reduced

@@ -1,0 +1,224 @@
+"""Views whose packets are copied as they are stored: exact, and as fast as reading.
+
+A view is copied when it shows every frame of its span in full size, its container can hold the
+stored codec, and its frames are exactly the packets of a stretch of the file that begins with a
+key packet.  All else is encoded: a span that begins between key frames, one that ends where a
+decoder needs a packet that is shown later, and files whose packets do not tell the whole story.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vfsd.codecs import nal
+from vfsd.codecs.fragments import MP4_CODECS
+from vfsd.codecs.framing import Framing, framing_for_container, framing_for_stream
+from vfsd.codecs.matroska import MATROSKA_CODECS, MAX_PACKET
+from vfsd.codecs.mux import muxer_for
+from vfsd.codecs.segments import LEAST_PADDING, PacketTimes, SegmentIndex, Track
+from vfsd.errors import IntegrityError
+from vfsd.footage import Footage, Workshop
+from vfsd.frametable import Ints, PacketColumns, PacketFlag
+from vfsd.grammar import Form
+from vfsd.model import Access, MediaInfo
+from vfsd.showing import Showing, segment_ticks
+from vfsd.slots import ListedSlots, Slots
+from vfsd.view import View
+
+_SEGMENT_BYTES = 16 << 20
+"""A segment is cut off, key packet or not, where it would become larger."""
+
+
+def find_copy(
+    key: str, footage: Footage, view: View, form: Form, showing: Showing
+) -> CopiedRendition | None:
+    """How to serve `view` by copying packets; None where it has to be encoded."""
+    media = footage.physical.media
+    whole = view.region in (None, media.frame_rect) and view.size in (
+        None,
+        (media.display_width, media.display_height),
+    )
+    steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
+    if not whole or not steady or form.codec not in (None, media.codec):
+        return None
+    if footage.physical.access is Access.SEQUENTIAL:
+        return None  # its decoder is set up anew on the way
+    packets = _stretch(footage, showing)
+    if packets is None:
+        return None
+    columns = footage.table.columns(packets.start, packets.stop)
+    largest = int(columns.size.max())
+    if not _holds(form.container, media, largest):
+        return None
+    if form.container in ("mp4", "matroska"):
+        framing = framing_for_container(media, largest)
+    else:
+        framing = framing_for_stream(media)
+    if framing is None:
+        return None
+    return CopiedRendition(key, footage, form, showing, packets, columns, framing)
+
+
+def _stretch(footage: Footage, showing: Showing) -> range | None:
+    """The packets of the view, if they are all of a stretch that a decoder can begin with."""
+    table = footage.table
+    frames = range(int(showing.frames[0]), int(showing.frames[-1]) + 1)
+    packets = table.packets_of(frames)
+    first, stop = int(packets[0]), int(packets[0]) + len(packets)
+    if int(packets.min()) != first or int(packets.max()) != stop - 1:
+        return None
+    columns = table.columns(first, stop)
+    if not columns.flags[0] & PacketFlag.KEY or int(columns.size.min()) == 0:
+        return None
+    # The second field of the last picture would be left behind.
+    if stop < table.packets and table.columns(stop, stop + 1).flags[0] & PacketFlag.HIDDEN:
+        return None
+    return range(first, stop)
+
+
+def _holds(container: str, media: MediaInfo, largest: int) -> bool:
+    if media.codec == "av1" and media.extradata[:1] != b"\x81":
+        return False  # no av1C record, which both containers want
+    if container == "mp4":
+        if media.codec == "vp9" and media.pixel_format not in ("yuv420p", "yuv422p", "yuv444p"):
+            return False
+        return media.codec in MP4_CODECS and max(media.width, media.height) < 1 << 16
+    if media.rotation:
+        return False  # there is no way to say it
+    if container == "matroska":
+        return media.codec in MATROSKA_CODECS and largest < MAX_PACKET
+    return media.codec == container
+
+
+@dataclass(frozen=True)
+class _Segment:
+    first: int  #: packets, counted from the view's first
+    stop: int
+
+
+class CopiedRendition:
+    """A file of copied packets.  Slot 0 is the container's header."""
+
+    storable = False
+    """Copying from a cache is no faster than from the video."""
+
+    def __init__(
+        self,
+        key: str,
+        footage: Footage,
+        form: Form,
+        showing: Showing,
+        packets: range,
+        columns: PacketColumns,
+        framing: Framing,
+    ) -> None:
+        self.key = key
+        self.memory = showing.memory
+        self._footage = footage
+        self._showing = showing
+        self._packets = packets
+        self._framing = framing
+        shown = columns.pts - footage.table.frame_pts(int(showing.frames[0]))
+        self._starts = _segment_starts(columns, shown, showing)
+        longest = int(np.diff(np.append(showing.starts[self._starts], showing.end)).max())
+        track = _track(footage.physical.media, showing, framing, shown, longest)
+        self._muxer = muxer_for(form.container, track)
+        sizes = framing.bound(columns.size, _keys(columns))
+        totals = np.add.reduceat(sizes, self._starts)
+        totals += self._muxer.overheads(shown, _keys(columns), self._starts)
+        if not framing.is_exact:
+            totals += LEAST_PADDING
+        self._index = SegmentIndex(
+            sizes=totals,
+            starts=shown[self._starts],
+            starts_with_key=_keys(columns)[self._starts],
+            end=showing.end,
+        )
+        header = len(self._muxer.header()) + self._muxer.index_size(len(totals))
+        self.slots: Slots = ListedSlots(header, totals)
+
+    def make(self, slot: int, workshop: Workshop) -> bytes:
+        if not slot:
+            return self._muxer.header(self._index)
+        segment = self._segment(slot - 1)
+        times = self._times(segment)
+        base = self._packets.start
+        payloads = []
+        with workshop.readers.reader(self._footage) as reader:
+            stored = reader.read(base + segment.first, base + segment.stop)
+            for (index, packet), is_key in zip(stored, times.keys, strict=True):
+                try:
+                    payloads.append(self._framing.convert(packet, bool(is_key)))
+                except nal.DamagedError as error:
+                    raise IntegrityError(f"packet {index} is damaged: {error}") from error
+        size = self.slots[slot].size
+        data = self._muxer.segment(slot - 1, times, payloads, size)
+        if len(data) > size:
+            raise IntegrityError("packets hold more slices than any encoder is known to make")
+        return data
+
+    def _segment(self, number: int) -> _Segment:
+        last = number + 1 == len(self._starts)
+        stop = len(self._packets) if last else int(self._starts[number + 1])
+        return _Segment(int(self._starts[number]), stop)
+
+    def _times(self, segment: _Segment) -> PacketTimes:
+        base, showing = self._packets.start, self._showing
+        columns = self._footage.table.columns(base + segment.first, base + segment.stop)
+        shown = columns.pts - self._footage.table.frame_pts(int(showing.frames[0]))
+        # The i-th packet is decoded when the i-th picture is shown: see `Track.reorder`.
+        ends = showing.ends(segment.first, segment.stop)
+        following = np.searchsorted(showing.starts, shown, side="right")
+        last = len(showing) - 1
+        after = np.where(following > last, showing.end, showing.starts[np.minimum(following, last)])
+        return PacketTimes(
+            shown=shown,
+            lasting=after - shown,
+            decoded=showing.starts[segment.first : segment.stop],
+            end=int(ends[-1]),
+            keys=_keys(columns),
+        )
+
+
+def _track(
+    media: MediaInfo, showing: Showing, framing: Framing, shown: Ints, longest: int
+) -> Track:
+    return Track(
+        codec=media.codec,
+        width=media.width,
+        height=media.height,
+        configuration=framing.configuration,
+        time_base=showing.time_base,
+        duration=showing.end,
+        longest=longest,
+        pixel_format=media.pixel_format,
+        reorder=int((showing.starts - shown).max()),
+        rate=showing.rate,
+        rotation=media.rotation,
+        sample_aspect_ratio=media.sample_aspect_ratio,
+    )
+
+
+def _segment_starts(columns: PacketColumns, shown: Ints, showing: Showing) -> Ints:
+    """The packets, counted from the first, at which segments begin: key packets if possible."""
+    ticks = segment_ticks(showing)
+    keys = np.flatnonzero(_keys(columns))
+    times = shown[keys]
+    bytes_before = np.concatenate(([0], np.cumsum(columns.size)))
+    starts: list[int] = []
+    at = 0
+    while at < len(columns):
+        starts.append(at)
+        following = int(np.searchsorted(times, shown[at] + ticks))
+        following = max(following, int(np.searchsorted(keys, at, side="right")))
+        stop = int(keys[following]) if following < len(keys) else len(columns)
+        fits = int(np.searchsorted(bytes_before, bytes_before[at] + _SEGMENT_BYTES, side="right"))
+        at = max(at + 1, min(stop, fits - 1))
+    return np.array(starts, np.int64)
+
+
+def _keys(columns: PacketColumns) -> Ints:
+    keys: Ints = (columns.flags & PacketFlag.KEY != 0).astype(np.int64)
+    return keys

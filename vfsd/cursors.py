@@ -1,0 +1,153 @@
+"""Decoders that stay where their last reader left them, for whoever reads on from there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from vfsd.codecs import VideoFrame
+from vfsd.frametable import FrameTable, Ints
+from vfsd.model import PhysicalVideo
+from vfsd.reader import DecoderPool
+
+_STREAM_FRAMES = 48
+"""Contiguous frames from which on a decoder that runs through is better than fresh starts."""
+_CHUNK = 256
+"""Scattered frames are planned for as many at a time."""
+_SHORT_WAY = 4
+"""Pictures that are decoded in vain rather than to start anew at a key frame after them."""
+_LARGE_PICTURE = 500_000
+"""Pixels from which on a second thread inside the decoder pays."""
+_KEPT_PICTURES = 12
+"""That a decoder may hold, beside those that wait for their turn: references, threads."""
+
+
+class Cursor:
+    """The pictures of a list of frames, from one place on.  One user at a time."""
+
+    def __init__(
+        self,
+        pool: DecoderPool,
+        physical: PhysicalVideo,
+        table: FrameTable,
+        frames: Ints,
+        place: int,
+    ) -> None:
+        self._table = table
+        self._frames = frames
+        self._feed = _pictures(pool, physical, table, frames, place)
+        media = physical.media
+        picture = media.width * media.height * 3 // 2 * (2 if media.bit_depth > 8 else 1)
+        self.memory = picture * (_KEPT_PICTURES + media.reorder_delay)  #: bytes, roughly
+        self.place = place  #: of the picture that comes next
+
+    def reaches(self, place: int) -> bool:
+        """Whether reading on to `place` is no dearer than to start anew there."""
+        if not self.place <= place < len(self._frames):
+            return False
+        if place - self.place <= _SHORT_WAY:
+            return True
+        start = self._table.decode_run(int(self._frames[place])).first_packet
+        return start <= self._table.frame(int(self._frames[self.place])).packet
+
+    def pictures(self, first: int, stop: int) -> Iterator[VideoFrame]:
+        """The pictures at the places ``first <= p < stop``; `first` is not before `place`.
+
+        Raises `IntegrityError` when the file does not yield a frame that its table promises.
+        """
+        while self.place < stop:
+            picture = next(self._feed)
+            self.place += 1
+            if self.place > first:
+                yield picture
+
+    def close(self) -> None:
+        self._feed.close()
+
+
+class Cursors:
+    """Idle cursors; those that nobody has used for longest are given up.  Thread-safe.
+
+    Their decoders hold `budget` bytes of pictures at most, or those of one.
+    """
+
+    def __init__(self, pool: DecoderPool, budget: int) -> None:
+        self._pool = pool
+        self._budget = budget
+        self._idle: list[tuple[str, Cursor]] = []
+        self._guard = threading.Lock()
+
+    @contextmanager
+    def at(
+        self, key: str, physical: PhysicalVideo, table: FrameTable, frames: Ints, place: int
+    ) -> Iterator[Cursor]:
+        """A cursor for `place`, or not far before it, of this block's own.
+
+        `key` stands for the encoding and the list of frames.
+        """
+        cursor = self._take(key, place)
+        if cursor is None:
+            cursor = Cursor(self._pool, physical, table, frames, place)
+        try:
+            yield cursor
+        except BaseException:
+            cursor.close()
+            raise
+        if cursor.place < len(frames):
+            self._give_back(key, cursor)
+        else:
+            cursor.close()
+
+    def close(self) -> None:
+        with self._guard:
+            idle, self._idle = self._idle, []
+        for _, cursor in idle:
+            cursor.close()
+
+    def _take(self, key: str, place: int) -> Cursor | None:
+        with self._guard:
+            fit = [
+                number
+                for number, (owner, cursor) in enumerate(self._idle)
+                if owner == key and cursor.reaches(place)
+            ]
+            if not fit:
+                return None
+            return self._idle.pop(max(fit, key=lambda number: self._idle[number][1].place))[1]
+
+    def _give_back(self, key: str, cursor: Cursor) -> None:
+        surplus = []
+        with self._guard:
+            self._idle.append((key, cursor))
+            held = sum(idle.memory for _, idle in self._idle)
+            while held > self._budget and len(self._idle) > 1:
+                _, old = self._idle.pop(0)
+                held -= old.memory
+                surplus.append(old)
+        for old in surplus:
+            old.close()
+
+
+def _pictures(
+    pool: DecoderPool, physical: PhysicalVideo, table: FrameTable, frames: Ints, place: int
+) -> Generator[VideoFrame, None, None]:
+    media = physical.media
+    threads = 2 if media.width * media.height >= _LARGE_PICTURE else 1
+    rest = frames[place:]
+    if len(rest) >= _STREAM_FRAMES and bool((np.diff(rest) == 1).all()):
+        with pool.decoder(physical, table) as decoder:
+            first, stop = int(rest[0]), int(rest[-1]) + 1
+            for _, picture in decoder.stream(first, stop, threads=threads):
+                yield picture
+        return
+    for start in range(0, len(rest), _CHUNK):
+        chunk = rest[start : start + _CHUNK]
+        times = dict(zip(*np.unique(chunk, return_counts=True), strict=True))
+        for run in table.decode_runs(chunk.tolist()):
+            with pool.decoder(physical, table, run, threads=threads) as decoder:
+                for index, picture in decoder.decode(run, threads=threads):
+                    for _ in range(int(times[index])):
+                        yield picture

@@ -1,0 +1,237 @@
+"""Views that are decoded and encoded again: a region, another size or rate, another codec.
+
+The file is a header and one segment for each second of the view, each a closed run of pictures
+that is encoded on its own when its bytes are first read.  Its place was measured out beforehand
+(`vfsd.allotment`); what does not fit is encoded again, more coarsely, and what is left over is
+padding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+
+from vfsd.allotment import Shape, allot
+from vfsd.codecs.encode import (
+    WORST_QUALITY,
+    EncoderSettings,
+    encode,
+    parameter_sets,
+    require_encodable,
+)
+from vfsd.codecs.framing import Framing, framing_of_encoder
+from vfsd.codecs.mux import muxer_for
+from vfsd.codecs.segments import (
+    LEAST_PADDING,
+    Muxer,
+    PacketTimes,
+    SegmentIndex,
+    Track,
+    overhead,
+)
+from vfsd.errors import IntegrityError
+from vfsd.footage import Footage, Workshop
+from vfsd.frames import Pixels
+from vfsd.frametable import Ints
+from vfsd.grammar import Form
+from vfsd.model import MediaInfo
+from vfsd.pictures import PictureConverter, PictureForm, picture_form
+from vfsd.showing import Showing, segment_ticks
+from vfsd.slots import ListedSlots, Slots
+from vfsd.view import View
+
+DEFAULT_CODEC = "h264"
+QUALITY = {"h264": 20, "hevc": 18}
+"""Constant rate factors: hard to tell from the source, and about alike."""
+LEAST_PICTURES = 8
+"""Of a segment: fewer would spend most of their bytes on key pictures."""
+
+_CONFIGURATION_BYTES = 512
+"""Kept free in the header for the parameter sets, which only the encoder knows: about 100."""
+_QUALITY_STEPS_PER_HALF = 8
+"""Measured: 6 to 8; with too few, what is encoded again is too large again."""
+_GRAY = 128
+
+
+class EncodedRendition:
+    """A file of encoded segments.  Slot 0 is the container's header."""
+
+    storable = True
+
+    def __init__(
+        self, key: str, footage: Footage, view: View, form: Form, showing: Showing
+    ) -> None:
+        """Raises `UsageError` for sizes that the codec does not take."""
+        self.key = key
+        self.memory = showing.memory
+        self._footage = footage
+        self._showing = showing
+        self._container = form.container
+        media = footage.physical.media
+        self._pictures = picture_form(media, view, "yuv420p")
+        width, height = self._pictures.size
+        require_encodable(form.codec or DEFAULT_CODEC, width, height)
+        self._settings = _settings(
+            media, form.codec or DEFAULT_CODEC, self._pictures, view, showing
+        )
+        self._starts = _segment_starts(showing)
+        region = self._pictures.region
+        sizes = allot(
+            self._settings.codec,
+            media.codec,
+            Shape(media.frame_rect.area, region.area, width * height),
+            footage.table,
+            showing.frames,
+            self._starts,
+        )
+        muxer = self._muxer(bytes(1))
+        keys = np.zeros(len(showing), np.int64)
+        keys[self._starts] = 1
+        sizes += muxer.overheads(showing.starts, keys, self._starts)
+        self._index = SegmentIndex(
+            sizes=sizes,
+            starts=showing.starts[self._starts],
+            starts_with_key=np.ones(len(sizes), np.int64),
+            end=showing.end,
+        )
+        header = len(muxer.header(spare=_CONFIGURATION_BYTES)) + muxer.index_size(len(sizes))
+        self.slots: Slots = ListedSlots(header, sizes)
+
+    def make(self, slot: int, workshop: Workshop) -> bytes:
+        framing = self._framing()
+        muxer = self._muxer(framing.configuration)
+        size = self.slots[slot].size
+        if not slot:
+            return muxer.header(self._index, spare=size - len(muxer.header(self._index)))
+        number = slot - 1
+        times = self._times(number)
+        room = size - overhead(muxer, times) - LEAST_PADDING
+        payloads = self._encoded(number, framing, room, workshop)
+        return muxer.segment(number, times, payloads, size)
+
+    def _encoded(self, number: int, framing: Framing, room: int, workshop: Workshop) -> list[bytes]:
+        """The packets of a segment, which have to fit into `room` bytes.
+
+        Ends: each turn has a coarser quality, up to the coarsest, and then pictures of one gray,
+        for which there is room enough always.
+        """
+        first, stop = self._bounds(number)
+        quality = self._settings.quality
+        while True:
+            settings = dataclasses.replace(self._settings, quality=quality)
+            pictures = self._decoded(first, stop, workshop)
+            payloads, size = _packets(settings, framing, pictures, stop - first, room)
+            if size <= room:
+                return payloads
+            if quality == WORST_QUALITY:
+                break
+            steps = math.ceil(_QUALITY_STEPS_PER_HALF * math.log2(size / room))
+            quality = min(WORST_QUALITY, quality + max(1, steps))
+        gray = self._gray(stop - first)
+        payloads, size = _packets(settings, framing, gray, stop - first, room)
+        if size > room:
+            raise IntegrityError("an encoder needs more bytes for plain gray than was allotted")
+        return payloads
+
+    def _decoded(self, first: int, stop: int, workshop: Workshop) -> Iterator[Pixels]:
+        footage, frames = self._footage, self._showing.frames
+        converter = PictureConverter(self._pictures)
+        with workshop.cursors.at(
+            self.key, footage.physical, footage.table, frames, first
+        ) as cursor:
+            for frame in cursor.pictures(first, stop):
+                yield converter.convert(frame)
+
+    def _gray(self, count: int) -> Iterator[Pixels]:
+        width, height = self._pictures.size
+        picture = np.full((height * 3 // 2, width), _GRAY, np.uint8)
+        return (picture for _ in range(count))
+
+    def _framing(self) -> Framing:
+        stream = self._container in ("h264", "hevc")
+        sets = parameter_sets(self._settings)
+        return framing_of_encoder(self._settings.codec, sets, stream=stream)
+
+    def _muxer(self, configuration: bytes) -> Muxer:
+        settings, showing = self._settings, self._showing
+        lengths = np.diff(np.append(showing.starts[self._starts], showing.end))
+        track = Track(
+            codec=settings.codec,
+            width=settings.width,
+            height=settings.height,
+            configuration=configuration,
+            time_base=showing.time_base,
+            duration=showing.end,
+            longest=int(lengths.max()),
+            rate=showing.rate,
+            sample_aspect_ratio=settings.sample_aspect_ratio,
+        )
+        return muxer_for(self._container, track)
+
+    def _bounds(self, number: int) -> tuple[int, int]:
+        last = number + 1 == len(self._starts)
+        stop = len(self._showing) if last else int(self._starts[number + 1])
+        return int(self._starts[number]), stop
+
+    def _times(self, number: int) -> PacketTimes:
+        first, stop = self._bounds(number)
+        shown = self._showing.starts[first:stop]
+        ends = self._showing.ends(first, stop)
+        keys = np.zeros(stop - first, np.int64)
+        keys[0] = 1
+        return PacketTimes(
+            shown=shown, lasting=ends - shown, decoded=shown, end=int(ends[-1]), keys=keys
+        )
+
+
+def _packets(
+    settings: EncoderSettings,
+    framing: Framing,
+    pictures: Iterator[Pixels],
+    count: int,
+    room: int,
+) -> tuple[list[bytes], int]:
+    """The packets of `count` pictures, and their size together.
+
+    Stops as soon as they are more than `room` bytes; the size is then what it would have become.
+    """
+    payloads: list[bytes] = []
+    size = 0
+    for ordinal, packet in enumerate(encode(settings, pictures)):
+        payloads.append(framing.convert(packet, ordinal == 0))
+        size += len(payloads[-1])
+        if size > room:
+            key = len(payloads[0])
+            return payloads, key + (size - key) * (count - 1) // max(1, ordinal)
+    return payloads, size
+
+
+def _settings(
+    media: MediaInfo, codec: str, pictures: PictureForm, view: View, showing: Showing
+) -> EncoderSettings:
+    ratio = media.sample_aspect_ratio if view.size is None else None
+    if ratio is not None and media.rotation in (90, 270):
+        ratio = 1 / ratio
+    settings = EncoderSettings(
+        codec=codec,
+        width=pictures.size[0],
+        height=pictures.size[1],
+        quality=QUALITY[codec],
+        rate=showing.mean_rate,
+        sample_aspect_ratio=ratio if ratio != Fraction(1) else None,
+    )
+    return settings.with_colors_of(media)
+
+
+def _segment_starts(showing: Showing) -> Ints:
+    """The pictures that segments begin with: the first in each stretch of time.
+
+    The first stretch is a quarter of the others, so that a reader soon has something to show.
+    """
+    ticks = segment_ticks(showing, LEAST_PICTURES)
+    stretches = (showing.starts + ticks - ticks // 4) // ticks
+    return np.flatnonzero(np.diff(stretches, prepend=-1))

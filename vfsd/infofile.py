@@ -1,0 +1,99 @@
+"""``NAME@/info.json``: what is known of a video, for programs and for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vfsd.frametable import FrameTable, PacketFlag
+from vfsd.model import LogicalVideo, MediaInfo, PhysicalVideo
+
+_VIEWS = "t=10-20.mp4  roi=400x300+600+300,size=200x150,fps=5.h264  frames/000123.png"
+
+
+def info_json(video: LogicalVideo, physicals: Sequence[PhysicalVideo], table: FrameTable) -> bytes:
+    """The same bytes for the same state of the catalog.
+
+    Fractions are written as text, times in seconds, sizes in bytes.
+    """
+    original = video.original
+    content = {
+        "name": video.name,
+        "size": video.size,
+        "digest": video.digest,
+        "modified_ns": video.modified_ns,
+        "created_ns": video.created_ns,
+        "frames": original.frames,
+        "seconds": float(original.duration),
+        "rate": float(original.frames / original.duration) if original.duration else None,
+        "width": original.media.display_width,
+        "height": original.media.display_height,
+        "media": _media(original.media),
+        "groups": _groups(original, table),
+        "stored": [_physical(physical) for physical in physicals],
+        "tags": sorted(video.tags),
+        "metadata": dict(video.metadata),
+        "views": _VIEWS,
+    }
+    return (json.dumps(content, indent=2, sort_keys=False, default=str) + "\n").encode()
+
+
+def _media(media: MediaInfo) -> dict[str, Any]:
+    rate, ratio = media.average_rate, media.sample_aspect_ratio
+    return {
+        "container": media.container,
+        "codec": media.codec,
+        "profile": media.profile,
+        "coded_width": media.width,
+        "coded_height": media.height,
+        "rotation": media.rotation,
+        "pixel_format": media.pixel_format,
+        "bit_depth": media.bit_depth,
+        "time_base": str(media.time_base),
+        "average_rate": None if rate is None else str(rate),
+        "variable_rate": media.variable_rate,
+        "interlaced": media.interlaced,
+        "sample_aspect_ratio": None if ratio is None else str(ratio),
+        "color_range": media.color_range,
+        "color_space": media.color_space,
+        "color_primaries": media.color_primaries,
+        "color_transfer": media.color_transfer,
+        "side_streams": [f"{stream.kind}: {stream.codec}" for stream in media.side_streams],
+        "tags": dict(sorted(media.tags.items())),
+    }
+
+
+def _groups(original: PhysicalVideo, table: FrameTable) -> dict[str, Any]:
+    """Groups of pictures: how many, and how long."""
+    columns = table.columns(0, table.packets)
+    keys = np.flatnonzero(columns.flags & PacketFlag.KEY)
+    leading = np.flatnonzero(columns.flags & PacketFlag.LEADING)
+    lengths = np.diff(np.concatenate((keys, [len(columns)]))) if len(keys) else np.zeros(1)
+    return {
+        "count": len(keys),
+        "open": len(np.unique(np.searchsorted(keys, leading))),
+        "shortest": int(lengths.min()),
+        "median": float(np.median(lengths)),
+        "longest": int(lengths.max()),
+        "largest_packet": int(columns.size.max()),
+        "bits_per_second": round(int(columns.size.sum()) * 8 / float(original.duration)),
+    }
+
+
+def _physical(physical: PhysicalVideo) -> dict[str, Any]:
+    return {
+        "role": physical.role.value,
+        "codec": physical.media.codec,
+        "size": physical.size,
+        "frames": physical.frames,
+        "object": physical.object_key,
+        "linked": physical.link_path,
+        "access": physical.access.value,
+        "verified": physical.verified,
+        "software": physical.software,
+        "created_ns": physical.created_ns,
+        "notes": list(physical.notes),
+    }

@@ -1,0 +1,80 @@
+"""The pixels of a view's pictures.
+
+Formats that store colour for pairs of pixels (yuv420p, nv12, yuv422p, and with them every encoded
+form) have an even width and height.  Where a region is odd and no size is asked for, its last
+column or row is left out; a size is rounded down to even.  A region may begin at any pixel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.pixels import PixelConverter
+from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.frames import Pixels
+from vfsd.model import MediaInfo
+from vfsd.tiling import Rect
+from vfsd.view import View
+
+HALVED_FORMATS = ("yuv420p", "yuv422p", "nv12")
+MOST_PIXELS = 1 << 26
+"""Of one picture of a view: 8192 x 8192."""
+
+
+@dataclass(frozen=True, slots=True)
+class PictureForm:
+    """What each picture of a view is: a region of the displayed frame, scaled, in a format."""
+
+    media: MediaInfo
+    region: Rect
+    size: tuple[int, int]
+    pixel_format: str
+
+    @property
+    def bytes(self) -> int:
+        """Of one picture."""
+        return PictureConverter(self).bytes
+
+
+def picture_form(media: MediaInfo, view: View, pixel_format: str) -> PictureForm:
+    """Raises `OutOfRangeError` for a region outside the frame, `UsageError` for vast sizes."""
+    full = media.frame_rect
+    region = view.region or full
+    if not full.contains(region):
+        raise OutOfRangeError(f"the region {region} reaches outside the frame of {full}")
+    width, height = view.size or (region.width, region.height)
+    if width * height > MOST_PIXELS:
+        raise UsageError(
+            f"{width}x{height} is larger than the {MOST_PIXELS} pixels that are served"
+        )
+    if pixel_format in HALVED_FORMATS:
+        width, height = max(2, width // 2 * 2), max(2, height // 2 * 2)
+        if view.size is None and region.width > 1 and region.height > 1:
+            region = Rect(region.x1, region.y1, region.x1 + width, region.y1 + height)
+    return PictureForm(media, region, (width, height), pixel_format)
+
+
+class PictureConverter:
+    """Turns decoded frames into pictures of a form.  Not thread-safe."""
+
+    def __init__(self, form: PictureForm) -> None:
+        self._interleaves = form.pixel_format == "nv12"
+        scaled = form.size != (form.region.width, form.region.height)
+        self._converter = PixelConverter(
+            form.media,
+            pixel_format="yuv420p" if self._interleaves else form.pixel_format,
+            region=None if form.region == form.media.frame_rect else form.region,
+            size=form.size if scaled else None,
+        )
+        self._height = form.size[1]
+        self.bytes = math.prod(self._converter.shape) * self._converter.dtype.itemsize
+
+    def convert(self, frame: VideoFrame) -> Pixels:
+        """The picture's samples, in the order in which raw forms store them."""
+        pixels: Pixels = self._converter.convert(frame)
+        if self._interleaves:
+            chroma = pixels[self._height :]
+            chroma[:] = chroma.reshape(2, -1).T.reshape(chroma.shape)
+        return pixels

@@ -1,0 +1,56 @@
+"""Views without compression: every picture has the same size, so every byte has its place.
+
+Pictures follow each other with nothing between them (raw), or each behind a line of its own
+(Y4M).  Neither form knows times: pictures of a video with a variable rate are said to come at
+its mean rate.
+"""
+
+from __future__ import annotations
+
+from vfsd.footage import Footage, Workshop
+from vfsd.grammar import Form
+from vfsd.pictures import PictureConverter, picture_form
+from vfsd.showing import Showing
+from vfsd.slots import EvenSlots, Slots
+from vfsd.view import View
+
+_Y4M_FRAME = b"FRAME\n"
+
+
+class RawRendition:
+    """A file with one slot for each picture.  Slot 0 is the header of Y4M, or empty."""
+
+    storable = False
+
+    def __init__(
+        self, key: str, footage: Footage, view: View, form: Form, showing: Showing
+    ) -> None:
+        self.key = key
+        self.memory = showing.memory
+        self._footage = footage
+        self._showing = showing
+        self._pictures = picture_form(footage.physical.media, view, form.pixel_format)
+        self._header = self._prefix = b""
+        if form.container == "y4m":
+            self._header, self._prefix = self._y4m_header(), _Y4M_FRAME
+        each = len(self._prefix) + self._pictures.bytes
+        self.slots: Slots = EvenSlots(len(self._header), each, len(showing))
+
+    def make(self, slot: int, workshop: Workshop) -> bytes:
+        if not slot:
+            return self._header
+        footage, place = self._footage, slot - 1
+        with workshop.cursors.at(
+            self.key, footage.physical, footage.table, self._showing.frames, place
+        ) as cursor:
+            (frame,) = cursor.pictures(place, place + 1)
+        return self._prefix + PictureConverter(self._pictures).convert(frame).tobytes()
+
+    def _y4m_header(self) -> bytes:
+        width, height = self._pictures.size
+        rate = self._showing.mean_rate
+        full = self._pictures.media.color_range == "full"
+        return (
+            f"YUV4MPEG2 W{width} H{height} F{rate.numerator}:{rate.denominator} Ip A0:0 "
+            f"C420mpeg2 XYSCSS=420MPEG2 XCOLORRANGE={'FULL' if full else 'LIMITED'}\n"
+        ).encode()

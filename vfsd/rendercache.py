@@ -1,0 +1,186 @@
+"""Rendered parts of views: a little in memory, more in files, each made by one thread only.
+
+The files lie in the store's ``cache`` directory as ``ab/cdef...``: 32 bytes of blake3, then what
+was rendered.  A file appears whole or not at all, and may be deleted at any time, by any process;
+one that does not match its checksum is taken for missing.  The one used longest ago goes first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from blake3 import blake3
+
+_log = logging.getLogger(__name__)
+
+_CHECKSUM = 32
+_STALE_SECONDS = 600
+"""After as long, a temporary file is one that a dead process has left."""
+_SWEEPS = 16
+"""The directory is looked through whenever a sixteenth of the budget has been written."""
+
+
+class FileCache:
+    """Rendered bytes in files, at most about `budget` bytes.  Thread-safe, and process-safe."""
+
+    def __init__(self, directory: Path, budget: int) -> None:
+        self._directory = directory
+        self._budget = budget
+        self._unswept = budget  # so that the first write looks what is there
+        self._guard = threading.Lock()
+
+    def get(self, key: str) -> bytes | None:
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+            os.utime(path)
+        except OSError:
+            return None
+        if blake3(data[_CHECKSUM:]).digest() != data[:_CHECKSUM]:
+            path.unlink(missing_ok=True)
+            return None
+        return data[_CHECKSUM:]
+
+    def put(self, key: str, data: bytes) -> None:
+        """Never fails: what cannot be kept is made again when it is wanted."""
+        if len(data) + _CHECKSUM > self._budget:
+            return
+        path = self._path(key)
+        temporary = self._directory / f"tmp-{os.getpid()}-{uuid.uuid4().hex}"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "xb") as file:
+                file.write(blake3(data).digest())
+                file.write(data)
+            temporary.replace(path)
+        except OSError as error:
+            _log.debug("a rendered view is not kept: %s", error)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            return
+        with self._guard:
+            self._unswept += len(data) + _CHECKSUM
+            due = self._unswept * _SWEEPS >= self._budget
+            if due:
+                self._unswept = 0
+        if due:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Delete what was used longest ago until the rest is within the budget."""
+        found = []
+        now = time.time()
+        for folder, _, names in os.walk(self._directory):
+            for name in names:
+                path = os.path.join(folder, name)
+                with contextlib.suppress(OSError):
+                    status = os.stat(path)
+                    if not name.startswith("tmp-"):
+                        found.append((status.st_mtime_ns, status.st_size, path))
+                    elif status.st_mtime < now - _STALE_SECONDS:
+                        os.unlink(path)
+        kept = 0
+        for _, size, path in sorted(found, reverse=True):
+            kept += size
+            if kept > self._budget:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+    def _path(self, key: str) -> Path:
+        return self._directory / key[:2] / key[2:]
+
+
+class MemoryCache:
+    """The bytes used last, at most `budget` of them and the newest entry.  Thread-safe."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._held = 0
+        self._entries: OrderedDict[str, bytes] = OrderedDict()
+        self._guard = threading.Lock()
+
+    def get(self, key: str) -> bytes | None:
+        with self._guard:
+            data = self._entries.get(key)
+            if data is not None:
+                self._entries.move_to_end(key)
+            return data
+
+    def put(self, key: str, data: bytes) -> None:
+        with self._guard:
+            self._held -= len(self._entries.pop(key, b""))
+            self._entries[key] = data
+            self._held += len(data)
+            while self._held > self._budget and len(self._entries) > 1:
+                self._held -= len(self._entries.popitem(last=False)[1])
+
+
+class _Flight:
+    """Somebody is making it: the others wait.
+
+    Neither data nor error at the end: whoever made it was interrupted.
+    """
+
+    def __init__(self) -> None:
+        self.landed = threading.Event()
+        self.data: bytes | None = None
+        self.error: Exception | None = None
+
+
+class RenderCache:
+    """Gives the bytes of a key, making them at most once however many threads ask."""
+
+    def __init__(self, memory: MemoryCache, files: FileCache | None) -> None:
+        self._memory = memory
+        self._files = files
+        self._flights: dict[str, _Flight] = {}
+        self._guard = threading.Lock()
+
+    def get(self, key: str, make: Callable[[], bytes], *, keep: bool) -> bytes:
+        """What `make` returns, or has returned before; it is called by one thread at a time.
+
+        With `keep` it is worth a file.  When `make` fails, all who wait for it get the error.
+        """
+        while True:
+            with self._guard:
+                data = self._memory.get(key)
+                if data is not None:
+                    return data
+                flight = self._flights.get(key)
+                if flight is None:
+                    flight = self._flights[key] = _Flight()
+                    break
+            flight.landed.wait()
+            if flight.error is not None:
+                raise flight.error
+            if flight.data is not None:
+                return flight.data
+        try:
+            return self._fly(key, flight, make, keep)
+        finally:
+            with self._guard:
+                del self._flights[key]
+            flight.landed.set()
+
+    def _fly(self, key: str, flight: _Flight, make: Callable[[], bytes], keep: bool) -> bytes:
+        files = self._files if keep else None
+        try:
+            data = files.get(key) if files is not None else None
+            if data is None:
+                data = make()
+                if files is not None:
+                    files.put(key, data)
+        except Exception as error:
+            flight.error = error
+            raise
+        flight.data = data
+        self._memory.put(key, data)
+        return data

@@ -1,0 +1,163 @@
+"""Making renditions: slots are made when they are first read, once, and a little ahead."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import BinaryIO
+
+from vfsd.footage import Workshop
+from vfsd.objects import Progress
+from vfsd.parts import Parts
+from vfsd.reader import DecoderPool
+from vfsd.rendercache import FileCache, MemoryCache, RenderCache
+from vfsd.rendition import JpegRendition, Rendition
+
+_MEMORY_BYTES = 64 << 20
+_AHEAD_BYTES = 16 << 20
+_AHEAD_SLOTS = 8
+"""Slots that follow the one being read are made beforehand: at most so many, and so large."""
+_CHUNK = 1 << 20
+
+
+class Renderer:
+    """What all renditions of a process share: tools, caches, threads.  Thread-safe."""
+
+    def __init__(self, parts: Parts, pool: DecoderPool) -> None:
+        files = None
+        if not parts.read_only:
+            files = FileCache(parts.directory.cache, parts.settings.view_cache_bytes)
+        self.workshop = Workshop(pool, parts.settings.decoder_memory // 2)
+        self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
+
+    def slot(self, rendition: Rendition, slot: int) -> bytes:
+        """The bytes of a slot, without the zeros that fill it up."""
+        return self._cache.get(
+            f"{rendition.key}.{slot}",
+            lambda: rendition.make(slot, self.workshop),
+            keep=rendition.storable and slot > 0,
+        )
+
+    def measured(self, still: JpegRendition) -> JpegRendition:
+        """A JPEG, with its size; it is made for that, unless it was before."""
+        return still.of_size(len(self.slot(still, 1)))
+
+    def close(self) -> None:
+        self.workshop.close()
+
+
+class RenditionFile:
+    """A rendition, open for reading.  Safe to use from several threads."""
+
+    def __init__(self, renderer: Renderer, rendition: Rendition) -> None:
+        self._renderer = renderer
+        self._rendition = rendition
+        self._slots = rendition.slots
+        self._runner = _Forerunner(renderer, rendition)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._slots.size
+
+    def readinto(self, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` with what lies at `offset`; how many bytes that were.
+
+        Fewer than asked for only at the end of the file.  Raises `IntegrityError`, `OSError`.
+        """
+        wanted = max(0, min(len(buffer), self.size - offset))
+        done = 0
+        while done < wanted:
+            place = self._slots.at(offset + done)
+            within = offset + done - place.start
+            count = min(wanted - done, place.size - within)
+            data = self._renderer.slot(self._rendition, place.slot)
+            self._runner.follow(place.slot)
+            part = memoryview(data)[within : within + count]
+            buffer[done : done + len(part)] = part
+            buffer[done + len(part) : done + count] = bytes(count - len(part))
+            done += count
+        return done
+
+    def close(self) -> None:
+        self._runner.close()
+
+
+class _Forerunner:
+    """Makes the slots that a sequential reader will want next."""
+
+    def __init__(self, renderer: Renderer, rendition: Rendition) -> None:
+        self._renderer = renderer
+        self._rendition = rendition
+        self._guard = threading.Lock()
+        self._position = -1  # the slot read last
+        self._next = 0  # the slot to be made next
+        self._running = 0
+        # Encoding keeps a thread busy by itself; decoding goes on where the last slot ended.
+        self._most = (os.cpu_count() or 1) if rendition.storable else 1
+        self._closed = False
+
+    def follow(self, slot: int) -> None:
+        """The reader has got to `slot`."""
+        with self._guard:
+            if slot == self._position or self._closed:
+                return
+            sequential = slot == self._position + 1 or (self._position < 0 and slot == 1)
+            self._position = slot
+            self._next = max(self._next, slot + 1) if sequential else slot + 1
+            new = min(self._most - self._running, self._limit() - self._next) if sequential else 0
+            self._running += max(0, new)
+        for _ in range(new):
+            self._renderer.workshop.pool.workers().submit(self._run)
+
+    def close(self) -> None:
+        with self._guard:
+            self._closed = True
+
+    def _run(self) -> None:
+        try:
+            while (slot := self._claim()) is not None:
+                self._renderer.slot(self._rendition, slot)
+        finally:
+            with self._guard:
+                self._running -= 1
+
+    def _claim(self) -> int | None:
+        with self._guard:
+            if self._closed or self._next >= self._limit():
+                return None
+            self._next += 1
+            return self._next - 1
+
+    def _limit(self) -> int:
+        """The slot before which to stop."""
+        slots, first = self._rendition.slots, self._position + 1
+        stop = first
+        size = 0
+        while stop < min(len(slots), first + _AHEAD_SLOTS):
+            size += slots[stop].size
+            if size > _AHEAD_BYTES:
+                break
+            stop += 1
+        return stop
+
+
+def write_out(
+    renderer: Renderer, rendition: Rendition, out: BinaryIO, on_progress: Progress | None = None
+) -> int:
+    """Write the whole file that a rendition is; how many bytes that were.
+
+    `on_progress` is called with the number of bytes done since the last call.
+    """
+    file = RenditionFile(renderer, rendition)
+    buffer = memoryview(bytearray(_CHUNK))
+    at = 0
+    try:
+        while count := file.readinto(buffer, at):
+            out.write(buffer[:count])
+            at += count
+            if on_progress is not None:
+                on_progress(count)
+    finally:
+        file.close()
+    return at

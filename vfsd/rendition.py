@@ -1,0 +1,151 @@
+"""Renditions: what a view is as a file, how large each of its parts is, and how they are made.
+
+A rendition is worked out from the frame table alone: nothing is read or decoded before a slot is
+made.  Equal keys mean equal bytes, in every process and at any time.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from blake3 import blake3
+
+from vfsd.codecs import library_versions
+from vfsd.codecs.plainstills import npy, npy_size, png, png_size
+from vfsd.codecs.stills import BEST_JPEG, jpeg
+from vfsd.copying import find_copy
+from vfsd.encoding import EncodedRendition
+from vfsd.errors import OutOfRangeError
+from vfsd.footage import Footage, Workshop
+from vfsd.frames import Pixels
+from vfsd.grammar import Request, unparse
+from vfsd.pictures import PictureConverter, picture_form
+from vfsd.rawviews import RawRendition
+from vfsd.showing import show
+from vfsd.slots import EvenSlots, Slots
+from vfsd.view import View
+
+STILL_SIZES = {"npy": npy_size, "png": png_size}
+"""Forms of stills whose size follows from width and height."""
+
+_REVISION = 1
+"""To be raised whenever other bytes come out for the same request."""
+
+
+class Rendition(Protocol):
+    """A view as a file."""
+
+    @property
+    def key(self) -> str:
+        """Stands for its bytes."""
+
+    @property
+    def slots(self) -> Slots: ...
+
+    @property
+    def storable(self) -> bool:
+        """Whether its slots are dear enough to be kept in files."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes up, roughly."""
+
+    def make(self, slot: int, workshop: Workshop) -> bytes:
+        """The bytes of a slot, without the zeros that fill it up.
+
+        Slow.  Safe to use from several threads.  Raises `IntegrityError`, `OSError`.
+        """
+
+
+def rendition_of(footage: Footage, request: Request) -> Rendition:
+    """What `request` asks for.
+
+    Raises `OutOfRangeError` outside the frame or the timeline, `UsageError` for what cannot be
+    made.
+    """
+    media = footage.physical.media
+    view = request.sized(media.display_width, media.display_height)
+    form = request.form
+    key = _key(footage, unparse(request))
+    picture_form(media, view, form.pixel_format)  # complains before anything is worked out
+    showing = show(view, footage.physical, footage.table)
+    if form.is_raw:
+        return RawRendition(key, footage, view, form, showing)
+    copy = find_copy(key, footage, view, form, showing)
+    return copy or EncodedRendition(key, footage, view, form, showing)
+
+
+class StillRendition:
+    """One frame, as it is displayed, in a form whose size follows from width and height."""
+
+    storable = False
+    memory = 0
+
+    def __init__(self, footage: Footage, index: int, suffix: str) -> None:
+        """`suffix` is one of `STILL_SIZES`."""
+        self.key = _key(footage, f"frames/{index}.{suffix}")
+        self._footage = footage
+        self._index = index
+        self._suffix = suffix
+        media = footage.physical.media
+        size = STILL_SIZES[suffix](media.display_width, media.display_height)
+        self.slots: Slots = EvenSlots(0, size, 1)
+
+    def make(self, slot: int, workshop: Workshop) -> bytes:
+        pixels = _frame_pixels(self._footage, self._index, workshop)
+        return npy(pixels) if self._suffix == "npy" else png(pixels)
+
+
+class JpegRendition:
+    """One frame, as it is displayed, as JPEG: its size is that of its bytes once they are made."""
+
+    storable = True
+    memory = 0
+
+    def __init__(self, footage: Footage, index: int, size: int = 0) -> None:
+        self.key = _key(footage, f"frames/{index}.jpg")
+        self._footage = footage
+        self._index = index
+        self.slots: Slots = EvenSlots(0, size, 1)
+
+    def of_size(self, size: int) -> JpegRendition:
+        return JpegRendition(self._footage, self._index, size)
+
+    def make(self, slot: int, workshop: Workshop) -> bytes:
+        return jpeg(_frame_pixels(self._footage, self._index, workshop), quantiser=BEST_JPEG)
+
+
+class TextRendition:
+    """Bytes that are there already."""
+
+    storable = False
+
+    def __init__(self, data: bytes) -> None:
+        self.key = blake3(data).hexdigest()
+        self.slots: Slots = EvenSlots(0, len(data), 1)
+        self.memory = len(data)
+        self._data = data
+
+    def make(self, slot: int, workshop: Workshop) -> bytes:
+        return self._data
+
+
+def require_frame(footage: Footage, index: int) -> None:
+    """Raises `OutOfRangeError` where there is no such frame."""
+    if index >= len(footage.table):
+        raise OutOfRangeError(f"there is no frame {index}: the video has {len(footage.table)}")
+
+
+def _frame_pixels(footage: Footage, index: int, workshop: Workshop) -> Pixels:
+    """height x width x 3 RGB."""
+    physical, table = footage.physical, footage.table
+    converter = PictureConverter(picture_form(physical.media, View(), "rgb24"))
+    run = table.decode_run(index)
+    with workshop.pool.decoder(physical, table, run) as decoder:
+        ((_, frame),) = decoder.decode(run)
+        return converter.convert(frame)
+
+
+def _key(footage: Footage, what: str) -> str:
+    text = "\n".join((str(_REVISION), library_versions(), footage.key, what))
+    return blake3(text.encode()).hexdigest()

@@ -1,0 +1,204 @@
+"""Views: what lies below ``NAME@/`` of a video, as files that are made when they are read.
+
+    info.json            what is known of the video
+    frames/000123.png    a frame as it is displayed; .npy and .jpg too
+    t=10-20.mp4 ...      see `vfsd.grammar`; these are in no listing
+
+Sizes are exact before a byte is made, and asking for one neither reads nor decodes; but a .jpg is
+made when its size is first asked for.  ``frames`` lists the .png files, unless they are more than
+`MOST_LISTED`; the others can be opened by name all the same.  Views hold video only: no sound, no
+subtitles.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+from vfsd import grammar
+from vfsd.errors import NotFoundError
+from vfsd.footage import Footage
+from vfsd.infofile import info_json
+from vfsd.model import LogicalVideo
+from vfsd.objects import Progress
+from vfsd.parts import Parts
+from vfsd.reader import DecoderPool
+from vfsd.rendering import Renderer, RenditionFile, write_out
+from vfsd.rendition import (
+    STILL_SIZES,
+    JpegRendition,
+    Rendition,
+    StillRendition,
+    TextRendition,
+    rendition_of,
+    require_frame,
+)
+from vfsd.video import Video
+
+INFO = "info.json"
+FRAMES = "frames"
+MOST_LISTED = 100_000
+
+_VIDEOS = 64
+_RENDITION_BYTES = 32 << 20
+"""Memory for renditions that were worked out lately; the newest is kept in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStat:
+    is_dir: bool
+    size: int  #: bytes; 0 for a folder
+    mtime_ns: int  #: that of the video
+
+
+class ViewFile(Protocol):
+    """A view, open for reading."""
+
+    @property
+    def size(self) -> int: ...
+
+    def readinto(self, buffer: memoryview, offset: int) -> int:
+        """Fill `buffer` with what lies at `offset`; short only at the end.  Thread-safe."""
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Known:
+    """A video as the catalog described it last."""
+
+    info: LogicalVideo
+    footage: Footage
+    info_file: Rendition | None = None
+
+
+class Views:
+    """The views of all videos of a store.  Safe to use from several threads.
+
+    `path` is below ``NAME@/`` of the video with that inode number; "" is the folder itself.
+    Everything raises `NotFoundError` for a name that says nothing (or an inode that is no video),
+    `UsageError` and `OutOfRangeError` for one that asks for what cannot be had.
+    """
+
+    def __init__(self, parts: Parts, pool: DecoderPool) -> None:
+        self._parts = parts
+        self._renderer = Renderer(parts, pool)
+        self._watch = parts.catalog.watch()
+        self._guard = threading.Lock()
+        self._fresh = 0  # counts changes of the catalog
+        self._videos: OrderedDict[int, tuple[int, _Known]] = OrderedDict()
+        self._renditions: OrderedDict[tuple[str, str], Rendition] = OrderedDict()
+
+    def stat(self, ino: int, path: str) -> ViewStat:
+        known = self._known(ino)
+        if path in ("", FRAMES):
+            return ViewStat(True, 0, known.info.modified_ns)
+        return ViewStat(False, self._rendition(known, path).slots.size, known.info.modified_ns)
+
+    def list(self, ino: int, path: str) -> list[tuple[str, bool]]:
+        """(name, whether it is a folder) of each entry."""
+        known = self._known(ino)
+        if path == "":
+            return [(FRAMES, True), (INFO, False)]
+        if path != FRAMES:
+            raise NotFoundError(f"there is no folder {path!r}")
+        count = known.info.original.frames
+        return [(f"{i:06}.png", False) for i in range(count if count <= MOST_LISTED else 0)]
+
+    def open(self, ino: int, path: str) -> ViewFile:
+        known = self._known(ino)
+        if path in ("", FRAMES):
+            raise NotFoundError(f"{path!r} is a folder")
+        return RenditionFile(self._renderer, self._rendition(known, path))
+
+    def close(self) -> None:
+        self._renderer.close()
+        self._watch.close()
+
+    def _rendition(self, known: _Known, path: str) -> Rendition:
+        if path == INFO:
+            return self._info(known)
+        key = (known.footage.key, path)
+        with self._guard:
+            found = self._renditions.get(key)
+            if found is not None:
+                self._renditions.move_to_end(key)
+                return found
+        made = self._make(known.footage, path)
+        with self._guard:
+            held = made.memory + sum(other.memory for other in self._renditions.values())
+            while held > _RENDITION_BYTES and self._renditions:
+                held -= self._renditions.popitem(last=False)[1].memory
+            self._renditions[key] = made
+        return made
+
+    def _make(self, footage: Footage, path: str) -> Rendition:
+        folder, slash, name = path.rpartition("/")
+        if not slash:
+            return rendition_of(footage, grammar.parse(name))
+        if folder != FRAMES:
+            raise NotFoundError(f"there is no view {path!r}")
+        index, suffix = grammar.parse_still(name)
+        require_frame(footage, index)
+        if suffix in STILL_SIZES:
+            return StillRendition(footage, index, suffix)
+        return self._renderer.measured(JpegRendition(footage, index))
+
+    def _info(self, known: _Known) -> Rendition:
+        if known.info_file is None:
+            physicals = self._parts.catalog.physicals(known.info)
+            data = info_json(known.info, physicals, known.footage.table)
+            known.info_file = TextRendition(data)
+        return known.info_file
+
+    def _known(self, ino: int) -> _Known:
+        """What the catalog says of a video now; asked anew only when it has changed."""
+        with self._guard:
+            if self._watch.changed():
+                self._fresh += 1
+            fresh = self._fresh
+            found = self._videos.get(ino)
+            if found is not None and found[0] == fresh:
+                self._videos.move_to_end(ino)
+                return found[1]
+        with self._parts.catalog.reading() as seen:
+            info = seen.videos.of_inode(ino)
+        known = None
+        if found is not None and found[1].footage.physical == info.original:
+            known = _Known(info, found[1].footage)
+        else:
+            known = _Known(info, footage_of(self._parts, info))
+        with self._guard:
+            self._videos[ino] = (fresh, known)
+            while len(self._videos) > _VIDEOS:
+                self._videos.popitem(last=False)
+        return known
+
+
+def footage_of(parts: Parts, info: LogicalVideo) -> Footage:
+    """The stored encoding that views of a video are made from."""
+    original = info.original
+    table = parts.catalog.frame_table(original)
+    return Footage(info.digest, original, table, parts.bytes_of(original))
+
+
+def render(
+    video: Video,
+    request: grammar.Request,
+    out: BinaryIO,
+    on_progress: Progress | None = None,
+) -> int:
+    """Write a view to a file: the same bytes that a mount serves.  Returns how many.
+
+    `on_progress` is called with the number of bytes done since the last call.  Raises
+    `OutOfRangeError`, `UsageError`, `IntegrityError`.
+    """
+    parts = video._parts
+    renderer = Renderer(parts, video._pool)
+    try:
+        rendition = rendition_of(footage_of(parts, video.info), request)
+        return write_out(renderer, rendition, out, on_progress)
+    finally:
+        renderer.close()
