@@ -144,6 +144,7 @@ def random_reads(
 ) -> dict[str, Any]:
     rng = np.random.default_rng(5)
     buffer = mmap.mmap(-1, block)
+    count = min(count, size // block)
 
     def read(path: Path, below: Path) -> None:
         offsets = rng.choice(size // block, count, replace=False) * block

@@ -72,7 +72,9 @@ def examine(
     called = name or os.path.basename(os.fspath(path))
     with Source(path) as source:
         try:
-            return _Examiner(source, on_progress).examine(full)
+            result = _Examiner(source, on_progress).examine(full)
+            source.check()
+            return result
         except RefusedMediaError as refusal:
             raise RefusedMediaError(f"{called}: {refusal}", hint=refusal.hint) from refusal
         except (FFmpegError, IntegrityError) as error:

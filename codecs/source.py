@@ -44,6 +44,7 @@ class Source:
         self._owned = not isinstance(file, int)
         self.fd = file if isinstance(file, int) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         self.name = f"descriptor {file}" if isinstance(file, int) else os.fspath(file)
+        self.interrupted_by: BaseException | None = None
 
     @property
     def size(self) -> int:
@@ -59,6 +60,11 @@ class Source:
                 break
             data += more
         return data
+
+    def check(self) -> None:
+        """Raise what interrupted a read in the middle of FFmpeg, which may have taken no notice."""
+        if self.interrupted_by is not None:
+            raise self.interrupted_by
 
     def close(self) -> None:
         if self._owned and self.fd >= 0:
@@ -85,15 +91,20 @@ class _Stream:
         self._at = 0
 
     def read(self, size: int) -> bytes:
-        data = os.pread(self._source.fd, size, self._at)
+        try:
+            data = os.pread(self._source.fd, size, self._at)
+        except BaseException as error:
+            self._source.interrupted_by = error
+            raise
         self._at += len(data)
         return data
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        if whence == os.SEEK_CUR:
-            offset += self._at
-        elif whence == os.SEEK_END:
-            offset += self._source.size
+        try:
+            offset += {os.SEEK_CUR: self._at, os.SEEK_END: self._source.size}.get(whence, 0)
+        except BaseException as error:
+            self._source.interrupted_by = error
+            raise
         if offset < 0:
             raise OSError("seek before the start of the file")
         self._at = offset

@@ -1,4 +1,4 @@
-"""What all tests share: where the real footage is."""
+"""What all tests share: where the real footage is, and whether this machine can mount."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+
+from vfsd.errors import EnvironmentMissingError
+from vfsd.fuse import MountOptions, require_fuse
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -28,3 +31,14 @@ def footage() -> Path:
     if os.environ.get("VFSD_REQUIRE_FOOTAGE") == "1":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def mountable() -> None:
+    """Skips what needs a mount where there can be none; VFSD_REQUIRE_FUSE=1 makes it fail."""
+    try:
+        require_fuse(MountOptions())
+    except EnvironmentMissingError as error:
+        if os.environ.get("VFSD_REQUIRE_FUSE") == "1":
+            pytest.fail(str(error))
+        pytest.skip(str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from fractions import Fraction
@@ -228,3 +229,21 @@ def test_progress_is_told_and_may_cancel(tmp_path: Path) -> None:
 def test_a_missing_file_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         examine(tmp_path / "none.mp4")
+
+
+def test_an_interrupt_in_the_middle_of_a_read_is_not_swallowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads = 0
+    pread = os.pread
+
+    def interrupted(fd: int, size: int, offset: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        if reads == 4:
+            raise KeyboardInterrupt
+        return pread(fd, size, offset)
+
+    monkeypatch.setattr("vfsd.codecs.source.os.pread", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        examine(FOLDER / "traffic.mp4")

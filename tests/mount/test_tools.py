@@ -56,11 +56,11 @@ def picture(root: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def age(root: Path) -> None:
+def age(root: Path, start: int = 1_100_000_000) -> None:
     """Give everything a time of its own, long ago; some tools look at whole seconds only."""
     paths = sorted(root.rglob("*"), reverse=True)
     for number, path in enumerate(paths):
-        os.utime(path, (1_000_000_000, 1_100_000_000 + number), follow_symlinks=False)
+        os.utime(path, (1_000_000_000, start + number), follow_symlinks=False)
     os.utime(root, (1_000_000_000, 1_000_000_000))
 
 
@@ -96,12 +96,12 @@ def test_rsync(tree: Path, here: Path) -> None:
     run("rsync", "-aH", f"{tree}/", f"{here}/in/")
     assert picture(here / "in") == picture(tree)
     assert run("rsync", "-aHi", f"{tree}/", f"{here}/in/") == ""
-    for how in ("--inplace", "--whole-file", "--no-whole-file"):
+    for step, how in enumerate(("--inplace", "--whole-file", "--no-whole-file")):
         with open(tree / "big", "r+b") as file:
             file.seek(1_000_000)
             file.write(os.urandom(1000))
         (tree / "a/4").unlink(missing_ok=True)
-        age(tree)
+        age(tree, 1_200_000_000 + 1000 * step)
         run("rsync", "-aH", "--delete", how, f"{tree}/", f"{here}/in/")
         assert picture(here / "in") == picture(tree)
 

@@ -78,10 +78,21 @@ class Janitor:
             try:
                 self._do_due(everything=closing)
                 if not closing and (self._inodes or self._keys):
-                    time.sleep(_GATHER_SECONDS)
+                    self._gather()
                 self.clean_now()
             except Exception:
                 _log.exception("cleaning up failed; the next mount, or `vfsd gc`, does it")
+
+    def _gather(self) -> None:
+        """Let more come together before anything is deleted; what is due is not kept waiting."""
+        end = time.monotonic() + _GATHER_SECONDS
+        while (left := end - time.monotonic()) > 0:
+            with self._wake:
+                if self._closed:
+                    return
+                due = self._later[0][0] - time.monotonic() if self._later else left
+                self._wake.wait(max(0.0, min(left, due)))
+            self._do_due(everything=False)
 
     def _pause(self) -> float | None:
         """Seconds until there is something to do; None for an open end."""

@@ -21,8 +21,13 @@ from vfsd.model import FileState, Node
 RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2
 
-_HIDING_SECONDS = 0.1  # a rename that follows later than that has nothing to do with it
-_SETTLING_SECONDS = 0.01  # when nearly every rename that follows has followed
+_HIDING_SECONDS = 0.005
+"""How long a hidden name may still turn out to be the first half of a rename over it.
+
+The second half follows in the same call of libfuse.  Longer is worse: a daemon that is killed in
+this time has its successor give a file that was unlinked its name back.
+"""
+_SETTLING_SECONDS = 2 * _HIDING_SECONDS
 _TARGET_BYTES = 4095
 
 
