@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.common import arguments, finish, table
 from vfsd.catalog import Catalog
-from vfsd.frametable import PacketColumns, paginate
+from vfsd.framepages import PacketColumns, paginate
 from vfsd.model import Access, FileState, MediaInfo, PhysicalVideo, Role
 from vfsd.plan import plan_frames
 from vfsd.view import View

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy.engine import Row
 
-from vfsd.frametable import PageBounds
+from vfsd.framepages import PageBounds
 from vfsd.model import Access, MediaInfo, PhysicalVideo, Role, SideStream
 
 _FRACTIONS = ("average_rate", "sample_aspect_ratio")

@@ -277,6 +277,6 @@ frame_pages = Table(
         nullable=False,
         comment="key packet that the page's first packet decodes from; -1: none",
     ),
-    Column("data", LargeBinary, nullable=False, comment="see vfsd.frametable.FramePage"),
+    Column("data", LargeBinary, nullable=False, comment="see vfsd.framepages.FramePage"),
     comment="Frame tables, cut into pages of about 2048 packets.",
 )

@@ -17,7 +17,7 @@ from vfsd.catalog.records import (
 from vfsd.catalog.schema import frame_pages, nodes, objects, physical_videos, tags, videos
 from vfsd.catalog.tree import Tree
 from vfsd.errors import IntegrityError, NotFoundError
-from vfsd.frametable import PageBounds
+from vfsd.framepages import PageBounds
 from vfsd.model import FileState, LogicalVideo, PhysicalVideo, Role
 
 Page = tuple[PageBounds, bytes]

@@ -18,7 +18,8 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.packets import PacketReader
 from vfsd.errors import IntegrityError
-from vfsd.frametable import DecodeRun, FrameTable, PacketFlag
+from vfsd.framepages import PacketFlag
+from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import Access, MediaInfo
 
 EXTRA_PACKETS = 16

@@ -29,7 +29,8 @@ from vfsd.codecs.timeline import Timeline, continued, settle
 from vfsd.codecs.traits import INTRA_CODECS, Trait
 from vfsd.codecs.verify import Decoded, KeyProof, decode_all
 from vfsd.errors import IntegrityError, RefusedMediaError
-from vfsd.frametable import FrameTable, Ints, PacketColumns, PacketFlag
+from vfsd.framepages import Ints, PacketColumns, PacketFlag
+from vfsd.frametable import FrameTable
 from vfsd.model import Access, MediaInfo
 
 _SAMPLE_PACKETS = 12

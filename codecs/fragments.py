@@ -13,7 +13,7 @@ import numpy as np
 
 from vfsd.codecs import records
 from vfsd.codecs.segments import PacketTimes, SegmentIndex, Track, overhead, rounded
-from vfsd.frametable import Ints
+from vfsd.framepages import Ints
 
 _ENTRIES = {
     "h264": (b"avc1", b"avcC"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vfsd.codecs import nal, records
-from vfsd.frametable import Ints
+from vfsd.framepages import Ints
 from vfsd.model import MediaInfo
 
 _START_CODE = nal.START_CODE

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from vfsd.codecs.segments import PacketTimes, SegmentIndex, Track, rounded
-from vfsd.frametable import Ints
+from vfsd.framepages import Ints
 
 _CODEC_IDS = {
     "h264": "V_MPEG4/ISO/AVC",

@@ -9,7 +9,7 @@ import numpy as np
 from vfsd.codecs.fragments import FragmentMuxer
 from vfsd.codecs.matroska import MatroskaMuxer
 from vfsd.codecs.segments import Muxer, PacketTimes, SegmentIndex, Track
-from vfsd.frametable import Ints
+from vfsd.framepages import Ints
 
 
 class ElementaryMuxer:

@@ -18,7 +18,8 @@ from av.video.stream import VideoStream
 from vfsd.codecs.context import decoder_context, needs_first_packet, prepare
 from vfsd.codecs.source import Source, demuxed_to_the_end, open_stream
 from vfsd.errors import IntegrityError
-from vfsd.frametable import FrameTable, PacketColumns
+from vfsd.framepages import PacketColumns
+from vfsd.frametable import FrameTable
 from vfsd.model import Access, MediaInfo
 
 _CHUNK_PACKETS = 256

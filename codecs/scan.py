@@ -17,7 +17,7 @@ from vfsd.codecs.sniff import Container
 from vfsd.codecs.source import Source, demuxed
 from vfsd.codecs.traits import inspector, settled
 from vfsd.errors import RefusedMediaError
-from vfsd.frametable import Ints
+from vfsd.framepages import Ints
 
 Progress = Callable[[int, int], None]
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from vfsd.frametable import Ints
+from vfsd.framepages import Ints
 
 LEAST_PADDING = 2
 """A segment fills its place, or leaves as many bytes over at least."""

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from vfsd.codecs.scan import NONE, Scan
-from vfsd.frametable import Ints
+from vfsd.framepages import Ints
 
 
 @dataclass(frozen=True)

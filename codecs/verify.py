@@ -16,7 +16,8 @@ from vfsd.codecs.scan import Progress
 from vfsd.codecs.sniff import Container
 from vfsd.codecs.source import Source, demuxed_to_the_end, open_stream
 from vfsd.errors import RefusedMediaError
-from vfsd.frametable import FrameTable, Ints, PacketColumns, PacketFlag
+from vfsd.framepages import Ints, PacketColumns, PacketFlag
+from vfsd.frametable import FrameTable
 from vfsd.model import Access, MediaInfo
 
 _WITHOUT_KEY = ~np.uint8(PacketFlag.KEY)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vfsd.errors import IntegrityError, OutOfRangeError
-from vfsd.frametable import FrameTable, Ints, PacketColumns, PacketFlag, decode_page, paginate
+from vfsd.framepages import Ints, PacketColumns, PacketFlag, decode_page, paginate
+from vfsd.frametable import FrameTable
 
 BASE = Fraction(1, 1000)
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vfsd.frametable import FrameTable, Ints, PacketFlag
+from vfsd.framepages import Ints, PacketFlag
+from vfsd.frametable import FrameTable
 
 _COMPARED_TO_H264 = {
     # Bytes that H.264 would have needed, for one of this codec.

@@ -20,7 +20,7 @@ from vfsd.codecs.mux import muxer_for
 from vfsd.codecs.segments import LEAST_PADDING, PacketTimes, SegmentIndex, Track
 from vfsd.errors import IntegrityError
 from vfsd.footage import Footage, Workshop
-from vfsd.frametable import Ints, PacketColumns, PacketFlag
+from vfsd.framepages import Ints, PacketColumns, PacketFlag
 from vfsd.grammar import Form
 from vfsd.model import Access, MediaInfo
 from vfsd.showing import Showing, segment_ticks

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.frametable import FrameTable, Ints
+from vfsd.framepages import Ints
+from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo
 from vfsd.reader import DecoderPool
 

@@ -35,8 +35,8 @@ from vfsd.codecs.segments import (
 )
 from vfsd.errors import IntegrityError
 from vfsd.footage import Footage, Workshop
+from vfsd.framepages import Ints
 from vfsd.frames import Pixels
-from vfsd.frametable import Ints
 from vfsd.grammar import Form
 from vfsd.model import MediaInfo
 from vfsd.pictures import PictureConverter, PictureForm, picture_form

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from vfsd.frametable import FrameTable, PacketFlag
+from vfsd.framepages import PacketFlag
+from vfsd.frametable import FrameTable
 from vfsd.model import LogicalVideo, MediaInfo, PhysicalVideo
 
 _VIEWS = "t=10-20.mp4  roi=400x300+600+300,size=200x150,fps=5.h264  frames/000123.png"

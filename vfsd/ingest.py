@@ -29,7 +29,7 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
-from vfsd.frametable import paginate
+from vfsd.framepages import paginate
 from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
 from vfsd.objects import Progress, digest
 from vfsd.parts import Parts

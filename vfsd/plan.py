@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 
 from vfsd.errors import OutOfRangeError
-from vfsd.frametable import DecodeRun, FrameTable, Ints
+from vfsd.framepages import Ints
+from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import PhysicalVideo
 from vfsd.tiling import Rect
 from vfsd.units import ticks_at_or_after, ticks_at_or_before

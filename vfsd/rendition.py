@@ -10,6 +10,7 @@ from typing import Protocol
 
 from blake3 import blake3
 
+from vfsd import __version__
 from vfsd.codecs import library_versions
 from vfsd.codecs.plainstills import npy, npy_size, png, png_size
 from vfsd.codecs.stills import BEST_JPEG, jpeg
@@ -29,7 +30,7 @@ STILL_SIZES = {"npy": npy_size, "png": png_size}
 """Forms of stills whose size follows from width and height."""
 
 _REVISION = 1
-"""To be raised whenever other bytes come out for the same request."""
+"""To be raised whenever other bytes come out for the same request, between versions too."""
 
 
 class Rendition(Protocol):
@@ -147,5 +148,5 @@ def _frame_pixels(footage: Footage, index: int, workshop: Workshop) -> Pixels:
 
 
 def _key(footage: Footage, what: str) -> str:
-    text = "\n".join((str(_REVISION), library_versions(), footage.key, what))
+    text = "\n".join((__version__, str(_REVISION), library_versions(), footage.key, what))
     return blake3(text.encode()).hexdigest()

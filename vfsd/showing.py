@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.frametable import FrameTable, Ints
+from vfsd.framepages import Ints
+from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo
 from vfsd.plan import select_frames
 from vfsd.view import View

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from vfsd.frametable import Ints
+from vfsd.framepages import Ints
 
 
 @dataclass(frozen=True, slots=True)

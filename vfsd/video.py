@@ -13,8 +13,9 @@ import numpy as np
 from vfsd.array import Axis, VideoArray
 from vfsd.codecs.examine import examine
 from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
+from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
-from vfsd.frametable import FrameTable, Ints
+from vfsd.frametable import FrameTable
 from vfsd.ingest import describe_original, pages
 from vfsd.model import LogicalVideo, PhysicalVideo
 from vfsd.parts import Parts

@@ -9,7 +9,7 @@ import numpy as np
 
 from vfsd.catalog import Transaction
 from vfsd.catalog.videos import Page
-from vfsd.frametable import PacketColumns, paginate
+from vfsd.framepages import PacketColumns, paginate
 from vfsd.model import (
     Access,
     FileState,

@@ -14,7 +14,7 @@ from sample_videos import read_frame_number
 from tests.cli.conftest import Run
 from vfsd.cli import read
 from vfsd.codecs.pixels import PIXEL_FORMATS
-from vfsd.frametable import PacketColumns, paginate
+from vfsd.framepages import PacketColumns, paginate
 from vfsd.store import Store
 
 TRAFFIC = "cam1/traffic.mp4"

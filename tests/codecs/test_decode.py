@@ -22,7 +22,8 @@ from vfsd.codecs.examine import examine
 from vfsd.codecs.packets import PacketReader
 from vfsd.codecs.source import Source
 from vfsd.errors import IntegrityError, OutOfRangeError
-from vfsd.frametable import DecodeRun, PacketFlag
+from vfsd.framepages import PacketFlag
+from vfsd.frametable import DecodeRun
 from vfsd.model import Access
 
 TRAFFIC = FOLDER / "traffic.mp4"

@@ -18,7 +18,7 @@ from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_
 from vfsd.codecs.examine import examine
 from vfsd.codecs.source import Source, open_container
 from vfsd.errors import RefusedMediaError
-from vfsd.frametable import PacketFlag
+from vfsd.framepages import PacketFlag
 from vfsd.model import Access, SideStream
 
 TRAFFIC = FOLDER / "traffic.mp4"

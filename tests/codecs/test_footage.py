@@ -12,7 +12,8 @@ from tests.codecs.reference import checksum, decoder_for, ffmpeg_checksums, tabl
 from tests.conftest import footage_folder
 from vfsd.codecs.examine import Examination, examine
 from vfsd.errors import RefusedMediaError
-from vfsd.frametable import FrameTable, PacketFlag
+from vfsd.framepages import PacketFlag
+from vfsd.frametable import FrameTable
 from vfsd.model import Access
 
 REFUSED = {

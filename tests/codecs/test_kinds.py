@@ -12,7 +12,7 @@ from sample_videos import CLIPS, FOLDER, GroundTruth
 from tests.codecs.making import make_clip
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
 from vfsd.codecs.examine import Examination, examine
-from vfsd.frametable import PacketFlag
+from vfsd.framepages import PacketFlag
 from vfsd.model import Access
 
 

@@ -27,7 +27,8 @@ from vfsd.codecs.mux import muxer_for
 from vfsd.codecs.packets import PacketReader
 from vfsd.codecs.planes import fingerprint
 from vfsd.codecs.segments import Muxer, PacketTimes, SegmentIndex, Track, overhead, rounded
-from vfsd.frametable import FrameTable, Ints, PacketFlag
+from vfsd.framepages import Ints, PacketFlag
+from vfsd.frametable import FrameTable
 from vfsd.model import MediaInfo
 
 CONTAINERS = ("mp4", "matroska")

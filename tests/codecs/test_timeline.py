@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vfsd.codecs.scan import NONE, Scan
 from vfsd.codecs.timeline import Timeline, continued, settle
-from vfsd.frametable import Ints
+from vfsd.framepages import Ints
 
 
 def _settled(

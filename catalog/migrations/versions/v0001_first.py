@@ -381,7 +381,7 @@ def upgrade() -> None:
             comment="key packet that the page's first packet decodes from; -1: none",
         ),
         sa.Column(
-            "data", sa.LargeBinary(), nullable=False, comment="see vfsd.frametable.FramePage"
+            "data", sa.LargeBinary(), nullable=False, comment="see vfsd.framepages.FramePage"
         ),
         sa.ForeignKeyConstraint(
             ["physical_id"],
