@@ -22,8 +22,10 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
+bold= plain=
+if [ -t 1 ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); fi
 run() {
-    printf '\n\033[1m$ %s\033[0m\n' "$*"
+    printf '\n%s$ %s%s\n' "$bold" "$*" "$plain"
     "$@"
 }
 
@@ -37,7 +39,7 @@ run "$vfsd" info "$work/mnt/cam1/$name"
 run cmp "$video" "$work/mnt/cam1/$name"
 run ffmpeg -v error -i "$work/mnt/cam1/$name" -map 0:v:0 -f null -
 
-printf '\n\033[1mfrom Python\033[0m\n'
+printf '\n%sfrom Python%s\n' "$bold" "$plain"
 "$PYTHON" - "$work/store" "cam1/$name" <<'PYTHON'
 import sys
 

@@ -126,11 +126,14 @@ def command(
         video = store[place.name]
         request = _request(video, target, span, chosen, moment, region, size, fps)
         work = _render if target.kind == "video" else _write
+        was_verified = video.original.verified
         try:
             written = work(session, target, video, request, replace)
         except IntegrityError:
             # The packets promised other frames than there are: see which, and start again.
-            if target.is_stdout or video.original.verified or not video.verify():
+            if target.is_stdout or was_verified:
+                raise
+            if not video.original.verified and not video.verify():
                 raise
             written = work(session, target, video, request, True)
         count, (width, height) = _extent(target, video, request)
