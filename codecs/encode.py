@@ -32,14 +32,16 @@ SMALLEST_SIDE = {"h264": 2, "hevc": 16}
 WORST_QUALITY = 51
 """The coarsest quantiser of both codecs."""
 
+# qcomp=1: the same quantiser for all; else pictures that are shown for longer, or are more alike,
+# become finer, and a low rate takes many times the bytes.
 _X264 = (
-    "bframes=0:keyint=infinite:scenecut=0:open-gop=0:rc-lookahead=0"
+    "qcomp=1:bframes=0:keyint=infinite:scenecut=0:open-gop=0:rc-lookahead=0"
     ":mbtree=0"  # its results differ from run to run where AVX-512 is used
     ":stitchable=1"  # the picture parameter set does not tell the quality
     ":threads=1:lookahead-threads=1:sliced-threads=0"
 )
 _X265 = (
-    "bframes=0:keyint=-1:scenecut=0:open-gop=0:rc-lookahead=1"
+    "qcomp=1:bframes=0:keyint=-1:scenecut=0:open-gop=0:rc-lookahead=1"
     ":repeat-headers=0:info=0:log-level=none:pools=none:frame-threads=1:wpp=0"
 )
 _ENCODERS = {
@@ -47,6 +49,7 @@ _ENCODERS = {
     "hevc": ("libx265", {"preset": "ultrafast", "x265-params": _X265}),
 }
 _UNKNOWN_TO_ENCODERS = ("ebu3213",)
+_MATRIX_OF_RGB = "smpte170m"
 _H264_SEI = 6
 
 
@@ -66,10 +69,11 @@ class EncoderSettings:
     color_transfer: str | None = None
 
     def with_colors_of(self, media: MediaInfo) -> EncoderSettings:
+        """For pictures of `media` as `PixelConverter` makes them yuv420p."""
         return dataclasses.replace(
             self,
             color_range=media.color_range,
-            color_space=media.color_space,
+            color_space=_MATRIX_OF_RGB if media.color_space == "rgb" else media.color_space,
             color_primaries=media.color_primaries,
             color_transfer=media.color_transfer,
         )

@@ -66,6 +66,8 @@ class Cursor:
                 yield picture
 
     def close(self) -> None:
+        if self.place == len(self._frames):
+            next(self._feed, None)  # so that it ends by itself, and its decoder stays warm
         self._feed.close()
 
 
@@ -79,6 +81,7 @@ class Cursors:
         self._pool = pool
         self._budget = budget
         self._idle: list[tuple[str, Cursor]] = []
+        self._closed = False
         self._guard = threading.Lock()
 
     @contextmanager
@@ -104,6 +107,7 @@ class Cursors:
 
     def close(self) -> None:
         with self._guard:
+            self._closed = True
             idle, self._idle = self._idle, []
         for _, cursor in idle:
             cursor.close()
@@ -124,7 +128,7 @@ class Cursors:
         with self._guard:
             self._idle.append((key, cursor))
             held = sum(idle.memory for _, idle in self._idle)
-            while held > self._budget and len(self._idle) > 1:
+            while self._idle and (self._closed or (held > self._budget and len(self._idle) > 1)):
                 _, old = self._idle.pop(0)
                 held -= old.memory
                 surplus.append(old)

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -163,9 +164,16 @@ def _detach(place: Path, *, lazily: bool) -> None:
     if os.geteuid() == 0:
         command = ["umount", *(["-l"] if lazily else []), str(place)]
     else:
-        command = ["fusermount3", "-uz" if lazily else "-u", str(place)]
+        helper = "fusermount3" if shutil.which("fusermount3") else "fusermount"
+        command = [helper, "-uz" if lazily else "-u", str(place)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command,
+            env=os.environ | {"LC_ALL": "C"},  # its words are looked at below
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     except FileNotFoundError:
         raise MountError(f"{command[0]} is not installed", hint="apt install fuse3") from None
     if done.returncode == 0:
@@ -199,6 +207,10 @@ def _serve(
             if store.settings.verify:
                 stack.enter_context(closing(Verifier(store)))
         stack.callback(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        stack.callback(faulthandler.unregister, signal.SIGUSR1)
+        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(_SWITCH_SECONDS)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _log.info("serving %s at %s", root, place)
         serve(filesystem, place, source=root, options=parsed, on_ready=on_ready)
@@ -267,10 +279,7 @@ def _main(arguments: list[str]) -> None:
     if os.fork() > 0:
         os._exit(0)
     os.setsid()
-    os.umask(0)
-    sys.setswitchinterval(_SWITCH_SECONDS)
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
     def report(what: dict[str, Any]) -> None:
@@ -286,17 +295,17 @@ def _main(arguments: list[str]) -> None:
 
     try:
         _serve(Path(task["root"]), Path(task["place"]), task["options"], on_ready=on_ready)
+    except VfsdError as error:
+        _log.error("%s", error)
+        if not came_up:
+            name = type(error).__name__
+            report({"error": name, "message": str(error), "hint": error.hint})
+        sys.exit(1)
     except Exception as error:
         _log.exception("the mount has ended")
         if not came_up:
-            ours = isinstance(error, VfsdError)
-            report(
-                {
-                    "error": type(error).__name__ if ours else MountError.__name__,
-                    "message": str(error) if ours else f"{type(error).__name__}: {error}",
-                    "hint": error.hint if isinstance(error, VfsdError) else None,
-                }
-            )
+            message = f"{type(error).__name__}: {error}"
+            report({"error": MountError.__name__, "message": message, "hint": None})
         sys.exit(1)
 
 

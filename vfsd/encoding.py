@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
+from blake3 import blake3
 
 from vfsd.allotment import Shape, allot
 from vfsd.codecs.encode import (
@@ -45,15 +46,15 @@ from vfsd.slots import ListedSlots, Slots
 from vfsd.view import View
 
 DEFAULT_CODEC = "h264"
-QUALITY = {"h264": 20, "hevc": 18}
-"""Constant rate factors: hard to tell from the source, and about alike."""
+QUALITY = {"h264": 22, "hevc": 24}
+"""Constant rate factors: hard to tell from the source."""
 LEAST_PICTURES = 8
 """Of a segment: fewer would spend most of their bytes on key pictures."""
 
 _CONFIGURATION_BYTES = 512
 """Kept free in the header for the parameter sets, which only the encoder knows: about 100."""
-_QUALITY_STEPS_PER_HALF = 8
-"""Measured: 6 to 8; with too few, what is encoded again is too large again."""
+_QUALITY_STEPS_PER_HALF = {"h264": 7.0, "hevc": 5.5}
+"""Measured; with too few, what is encoded again is too large again."""
 _GRAY = 128
 
 
@@ -66,7 +67,6 @@ class EncodedRendition:
         self, key: str, footage: Footage, view: View, form: Form, showing: Showing
     ) -> None:
         """Raises `UsageError` for sizes that the codec does not take."""
-        self.key = key
         self.memory = showing.memory
         self._footage = footage
         self._showing = showing
@@ -100,6 +100,8 @@ class EncodedRendition:
         )
         header = len(muxer.header(spare=_CONFIGURATION_BYTES)) + muxer.index_size(len(sizes))
         self.slots: Slots = ListedSlots(header, sizes)
+        # A segment tells its size, so that one made for another allotment must not be taken for it.
+        self.key = blake3(key.encode() + sizes.tobytes()).hexdigest()
 
     def make(self, slot: int, workshop: Workshop) -> bytes:
         framing = self._framing()
@@ -129,8 +131,8 @@ class EncodedRendition:
                 return payloads
             if quality == WORST_QUALITY:
                 break
-            steps = math.ceil(_QUALITY_STEPS_PER_HALF * math.log2(size / room))
-            quality = min(WORST_QUALITY, quality + max(1, steps))
+            steps = _QUALITY_STEPS_PER_HALF[settings.codec] * math.log2(size / room)
+            quality = min(WORST_QUALITY, quality + max(1, math.ceil(steps)))
         gray = self._gray(stop - first)
         payloads, size = _packets(settings, framing, gray, stop - first, room)
         if size > room:

@@ -51,6 +51,7 @@ class PacketReaders:
 
     def __init__(self) -> None:
         self._idle: list[tuple[str, PacketReader]] = []
+        self._most = _READERS
         self._guard = threading.Lock()
 
     @contextmanager
@@ -67,13 +68,14 @@ class PacketReaders:
             raise
         with self._guard:
             self._idle.append((footage.key, reader))
-            surplus = self._idle[:-_READERS]
-            del self._idle[:-_READERS]
+            surplus = self._idle[: max(0, len(self._idle) - self._most)]
+            del self._idle[: len(surplus)]
         for _, old in surplus:
             old.close()
 
     def close(self) -> None:
         with self._guard:
+            self._most = 0
             idle, self._idle = self._idle, []
         for _, reader in idle:
             reader.close()

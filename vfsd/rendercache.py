@@ -41,9 +41,10 @@ class FileCache:
         path = self._path(key)
         try:
             data = path.read_bytes()
-            os.utime(path)
         except OSError:
             return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
         if blake3(data[_CHECKSUM:]).digest() != data[:_CHECKSUM]:
             path.unlink(missing_ok=True)
             return None

@@ -165,7 +165,6 @@ class Views:
                 return found[1]
         with self._parts.catalog.reading() as seen:
             info = seen.videos.of_inode(ino)
-        known = None
         if found is not None and found[1].footage.physical == info.original:
             known = _Known(info, found[1].footage)
         else:

@@ -21,6 +21,7 @@ from vfsd.codecs.encode import (
     require_encodable,
 )
 from vfsd.errors import UsageError
+from vfsd.model import MediaInfo
 
 SCENE = Scene(frames=12, density=0.3, pan=10, seed=4)
 CODECS = ("h264", "hevc")
@@ -124,3 +125,13 @@ def test_sizes_that_the_encoders_do_not_take() -> None:
             require_encodable(codec, width, height)
     with pytest.raises(UsageError):
         parameter_sets(EncoderSettings("h264", 33, 32, 20, Fraction(30)))
+
+
+def test_pictures_that_were_rgb_say_with_which_matrix_they_were_converted() -> None:
+    media = MediaInfo(
+        *("matroska", "ffv1", None, 64, 64, "gbrp", Fraction(1, 25), None),
+        color_range="full",
+        color_space="rgb",
+    )
+    chosen = settings("h264").with_colors_of(media)
+    assert (chosen.color_range, chosen.color_space) == ("full", "smpte170m")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import itertools
+import logging
 import os
 import stat
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from vfsd.errors import NoSpaceError
+from vfsd.errors import NoSpaceError, VfsdError
 from vfsd.fs.attributes import Attributes, Caller
 from vfsd.fs.contents import Content, Contents
 from vfsd.fs.janitor import Janitor
@@ -22,6 +23,8 @@ from vfsd.parts import Parts
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _COPY_AT_ONCE = 1 << 26
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -167,7 +170,7 @@ class Files:
         try:
             count = os.pwrite(content.fd, data, offset)
         except OSError as error:
-            if error.errno not in _NO_SPACE or not self._janitor.clean_now():
+            if not self._made_room(error):
                 raise
             count = os.pwrite(content.fd, data, offset)
         self._contents.written(content)
@@ -276,9 +279,18 @@ class Files:
         try:
             return action()
         except (OSError, NoSpaceError) as error:
-            if error.errno not in _NO_SPACE or not self._janitor.clean_now():
+            if not self._made_room(error):
                 raise
         return action()
+
+    def _made_room(self, error: OSError | NoSpaceError) -> bool:
+        if error.errno not in _NO_SPACE:
+            return False
+        try:
+            return self._janitor.clean_now()
+        except (OSError, VfsdError):
+            _log.exception("the disk is full, and cleaning up failed")
+            return False
 
 
 def without_setid(mode: int) -> int:

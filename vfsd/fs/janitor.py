@@ -18,15 +18,15 @@ _GATHER_SECONDS = 0.2
 
 
 class Janitor:
-    """One thread that deletes what nothing refers to any more, a batch at a time."""
+    """One thread that does things later; mostly it deletes bytes, a batch at a time."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._wake = threading.Condition()
-        self._work = threading.Lock()
+        self._cleaning = threading.Lock()
         self._inodes: list[int] = []
         self._keys: list[str] = []
-        self._later: list[tuple[float, int, Callable[[], None]]] = []
+        self._later: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="vfsd-janitor", daemon=True)
@@ -35,16 +35,16 @@ class Janitor:
     def discard_inode(self, ino: int) -> None:
         """The inode's row is gone; so may its private file be."""
         with self._wake:
+            self._expect_cleaning()
             self._inodes.append(ino)
-            self._wake.notify()
 
     def discard_object(self, key: str) -> None:
         """The object has lost a reference; if that was the last one it may go."""
         with self._wake:
+            self._expect_cleaning()
             self._keys.append(key)
-            self._wake.notify()
 
-    def later(self, seconds: float, action: Callable[[], None]) -> None:
+    def later(self, seconds: float, action: Callable[[], object]) -> None:
         """Call `action` then, or when closing, whichever comes first."""
         with self._wake:
             heapq.heappush(self._later, (time.monotonic() + seconds, next(self._order), action))
@@ -52,7 +52,7 @@ class Janitor:
 
     def clean_now(self) -> bool:
         """Delete what there is to delete; whether there was anything."""
-        with self._work:
+        with self._cleaning:
             with self._wake:
                 inodes, self._inodes = self._inodes, []
                 keys, self._keys = self._keys, []
@@ -68,44 +68,25 @@ class Janitor:
             self._wake.notify()
         self._thread.join()
 
+    def _expect_cleaning(self) -> None:
+        """The first of a batch decides when all of it is cleaned up."""
+        if not self._inodes and not self._keys:
+            self.later(_GATHER_SECONDS, self.clean_now)
+
     def _run(self) -> None:
-        closing = False
-        while not closing:
-            with self._wake:
-                if not self._closed:
-                    self._wake.wait(self._pause())
-                closing = self._closed
+        while (action := self._next()) is not None:
             try:
-                self._do_due(everything=closing)
-                if not closing and (self._inodes or self._keys):
-                    self._gather()
-                self.clean_now()
+                action()
             except Exception:
                 _log.exception("cleaning up failed; the next mount, or `vfsd gc`, does it")
 
-    def _gather(self) -> None:
-        """Let more come together before anything is deleted; what is due is not kept waiting."""
-        end = time.monotonic() + _GATHER_SECONDS
-        while (left := end - time.monotonic()) > 0:
-            with self._wake:
+    def _next(self) -> Callable[[], object] | None:
+        """Wait for what is to be done; None when all is done and there will be no more."""
+        with self._wake:
+            while True:
+                now = time.monotonic()
+                if self._later and (self._closed or self._later[0][0] <= now):
+                    return heapq.heappop(self._later)[2]
                 if self._closed:
-                    return
-                due = self._later[0][0] - time.monotonic() if self._later else left
-                self._wake.wait(max(0.0, min(left, due)))
-            self._do_due(everything=False)
-
-    def _pause(self) -> float | None:
-        """Seconds until there is something to do; None for an open end."""
-        if self._inodes or self._keys:
-            return 0.0
-        return max(0.0, self._later[0][0] - time.monotonic()) if self._later else None
-
-    def _do_due(self, *, everything: bool) -> None:
-        while True:
-            with self._wake:
-                if not self._later:
-                    return
-                if not everything and self._later[0][0] > time.monotonic():
-                    return
-                _, _, action = heapq.heappop(self._later)
-            action()
+                    return None
+                self._wake.wait(self._later[0][0] - now if self._later else None)

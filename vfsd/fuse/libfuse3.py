@@ -17,18 +17,19 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTimeError
-from ctypes import c_char_p, c_int, c_int64, c_size_t, c_ssize_t, c_uint, c_uint64, c_void_p
+from ctypes import c_char_p, c_int, c_ssize_t, c_uint64, c_void_p
 from typing import Any
 
 from vfsd.fs import Attributes, Caller, ContentVersion, Filesystem
 from vfsd.fuse.answers import errno_of
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.hidden import hidden_alias, is_hidden
+from vfsd.fuse.prototypes import ARGUMENTS, RESULTS, Filler
 from vfsd.fuse.times import UTIME_NOW, UTIME_OMIT
 
 _log = logging.getLogger(__name__)
 
-BLOCK_SIZE = 1 << 17
+BLOCK_SIZE = 1 << 19
 """What programs are advised to read and write at once, in bytes."""
 
 _NOBODY_CHANGES = 0xFFFFFFFF  # chown's -1
@@ -43,54 +44,6 @@ _CACHED_VERSIONS = 10_000
 _memory = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory.restype = ctypes.py_object
 _memory.argtypes = [c_void_p, c_ssize_t, c_int]
-
-_Filler = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_int64, c_int)
-
-_ARGUMENTS: dict[str, list[Any]] = {
-    "getattr": [c_char_p, c_void_p, c_void_p],
-    "readlink": [c_char_p, c_void_p, c_size_t],
-    "mknod": [c_char_p, c_uint, c_uint64],
-    "mkdir": [c_char_p, c_uint],
-    "unlink": [c_char_p],
-    "rmdir": [c_char_p],
-    "symlink": [c_char_p, c_char_p],
-    "rename": [c_char_p, c_char_p, c_uint],
-    "link": [c_char_p, c_char_p],
-    "chmod": [c_char_p, c_uint, c_void_p],
-    "chown": [c_char_p, c_uint, c_uint, c_void_p],
-    "truncate": [c_char_p, c_int64, c_void_p],
-    "open": [c_char_p, c_void_p],
-    "read": [c_void_p, c_void_p, c_size_t, c_int64, c_void_p],
-    "write": [c_void_p, c_void_p, c_size_t, c_int64, c_void_p],
-    "statfs": [c_char_p, c_void_p],
-    "flush": [c_void_p, c_void_p],
-    "release": [c_void_p, c_void_p],
-    "fsync": [c_void_p, c_int, c_void_p],
-    "setxattr": [c_char_p, c_char_p, c_void_p, c_size_t, c_int],
-    "getxattr": [c_char_p, c_char_p, c_void_p, c_size_t],
-    "listxattr": [c_char_p, c_void_p, c_size_t],
-    "removexattr": [c_char_p, c_char_p],
-    "opendir": [c_char_p, c_void_p],
-    "readdir": [c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int],
-    "releasedir": [c_void_p, c_void_p],
-    "fsyncdir": [c_void_p, c_int, c_void_p],
-    "init": [c_void_p, c_void_p],
-    "create": [c_char_p, c_uint, c_void_p],
-    "utimens": [c_char_p, c_void_p, c_void_p],
-    "fallocate": [c_void_p, c_int, c_int64, c_int64, c_void_p],
-    "copy_file_range": [
-        c_void_p,
-        c_void_p,
-        c_int64,
-        c_void_p,
-        c_void_p,
-        c_int64,
-        c_size_t,
-        c_int,
-    ],
-    "lseek": [c_void_p, c_int64, c_int, c_void_p],
-}
-_RESULTS: dict[str, Any] = {"copy_file_range": c_ssize_t, "lseek": c_int64, "init": c_void_p}
 
 
 class Adapter:
@@ -134,8 +87,8 @@ class Adapter:
     def operations(self) -> Any:
         """The filled ``struct fuse_operations``; valid as long as this object lives."""
         table = self._binding.module.fuse_operations()
-        for name, arguments in _ARGUMENTS.items():
-            prototype = ctypes.CFUNCTYPE(_RESULTS.get(name, c_int), *arguments)
+        for name, arguments in ARGUMENTS.items():
+            prototype = ctypes.CFUNCTYPE(RESULTS.get(name, c_int), *arguments)
             callback = prototype(self._answering(name, getattr(self, name)))
             self._callbacks.append(callback)
             setattr(table, name, ctypes.cast(callback, type(getattr(table, name))))
@@ -216,7 +169,7 @@ class Adapter:
     def readdir(
         self, _path: int, buffer: int, filler_at: int, _offset: int, info: int, _flags: int
     ) -> None:
-        fill = _Filler(filler_at)
+        fill = Filler(filler_at)
         about = self._stat()
         about_at = ctypes.addressof(about)
         for name in (b".", b".."):
@@ -365,7 +318,8 @@ class Adapter:
 
     def _choose_caching(self, path: bytes, info: Any, handle: int) -> None:
         """Let the kernel keep what it has read of these very bytes under this very name."""
-        if self._bypass and info.flags & os.O_ACCMODE == os.O_WRONLY:
+        # Past its cache the kernel would forget that a file is to be synced after each write.
+        if self._bypass and info.flags & (os.O_ACCMODE | os.O_DSYNC) == os.O_WRONLY:
             info.direct_io = 1
             return
         version = self._fs.content_version(handle)

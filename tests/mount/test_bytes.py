@@ -1,0 +1,160 @@
+"""Bytes, as programs write and read them through the kernel."""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.mount.helpers import KEEP_SIZE, PUNCH_HOLE, fallocate
+
+pytestmark = pytest.mark.mount
+
+VIDEO = (FOLDER / "portrait.mp4").read_bytes()
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 131_072, 1_048_577, 5_000_000])
+def test_bytes_come_back(here: Path, size: int) -> None:
+    data = os.urandom(size)
+    (here / "a").write_bytes(data)
+    assert (here / "a").read_bytes() == data
+    assert os.stat(here / "a").st_size == size
+
+
+def test_parts_of_any_size_at_any_place(here: Path) -> None:
+    expected = bytearray(300_000)
+    with open(here / "a", "w+b", buffering=0) as file:
+        file.truncate(len(expected))
+        for offset, size in itertools.pairwise([0, 5, 4095, 4097, 70_001, 140_000, 9_999]):
+            data = bytes([offset % 256]) * size
+            os.pwrite(file.fileno(), data, offset)
+            expected[offset : offset + size] = data
+            assert os.pread(file.fileno(), 1 << 20, 0) == expected
+
+
+def test_appending_through_two_descriptors(here: Path) -> None:
+    flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND
+    one, other = os.open(here / "a", flags), os.open(here / "a", flags)
+    for _ in range(20):
+        os.write(one, b"1" * 10)
+        os.write(other, b"2" * 10)
+    assert (here / "a").read_bytes() == (b"1" * 10 + b"2" * 10) * 20
+    os.close(one)
+    os.close(other)
+
+
+def test_a_growing_file_is_seen_growing(here: Path) -> None:
+    writing = os.open(here / "a", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    reading = os.open(here / "a", os.O_RDONLY)
+    for count in range(1, 40):
+        os.write(writing, b"x" * 1000)
+        assert os.fstat(reading).st_size == count * 1000
+        assert len(os.pread(reading, 1 << 20, 0)) == count * 1000
+    os.close(writing)
+    os.close(reading)
+
+
+def test_sparse_files(here: Path) -> None:
+    fd = os.open(here / "a", os.O_CREAT | os.O_RDWR)
+    os.pwrite(fd, b"x" * 4096, 1 << 20)
+    assert os.lseek(fd, 0, os.SEEK_DATA) == 1 << 20
+    assert os.lseek(fd, 0, os.SEEK_HOLE) == 0
+    os.ftruncate(fd, 1 << 30)
+    assert os.fstat(fd).st_blocks * 512 < 1 << 20
+    assert os.pread(fd, 4, (1 << 20) - 2) == b"\0\0xx"
+    os.close(fd)
+
+
+def test_space_is_reserved_and_given_back(here: Path) -> None:
+    fd = os.open(here / "a", os.O_CREAT | os.O_RDWR)
+    fallocate(fd, 0, 0, 65536)
+    assert os.fstat(fd).st_size == 65536
+    os.pwrite(fd, b"x" * 65536, 0)
+    fallocate(fd, KEEP_SIZE | PUNCH_HOLE, 4096, 8192)
+    assert os.pread(fd, 2, 4095) == b"x\0"
+    os.close(fd)
+
+
+def test_copying_inside(here: Path) -> None:
+    (here / "a").write_bytes(b"x" * 200_000)
+    with open(here / "a", "rb") as source, open(here / "b", "wb") as target:
+        left = 200_000
+        while left:
+            left -= os.copy_file_range(source.fileno(), target.fileno(), left)
+    assert (here / "b").read_bytes() == b"x" * 200_000
+
+
+def test_mapped_reading_and_writing(here: Path) -> None:
+    (here / "a").write_bytes(b"x" * 8192)
+    with open(here / "a", "r+b") as file, mmap.mmap(file.fileno(), 8192) as mapped:
+        assert mapped[8191:] == b"x"
+        mapped[0:3] = b"MMM"
+        mapped.flush()
+        assert os.pread(file.fileno(), 4, 0) == b"MMMx"
+        mapped[4000:4003] = b"NNN"
+    time.sleep(0.1)
+    assert (here / "a").read_bytes()[:4004] == b"MMM" + b"x" * 3997 + b"NNNx"
+
+
+def test_a_mapping_sees_what_is_written_past_the_cache(here: Path) -> None:
+    """Who opens a file only for writing goes past the kernel's cache; readers must not notice."""
+    (here / "a").write_bytes(b"old " * 4096)
+    with open(here / "a", "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert mapped[8000:8004] == b"old "
+        fd = os.open(here / "a", os.O_WRONLY)
+        os.pwrite(fd, b"new!", 8000)
+        os.close(fd)
+        assert mapped[8000:8004] == b"new!"
+        assert os.pread(file.fileno(), 4, 8000) == b"new!"
+
+
+def test_direct_reading(here: Path) -> None:
+    (here / "a").write_bytes(b"x" * 8192)
+    fd = os.open(here / "a", os.O_RDONLY | os.O_DIRECT)
+    with mmap.mmap(-1, 8192) as buffer:
+        assert os.readv(fd, [buffer]) == 8192
+    os.close(fd)
+
+
+def test_syncing(here: Path) -> None:
+    fd = os.open(here / "a", os.O_CREAT | os.O_RDWR)
+    os.write(fd, b"x")
+    os.fsync(fd)
+    os.fdatasync(fd)
+    folder = os.open(here, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+    os.close(fd)
+
+
+def test_writing_into_a_video_and_back(here: Path) -> None:
+    path = here / "v.mp4"
+    path.write_bytes(VIDEO)
+    assert os.getxattr(path, "user.vfsd.state") == b"video"
+    with open(path, "rb") as reader:
+        assert reader.read(4) == VIDEO[:4]
+        with open(path, "r+b") as writer:
+            writer.write(b"????")
+        assert os.pread(reader.fileno(), 8, 0) == b"????" + VIDEO[4:8]
+    assert os.getxattr(path, "user.vfsd.state") == b"plain"
+    before = os.stat(path)
+    path.write_bytes(VIDEO)
+    assert os.getxattr(path, "user.vfsd.state") == b"video"
+    assert path.read_bytes() == VIDEO
+    assert os.stat(path).st_ino == before.st_ino
+
+
+def test_the_cache_is_kept_only_while_it_is_right(here: Path) -> None:
+    path, link = here / "a", here / "l"
+    path.write_bytes(b"one" * 1000)
+    os.link(path, link)
+    for content in (b"two", b"six", b"ten"):
+        assert path.read_bytes() == link.read_bytes()
+        with open(link, "r+b") as file:
+            file.write(content * 1000)
+        assert path.read_bytes() == content * 1000

@@ -1,0 +1,171 @@
+"""Names and directories, asked through the kernel."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.mount.helpers import EXCHANGE, NOREPLACE, rename
+
+pytestmark = pytest.mark.mount
+
+
+def test_unlinking_an_open_file(here: Path) -> None:
+    fd = os.open(here / "a", os.O_CREAT | os.O_RDWR)
+    os.write(fd, b"abc")
+    os.unlink(here / "a")
+    assert os.listdir(here) == []
+    assert os.fstat(fd).st_nlink == 0
+    os.pwrite(fd, b"def", 3)
+    assert os.pread(fd, 10, 0) == b"abcdef"
+    os.ftruncate(fd, 2)
+    os.fchmod(fd, 0o600)
+    assert os.fstat(fd).st_size == 2
+    with open(f"/proc/self/fd/{fd}", "rb") as again:
+        assert again.read() == b"ab"
+    os.close(fd)
+
+
+def test_removing_the_directory_of_an_unlinked_open_file(here: Path) -> None:
+    (here / "d").mkdir()
+    fd = os.open(here / "d/a", os.O_CREAT | os.O_RDWR)
+    os.unlink(here / "d/a")
+    os.rmdir(here / "d")
+    os.write(fd, b"x")
+    assert os.pread(fd, 1, 0) == b"x"
+    os.close(fd)
+    assert os.listdir(here) == []
+
+
+def test_renaming_over_an_open_file(here: Path) -> None:
+    (here / "new").write_bytes(b"new")
+    (here / "a").write_bytes(b"old")
+    with open(here / "a", "rb") as file:
+        os.rename(here / "new", here / "a")
+        assert file.read() == b"old"
+        assert (here / "a").read_bytes() == b"new"
+        assert os.listdir(here) == ["a"]
+    assert (here / "a").read_bytes() == b"new"
+
+
+def test_an_open_file_is_replaced_again_and_again(here: Path) -> None:
+    """As players see a playlist: the name is always there, and is always one whole file.
+
+    Who opens a file that has just been replaced looks for it again; the kernel does so once, and
+    hardly ever needs to twice in a row when there are some milliseconds between replacements.
+    """
+    path = here / "live.m3u8"
+    path.write_text("0")
+    stop = time.monotonic() + 1
+    stale: list[int | None] = []
+
+    def read() -> int:
+        count = 0
+        while time.monotonic() < stop:
+            try:
+                with open(path) as file:
+                    assert file.read().isdigit()
+            except OSError as error:
+                stale.append(error.errno)
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        for number in itertools.count():
+            if time.monotonic() > stop:
+                break
+            (here / "tmp").write_text(str(number))
+            os.rename(here / "tmp", path)
+            time.sleep(0.02)
+        assert all(reader.result() for reader in readers)
+    assert set(stale) <= {errno.ESTALE}
+    assert len(stale) <= 2
+    assert os.listdir(here) == ["live.m3u8"]
+
+
+def test_renaming_what_is_being_written(here: Path) -> None:
+    with open(here / "a", "wb", buffering=0) as file:
+        file.write(b"x")
+        os.rename(here / "a", here / "b")
+        file.write(b"y")
+    assert (here / "b").read_bytes() == b"xy"
+
+
+def test_rename_flags(here: Path) -> None:
+    (here / "a").write_text("A")
+    (here / "b").write_text("B")
+    with open(here / "b"), pytest.raises(FileExistsError):
+        rename(here / "a", here / "b", NOREPLACE)
+    assert (here / "b").read_text() == "B"
+    rename(here / "a", here / "b", EXCHANGE)
+    assert ((here / "a").read_text(), (here / "b").read_text()) == ("B", "A")
+    rename(here / "a", here / "c", NOREPLACE)
+    assert sorted(os.listdir(here)) == ["b", "c"]
+
+
+def test_hard_links(here: Path) -> None:
+    (here / "a").write_text("x")
+    assert os.stat(here / "a").st_nlink == 1
+    os.link(here / "a", here / "l")
+    assert os.stat(here / "a").st_nlink == 2
+    entries = {entry.name: entry.inode() for entry in os.scandir(here)}
+    assert set(entries.values()) == {os.stat(here / "a").st_ino, os.stat(here / "l").st_ino}
+    assert len(set(entries.values())) == 1
+    os.chmod(here / "l", 0o600)
+    assert stat.S_IMODE(os.stat(here / "a").st_mode) == 0o600
+    os.unlink(here / "a")
+    assert os.stat(here / "l").st_nlink == 1
+
+
+def test_an_open_file_with_two_names_loses_one(here: Path) -> None:
+    (here / "a").write_text("x")
+    os.link(here / "a", here / "l")
+    with open(here / "a") as file:
+        os.unlink(here / "a")
+        assert os.listdir(here) == ["l"]
+        assert os.stat(here / "l").st_nlink == 1
+        assert file.read() == "x"
+    assert (here / "l").read_text() == "x"
+
+
+def test_names_that_are_no_text(here: Path) -> None:
+    folder = os.fsencode(here)
+    for name in (b"caf\xe9", b"\xff\xfe", "日本語".encode(), b"new\nline", b"n" * 255):
+        with open(folder + b"/" + name, "wb") as file:
+            file.write(name)
+        os.setxattr(folder + b"/" + name, b"user.\xff", b"v")
+    assert sorted(os.listdir(folder)) == sorted(
+        [b"caf\xe9", b"\xff\xfe", "日本語".encode(), b"new\nline", b"n" * 255]
+    )
+    assert Path(os.fsdecode(folder + b"/caf\xe9")).read_bytes() == b"caf\xe9"
+    with pytest.raises(OSError, match="File name too long"):
+        os.mkdir(folder + b"/" + b"n" * 256)
+    os.symlink(b"caf\xe9", folder + b"/link")
+    assert os.readlink(folder + b"/link") == b"caf\xe9"
+
+
+def test_thousands_of_names(here: Path) -> None:
+    for number in range(1500):
+        os.mknod(here / f"{number:04}", stat.S_IFIFO | 0o600)
+    assert sorted(os.listdir(here)) == [f"{number:04}" for number in range(1500)]
+    with os.scandir(here) as entries:
+        for entry in entries:
+            os.unlink(entry)
+    assert os.listdir(here) == []
+
+
+def test_special_files(here: Path) -> None:
+    os.mkfifo(here / "fifo")
+    assert stat.S_ISFIFO(os.stat(here / "fifo").st_mode)
+    os.symlink("nowhere", here / "link")
+    assert os.readlink(here / "link") == "nowhere"
+    with pytest.raises(FileNotFoundError):
+        os.stat(here / "link")
