@@ -12,10 +12,10 @@ import pytest
 from sample_videos import FOLDER
 from tests.views.conftest import Shelf
 from vfsd.config import Settings
-from vfsd.encoding import EncodedRendition
-from vfsd.rendercache import FileCache, MemoryCache
 from vfsd.store import Store
 from vfsd.views import Views
+from vfsd.views.encoding import EncodedRendition
+from vfsd.views.rendercache import FileCache, MemoryCache
 
 VIEW = "size=128x96.mp4"
 
@@ -85,7 +85,7 @@ def test_other_encoders_make_other_files(
 ) -> None:
     fresh.read("traffic.mp4", VIEW)
     count = len(files(fresh.store.parts.directory.cache))
-    monkeypatch.setattr("vfsd.rendition.library_versions", lambda: "newer")
+    monkeypatch.setattr("vfsd.views.rendition.library_versions", lambda: "newer")
     again = Views(fresh.store.parts, fresh.store.pool)
     assert Shelf(fresh.store, again).read("traffic.mp4", VIEW) == right
     again.close()

@@ -15,7 +15,6 @@ from sample_videos import FOLDER, Scene, read_frame_number
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
 from vfsd import allotment
-from vfsd.allotment import coarsest
 from vfsd.codecs.encode import WORST_QUALITY, EncoderSettings, encode, parameter_sets
 from vfsd.codecs.fragments import FragmentMuxer
 from vfsd.codecs.framing import framing_of_encoder
@@ -23,6 +22,7 @@ from vfsd.codecs.segments import PacketTimes, Track, overhead
 from vfsd.errors import UsageError
 from vfsd.store import Store
 from vfsd.views import Views
+from vfsd.views.allotment import coarsest
 
 
 def shown(data: bytes) -> list[Fraction]:

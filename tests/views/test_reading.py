@@ -14,10 +14,10 @@ import pytest
 
 from tests.views.conftest import Shelf
 from vfsd.codecs.decode import FrameDecoder
-from vfsd.encoding import EncodedRendition
-from vfsd.footage import Workshop
-from vfsd.rendering import RenditionFile
-from vfsd.slots import EvenSlots, ListedSlots, Slots
+from vfsd.views.encoding import EncodedRendition
+from vfsd.views.footage import Workshop
+from vfsd.views.rendering import RenditionFile
+from vfsd.views.slots import EvenSlots, ListedSlots, Slots
 
 PATHS = [
     "full.mp4",

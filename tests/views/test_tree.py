@@ -114,8 +114,8 @@ def test_sizes_are_told_without_reading_the_video(
     }
     for kind in (FrameDecoder, PacketReader):
         monkeypatch.setattr(kind, "__init__", refuse)
-    monkeypatch.setattr("vfsd.encoding.encode", refuse)
-    monkeypatch.setattr("vfsd.encoding.parameter_sets", refuse)
+    monkeypatch.setattr("vfsd.views.encoding.encode", refuse)
+    monkeypatch.setattr("vfsd.views.encoding.parameter_sets", refuse)
     views = Views(fresh.store.parts, fresh.store.pool)
     ino = fresh.video("traffic.mp4").info.ino
     assert len(views.list(ino, "frames")) == 120

@@ -182,7 +182,7 @@ def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[
     plan = video.plan(view)
     if target.kind != "video":
         return len(plan.frames), plan.size
-    from vfsd.pictures import picture_form
+    from vfsd.views.pictures import picture_form
 
     form = picture_form(video.original.media, view, target.form.pixel_format)
     return len(plan.frames), form.size

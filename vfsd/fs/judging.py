@@ -117,16 +117,21 @@ class Judging:
 
     def _judge(self, content: Content) -> None:
         node = self._names.node_if_any(content.ino)
-        if node is None or not self._is_to_be_judged(node) or content.writers:
+        if node is None or not _is_to_be_judged(node) or content.writers:
             return
-        path = self._parts.directory.spool_file(node.ino)
         try:
-            self._contents.open(content)  # so that readers need not wait for the lock below
-            verdict = judge(self._parts, path, name="this file")
-            if isinstance(verdict, Indexed):
-                fsync_path(path)  # here it may take its time: nobody waits for a lock
+            self._judge_node(content, node)
         except FileNotFoundError:
-            return  # deleted meanwhile
+            now = self._names.reread(node.ino)
+            if now is not None and _is_to_be_judged(now):
+                raise  # it was not deleted meanwhile
+
+    def _judge_node(self, content: Content, node: Node) -> None:
+        path = self._parts.directory.spool_file(node.ino)
+        self._contents.open(content)  # so that readers need not wait for the lock below
+        verdict = judge(self._parts, path, name="this file")
+        if isinstance(verdict, Indexed):
+            fsync_path(path)  # here it may take its time: nobody waits for a lock
         with content.lock:
             # Who wants to write has to get the lock first, to say so in the row.
             if content.writers or not self._publish(content, node, verdict):
@@ -163,7 +168,7 @@ class Judging:
                 node = change.tree.node(judged.ino)
             except NotFoundError:
                 return False
-            if not self._is_to_be_judged(node) or node.generation != judged.generation:
+            if not _is_to_be_judged(node) or node.generation != judged.generation:
                 return False
             if isinstance(verdict, Indexed):
                 self._parts.objects.adopt(path, verdict.digest)  # unless it was collected, no work
@@ -177,5 +182,6 @@ class Judging:
             publish(change.transaction, node, verdict)
         return True
 
-    def _is_to_be_judged(self, node: Node) -> bool:
-        return node.state is FileState.SPOOLED and node.nlink > 0
+
+def _is_to_be_judged(node: Node) -> bool:
+    return node.state is FileState.SPOOLED and node.nlink > 0

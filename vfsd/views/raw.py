@@ -7,12 +7,12 @@ its mean rate.
 
 from __future__ import annotations
 
-from vfsd.footage import Footage, Workshop
 from vfsd.grammar import Form
-from vfsd.pictures import PictureConverter, picture_form
-from vfsd.showing import Showing
-from vfsd.slots import EvenSlots, Slots
 from vfsd.view import View
+from vfsd.views.footage import Footage, Workshop
+from vfsd.views.pictures import PictureConverter, picture_form
+from vfsd.views.showing import Showing
+from vfsd.views.slots import EvenSlots, Slots
 
 _Y4M_FRAME = b"FRAME\n"
 

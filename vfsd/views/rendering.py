@@ -6,12 +6,12 @@ import os
 import threading
 from typing import BinaryIO
 
-from vfsd.footage import Workshop
 from vfsd.objects import Progress
 from vfsd.parts import Parts
 from vfsd.reader import DecoderPool
-from vfsd.rendercache import FileCache, MemoryCache, RenderCache
-from vfsd.rendition import JpegRendition, Rendition
+from vfsd.views.footage import Workshop
+from vfsd.views.rendercache import FileCache, MemoryCache, RenderCache
+from vfsd.views.rendition import JpegRendition, Rendition
 
 _MEMORY_BYTES = 64 << 20
 _AHEAD_BYTES = 16 << 20

@@ -2,8 +2,8 @@
 
 The file is a header and one segment for each second of the view, each a closed run of pictures
 that is encoded on its own when its bytes are first read.  Its place was measured out beforehand
-(`vfsd.allotment`); what does not fit is encoded again, more coarsely, and what is left over is
-padding.
+(`vfsd.views.allotment`); what does not fit is encoded again, more coarsely, and what is left over
+is padding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from fractions import Fraction
 import numpy as np
 from blake3 import blake3
 
-from vfsd.allotment import Shape, allot
 from vfsd.codecs.encode import (
     WORST_QUALITY,
     EncoderSettings,
@@ -35,15 +34,16 @@ from vfsd.codecs.segments import (
     overhead,
 )
 from vfsd.errors import IntegrityError
-from vfsd.footage import Footage, Workshop
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
 from vfsd.grammar import Form
 from vfsd.model import MediaInfo
-from vfsd.pictures import PictureConverter, PictureForm, picture_form
-from vfsd.showing import Showing, segment_ticks
-from vfsd.slots import ListedSlots, Slots
 from vfsd.view import View
+from vfsd.views.allotment import Shape, allot
+from vfsd.views.footage import Footage, Workshop
+from vfsd.views.pictures import PictureConverter, PictureForm, picture_form
+from vfsd.views.showing import Showing, segment_ticks
+from vfsd.views.slots import ListedSlots, Slots
 
 DEFAULT_CODEC = "h264"
 QUALITY = {"h264": 22, "hevc": 24}

@@ -19,13 +19,13 @@ from vfsd.codecs.matroska import MATROSKA_CODECS, MAX_PACKET
 from vfsd.codecs.mux import muxer_for
 from vfsd.codecs.segments import LEAST_PADDING, PacketTimes, SegmentIndex, Track
 from vfsd.errors import IntegrityError
-from vfsd.footage import Footage, Workshop
 from vfsd.framepages import Ints, PacketColumns, PacketFlag
 from vfsd.grammar import Form
 from vfsd.model import Access, MediaInfo
-from vfsd.showing import Showing, segment_ticks
-from vfsd.slots import ListedSlots, Slots
 from vfsd.view import View
+from vfsd.views.footage import Footage, Workshop
+from vfsd.views.showing import Showing, segment_ticks
+from vfsd.views.slots import ListedSlots, Slots
 
 _SEGMENT_BYTES = 16 << 20
 """A segment is cut off, key packet or not, where it would become larger."""

@@ -14,17 +14,17 @@ from vfsd import __version__
 from vfsd.codecs import library_versions
 from vfsd.codecs.plainstills import npy, npy_size, png, png_size
 from vfsd.codecs.stills import BEST_JPEG, jpeg
-from vfsd.copying import find_copy
-from vfsd.encoding import EncodedRendition
 from vfsd.errors import OutOfRangeError
-from vfsd.footage import Footage, Workshop
 from vfsd.frames import Pixels
 from vfsd.grammar import Request, unparse
-from vfsd.pictures import PictureConverter, picture_form
-from vfsd.rawviews import RawRendition
-from vfsd.showing import show
-from vfsd.slots import EvenSlots, Slots
 from vfsd.view import View
+from vfsd.views.copying import find_copy
+from vfsd.views.encoding import EncodedRendition
+from vfsd.views.footage import Footage, Workshop
+from vfsd.views.pictures import PictureConverter, picture_form
+from vfsd.views.raw import RawRendition
+from vfsd.views.showing import show
+from vfsd.views.slots import EvenSlots, Slots
 
 STILL_SIZES = {"npy": npy_size, "png": png_size}
 """Forms of stills whose size follows from width and height."""

@@ -19,14 +19,15 @@ from typing import BinaryIO, Protocol
 
 from vfsd import grammar
 from vfsd.errors import NotFoundError
-from vfsd.footage import Footage
-from vfsd.infofile import info_json
 from vfsd.model import LogicalVideo
 from vfsd.objects import Progress
 from vfsd.parts import Parts
 from vfsd.reader import DecoderPool
-from vfsd.rendering import Renderer, RenditionFile, write_out
-from vfsd.rendition import (
+from vfsd.video import Video
+from vfsd.views.footage import Footage
+from vfsd.views.infofile import info_json
+from vfsd.views.rendering import Renderer, RenditionFile, write_out
+from vfsd.views.rendition import (
     STILL_SIZES,
     JpegRendition,
     Rendition,
@@ -35,7 +36,6 @@ from vfsd.rendition import (
     rendition_of,
     require_frame,
 )
-from vfsd.video import Video
 
 INFO = "info.json"
 FRAMES = "frames"
