@@ -14,14 +14,13 @@ import pytest
 from sample_videos import FOLDER, Scene, read_frame_number
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
-from vfsd import allotment
 from vfsd.codecs.encode import WORST_QUALITY, EncoderSettings, encode, parameter_sets
 from vfsd.codecs.fragments import FragmentMuxer
 from vfsd.codecs.framing import framing_of_encoder
 from vfsd.codecs.segments import PacketTimes, Track, overhead
 from vfsd.errors import UsageError
 from vfsd.store import Store
-from vfsd.views import Views
+from vfsd.views import Views, allotment
 from vfsd.views.allotment import coarsest
 
 

@@ -215,16 +215,10 @@ class Files:
         self._contents.sync(content, data_only=data_only)
         self._parts.catalog.sync()
 
+    # -- for handles
+
     def attributes(self, content: Content) -> Attributes:
         return self._contents.attributes_of_open(content)
-
-    # -- inside
-
-    def _enter(self, content: Content, writable: bool, caller: Caller) -> int:
-        self._contents.count_in(content, writing=writable)
-        return self.add(
-            FileHandle(self, content, writable=writable, is_privileged=caller.is_privileged)
-        )
 
     def close(self, handle: FileHandle) -> None:
         """The end of a handle: with it goes what only waited for it."""
@@ -244,15 +238,23 @@ class Files:
         finally:
             self._contents.unpin(content)
 
+    # -- inside
+
+    def _enter(self, content: Content, writable: bool, caller: Caller) -> int:
+        self._contents.count_in(content, writing=writable)
+        return self.add(
+            FileHandle(self, content, writable=writable, is_privileged=caller.is_privileged)
+        )
+
     def _delete_orphan(self, node: Node) -> None:
         self._names.drop_aliases(node.ino)
         with self._names.changing() as change:
             change.touch(node.ino)
-            node = change.tree.node(node.ino)
-            if node.nlink > 0 or self._contents.is_open(node.ino):
+            now = change.tree.nodes([node.ino]).get(node.ino)
+            if now is None or now.nlink > 0 or self._contents.is_open(node.ino):
                 return
             change.tree.delete(node.ino)
-        discard_bytes(self._janitor, node)
+        discard_bytes(self._janitor, now)
 
     def _writable(self, number: int, keep: int | None = None) -> FileHandle:
         """A handle whose bytes may be changed now."""

@@ -66,18 +66,22 @@ class Judging:
         """
         end = time.monotonic() + timeout
         release_end = time.monotonic() + min(timeout, _RELEASE_SECONDS)
+        asked = False
         while True:
             self.wait(ino, max(0.0, end - time.monotonic()))
             node = self._names.node_if_any(ino)
-            if node is None or node.state is not FileState.SPOOLED or time.monotonic() > end:
+            if node is None or not _is_to_be_judged(node) or time.monotonic() > end:
                 return node
-            if self.is_pending(ino):
-                continue
             content = self._contents.peek(ino)
-            closing = content is not None and content.is_about_to_be_released
-            if not closing or time.monotonic() > release_end:
-                return self._names.node_if_any(ino)
-            time.sleep(0.001)
+            if content is None or not content.writers:
+                if asked:
+                    return node
+                asked = True
+                self.submit(ino)  # as its last writer is about to do, or did without success
+            elif not content.is_about_to_be_released or time.monotonic() > release_end:
+                return node
+            else:
+                time.sleep(0.001)
 
     def close(self, timeout: float) -> None:
         """Go on for `timeout` seconds at most, then leave the rest to the next mount."""
