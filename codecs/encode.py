@@ -32,16 +32,14 @@ SMALLEST_SIDE = {"h264": 2, "hevc": 16}
 WORST_QUALITY = 51
 """The coarsest quantiser of both codecs."""
 
-# qcomp=1: the same quantiser for all; else pictures that are shown for longer, or are more alike,
-# become finer, and a low rate takes many times the bytes.
 _X264 = (
-    "qcomp=1:bframes=0:keyint=infinite:scenecut=0:open-gop=0:rc-lookahead=0"
+    "bframes=0:keyint=infinite:scenecut=0:open-gop=0:rc-lookahead=0"
     ":mbtree=0"  # its results differ from run to run where AVX-512 is used
     ":stitchable=1"  # the picture parameter set does not tell the quality
     ":threads=1:lookahead-threads=1:sliced-threads=0"
 )
 _X265 = (
-    "qcomp=1:bframes=0:keyint=-1:scenecut=0:open-gop=0:rc-lookahead=1"
+    "bframes=0:keyint=-1:scenecut=0:open-gop=0:rc-lookahead=1"
     ":repeat-headers=0:info=0:log-level=none:pools=none:frame-threads=1:wpp=0"
 )
 _ENCODERS = {
@@ -51,6 +49,10 @@ _ENCODERS = {
 _UNKNOWN_TO_ENCODERS = ("ebu3213",)
 _MATRIX_OF_RGB = "smpte170m"
 _H264_SEI = 6
+_NOMINAL_RATE = Fraction(25)
+"""What encoders are told: they make pictures finer that are shown for longer, and a low rate would
+take many times the bytes.  The true rate is written into the parameter sets afterwards."""
+_TICKS_PER_PICTURE = {"h264": 2, "hevc": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ def require_encodable(codec: str, width: int, height: int) -> None:
 
 def parameter_sets(settings: EncoderSettings) -> tuple[bytes, ...]:
     """The NAL units that go into the header; equal for settings that differ in quality only."""
-    return nal.parameter_sets(settings.codec, _opened(settings).extradata or b"")
+    sets = nal.parameter_sets(settings.codec, _opened(settings).extradata or b"")
+    return tuple(_retimed(settings.codec, unit, settings.rate) for unit in sets)
 
 
 def encode(settings: EncoderSettings, pictures: Iterable[Picture]) -> Iterator[bytes]:
@@ -116,8 +119,8 @@ def _opened(settings: EncoderSettings) -> VideoCodecContext:
     assert isinstance(context, VideoCodecContext)
     context.width, context.height = settings.width, settings.height
     context.pix_fmt = "yuv420p"
-    context.framerate = settings.rate
-    context.time_base = 1 / settings.rate
+    context.framerate = _NOMINAL_RATE
+    context.time_base = 1 / _NOMINAL_RATE
     context.thread_count = 1
     if settings.sample_aspect_ratio is not None:
         context.sample_aspect_ratio = settings.sample_aspect_ratio
@@ -135,6 +138,20 @@ def _opened(settings: EncoderSettings) -> VideoCodecContext:
             f"encoded in {settings.codec}: {error.strerror}"
         ) from error
     return context
+
+
+def _retimed(codec: str, unit: bytes, rate: Fraction) -> bytes:
+    """A parameter set that tells the nominal rate (as ticks a second), with `rate` instead."""
+    ticks = _TICKS_PER_PICTURE[codec]
+    nominal = _NOMINAL_RATE.denominator << 32 | _NOMINAL_RATE.numerator * ticks
+    told = rate.denominator << 32 | rate.numerator * ticks
+    payload = nal.unescaped(unit)
+    bits = int.from_bytes(payload, "big")
+    for shift in range(len(payload) * 8 - 64 + 1):
+        if bits >> shift & (1 << 64) - 1 == nominal:
+            bits ^= (nominal ^ told) << shift
+            return nal.escaped(bits.to_bytes(len(payload), "big"))
+    return unit
 
 
 def _colors(settings: EncoderSettings) -> dict[str, str]:

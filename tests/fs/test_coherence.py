@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +15,8 @@ import pytest
 from sample_videos import FOLDER
 from tests.fs.driver import Driver, failing
 from vfsd.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -138,3 +142,26 @@ def test_opening_and_unlinking_at_the_same_time(it: Driver, store: Store) -> Non
         assert len(list(seen.tree.all_nodes())) == 1
         assert seen.tree.orphans() == []
     assert list(store.parts.directory.spool.iterdir()) == []
+
+
+def test_syncing_does_not_let_go_of_the_catalog(it: Driver, place: Path) -> None:
+    """A process that closes the database file by hand would lose SQLite's locks on it, and the
+    next process to close the catalog would take the log away from under this one."""
+    code = """
+import sys
+from vfsd.store import Store
+with Store.open(sys.argv[1]) as store:
+    print(*(name for name, _ in store.entries()))
+"""
+
+    def seen_elsewhere() -> list[str]:
+        command = [sys.executable, "-c", code, str(place)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+        return done.stdout.split()
+
+    it.write("/a", b"x")
+    it.fs.fsync_names()
+    assert seen_elsewhere() == ["a"]
+    assert (place / "catalog.sqlite3-wal").exists()
+    it.write("/b", b"y")
+    assert seen_elsewhere() == ["a", "b"]

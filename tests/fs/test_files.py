@@ -9,6 +9,7 @@ import pytest
 
 from tests.fs.driver import SOMEBODY, Driver, failing
 from vfsd.fs import Filesystem
+from vfsd.fs.judging import Judging
 from vfsd.store import Store
 
 
@@ -247,3 +248,16 @@ def test_nothing_is_written_in_a_read_only_store(store: Store, it: Driver) -> No
         ]
         assert attempts == ["EROFS"] * len(attempts)
         fs.close()
+
+
+def test_a_read_only_store_judges_nothing(
+    store: Store, it: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Judging, "submit", lambda *_: None)
+        it.write("/a", b"x")
+    with Store.open(store.path, read_only=True) as read_only:
+        fs = Filesystem(read_only.parts)
+        assert fs.getxattr("/a", "user.vfsd.state") == b"spooled"
+        fs.close()
+    assert caplog.text == ""

@@ -314,6 +314,16 @@ def test_waiting_has_a_bound(it: Driver, gate: threading.Event, video: bytes) ->
     assert it.fs.settle(ino)
 
 
+def test_a_value_is_looked_for_where_nobody_did(
+    it: Driver, video: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the last handle's end and the judgement there is a moment."""
+    with monkeypatch.context() as patch:
+        patch.setattr(vfsd.fs.judging.Judging, "submit", lambda *_: None)
+        it.write("/v.mp4", video)
+    assert it.state("/v.mp4") == "video"
+
+
 def test_a_value_waits_for_a_writer_that_is_about_to_close(it: Driver, video: bytes) -> None:
     """The kernel tells of a closed file a moment later than the program that closed it."""
     handle = it.create("/v.mp4")

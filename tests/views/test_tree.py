@@ -10,7 +10,7 @@ import pytest
 
 from sample_videos import CLIPS
 from tests.views.conftest import Shelf
-from vfsd import views as views_module
+from vfsd.views import folder as views_module
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.packets import PacketReader
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError

@@ -17,6 +17,7 @@ from vfsd.reclaim import discard_unpublished
 from vfsd.storedir import fsync_path
 
 _RELEASE_SECONDS = 1.0
+_LONGEST_REST_SECONDS = 0.01
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class Judging:
         self._waiting: dict[int, None] = {}  # in the order in which they came
         self._running: set[int] = set()
         self._closed = False
+        self._in_a_hurry = 0  # how many wait for a judgement
         self._threads = [
             threading.Thread(target=self._run, name=f"vfsd-judge-{number}", daemon=True)
             for number in range(parts.settings.workers)
@@ -41,6 +43,8 @@ class Judging:
 
     def submit(self, ino: int) -> None:
         """Judge the file when its turn comes, unless somebody writes it then."""
+        if self._parts.read_only:
+            return
         with self._changed:
             self._waiting[ino] = None
             self._changed.notify_all()
@@ -54,9 +58,13 @@ class Judging:
     def wait(self, ino: int | None, timeout: float) -> bool:
         """Wait until the file, or every file, has been judged; whether that is so."""
         with self._changed:
-            return self._changed.wait_for(
-                lambda: self._closed or not self.is_pending(ino), timeout
-            ) and not self.is_pending(ino)
+            self._in_a_hurry += 1
+            self._changed.notify_all()
+            try:
+                self._changed.wait_for(lambda: self._closed or not self.is_pending(ino), timeout)
+            finally:
+                self._in_a_hurry -= 1
+            return not self.is_pending(ino)
 
     def settle(self, ino: int, timeout: float) -> Node | None:
         """Wait until it is known whether the file is a video; the node as it is then.
@@ -105,6 +113,7 @@ class Judging:
                     return
                 del self._waiting[ino]
                 self._running.add(ino)
+            began = time.monotonic()
             try:
                 with self._contents.pinned(ino) as content:
                     self._judge(content)
@@ -114,6 +123,13 @@ class Judging:
                 with self._changed:
                     self._running.discard(ino)
                     self._changed.notify_all()
+                    self._rest(time.monotonic() - began)
+
+    def _rest(self, worked: float) -> None:
+        """Leave as much time as was taken to those who write the next of many small files."""
+        self._changed.wait_for(
+            lambda: self._closed or self._in_a_hurry > 0, min(worked, _LONGEST_REST_SECONDS)
+        )
 
     def _next(self) -> int | None:
         """The first that nobody is judging already."""

@@ -48,6 +48,7 @@ class Change:
         self.touched: set[int] = set()
         self.names: list[tuple[int, str, int | None]] = []
         self.new: list[int] = []
+        self.xattrs: set[int] = set()
 
     @property
     def tree(self) -> Tree:
@@ -56,6 +57,11 @@ class Change:
     def touch(self, *inos: int) -> None:
         """These nodes, or their attributes, change, come or go."""
         self.touched.update(inos)
+
+    def touch_xattrs(self, ino: int) -> None:
+        """The node's extended attributes change."""
+        self.touched.add(ino)
+        self.xattrs.add(ino)
 
     def enter(self, parent: int, name: str, ino: int) -> None:
         """A name comes, or leads elsewhere now."""
@@ -314,10 +320,12 @@ class Names:
         self._serial += 1
         self._version = version
         self._nodes.update(fresh)
-        for ino in change.touched:
+        for ino in change.xattrs:
             self._xattrs.pop(ino, None)
+        for ino in change.touched:
             if ino not in fresh:
                 self._nodes.pop(ino, None)
+                self._xattrs.pop(ino, None)
                 self._entries.pop(ino, None)
                 self._complete.discard(ino)
         for parent, name, target in change.names:

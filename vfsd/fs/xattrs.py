@@ -74,7 +74,7 @@ class Xattrs:
                 raise failure(errno.ENODATA)
             if sum(len(each) + 1 for each in {*known, encoded}) > _LIST_BYTES:
                 raise failure(errno.ENOSPC)
-            change.touch(node.ino)
+            change.touch_xattrs(node.ino)
             change.tree.set_xattr(node.ino, encoded, value)
             change.tree.update(node.ino, ctime_ns=self._now())
 
@@ -85,7 +85,7 @@ class Xattrs:
         with self._names.changing() as change:
             if not change.tree.remove_xattr(node.ino, os.fsencode(name)):
                 raise failure(errno.ENODATA)
-            change.touch(node.ino)
+            change.touch_xattrs(node.ino)
             change.tree.update(node.ino, ctime_ns=self._now())
 
     def _computed(self, node: Node, key: str) -> bytes | None:
