@@ -9,6 +9,7 @@ not on the quality or the pictures: runs of different quality go into one file b
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -53,6 +54,8 @@ _NOMINAL_RATE = Fraction(25)
 """What encoders are told: they make pictures finer that are shown for longer, and a low rate would
 take many times the bytes.  The true rate is written into the parameter sets afterwards."""
 _TICKS_PER_PICTURE = {"h264": 2, "hevc": 1}
+_EMULATION = re.compile(rb"\0\0(?=[\0-\3])")
+"""Bytes behind which a unit has to have a 3, lest they be taken for a start code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,7 @@ def _retimed(codec: str, unit: bytes, rate: Fraction) -> bytes:
     for shift in range(len(payload) * 8 - 64 + 1):
         if bits >> shift & (1 << 64) - 1 == nominal:
             bits ^= (nominal ^ told) << shift
-            return nal.escaped(bits.to_bytes(len(payload), "big"))
+            return _EMULATION.sub(b"\0\0\3", bits.to_bytes(len(payload), "big"))
     return unit
 
 

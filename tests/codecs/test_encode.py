@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 from fractions import Fraction
 from typing import cast
 
@@ -107,12 +109,20 @@ def test_colours_are_told_in_the_stream(codec: str) -> None:
     assert told == (2, 1, 1, 13)
 
 
+RATES = (Fraction(25), Fraction(1, 1001), Fraction(30000, 1001), Fraction(1000), Fraction(997, 13))
+
+
 @pytest.mark.parametrize("codec", CODECS)
-def test_odd_rates_are_taken(codec: str) -> None:
-    for rate in (Fraction(1, 1001), Fraction(30000, 1001), Fraction(1000), Fraction(997, 13)):
-        chosen = EncoderSettings(codec, 64, 64, 30, rate)
-        gray = np.full((96, 64), 128, np.uint8)
-        assert len(list(encode(chosen, [gray] * 3))) == 3
+@pytest.mark.parametrize("rate", RATES)
+def test_the_rate_is_told_and_changes_nothing_else(codec: str, rate: Fraction) -> None:
+    chosen = dataclasses.replace(settings(codec), rate=rate)
+    packets = list(encode(chosen, pictures()))
+    assert packets == list(encode(settings(codec), pictures()))
+    sets = parameter_sets(chosen)
+    assert len(decoded(codec, packets, sets)) == SCENE.frames
+    data = b"".join(nal.START_CODE + unit for unit in sets) + b"".join(packets)
+    with av.open(io.BytesIO(data), mode="r", format=codec) as opened:
+        assert opened.streams.video[0].codec_context.framerate == rate
 
 
 def test_nothing_makes_nothing() -> None:

@@ -306,6 +306,20 @@ def test_closing_judges_what_is_left(store: Store, video: bytes) -> None:
     assert {store.node(f"{number}.mp4").state for number in range(5)} == {FileState.VIDEO}
 
 
+def test_closing_ends_what_is_still_open(store: Store, video: bytes) -> None:
+    """A mount may end before the kernel has told of the last closed files."""
+    fs = Filesystem(store.parts)
+    it = Driver(fs)
+    for name in ("/v.mp4", "/unlinked"):
+        fs.write(it.create(name), video, 0)
+    fs.unlink("/unlinked")
+    fs.close()
+    assert store.node("v.mp4").state is FileState.VIDEO
+    with store.catalog.reading() as seen:
+        assert seen.tree.orphans() == []
+    assert spooled(store) == []
+
+
 def test_waiting_has_a_bound(it: Driver, gate: threading.Event, video: bytes) -> None:
     ino = it.write("/v.mp4", video)
     assert not it.fs.settle(ino, timeout=0.05)

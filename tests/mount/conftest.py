@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from vfsd import daemon
+from vfsd.config import Settings
 from vfsd.fuse.mountinfo import mount_at
 from vfsd.store import Store
 
@@ -29,7 +30,9 @@ class Mounted:
         self.at = root / "mnt"
         self.log = root / "log"
         self.at.mkdir(parents=True)
-        Store.create(self.store).close()
+        with Store.create(self.store) as store:
+            # Decoding every video in the background has tests of its own.
+            Settings(verify=False).save(store.parts.directory.settings)
 
     def mount(self, *options: str) -> Path:
         daemon.mount(self.store, self.at, options, log_file=self.log)

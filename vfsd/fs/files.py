@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import logging
@@ -154,6 +155,12 @@ class Files:
         if handle is None:
             raise failure(errno.EBADF)
         handle.close()
+
+    def release_all(self) -> None:
+        """The end of every handle: nobody is left who could use one."""
+        for number in list(self._handles):
+            with contextlib.suppress(OSError, VfsdError):
+                self.release(number)
 
     # -- bytes
 

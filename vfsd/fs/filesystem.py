@@ -103,7 +103,9 @@ class Filesystem:
         self._janitor.clean_now()
 
     def close(self, drain: float = 30.0) -> None:
-        """Judge what waits to be judged, for `drain` seconds at most; delete what is to go."""
+        """End all handles; judge what waits to be judged, for `drain` seconds at most; delete what
+        is to go."""
+        self._files.release_all()
         self._judging.close(drain)
         self._janitor.close()
         self._names.close()

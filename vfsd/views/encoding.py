@@ -46,7 +46,7 @@ from vfsd.views.showing import Showing, segment_ticks
 from vfsd.views.slots import ListedSlots, Slots
 
 DEFAULT_CODEC = "h264"
-QUALITY = {"h264": 22, "hevc": 24}
+QUALITY = {"h264": 20, "hevc": 20}
 """Constant rate factors: hard to tell from the source."""
 LEAST_PICTURES = 8
 """Of a segment: fewer would spend most of their bytes on key pictures."""
