@@ -157,7 +157,11 @@ class Videos:
     def replace_table(
         self, physical_id: int, physical: PhysicalVideo, pages: Iterable[Page]
     ) -> PhysicalVideo:
-        """Put a better frame table, and what else was learnt, in the place of the old one."""
+        """Put a better frame table, and what else was learnt, in the place of the old one.
+
+        Raises `NotFoundError` when the encoding is gone.
+        """
+        self.physical(physical_id)
         values = physical_to_row(physical)
         del values["video_id"]
         self._connection.execute(

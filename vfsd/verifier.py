@@ -44,8 +44,8 @@ class Verifier:
                 self._verify_all()
             except _StopError:
                 return
-            except VfsdError as error:
-                _log.warning("could not look for videos to verify: %s", error)
+            except Exception:
+                _log.exception("could not look for videos to verify; trying again")
 
     def _verify_all(self) -> None:
         for info in self._store.catalog.unverified():

@@ -10,12 +10,12 @@ import pytest
 
 from sample_videos import CLIPS
 from tests.views.conftest import Shelf
-from vfsd.views import folder as views_module
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.packets import PacketReader
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.grammar import parse
 from vfsd.views import Views, render
+from vfsd.views import folder as views_module
 
 
 def test_the_folder_and_what_it_lists(shelf: Shelf) -> None:
