@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -35,12 +35,17 @@ _REFERENCES = 6
 """Pictures that a decoder keeps beside those it has yet to show; a guess for the memory's sake."""
 
 
-@dataclass(frozen=True, slots=True)
+Passing = Callable[[int, av.VideoFrame], None]
+"""Is given a packet and the picture that came out for it."""
+
+
+@dataclass(slots=True)
 class _Place:
     """Where a strict decoder stands that was neither drained nor reset."""
 
     first: int  #: packet it started from
     fed: int  #: one past the last packet it was fed
+    inside: set[int]  #: packets that it was fed and whose picture has not come out
     threads: int
 
 
@@ -79,35 +84,44 @@ class FrameDecoder:
 
     @property
     def memory(self) -> int:
-        """About how many bytes the pictures take that a decoder keeps."""
+        """About how many bytes the pictures take that it keeps."""
         deep = 2 if self._media.bit_depth > 8 else 1
-        kept = _REFERENCES + self._media.reorder_delay
+        threads = max((threads for threads, _ in self._contexts), default=1)
+        kept = _REFERENCES + self._media.reorder_delay + threads - 1
         return self._media.width * self._media.height * 3 // 2 * deep * kept
+
+    @property
+    def fed(self) -> int:
+        """One past the last packet that it can go on from; 0 where it must start anew."""
+        return self._place.fed if self._place else 0
 
     def lead(self, run: DecodeRun, *, threads: int = 1) -> int:
         """How many packets of `run` need not be fed again, as the decoder stands beyond them."""
         place = self._place
-        if (
-            place is None
-            or place.threads != threads
-            or not place.first <= run.first_packet < place.fed <= min(run.wanted, default=0)
-        ):
+        if place is None or place.threads != threads:
+            return 0
+        if not place.first <= run.first_packet < place.fed:
+            return 0
+        if any(packet < place.fed and packet not in place.inside for packet in run.wanted):
             return 0
         return place.fed - run.first_packet
 
-    def decode(self, run: DecodeRun, *, threads: int = 1) -> Iterator[tuple[int, av.VideoFrame]]:
+    def decode(
+        self, run: DecodeRun, *, threads: int = 1, passing: Passing | None = None
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
         """(frame index, frame) of the frames that `run` wants, in display order.
 
         Packets that nothing refers to are left out where their own frame is not wanted.  A
         decoder that stands between the key packet and the first wanted one goes on from there
-        (see `lead`).  Raises `IntegrityError` naming the frame when the file does not yield it.
+        (see `lead`).  What else is decoded on the way, and is as good as what is wanted, is handed
+        to `passing`.  Raises `IntegrityError` naming the frame when the file does not yield it.
         """
         wanted = dict(run.wanted)
         if self.lead(run, threads=threads):
             assert self._place is not None
             try:
                 for packet, index, frame in self._strictly(
-                    self._place.fed, run.end_packet, wanted, threads, goes_on=True
+                    self._place.fed, run.end_packet, wanted, threads, passing, goes_on=True
                 ):
                     del wanted[packet]
                     yield index, frame
@@ -116,7 +130,9 @@ class FrameDecoder:
                 self._discard(threads)
         for start in self._strict_starts(run.first_packet):
             try:
-                for packet, index, frame in self._strictly(start, run.end_packet, wanted, threads):
+                for packet, index, frame in self._strictly(
+                    start, run.end_packet, wanted, threads, passing
+                ):
                     del wanted[packet]
                     yield index, frame
                 return
@@ -190,17 +206,28 @@ class FrameDecoder:
         end: int,
         wanted: dict[int, int],
         threads: int,
+        passing: Passing | None,
         *,
         goes_on: bool = False,
     ) -> Iterator[tuple[int, int, av.VideoFrame]]:
         # A few packets more push the last frame out, and leave the decoder fit to go on, which
         # draining would not.  No more are fed than that takes.
-        end = min(self._table.packets, end + 4 * (self._media.reorder_delay + threads))
-        flags = self._table.columns(first, end).flags
-        unneeded = set((np.flatnonzero(flags & PacketFlag.DISPOSABLE) + first).tolist())
-        packets = self._reader.packets(first, end, skip=unneeded.difference(wanted))
-        ignored = range(0) if goes_on else self._leading(first)
-        decoded = self._decoded(packets, threads, strict=True, ignored=ignored, goes_on=goes_on)
+        end = max(first, end) + 4 * (self._media.reorder_delay + threads)
+        end = min(self._table.packets, end)
+        # Those take none out: their pictures may be wanted next.
+        upto = max(first, max(wanted, default=first))
+        needless = self._table.columns(first, upto).flags & PacketFlag.DISPOSABLE
+        skip = set((np.flatnonzero(needless) + first).tolist()).difference(wanted)
+        packets = self._reader.packets(first, end, skip=skip)
+        decoded = self._decoded(
+            packets,
+            threads,
+            strict=True,
+            ignored=self._leading(self._place.first if goes_on and self._place else first),
+            passing=passing,
+            wanted=wanted,
+            goes_on=goes_on,
+        )
         return self._sorted(decoded, iter([list(wanted.items())]))
 
     def _discard(self, threads: int) -> None:
@@ -277,17 +304,32 @@ class FrameDecoder:
         *,
         strict: bool,
         ignored: range = range(0),
+        passing: Passing | None = None,
+        wanted: Container[int] = (),
         goes_on: bool = False,
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         """(packet index, frame) in the order in which they come out of a decoder.
 
-        It is reset first unless it `goes_on`.  Errors of the packets in `ignored` are no damage.
+        It is reset first unless it `goes_on`.  Errors of the packets in `ignored` are no damage,
+        and their pictures not handed to `passing`; nor is what is `wanted`.
         """
         place, self._place = self._place, None
-        context = (
-            self._contexts[threads, strict] if goes_on else self._fresh_context(threads, strict)
-        )
-        first = place.first if goes_on and place is not None else None
+        if goes_on:
+            context = self._contexts[threads, strict]
+        else:
+            context = self._fresh_context(threads, strict)
+            place = None
+
+        def came_out(frames: list[av.VideoFrame]) -> list[tuple[int, av.VideoFrame]]:
+            came = [(frame.pts, frame) for frame in frames if frame.pts is not None]
+            for packet, frame in came:
+                if place is None or packet not in place.inside:
+                    continue
+                place.inside.remove(packet)
+                if passing and packet not in wanted and packet not in ignored:
+                    passing(packet, frame)
+            return came
+
         for packet in packets:
             try:
                 frames = context.decode(packet)
@@ -296,11 +338,12 @@ class FrameDecoder:
                     raise
                 continue
             if strict and packet.pts is not None:
-                first = packet.pts if first is None else first
-                self._place = _Place(first, packet.pts + 1, threads)
-            for frame in frames:
-                if frame.pts is not None:
-                    yield frame.pts, frame
+                place = place or _Place(packet.pts, packet.pts, set(), threads)
+                place.fed = packet.pts + 1
+                place.inside.add(packet.pts)
+            came = came_out(frames)
+            self._place = place
+            yield from came
         self._place = None
         for _ in range(_MAX_DRAIN_ERRORS):
             try:
@@ -311,9 +354,7 @@ class FrameDecoder:
                 if strict:
                     raise
                 continue
-            for frame in frames:
-                if frame.pts is not None:
-                    yield frame.pts, frame
+            yield from came_out(frames)
             return
 
     def _fresh_context(self, threads: int, strict: bool) -> VideoCodecContext:

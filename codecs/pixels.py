@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import Interpolation, VideoReformatter
 
-from vfsd.codecs.planes import plane_bytes, plane_samples
+from vfsd.codecs.planes import copy_colors, plane_bytes, plane_samples
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
@@ -209,10 +209,7 @@ class PixelConverter:
         form = (window.width, window.height, frame.format.name)
         if scratch is None or (scratch.width, scratch.height, scratch.format.name) != form:
             scratch = self._scratch = av.VideoFrame(*form)
-        scratch.colorspace = frame.colorspace
-        scratch.color_range = frame.color_range
-        scratch.color_trc = frame.color_trc
-        scratch.color_primaries = frame.color_primaries
+        copy_colors(frame, scratch)
         planes = zip(plane_samples(frame), plane_samples(scratch), strict=True)
         for number, (source, target) in enumerate(planes):
             shares_x, shares_y = _shares(frame, number)

@@ -40,6 +40,40 @@ def plane_samples(frame: av.VideoFrame) -> list[npt.NDArray[Any]]:
     return [v.view(np.uint16) if wide else v for v in plane_bytes(frame)]
 
 
+def picture_bytes(frame: av.VideoFrame) -> int:
+    """The memory that the samples of a picture take, padding included."""
+    return sum(plane.buffer_size for plane in frame.planes)
+
+
+def have_same_form(one: av.VideoFrame, other: av.VideoFrame) -> bool:
+    """Whether they agree in size and pixel format."""
+    return (one.width, one.height, one.format.name) == (
+        other.width,
+        other.height,
+        other.format.name,
+    )
+
+
+def picture_like(frame: av.VideoFrame) -> av.VideoFrame:
+    """A picture of the same form with memory of its own, its samples undefined."""
+    return av.VideoFrame(frame.width, frame.height, frame.format.name)
+
+
+def copy_colors(source: av.VideoFrame, target: av.VideoFrame) -> None:
+    """What the samples of `source` mean is what those of `target` mean."""
+    target.colorspace = source.colorspace
+    target.color_range = source.color_range
+    target.color_trc = source.color_trc
+    target.color_primaries = source.color_primaries
+
+
+def copy_picture(source: av.VideoFrame, target: av.VideoFrame) -> None:
+    """Make `target`, of the same form, show what `source` does."""
+    copy_colors(source, target)
+    for samples, copies in zip(plane_bytes(source), plane_bytes(target), strict=True):
+        copies[...] = samples
+
+
 def fingerprint(frame: av.VideoFrame) -> int:
     """A checksum of size, format and every sample."""
     value = zlib.crc32(f"{frame.width} {frame.height} {frame.format.name}".encode())

@@ -281,6 +281,12 @@ class FrameTable:
         page = self._page(bisect_right(self._first_packets, packet) - 1)
         return self._key_for(page, packet - page.bounds.first_packet)
 
+    def group(self, packet: int, far: int) -> tuple[int, int]:
+        """The key packet at or before `packet`, and the next one, but at most `far` after it."""
+        end = min(self._packets, packet + 1 + far)
+        keys = np.flatnonzero(self.columns(packet + 1, end).flags & PacketFlag.KEY)
+        return self._key_at_or_before(packet), packet + 1 + int(keys[0]) if len(keys) else end
+
     def keyframes(self) -> Ints:
         """Display indices of the frames at which decoding may start, ascending."""
         parts = []

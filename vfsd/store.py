@@ -11,6 +11,7 @@ from typing import Any
 
 from vfsd.catalog import Catalog, split
 from vfsd.config import Settings
+from vfsd.decoders import DecoderPool
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -22,7 +23,6 @@ from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
 from vfsd.model import FileState, LogicalVideo, Node
 from vfsd.objects import ObjectStore, Progress
 from vfsd.parts import Parts
-from vfsd.reader import DecoderPool
 from vfsd.reclaim import reclaim
 from vfsd.storedir import StoreDirectory
 from vfsd.video import Video

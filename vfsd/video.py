@@ -12,6 +12,7 @@ import numpy as np
 
 from vfsd.array import Axis, VideoArray
 from vfsd.codecs.examine import examine
+from vfsd.decoders import DecoderPool
 from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
@@ -20,7 +21,7 @@ from vfsd.ingest import describe_original, pages
 from vfsd.model import LogicalVideo, PhysicalVideo
 from vfsd.parts import Parts
 from vfsd.plan import ReadPlan, make_plan, plan_frames
-from vfsd.reader import DecoderPool, execute, stream
+from vfsd.reader import execute, stream
 from vfsd.tiling import Rect
 from vfsd.units import Seconds, seconds, ticks_at_or_before
 from vfsd.view import View

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import numpy as np
 
 from vfsd.codecs import VideoFrame
+from vfsd.decoders import DecoderPool
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo
-from vfsd.reader import DecoderPool
 
 _STREAM_FRAMES = 48
 """Contiguous frames from which on a decoder that runs through is better than fresh starts."""

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
 from vfsd import grammar
+from vfsd.decoders import DecoderPool
 from vfsd.errors import NotFoundError
 from vfsd.model import LogicalVideo
 from vfsd.objects import Progress
 from vfsd.parts import Parts
-from vfsd.reader import DecoderPool
 from vfsd.video import Video
 from vfsd.views.footage import Footage
 from vfsd.views.infofile import info_json

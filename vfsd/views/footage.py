@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vfsd.codecs.packets import PacketReader
+from vfsd.decoders import DecoderPool
 from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo
-from vfsd.reader import DecoderPool
 from vfsd.views.cursors import Cursors
 
 _READERS = 4

@@ -6,9 +6,9 @@ import os
 import threading
 from typing import BinaryIO
 
+from vfsd.decoders import DecoderPool
 from vfsd.objects import Progress
 from vfsd.parts import Parts
-from vfsd.reader import DecoderPool
 from vfsd.views.footage import Workshop
 from vfsd.views.rendercache import FileCache, MemoryCache, RenderCache
 from vfsd.views.rendition import JpegRendition, Rendition

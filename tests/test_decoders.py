@@ -1,0 +1,118 @@
+"""What the decoder pool keeps: while it has room nothing is decoded twice, and nothing is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from sample_videos import FOLDER
+from vfsd.codecs.packets import PacketReader
+from vfsd.store import Store
+from vfsd.video import Video
+
+CLIPS = ("traffic.mp4", "open-gop.mkv", "mpeg4.avi", "portrait.mp4", "transport.ts")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The packets that decoders are fed from now on."""
+    packets: list[int] = []
+    read = PacketReader.packets
+
+    def recorded(
+        self: PacketReader, first: int, end: int, *, skip: Container[int] = ()
+    ) -> Iterator[Packet[VideoStream]]:
+        for packet in read(self, first, end, skip=skip):
+            packets.append(packet.pts or 0)
+            yield packet
+
+    monkeypatch.setattr(PacketReader, "packets", recorded)
+    return packets
+
+
+def ingest(path: Path, clip: str, *, decoder_memory: int) -> Store:
+    """A store with that clip as `video`, opened anew."""
+    with Store.create(path) as store:
+        settings = store.settings.with_text("decoder_memory", str(decoder_memory))
+        settings.save(store.parts.directory.settings)
+        store.ingest(FOLDER / clip, "video")
+    return Store.open(path)
+
+
+def random_frames(video: Video, count: int, seed: int = 0) -> list[int]:
+    return [int(i) for i in np.random.default_rng(seed).integers(0, len(video), count)]
+
+
+@pytest.mark.parametrize("memory", [1, 2 << 20, 512 << 20])
+@pytest.mark.parametrize("clip", CLIPS)
+def test_random_frames_are_those_of_a_full_decode(tmp_path: Path, clip: str, memory: int) -> None:
+    with ingest(tmp_path / "store", clip, decoder_memory=memory) as store:
+        video = store["video"]
+        expected = [frame.data for frame in video]
+        for index in random_frames(video, 120):
+            np.testing.assert_array_equal(video[index].data, expected[index])
+        for index in random_frames(video, 20):
+            several = [index, *random_frames(video, 3, seed=index)]
+            for got, wanted in zip(video.frames(several).data, several, strict=True):
+                np.testing.assert_array_equal(got, expected[wanted])
+
+
+def test_several_threads_read_the_same_frames(store: Store) -> None:
+    video = store.ingest(FOLDER / "open-gop.mkv", "video")
+    expected = [frame.data for frame in video]
+
+    def read(seed: int) -> bool:
+        indices = random_frames(video, 150, seed % 2)  # two threads are after the same frames
+        return all(np.array_equal(video[index].data, expected[index]) for index in indices)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(read, range(4)))
+
+
+def test_the_memory_stays_within_its_budget(tmp_path: Path) -> None:
+    budget = 3 << 20
+    with ingest(tmp_path / "store", "traffic.mp4", decoder_memory=budget) as store:
+        most = 0
+        for index in random_frames(store["video"], 200):
+            assert store["video"][index].data.any()
+            assert store.pool.memory <= budget
+            most = max(most, store.pool.memory)
+        assert most > budget // 2
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_what_was_decoded_once_is_not_decoded_again(
+    store: Store, clip: str, fed: list[int]
+) -> None:
+    store.ingest(FOLDER / clip, "video")
+    video = store["video"]
+    indices = random_frames(video, 40)
+    for index in indices:
+        assert video[index].data.any()
+    fed.clear()
+    for index in indices:
+        assert video[index].data.any()
+        assert video.frames([index], region=(16, 16, 48, 40)).data.any()
+    assert fed == []
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_frame_after_frame_is_a_single_pass(store: Store, clip: str, fed: list[int]) -> None:
+    store.ingest(FOLDER / clip, "video")
+    video = store["video"]
+    fed.clear()
+    for index in range(len(video)):
+        assert video[index].index == index
+    assert len(fed) <= video.table.packets + 16

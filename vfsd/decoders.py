@@ -1,0 +1,323 @@
+"""Decoders kept warm, and pictures that they gave lately, within one budget of memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.decode import FrameDecoder
+from vfsd.codecs.planes import copy_picture, have_same_form, picture_bytes, picture_like
+from vfsd.framepages import Ints
+from vfsd.frametable import DecodeRun, FrameTable
+from vfsd.model import PhysicalVideo
+from vfsd.parts import Parts
+
+_FAR = 256
+"""As many packets ahead of a decoder count, at most, for what it is worth."""
+_PIXELS_PER_BYTE = 40
+"""As many pixels of a picture are made in the time that a byte of its packet takes: 25 to 58 were
+measured for three clips of H.264 and HEVC, 208 for one."""
+_SEEN_GROUPS = 64
+"""Groups of pictures that are known again."""
+_FEW_GROUPS = 16
+"""Before so many of a video were read, nobody knows whether it is read all over the place."""
+_MADE_ROOM = 8
+"""Where there is none, that part of the budget is freed at once."""
+
+
+class _Warm:
+    """A decoder, and the descriptor that it reads from."""
+
+    def __init__(self, parts: Parts, physical: PhysicalVideo, table: FrameTable) -> None:
+        self.video = physical.id
+        self.credit = 0.0
+        self._physical = physical
+        self._table = table
+        self._fd = os.open(parts.bytes_of(physical), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.decoder = FrameDecoder(self._fd, physical.media, physical.access, table)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    @property
+    def memory(self) -> int:
+        return self.decoder.memory
+
+    def worth(self, others: Iterable[_Warm]) -> float:
+        """The effort that it saves all those whom it helps, for each byte of memory."""
+        fed = self.decoder.fed
+        if not fed:
+            return 0.0
+        key, end = self._table.group(fed - 1, _FAR)
+        ahead = [other.decoder.fed for other in others if other.video == self.video]
+        helped = min(min((place for place in ahead if place > fed), default=end), end) - fed
+        return int(_efforts(self._physical, self._table, key, fed)[-1]) * helped / self.memory
+
+    def close(self) -> None:
+        self.decoder.close()
+        os.close(self._fd)
+
+
+@dataclass(slots=True)
+class _Picture:
+    video: int  #: id of the encoding
+    packet: int
+    frame: VideoFrame  #: a copy: the decoder needs its own for the next pictures
+    memory: int
+    worth: float  #: the effort that it takes to have it again, for each byte
+    credit: float = 0.0
+
+
+class DecoderPool:
+    """Decoders that were used lately, for whoever next reads the same video.
+
+    Pictures that were decoded on the way to others are kept as well, where readers come back to the
+    same groups of pictures.  Together with the idle decoders they hold `Settings.decoder_memory`
+    bytes at most, or as many as one decoder takes.  What goes when that is full is chosen by
+    GreedyDual-Size (Cao and Irani, "Cost-aware WWW proxy caching algorithms", USITS 1997): what is
+    worth least for its size, with its age counted in.
+
+    Safe to use from several threads; each decoder and each kept picture has one user at a time.
+    After a fork the child starts with an empty pool.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._idle: list[_Warm] = []
+        self._pictures: dict[tuple[int, int], _Picture] = {}  # by encoding and packet
+        self._spare: list[VideoFrame] = []  # all of one form; memory in use costs less than new
+        self._memory = 0  # of pictures and spare ones
+        self._groups: OrderedDict[tuple[int, int], None] = OrderedDict()  # read lately; by key
+        self._level = 0.0  # the credit of what went last
+        self._floor = 0.0  # the least credit of what stayed
+        self._guard = threading.Lock()
+        self._pid = os.getpid()
+        self._workers: ThreadPoolExecutor | None = None
+
+    @property
+    def memory(self) -> int:
+        """Bytes that are held, roughly."""
+        return self._memory + sum(warm.memory for warm in self._idle)
+
+    @contextmanager
+    def decoder(
+        self,
+        physical: PhysicalVideo,
+        table: FrameTable,
+        run: DecodeRun | None = None,
+        *,
+        threads: int = 1,
+    ) -> Iterator[FrameDecoder]:
+        """A decoder for that encoding, this block's own.
+
+        With `run`, the one that has the least left to decode of it: in a long group of pictures,
+        decoders that stay where their last reader left them are as good as more key pictures.
+        Raises `OSError`.
+        """
+        warm = self._take_decoder(physical.id, run, threads) or _Warm(self._parts, physical, table)
+        try:
+            yield warm.decoder
+        except BaseException:
+            warm.close()  # nobody knows in what state it is
+            raise
+        with self._guard:
+            self._forget_parent()
+            warm.credit = self._level + warm.worth(self._idle)
+            self._idle.append(warm)
+            if not self._fits(0):
+                self._forget_spare()
+            surplus = [] if self._fits(0) else self._make_room()
+        for old in surplus:
+            old.close()
+
+    def pictures(
+        self, physical: PhysicalVideo, table: FrameTable, run: DecodeRun, *, threads: int = 1
+    ) -> Iterator[tuple[int, VideoFrame]]:
+        """(frame index, picture) of the frames that `run` wants, in no certain order.
+
+        A picture is the caller's until the next is asked for.  Raises `OSError`, and
+        `IntegrityError` naming the frame that the file does not yield.
+        """
+        video = physical.id
+        left: dict[int, int] = {}
+        for packet, frame in run.wanted.items():
+            kept = self._take_picture(video, packet)
+            if kept is None:
+                left[packet] = frame
+                continue
+            try:
+                yield frame, kept.frame
+            finally:
+                self._return_picture(kept)
+        if not left:
+            return
+
+        efforts = _efforts(physical, table, run.first_packet, run.end_packet)
+
+        def keep(packet: int, picture: VideoFrame) -> None:
+            effort = efforts[min(packet - run.first_packet, len(efforts) - 1)]
+            self._keep_picture(video, packet, picture, int(effort))
+
+        with self._guard:
+            passing = keep if self._comes_back(video, run.first_packet) else None
+        run = replace(run, wanted=left)
+        packet_of = {frame: packet for packet, frame in left.items()}
+        with self.decoder(physical, table, run, threads=threads) as decoder:
+            for frame, picture in decoder.decode(run, threads=threads, passing=passing):
+                yield frame, picture
+                keep(packet_of[frame], picture)
+
+    def workers(self) -> ThreadPoolExecutor:
+        """Threads for runs that do not depend on each other."""
+        with self._guard:
+            self._forget_parent()
+            if self._workers is None:
+                self._workers = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="decode")
+            return self._workers
+
+    def close(self) -> None:
+        with self._guard:
+            self._forget_parent()
+            idle, self._idle = self._idle, []
+            self._forget_pictures()
+            workers, self._workers = self._workers, None
+        for warm in idle:
+            warm.close()
+        if workers is not None:
+            workers.shutdown()
+
+    def _take_decoder(self, video: int, run: DecodeRun | None, threads: int) -> _Warm | None:
+        with self._guard:
+            self._forget_parent()
+            mine = [warm for warm in self._idle if warm.video == video]
+            if run is None:
+                best = mine[-1] if mine else None
+            else:
+                leads = {one: one.decoder.lead(run, threads=threads) for one in mine}
+                best = max(leads, key=leads.__getitem__, default=None)
+                if best is not None and not leads[best]:
+                    # They may help the next reader where they are.
+                    more = self._comes_back(video, run.first_packet) and self._fits(best.memory)
+                    best = None if more else min(mine, key=lambda one: one.credit)
+                self._has_come(video, run.first_packet)
+            if best is not None:
+                self._idle.remove(best)
+            return best
+
+    def _comes_back(self, video: int, key: int) -> bool:
+        """Whether readers are likely to come back to that group of pictures.
+
+        They are not where they read all over a long video: what is kept there is kept in vain.
+        """
+        return (video, key) in self._groups or (
+            sum(one == video for one, _ in self._groups) < _FEW_GROUPS
+        )
+
+    def _has_come(self, video: int, key: int) -> None:
+        self._groups[video, key] = None
+        self._groups.move_to_end((video, key))
+        if len(self._groups) > _SEEN_GROUPS:
+            self._groups.popitem(last=False)
+
+    def _take_picture(self, video: int, packet: int) -> _Picture | None:
+        with self._guard:
+            self._forget_parent()
+            picture = self._pictures.pop((video, packet), None)
+            if picture is not None:
+                self._memory -= picture.memory
+            return picture
+
+    def _return_picture(self, picture: _Picture) -> None:
+        with self._guard:
+            self._forget_parent()
+            picture.credit = self._level + picture.worth
+            if (picture.video, picture.packet) not in self._pictures:
+                self._pictures[picture.video, picture.packet] = picture
+                self._memory += picture.memory
+
+    def _keep_picture(self, video: int, packet: int, picture: VideoFrame, effort: int) -> None:
+        size = picture_bytes(picture)
+        worth = effort / size
+        surplus: list[_Warm] = []
+        with self._guard:
+            self._forget_parent()
+            if (video, packet) in self._pictures:
+                self._pictures[video, packet].credit = self._level + worth
+                return
+            if self._spare and not have_same_form(self._spare[-1], picture):
+                self._forget_spare()
+            if not self._spare and not self._fits(size):
+                if self._level + worth < self._floor:
+                    return  # it would be the first to go
+                surplus = self._make_room(like=picture)
+            copy = None
+            if self._spare:
+                copy = self._spare.pop()
+                self._memory -= picture_bytes(copy)
+        for old in surplus:
+            old.close()
+        copy = copy or picture_like(picture)
+        copy_picture(picture, copy)
+        self._return_picture(_Picture(video, packet, copy, picture_bytes(copy), worth))
+
+    def _fits(self, more: int) -> bool:
+        return self.memory + more <= self._parts.settings.decoder_memory
+
+    def _make_room(self, like: VideoFrame | None = None) -> list[_Warm]:
+        """Forget what has least credit; gives the decoders to be closed.
+
+        Pictures in the form of `like` become spare ones.
+        """
+        surplus: list[_Warm] = []
+        budget = self._parts.settings.decoder_memory
+        missing = self.memory - budget + budget // _MADE_ROOM
+        kept: list[_Picture | _Warm] = [*self._pictures.values(), *self._idle]
+        kept.sort(key=lambda one: one.credit)
+        while len(kept) > 1 and missing > 0:
+            one = kept.pop(0)
+            self._level = one.credit
+            missing -= one.memory
+            if isinstance(one, _Warm):
+                self._idle.remove(one)
+                surplus.append(one)
+                continue
+            del self._pictures[one.video, one.packet]
+            if like is not None and have_same_form(one.frame, like):
+                self._spare.append(one.frame)
+            else:
+                self._memory -= one.memory
+        self._floor = kept[0].credit if kept else 0.0
+        return surplus
+
+    def _forget_spare(self) -> None:
+        self._memory -= sum(map(picture_bytes, self._spare))
+        self._spare.clear()
+
+    def _forget_parent(self) -> None:
+        if self._pid != os.getpid():
+            # Threads and decoder state did not come along through the fork.
+            self._pid = os.getpid()
+            self._idle = []
+            self._forget_pictures()
+            self._workers = None
+
+    def _forget_pictures(self) -> None:
+        self._pictures.clear()
+        self._spare.clear()
+        self._memory = 0
+
+
+def _efforts(physical: PhysicalVideo, table: FrameTable, first: int, end: int) -> Ints:
+    """What decoding takes from packet `first` to each one before `end`, in pixels."""
+    media = physical.media
+    sizes = table.columns(first, end).size.astype(np.int64)
+    return np.cumsum(media.width * media.height + _PIXELS_PER_BYTE * sizes)
