@@ -45,18 +45,14 @@ def picture_bytes(frame: av.VideoFrame) -> int:
     return sum(plane.buffer_size for plane in frame.planes)
 
 
-def have_same_form(one: av.VideoFrame, other: av.VideoFrame) -> bool:
-    """Whether they agree in size and pixel format."""
-    return (one.width, one.height, one.format.name) == (
+def is_like(one: av.VideoFrame, other: av.VideoFrame) -> bool:
+    """Whether samples of the one, copied to the other, make the same picture of the same video."""
+    return (one.width, one.height, one.format.name, one.interlaced_frame) == (
         other.width,
         other.height,
         other.format.name,
+        other.interlaced_frame,
     )
-
-
-def picture_like(frame: av.VideoFrame) -> av.VideoFrame:
-    """A picture of the same form with memory of its own, its samples undefined."""
-    return av.VideoFrame(frame.width, frame.height, frame.format.name)
 
 
 def copy_colors(source: av.VideoFrame, target: av.VideoFrame) -> None:
@@ -68,7 +64,11 @@ def copy_colors(source: av.VideoFrame, target: av.VideoFrame) -> None:
 
 
 def copy_picture(source: av.VideoFrame, target: av.VideoFrame) -> None:
-    """Make `target`, of the same form, show what `source` does."""
+    """Make `target`, a picture of the same video that is like it, show what `source` does.
+
+    Of the same video, as not all that a picture says of its samples can be copied: not where
+    chroma lies between the pixels of luma.
+    """
     copy_colors(source, target)
     for samples, copies in zip(plane_bytes(source), plane_bytes(target), strict=True):
         copies[...] = samples

@@ -63,6 +63,11 @@ def test_random_frames_are_those_of_a_full_decode(tmp_path: Path, clip: str, mem
         expected = [frame.data for frame in video]
         for index in random_frames(video, 120):
             np.testing.assert_array_equal(video[index].data, expected[index])
+        scaled = video.read(size=(48, 32)).data
+        for index in random_frames(video, 60, seed=1):
+            np.testing.assert_array_equal(
+                video.frames([index], size=(48, 32)).data[0], scaled[index]
+            )
         for index in random_frames(video, 20):
             several = [index, *random_frames(video, 3, seed=index)]
             for got, wanted in zip(video.frames(several).data, several, strict=True):

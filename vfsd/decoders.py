@@ -14,7 +14,7 @@ import numpy as np
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.decode import FrameDecoder
-from vfsd.codecs.planes import copy_picture, have_same_form, picture_bytes, picture_like
+from vfsd.codecs.planes import copy_picture, is_like, picture_bytes
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import PhysicalVideo
@@ -94,7 +94,9 @@ class DecoderPool:
         self._parts = parts
         self._idle: list[_Warm] = []
         self._pictures: dict[tuple[int, int], _Picture] = {}  # by encoding and packet
-        self._spare: list[VideoFrame] = []  # all of one form; memory in use costs less than new
+        # Pictures no longer kept, all of one video and alike, as memory for others: to the system
+        # new memory is work, as much as the decoding of a picture.
+        self._spare: list[_Picture] = []
         self._memory = 0  # of pictures and spare ones
         self._groups: OrderedDict[tuple[int, int], None] = OrderedDict()  # read lately; by key
         self._level = 0.0  # the credit of what went last
@@ -164,8 +166,9 @@ class DecoderPool:
         efforts = _efforts(physical, table, run.first_packet, run.end_packet)
 
         def keep(packet: int, picture: VideoFrame) -> None:
-            effort = efforts[min(packet - run.first_packet, len(efforts) - 1)]
-            self._keep_picture(video, packet, picture, int(effort))
+            # The first may be of the group before, the last beyond what was asked for.
+            place = min(max(packet - run.first_packet, 0), len(efforts) - 1)
+            self._keep_picture(video, packet, picture, int(efforts[place]))
 
         with self._guard:
             passing = keep if self._comes_back(video, run.first_packet) else None
@@ -253,29 +256,37 @@ class DecoderPool:
             if (video, packet) in self._pictures:
                 self._pictures[video, packet].credit = self._level + worth
                 return
-            if self._spare and not have_same_form(self._spare[-1], picture):
+            if self._spare and not self._can_hold(video, picture):
                 self._forget_spare()
             if not self._spare and not self._fits(size):
                 if self._level + worth < self._floor:
                     return  # it would be the first to go
-                surplus = self._make_room(like=picture)
+                surplus = self._make_room(like=(video, picture))
             copy = None
             if self._spare:
-                copy = self._spare.pop()
-                self._memory -= picture_bytes(copy)
+                spare = self._spare.pop()
+                self._memory -= spare.memory
+                copy = spare.frame
         for old in surplus:
             old.close()
-        copy = copy or picture_like(picture)
-        copy_picture(picture, copy)
+        if copy is None:
+            picture.make_writable()  # which gives it memory of its own
+            copy = picture
+        else:
+            copy_picture(picture, copy)
         self._return_picture(_Picture(video, packet, copy, picture_bytes(copy), worth))
+
+    def _can_hold(self, video: int, picture: VideoFrame) -> bool:
+        spare = self._spare[-1]
+        return spare.video == video and is_like(spare.frame, picture)
 
     def _fits(self, more: int) -> bool:
         return self.memory + more <= self._parts.settings.decoder_memory
 
-    def _make_room(self, like: VideoFrame | None = None) -> list[_Warm]:
+    def _make_room(self, like: tuple[int, VideoFrame] | None = None) -> list[_Warm]:
         """Forget what has least credit; gives the decoders to be closed.
 
-        Pictures in the form of `like` become spare ones.
+        Pictures of the same video that are `like` that one become spare ones.
         """
         surplus: list[_Warm] = []
         budget = self._parts.settings.decoder_memory
@@ -291,15 +302,15 @@ class DecoderPool:
                 surplus.append(one)
                 continue
             del self._pictures[one.video, one.packet]
-            if like is not None and have_same_form(one.frame, like):
-                self._spare.append(one.frame)
+            if like is not None and one.video == like[0] and is_like(one.frame, like[1]):
+                self._spare.append(one)
             else:
                 self._memory -= one.memory
         self._floor = kept[0].credit if kept else 0.0
         return surplus
 
     def _forget_spare(self) -> None:
-        self._memory -= sum(map(picture_bytes, self._spare))
+        self._memory -= sum(spare.memory for spare in self._spare)
         self._spare.clear()
 
     def _forget_parent(self) -> None:
