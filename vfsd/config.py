@@ -24,7 +24,7 @@ _HELP = {
 class Settings:
     verify: bool = True
     workers: int = 1
-    decoder_memory: int = 512 << 20
+    decoder_memory: int = 768 << 20
     view_cache_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.planes import copy_picture, is_like, picture_bytes
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
-from vfsd.model import PhysicalVideo
+from vfsd.model import MediaInfo, PhysicalVideo
 from vfsd.parts import Parts
 
 _FAR = 256
@@ -25,10 +25,12 @@ _FAR = 256
 _PIXELS_PER_BYTE = 40
 """As many pixels of a picture are made in the time that a byte of its packet takes: 25 to 58 were
 measured for three clips of H.264 and HEVC, 208 for one."""
-_SEEN_GROUPS = 64
+_SEEN_GROUPS = 32
 """Groups of pictures that are known again."""
 _FEW_GROUPS = 16
 """Before so many of a video were read, nobody knows whether it is read all over the place."""
+_LARGE_PICTURE = 250_000
+"""Pixels from which on a second thread inside a decoder pays."""
 _MADE_ROOM = 8
 """Where there is none, that part of the budget is freed at once."""
 
@@ -325,6 +327,11 @@ class DecoderPool:
         self._pictures.clear()
         self._spare.clear()
         self._memory = 0
+
+
+def decoder_threads(media: MediaInfo) -> int:
+    """How many threads a decoder should have that works alone."""
+    return 2 if media.width * media.height >= _LARGE_PICTURE and (os.cpu_count() or 1) > 1 else 1
 
 
 def _efforts(physical: PhysicalVideo, table: FrameTable, first: int, end: int) -> Ints:

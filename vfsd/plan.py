@@ -67,6 +67,11 @@ def select_frames(view: View, physical: PhysicalVideo, table: FrameTable) -> Int
     return np.array([table.frame_at(min(t, table.end_pts - 1)) for t in times], dtype=np.int64)
 
 
+def is_stream(frames: Ints) -> bool:
+    """Whether a decoder that runs through is the best for these frames."""
+    return len(frames) >= _STREAM_FRAMES and bool((np.diff(frames) == 1).all())
+
+
 def make_plan(view: View, physical: PhysicalVideo, table: FrameTable) -> ReadPlan:
     """What to decode to show `view`.
 
@@ -84,7 +89,7 @@ def plan_frames(frames: Ints, view: View, physical: PhysicalVideo, table: FrameT
     size = view.size or (region.width, region.height)
     contiguous = None
     runs: list[DecodeRun] = []
-    if len(frames) >= _STREAM_FRAMES and bool((np.diff(frames) == 1).all()):
+    if is_stream(frames):
         contiguous = range(int(frames[0]), int(frames[-1]) + 1)
     else:
         runs = table.decode_runs(frames.tolist())

@@ -9,13 +9,10 @@ import numpy as np
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.pixels import PixelConverter
-from vfsd.decoders import DecoderPool
+from vfsd.decoders import DecoderPool, decoder_threads
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
 from vfsd.plan import ReadPlan
-
-_LARGE_PICTURE = 500_000
-"""Pixels from which on a second thread inside the decoder pays."""
 
 
 def execute(
@@ -38,7 +35,7 @@ def execute(
             out[other] = out[first]
 
     # Runs on their own have a core each; a single one has them all.
-    threads = _threads(plan) if len(plan.runs) == 1 else 1
+    threads = decoder_threads(plan.physical.media) if len(plan.runs) <= 1 else 1
 
     def decode_part(runs: list[int]) -> None:
         converter = _converter(plan, pixel_format)
@@ -51,7 +48,9 @@ def execute(
         converter = _converter(plan, pixel_format)
         with pool.decoder(plan.physical, table) as decoder:
             for frame, picture in decoder.stream(
-                plan.contiguous.start, plan.contiguous.stop, threads=_threads(plan)
+                plan.contiguous.start,
+                plan.contiguous.stop,
+                threads=decoder_threads(plan.physical.media),
             ):
                 put(converter, frame, picture)
     elif len(plan.runs) <= 1:
@@ -75,18 +74,15 @@ def stream(
     with pool.decoder(plan.physical, table) as decoder:
         if plan.contiguous is not None:
             span = plan.contiguous
-            pictures = decoder.stream(span.start, span.stop, threads=_threads(plan))
+            pictures = decoder.stream(
+                span.start, span.stop, threads=decoder_threads(plan.physical.media)
+            )
         else:
             pictures = (pair for run in plan.runs for pair in decoder.decode(run))
         for frame, picture in pictures:
             data = converter.convert(picture)
             for place in places[frame]:
                 yield place, data
-
-
-def _threads(plan: ReadPlan) -> int:
-    media = plan.physical.media
-    return 2 if media.width * media.height >= _LARGE_PICTURE and (os.cpu_count() or 1) > 1 else 1
 
 
 def _converter(plan: ReadPlan, pixel_format: str) -> PixelConverter:

@@ -9,19 +9,16 @@ from contextlib import contextmanager
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.decoders import DecoderPool
+from vfsd.decoders import DecoderPool, decoder_threads
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo
+from vfsd.plan import is_stream
 
-_STREAM_FRAMES = 48
-"""Contiguous frames from which on a decoder that runs through is better than fresh starts."""
 _CHUNK = 256
 """Scattered frames are planned for as many at a time."""
 _SHORT_WAY = 4
 """Pictures that are decoded in vain rather than to start anew at a key frame after them."""
-_LARGE_PICTURE = 500_000
-"""Pixels from which on a second thread inside the decoder pays."""
 _KEPT_PICTURES = 12
 """That a decoder may hold, beside those that wait for their turn: references, threads."""
 
@@ -139,10 +136,9 @@ class Cursors:
 def _pictures(
     pool: DecoderPool, physical: PhysicalVideo, table: FrameTable, frames: Ints, place: int
 ) -> Generator[VideoFrame, None, None]:
-    media = physical.media
-    threads = 2 if media.width * media.height >= _LARGE_PICTURE else 1
+    threads = decoder_threads(physical.media)
     rest = frames[place:]
-    if len(rest) >= _STREAM_FRAMES and bool((np.diff(rest) == 1).all()):
+    if is_stream(rest):
         with pool.decoder(physical, table) as decoder:
             first, stop = int(rest[0]), int(rest[-1]) + 1
             for _, picture in decoder.stream(first, stop, threads=threads):
