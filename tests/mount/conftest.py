@@ -12,7 +12,11 @@ import pytest
 
 from vfsd import daemon
 from vfsd.config import Settings
+from vfsd.errors import VfsdError
+from vfsd.fuse import binding
 from vfsd.fuse.mountinfo import mount_at
+from vfsd.fuse.passthrough import require_passthrough
+from vfsd.fuse.serving import kernel_version
 from vfsd.store import Store
 
 
@@ -74,10 +78,25 @@ def mounted(tmp_path: Path) -> Iterator[Mounted]:
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory, fuse: None) -> Iterator[Mounted]:
+def passthrough(fuse: None) -> str:
+    """The option for it, where it can be had."""
+    try:
+        require_passthrough(binding.load(), kernel_version())
+    except VfsdError as error:
+        pytest.skip(str(error))
+    return "passthrough"
+
+
+@pytest.fixture(scope="session", params=["ordinary", "passthrough"])
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, fuse: None
+) -> Iterator[Mounted]:
     """A mount for all tests that only use it; its log holds no error in the end."""
     place = Mounted(tmp_path_factory.mktemp("shared"))
-    place.mount()
+    if request.param == "ordinary":
+        place.mount()
+    else:
+        place.mount(request.getfixturevalue("passthrough"))
     yield place
     place.unmount()
     log = place.log.read_text()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests.mount.conftest import Mounted
 from tests.mount.helpers import KEEP_SIZE, PUNCH_HOLE, fallocate
 
 pytestmark = pytest.mark.mount
@@ -136,10 +137,9 @@ def test_writing_into_a_video_and_back(here: Path) -> None:
     path = here / "v.mp4"
     path.write_bytes(VIDEO)
     assert os.getxattr(path, "user.vfsd.state") == b"video"
-    with open(path, "rb") as reader:
+    with open(path, "r+b", buffering=0) as writer, open(path, "rb", buffering=0) as reader:
         assert reader.read(4) == VIDEO[:4]
-        with open(path, "r+b") as writer:
-            writer.write(b"????")
+        writer.write(b"????")
         assert os.pread(reader.fileno(), 8, 0) == b"????" + VIDEO[4:8]
     assert os.getxattr(path, "user.vfsd.state") == b"plain"
     before = os.stat(path)
@@ -147,6 +147,16 @@ def test_writing_into_a_video_and_back(here: Path) -> None:
     assert os.getxattr(path, "user.vfsd.state") == b"video"
     assert path.read_bytes() == VIDEO
     assert os.stat(path).st_ino == before.st_ino
+
+
+def test_who_reads_a_video_sees_what_others_write(mounted: Mounted) -> None:
+    path = mounted.mount() / "v.mp4"
+    path.write_bytes(VIDEO)
+    with open(path, "rb") as reader:
+        assert reader.read(4) == VIDEO[:4]
+        with open(path, "r+b") as writer:
+            writer.write(b"????")
+        assert os.pread(reader.fileno(), 8, 0) == b"????" + VIDEO[4:8]
 
 
 def test_the_cache_is_kept_only_while_it_is_right(here: Path) -> None:

@@ -46,6 +46,10 @@ def command(
 
     STORE may be left out where --store or VFSD_STORE name it; DIR is an empty directory.  In the
     background, which is the default, this ends as soon as the mount answers.
+
+    Options are those of mount(8) and FUSE (ro, allow_other, uid=N, attr_timeout=S, ...), and
+    passthrough: the kernel reads videos itself, nearly as fast as from the disk, and nobody may
+    write into one while it is being read.
     """
     from vfsd import daemon
 

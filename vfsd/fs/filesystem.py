@@ -44,6 +44,13 @@ class ContentVersion(NamedTuple):
     stamp: int
 
 
+class WholeFile(NamedTuple):
+    """The file of an inode, and a descriptor of it that is the file system's."""
+
+    ino: int
+    fd: int | None  #: of a file with these very bytes, which nobody changes; None: there is none
+
+
 class Filesystem:
     """A store as a file system.  Safe to use from many threads.
 
@@ -277,6 +284,14 @@ class Filesystem:
         if content is None or node is None:
             return None
         return ContentVersion(node.ino, node.generation, content.stamp)
+
+    def whole_file(self, handle: int) -> WholeFile | None:
+        """What a handle of a file of the tree reads from; None for a view."""
+        content = self._files.handle(handle).content
+        if content is None:
+            return None
+        with content.lock:
+            return WholeFile(content.ino, None if content.private else content.fd)
 
     def read(self, handle: int, size: int, offset: int) -> bytes:
         buffer = bytearray(size)

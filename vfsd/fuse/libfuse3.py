@@ -24,6 +24,7 @@ from vfsd.fs import Attributes, Caller, ContentVersion, Filesystem
 from vfsd.fuse.answers import errno_of
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.hidden import hidden_alias, is_hidden
+from vfsd.fuse.passthrough import Passthrough
 from vfsd.fuse.prototypes import ARGUMENTS, RESULTS, Filler
 from vfsd.fuse.times import UTIME_NOW, UTIME_OMIT
 
@@ -38,6 +39,7 @@ _READABLE_MEMORY = 0x100
 
 _SPLICE_WRITE, _SPLICE_MOVE, _SPLICE_READ = 1 << 7, 1 << 8, 1 << 9
 _HANDLE_KILLPRIV_V2 = 1 << 21
+_CHANGING = os.O_ACCMODE | os.O_TRUNC
 _INVALIDATE_SECONDS = 0.05
 _CACHED_VERSIONS = 10_000
 
@@ -60,15 +62,18 @@ class Adapter:
         *,
         given: Callable[[str], str | None],
         bypass: bool,
+        passthrough: Passthrough | None,
         on_init: Callable[[], None],
     ) -> None:
         """`given` tells the mount options that override what is set here; `bypass` says that
-        writers may go past the kernel's cache."""
+        writers may go past the kernel's cache; with `passthrough` the kernel reads videos itself.
+        """
         module = binding.module
         self._binding = binding
         self._fs = filesystem
         self._given = given
         self._bypass = bypass
+        self._passthrough = passthrough
         self._on_init = on_init
         self._file_info = module.fuse_file_info
         self._stat = module.c_stat
@@ -128,6 +133,8 @@ class Adapter:
         config.entry_timeout = float(self._given("entry_timeout") or 1.0)
         config.attr_timeout = self._attr_timeout = float(self._given("attr_timeout") or 1.0)
         config.negative_timeout = float(self._given("negative_timeout") or 0.0)
+        if self._passthrough is not None:
+            self._passthrough.start(self._context().contents.fuse)
         self._on_init()
 
     def close(self) -> None:
@@ -253,7 +260,13 @@ class Adapter:
 
     def open(self, path: bytes, info_at: int) -> None:
         info = self._file_info.from_address(info_at)
-        handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
+        if self._passthrough is not None and info.flags & _CHANGING:
+            handle = self._open_for_change(self._passthrough, os.fsdecode(path), info.flags)
+        else:
+            handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
+            if self._passthrough is not None and self._is_passed_through(self._passthrough, handle):
+                info.fh = handle
+                return
         info.fh = handle
         self._choose_caching(path, info, handle)
 
@@ -261,6 +274,10 @@ class Adapter:
         info = self._file_info.from_address(info_at)
         handle = self._fs.create(os.fsdecode(path), mode, info.flags, self._caller())
         info.fh = handle
+        whole = self._fs.whole_file(handle)
+        if self._passthrough is not None and whole is not None:
+            self._passthrough.reserve(whole.ino)
+            self._passthrough.opened(handle, whole.ino)
         self._choose_caching(path, info, handle)
 
     def read(self, _path: int, buffer: int, size: int, offset: int, info: int) -> int:
@@ -272,13 +289,20 @@ class Adapter:
         return self._fs.write(handle, _memory(buffer, size, _READABLE_MEMORY), offset)
 
     def truncate(self, path: bytes | None, length: int, info: int | None) -> None:
+        if self._passthrough is not None and path is not None and not info:
+            self._passthrough.require_idle(self._fs.getattr(os.fsdecode(path)).ino)
         self._fs.truncate(_text(path), length, self._caller(), self._handle(info) if info else None)
 
     def flush(self, _path: int, info: int) -> None:
         self._fs.flush(self._handle(info))
 
     def release(self, _path: int, info: int) -> None:
-        self._fs.release(self._handle(info))
+        handle = self._handle(info)
+        try:
+            self._fs.release(handle)
+        finally:
+            if self._passthrough is not None:
+                self._passthrough.released(handle)
 
     def fsync(self, _path: int, data_only: int, info: int) -> None:
         self._fs.fsync(self._handle(info), data_only=bool(data_only))
@@ -315,6 +339,27 @@ class Adapter:
     def _caller(self) -> Caller:
         context = self._context().contents
         return Caller(context.uid, context.gid)
+
+    def _open_for_change(self, passthrough: Passthrough, path: str, flags: int) -> int:
+        ino = self._fs.getattr(path).ino
+        passthrough.reserve(ino)
+        try:
+            handle = self._fs.open(path, flags, self._caller())
+        except BaseException:
+            passthrough.cancel(ino)
+            raise
+        passthrough.opened(handle, ino)
+        return handle
+
+    def _is_passed_through(self, passthrough: Passthrough, handle: int) -> bool:
+        whole = self._fs.whole_file(handle)
+        if whole is None:
+            return False
+        try:
+            return passthrough.open_for_reading(handle, whole.ino, whole.fd)
+        except BaseException:
+            self._fs.release(handle)
+            raise
 
     def _choose_caching(self, path: bytes, info: Any, handle: int) -> None:
         """Let the kernel keep what it has read of these very bytes under this very name."""

@@ -38,6 +38,7 @@ _NUMBERS = {
     "max_read": 10,
 }
 _SECONDS = frozenset(("attr_timeout", "entry_timeout", "negative_timeout"))
+_OURS = frozenset(("ro", "rw", "nonempty", "passthrough"))
 _FOR_OTHERS = frozenset(
     [
         "defaults",
@@ -71,6 +72,7 @@ class MountOptions:
 
     read_only: bool = False
     nonempty: bool = False  #: the mountpoint may have something in it
+    passthrough: bool = False  #: the kernel reads stored videos without asking
     passed_on: tuple[str, ...] = ()  #: words for libfuse and the kernel, as they were given
 
     def value(self, key: str) -> str | None:
@@ -90,19 +92,23 @@ def parse_options(given: Iterable[str]) -> MountOptions:
     What only `mount` and systemd care for in an fstab line is skipped.  Raises `UsageError` for
     words that nobody knows, and for values that are no numbers.
     """
-    read_only = nonempty = False
+    read_only = nonempty = passthrough = False
     passed_on: list[str] = []
     for word in (word.strip() for argument in given for word in argument.split(",")):
         if word in ("ro", "rw"):
             read_only = word == "ro"
         elif word == "nonempty":
             nonempty = True
+        elif word == "passthrough":
+            passthrough = True
         elif word in _SWITCHES or _is_setting(word):
             passed_on.append(word)
         elif word and word not in _FOR_OTHERS and not word.startswith(_FOR_OTHERS_PREFIXES):
-            known = sorted({*_SWITCHES, *_NUMBERS, *_SECONDS, "ro", "rw", "nonempty"})
+            known = sorted(
+                {*_SWITCHES, *_NUMBERS, *_SECONDS, "ro", "rw", "nonempty", "passthrough"}
+            )
             raise UsageError(f"unknown mount option {word!r}", hint=f"known: {', '.join(known)}")
-    return MountOptions(read_only, nonempty, tuple(passed_on))
+    return MountOptions(read_only, nonempty, passthrough, tuple(passed_on))
 
 
 def _is_setting(word: str) -> bool:

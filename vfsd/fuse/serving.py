@@ -18,6 +18,7 @@ from vfsd.fuse import libfuse2, libfuse3
 from vfsd.fuse.binding import Binding, load
 from vfsd.fuse.mountinfo import SUBTYPE, mount_at
 from vfsd.fuse.options import MountOptions
+from vfsd.fuse.passthrough import Passthrough, require_passthrough
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ def serve(
     fusepy; see `load`.  Raises `FuseMissingError`, `MountError`.
     """
     chosen = load(binding)
+    if options.passthrough:
+        require_passthrough(chosen, kernel_version())
 
     def answering() -> None:
         os.stat(place)  # returns when the kernel and we have come to terms
@@ -84,7 +87,12 @@ def _serve3(
     on_init: Callable[[], None],
 ) -> int:
     adapter = libfuse3.Adapter(
-        binding, filesystem, given=options.value, bypass=_kernel() >= (6, 6), on_init=on_init
+        binding,
+        filesystem,
+        given=options.value,
+        bypass=kernel_version() >= (6, 6),
+        passthrough=Passthrough(binding) if options.passthrough else None,
+        on_init=on_init,
     )
     table = adapter.operations()
     # Each thread answers one request at a time; those that make views take theirs.
@@ -119,7 +127,8 @@ def _set_read_ahead(place: Path) -> None:
         _log.debug("read-ahead stays as it is: %s", error)
 
 
-def _kernel() -> tuple[int, int]:
+def kernel_version() -> tuple[int, int]:
+    """Of the running Linux; (0, 0) where it cannot be told."""
     found = re.match(r"(\d+)\.(\d+)", platform.release())
     return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 

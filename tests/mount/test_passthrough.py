@@ -1,0 +1,163 @@
+"""With ``-o passthrough`` the kernel reads videos itself: what changes, and what does not."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import mmap
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.mount.conftest import Mounted
+from vfsd.errors import MountError
+from vfsd.fuse import binding
+from vfsd.fuse.passthrough import require_passthrough
+from vfsd.fuse.serving import kernel_version
+
+pytestmark = pytest.mark.mount
+
+CLIP = FOLDER / "portrait.mp4"
+OTHER = FOLDER / "traffic.mp4"
+
+
+@pytest.fixture
+def place(mounted: Mounted, passthrough: str) -> Path:
+    return mounted.mount(passthrough)
+
+
+def put(path: Path, clip: Path = CLIP) -> Path:
+    """Copy a clip into the mount, and wait until it is a video."""
+    shutil.copyfile(clip, path)
+    assert os.getxattr(path, "user.vfsd.state") == b"video"
+    return path
+
+
+def sha256_without_the_daemon(pid: int, fd: int) -> str:
+    """What another process reads from an open file while the one that serves it does nothing."""
+    command = [sys.executable, "-c", _SHA256, str(fd)]
+    with subprocess.Popen(command, pass_fds=[fd], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            # Its end takes the daemon: the kernel tells it of every closed descriptor.
+            is_done = select.select([child.stdout], [], [], 20)[0]
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert is_done, "somebody is asked"
+        return child.stdout.read().strip()
+
+
+_SHA256 = """
+import hashlib, os, sys
+print(hashlib.sha256(os.pread(int(sys.argv[1]), 1 << 24, 0)).hexdigest(), flush=True)
+"""
+
+
+def test_nobody_is_asked_for_the_bytes(mounted: Mounted, place: Path, passthrough: str) -> None:
+    put(place / "a.mp4")
+    mounted.unmount()  # the kernel forgets what it has seen written
+    fd = os.open(mounted.mount(passthrough) / "a.mp4", os.O_RDONLY)
+    try:
+        read = sha256_without_the_daemon(mounted.pid, fd)
+        assert read == hashlib.sha256(CLIP.read_bytes()).hexdigest()
+    finally:
+        os.close(fd)
+
+
+def test_a_video_can_be_mapped(place: Path) -> None:
+    path = put(place / "a.mp4")
+    with (
+        open(path, "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+    ):
+        assert mapped[:] == CLIP.read_bytes()
+
+
+def test_what_is_being_read_cannot_be_written(place: Path) -> None:
+    path = put(place / "a.mp4")
+    reading = os.open(path, os.O_RDONLY)
+    changes = (
+        lambda: os.open(path, os.O_WRONLY),
+        lambda: os.open(path, os.O_RDWR),
+        lambda: os.open(path, os.O_WRONLY | os.O_TRUNC),
+        lambda: os.truncate(path, 10),
+    )
+    for change in changes:
+        with pytest.raises(OSError, match=os.strerror(errno.ETXTBSY)):
+            change()
+    assert os.pread(reading, 1 << 24, 0) == CLIP.read_bytes()
+    os.close(reading)
+    with open(path, "r+b", buffering=0) as writing:
+        writing.write(b"other")
+        assert path.read_bytes()[:8] == b"other" + CLIP.read_bytes()[5:8]
+    assert path.read_bytes() == b"other" + CLIP.read_bytes()[5:]
+
+
+def test_who_writes_makes_everybody_read_in_the_ordinary_way(place: Path) -> None:
+    path = put(place / "a.mp4")
+    writing = os.open(path, os.O_RDWR)
+    reading = os.open(path, os.O_RDONLY)
+    os.pwrite(writing, b"changed", 100)
+    assert os.pread(reading, 7, 100) == b"changed"
+    os.close(writing)
+    more = os.open(path, os.O_RDONLY)
+    assert os.pread(more, 7, 100) == b"changed"
+    os.close(reading)
+    os.close(more)
+
+
+def test_names_may_go_and_come_while_the_kernel_reads(place: Path) -> None:
+    path, other = put(place / "a.mp4"), put(place / "b.mp4", OTHER)
+    with open(path, "rb") as one, open(other, "rb") as two:
+        os.rename(path, place / "c.mp4")
+        os.rename(other, path)
+        with open(path, "rb") as again:
+            assert again.read() == OTHER.read_bytes()
+        os.unlink(place / "c.mp4")
+        os.unlink(path)
+        put(path)
+        assert path.read_bytes() == CLIP.read_bytes()
+        assert one.read() == CLIP.read_bytes()
+        assert two.read() == OTHER.read_bytes()
+    assert os.listdir(place) == ["a.mp4"]
+
+
+def test_a_hundred_readers_of_one_video(place: Path) -> None:
+    path = put(place / "a.mp4")
+    os.link(path, place / "b.mp4")
+    files = [open(name, "rb") for name in (path, place / "b.mp4") for _ in range(50)]  # noqa: SIM115
+    assert {file.read() for file in files} == {CLIP.read_bytes()}
+    for file in files:
+        file.close()
+    with open(path, "r+b") as writing:  # nobody is left who reads
+        writing.write(b"x")
+
+
+def test_views_and_plain_files_are_there_as_ever(place: Path) -> None:
+    path = put(place / "a.mp4")
+    (place / "notes.txt").write_text("hello")
+    assert (place / "notes.txt").read_text() == "hello"
+    assert (place / "a.mp4@" / "info.json").read_bytes().startswith(b"{")
+    assert path.read_bytes() == CLIP.read_bytes()
+
+
+def test_it_is_refused_where_it_cannot_work(
+    passthrough: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = binding.load()
+    with pytest.raises(MountError, match=r"Linux 6\.9"):
+        require_passthrough(chosen, (6, 8))
+    with pytest.raises(MountError, match="libfuse"):
+        require_passthrough(replace(chosen, minor=17), kernel_version())
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(MountError, match="root"):
+        require_passthrough(chosen, kernel_version())
