@@ -11,12 +11,13 @@ from sqlalchemy.engine import Connection
 
 from vfsd.catalog.engine import ChangeWatch, Database, current_revision
 from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
+from vfsd.catalog.segments import Segments
 from vfsd.catalog.tree import Tree
 from vfsd.catalog.upgrade import HEAD, require_known, upgrade
 from vfsd.catalog.videos import Objects, Videos
-from vfsd.errors import NoStoreError, NotFoundError
+from vfsd.errors import NoStoreError, NotFoundError, StoreVersionError
 from vfsd.frametable import FrameTable
-from vfsd.model import ByteRange, Gop, LogicalVideo, PhysicalVideo
+from vfsd.model import ByteRange, Gop, LogicalVideo, PhysicalVideo, Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Transaction:
     tree: Tree
     videos: Videos
     objects: Objects
+    segments: Segments
 
 
 class Catalog:
@@ -64,7 +66,12 @@ class Catalog:
             require_known(revision)
             if revision is None and not create:
                 raise NoStoreError(f"there is no catalog at {database.url}")
-            if revision != HEAD and not read_only:
+            if revision != HEAD and read_only:
+                raise StoreVersionError(
+                    f"the catalog is at revision {revision} and has to be brought to {HEAD} first",
+                    hint="open the store for writing once, for instance with `vfsd ls`",
+                )
+            if revision != HEAD:
                 with database.writing() as connection:
                     upgrade(connection)
         except BaseException:
@@ -179,6 +186,11 @@ class Catalog:
                 chain.append(seen.videos.physical(chain[-1].parent_id))
         return chain
 
+    def segments(self, video: LogicalVideo) -> list[Segment]:
+        """The tiled runs of frames that reads may use, with their cells, by their first frame."""
+        with self.reading() as seen:
+            return seen.segments.active(video.original.id)
+
     # -- frames and bytes
 
     def frame_table(self, physical: PhysicalVideo) -> FrameTable:
@@ -243,4 +255,6 @@ class Catalog:
 
 
 def _transaction(connection: Connection) -> Transaction:
-    return Transaction(Tree(connection), Videos(connection), Objects(connection))
+    return Transaction(
+        Tree(connection), Videos(connection), Objects(connection), Segments(connection)
+    )

@@ -14,7 +14,15 @@ from vfsd.catalog.records import (
     physical_from_row,
     physical_to_row,
 )
-from vfsd.catalog.schema import frame_pages, nodes, objects, physical_videos, tags, videos
+from vfsd.catalog.schema import (
+    frame_pages,
+    nodes,
+    objects,
+    physical_videos,
+    segments,
+    tags,
+    videos,
+)
 from vfsd.catalog.tree import Tree
 from vfsd.errors import IntegrityError, NotFoundError
 from vfsd.framepages import PageBounds
@@ -159,7 +167,8 @@ class Videos:
     ) -> PhysicalVideo:
         """Put a better frame table, and what else was learnt, in the place of the old one.
 
-        Raises `NotFoundError` when the encoding is gone.
+        What was made by the numbers of the old one goes.  Raises `NotFoundError` when the
+        encoding is gone.
         """
         self.physical(physical_id)
         values = physical_to_row(physical)
@@ -169,6 +178,9 @@ class Videos:
         )
         self._connection.execute(
             sa.delete(frame_pages).where(frame_pages.c.physical_id == physical_id)
+        )
+        self._connection.execute(
+            sa.delete(physical_videos).where(physical_videos.c.parent_id == physical_id)
         )
         self._insert_pages(physical_id, pages)
         return self.physical(physical_id)
@@ -274,7 +286,7 @@ class Objects:
 
     def referenced(self) -> set[str]:
         """The keys that a file or a stored encoding refers to."""
-        columns = (nodes.c.object_key, physical_videos.c.object_key)
+        columns = (nodes.c.object_key, physical_videos.c.object_key, segments.c.object_key)
         found: set[str] = set()
         for column in columns:
             query = sa.select(column).where(column.is_not(None)).distinct()
@@ -290,6 +302,7 @@ class Objects:
         unused = sa.select(objects.c.key).where(
             ~sa.exists().where(nodes.c.object_key == objects.c.key),
             ~sa.exists().where(physical_videos.c.object_key == objects.c.key),
+            ~sa.exists().where(segments.c.object_key == objects.c.key),
         )
         if keys is not None:
             unused = unused.where(objects.c.key.in_(list(keys)))

@@ -62,3 +62,12 @@ def prepare(context: VideoCodecContext, *, threads: int = 1, strict: bool = Fals
     context.options = {"max_pixels": str(MAX_PIXELS)}
     if strict:
         context.options["err_detect"] = "explode"
+
+
+def decoder_for(codec: str, extradata: bytes | None) -> VideoCodecContext:
+    """A decoder with one thread for a stream of our own, to which every damage is an error."""
+    context = av.CodecContext.create(_DECODERS.get(codec, codec), "r")
+    assert isinstance(context, VideoCodecContext)
+    context.extradata = extradata or None
+    prepare(context, strict=True)
+    return context

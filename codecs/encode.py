@@ -50,7 +50,7 @@ _ENCODERS = {
 _UNKNOWN_TO_ENCODERS = ("ebu3213",)
 _MATRIX_OF_RGB = "smpte170m"
 _H264_SEI = 6
-_NOMINAL_RATE = Fraction(25)
+NOMINAL_RATE = Fraction(25)
 """What encoders are told: they make pictures finer that are shown for longer, and a low rate would
 take many times the bytes.  The true rate is written into the parameter sets afterwards."""
 _TICKS_PER_PICTURE = {"h264": 2, "hevc": 1}
@@ -122,15 +122,15 @@ def _opened(settings: EncoderSettings) -> VideoCodecContext:
     assert isinstance(context, VideoCodecContext)
     context.width, context.height = settings.width, settings.height
     context.pix_fmt = "yuv420p"
-    context.framerate = _NOMINAL_RATE
-    context.time_base = 1 / _NOMINAL_RATE
+    context.framerate = NOMINAL_RATE
+    context.time_base = 1 / NOMINAL_RATE
     context.thread_count = 1
     if settings.sample_aspect_ratio is not None:
         context.sample_aspect_ratio = settings.sample_aspect_ratio
     context.options = {
         "crf": str(settings.quality),
         "flags": "+global_header+cgop",
-        **_colors(settings),
+        **color_options(settings),
         **options,
     }
     try:
@@ -146,7 +146,7 @@ def _opened(settings: EncoderSettings) -> VideoCodecContext:
 def _retimed(codec: str, unit: bytes, rate: Fraction) -> bytes:
     """A parameter set that tells the nominal rate (as ticks a second), with `rate` instead."""
     ticks = _TICKS_PER_PICTURE[codec]
-    nominal = _NOMINAL_RATE.denominator << 32 | _NOMINAL_RATE.numerator * ticks
+    nominal = NOMINAL_RATE.denominator << 32 | NOMINAL_RATE.numerator * ticks
     told = rate.denominator << 32 | rate.numerator * ticks
     payload = nal.unescaped(unit)
     bits = int.from_bytes(payload, "big")
@@ -157,12 +157,13 @@ def _retimed(codec: str, unit: bytes, rate: Fraction) -> bytes:
     return unit
 
 
-def _colors(settings: EncoderSettings) -> dict[str, str]:
+def color_options(colors: EncoderSettings | MediaInfo) -> dict[str, str]:
+    """What an encoder is to be told of colours, as options."""
     told = {
-        "color_range": settings.color_range,
-        "colorspace": settings.color_space,
-        "color_primaries": settings.color_primaries,
-        "color_trc": settings.color_transfer,
+        "color_range": colors.color_range,
+        "colorspace": colors.color_space,
+        "color_primaries": colors.color_primaries,
+        "color_trc": colors.color_transfer,
     }
     return {key: name for key, name in told.items() if name and name not in _UNKNOWN_TO_ENCODERS}
 

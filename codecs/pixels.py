@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import Interpolation, VideoReformatter
 
-from vfsd.codecs.planes import copy_colors, plane_bytes, plane_samples
+from vfsd.codecs.planes import copy_colors, plane_bytes, plane_samples, shares
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
@@ -28,6 +28,8 @@ _MARGIN = 16
 """Pixels around an area that filters may look at."""
 _POINTWISE = ("yuv420p", "yuvj420p", "yuv422p", "yuvj422p")
 """Formats from which 8-bit output is made without a look at the neighbours."""
+_EIGHT_BIT = ("rgb24", "bgr24", "gray")
+"""Packed forms of eight bits."""
 _FULL_RANGE, _LIMITED_RANGE = 2, 1
 
 
@@ -98,7 +100,7 @@ class PixelConverter:
         self._media = media
         self._layout = layout
         self._turns = media.rotation // 90  # clockwise
-        self._area = _in_picture(region, media)
+        self._area = in_picture(region, media)
         self._scaled: tuple[int, int] | None = None  # in the picture
         off_grid = self._area.x1 % layout.subsampled[0] or self._area.y1 % layout.subsampled[1]
         if off_grid or (width, height) != (region.width, region.height):
@@ -114,14 +116,44 @@ class PixelConverter:
             chroma = 2 / (layout.subsampled[0] * layout.subsampled[1])
             self.shape = (round(height * (1 + chroma)), width)
 
+    @property
+    def needed(self) -> Rect:
+        """What of a picture, before it is turned upright, the result depends on."""
+        picture = Rect.of_size(self._media.width, self._media.height)
+        if self._layout.channels == 1 and self._media.pixel_format.startswith(("yuv", "gray")):
+            return self._area
+        if self._scaled is not None:
+            area = self._area
+            return Rect(area.x1 // 2 * 2, area.y1 // 2 * 2, area.x2, area.y2)
+        window = self._window(self._media.pixel_format, self._area, picture)
+        return window.intersection(picture) or picture
+
+    @property
+    def is_local(self) -> bool:
+        """Whether parts of the region may be converted one by one, to the same pixels."""
+        return (
+            self._scaled is None
+            and self._layout.name in _EIGHT_BIT
+            and self._media.pixel_format in _POINTWISE
+        )
+
     def convert(
-        self, frame: av.VideoFrame, out: npt.NDArray[Any] | None = None
+        self,
+        frame: av.VideoFrame,
+        out: npt.NDArray[Any] | None = None,
+        *,
+        held: Rect | None = None,
     ) -> npt.NDArray[Any]:
         """`frame` as an array of `shape` and `dtype`: `out` when given, else a new one.
 
+        `frame` may hold just a part of a picture: `held`, which holds what is `needed`, and ends
+        on multiples of 16 or with the picture; it may have a row or column more at its end.
+
         Raises `UsageError` when `out` has another shape or type, or `frame` another size.
         """
-        if (frame.width, frame.height) != (self._media.width, self._media.height):
+        whole = Rect.of_size(self._media.width, self._media.height)
+        held = held or whole
+        if not _has_size(frame, held):
             raise UsageError(
                 f"a frame of {frame.width}x{frame.height} in a video of "
                 f"{self._media.width}x{self._media.height}"
@@ -129,11 +161,13 @@ class PixelConverter:
         if out is not None and (out.shape != self.shape or out.dtype != self.dtype):
             raise UsageError(f"the result has shape {self.shape} and type {self.dtype}")
         if self._layout.channels == 1 and _has_luma(frame):
-            return self._gray(frame, out)
+            return self._gray(frame, self._area.moved(-held.x1, -held.y1), out)
+        area = self._area.moved(-held.x1, -held.y1)
+        picture = Rect.of_size(held.width, held.height)
         if self._scaled is not None:
-            converted, inner = self._scale(frame), None
+            converted, inner = self._scale(frame, area, picture), None
         else:
-            converted, inner = self._convert_area(frame)
+            converted, inner = self._convert_area(frame, area, picture)
         if not self._layout.channels:
             return self._planar(converted, inner, out)
         if out is None and (converted is frame or converted is self._scratch):
@@ -142,25 +176,25 @@ class PixelConverter:
 
     # -- the picture, not turned yet
 
-    def _convert_area(self, frame: av.VideoFrame) -> tuple[av.VideoFrame, Rect]:
+    def _convert_area(
+        self, frame: av.VideoFrame, area: Rect, picture: Rect
+    ) -> tuple[av.VideoFrame, Rect]:
         """A converted frame that holds the area, and where in it the area lies."""
-        area = self._area
         if not _is_croppable(frame):
             return self._reformat(frame), area
-        window = self._window(frame)
+        window = self._window(frame.format.name, area, picture)
         if window == Rect.of_size(frame.width, frame.height):
             source = frame
         else:
             source = self._cropped(frame, window)
         return self._reformat(source), area.moved(-window.x1, -window.y1)
 
-    def _window(self, frame: av.VideoFrame) -> Rect:
+    def _window(self, pixel_format: str, area: Rect, picture: Rect) -> Rect:
         """What is converted: the area on the grid, with a margin where filters need one."""
-        area, layout = self._area, self._layout
-        eight_bit = layout.name in ("rgb24", "bgr24", "gray")
-        margin = 0 if frame.format.name in _POINTWISE and eight_bit else _MARGIN
-        # The right and lower edges are those of the frame, but even.
-        right, bottom = frame.width + frame.width % 2, frame.height + frame.height % 2
+        pointwise = pixel_format in _POINTWISE and self._layout.name in _EIGHT_BIT
+        margin = 0 if pointwise else _MARGIN
+        # The right and lower edges are those of the picture, but even.
+        right, bottom = picture.x2 + picture.x2 % 2, picture.y2 + picture.y2 % 2
         return Rect(
             max(0, area.x1 - margin) // _GRID * _GRID,
             max(0, area.y1 - margin) // _GRID * _GRID,
@@ -168,13 +202,12 @@ class PixelConverter:
             min(bottom, -(-(area.y2 + margin) // _GRID) * _GRID),
         )
 
-    def _scale(self, frame: av.VideoFrame) -> av.VideoFrame:
+    def _scale(self, frame: av.VideoFrame, area: Rect, picture: Rect) -> av.VideoFrame:
         assert self._scaled is not None
-        area = self._area
-        if area == Rect.of_size(frame.width, frame.height):
+        if area == picture == Rect.of_size(frame.width, frame.height):
             source = frame
         elif _is_croppable(frame):
-            shares_x, shares_y = _shares(frame, 1)
+            shares_x, shares_y = shares(frame, 1)
             if area.x1 % shares_x or area.y1 % shares_y:
                 x, y = area.x1 // shares_x * shares_x, area.y1 // shares_y * shares_y
                 on_grid = self._cropped(frame, Rect(x, y, area.x2, area.y2))
@@ -212,7 +245,7 @@ class PixelConverter:
         copy_colors(frame, scratch)
         planes = zip(plane_samples(frame), plane_samples(scratch), strict=True)
         for number, (source, target) in enumerate(planes):
-            shares_x, shares_y = _shares(frame, number)
+            shares_x, shares_y = shares(frame, number)
             x, y = window.x1 // shares_x, window.y1 // shares_y
             part = source[y : y + target.shape[0], x : x + target.shape[1]]
             rows, columns = part.shape
@@ -223,9 +256,11 @@ class PixelConverter:
                 target[rows:] = target[rows - 1]
         return scratch
 
-    def _gray(self, frame: av.VideoFrame, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+    def _gray(
+        self, frame: av.VideoFrame, area: Rect, out: npt.NDArray[Any] | None
+    ) -> npt.NDArray[Any]:
         """From luma alone: FFmpeg's own way to gray may pass through RGB."""
-        luma, area = plane_samples(frame)[0], self._area
+        luma = plane_samples(frame)[0]
         if self._levels is None:
             self._levels = _gray_levels(frame, self.dtype)
         gray = np.take(self._levels, luma[area.y1 : area.y2, area.x1 : area.x2], mode="clip")
@@ -275,6 +310,28 @@ class PixelConverter:
         return out
 
 
+def needed_area(
+    media: MediaInfo, pixel_format: str, region: Rect, size: tuple[int, int] | None
+) -> Rect:
+    """What of a stored picture, not turned upright yet, a `PixelConverter` looks at.
+
+    Raises `OutOfRangeError`, `UsageError`.
+    """
+    return PixelConverter(media, pixel_format=pixel_format, region=region, size=size).needed
+
+
+def in_display(area: Rect, media: MediaInfo) -> Rect:
+    """Where an area of the picture lies on the displayed frame; `in_picture` reversed."""
+    width, height = media.width, media.height
+    if media.rotation == 90:
+        return Rect(height - area.y2, area.x1, height - area.y1, area.x2)
+    if media.rotation == 180:
+        return Rect(width - area.x2, height - area.y2, width - area.x1, height - area.y1)
+    if media.rotation == 270:
+        return Rect(area.y1, width - area.x2, area.y2, width - area.x1)
+    return area
+
+
 def _check_size(layout: _Layout, name: str, width: int, height: int, rotation: int) -> None:
     if width < 1 or height < 1:
         raise UsageError(f"a size of {width}x{height} holds no pixel")
@@ -286,7 +343,12 @@ def _check_size(layout: _Layout, name: str, width: int, height: int, rotation: i
         )
 
 
-def _in_picture(region: Rect, media: MediaInfo) -> Rect:
+def _has_size(frame: av.VideoFrame, held: Rect) -> bool:
+    even = (held.width + held.width % 2, held.height + held.height % 2)
+    return (frame.width, frame.height) in (even, (held.width, held.height))
+
+
+def in_picture(region: Rect, media: MediaInfo) -> Rect:
     """Where a region of the displayed frame lies in the picture before it is turned."""
     width, height = media.width, media.height
     if media.rotation == 90:
@@ -302,14 +364,7 @@ def _is_croppable(frame: av.VideoFrame) -> bool:
     """Whether every component has a plane of its own, with chroma shared by two pixels at most."""
     components = frame.format.components
     planar = len({component.plane for component in components}) == len(components)
-    return planar and max(_shares(frame, 1)) <= 2
-
-
-def _shares(frame: av.VideoFrame, plane: int) -> tuple[int, int]:
-    """How many columns and rows of pixels share a sample of that plane."""
-    if plane not in (1, 2):
-        return 1, 1
-    return 16 // frame.format.chroma_width(16), 16 // frame.format.chroma_height(16)
+    return planar and max(shares(frame, 1)) <= 2
 
 
 def _has_luma(frame: av.VideoFrame) -> bool:
@@ -344,7 +399,7 @@ def _with_full_chroma(frame: av.VideoFrame) -> av.VideoFrame:
     full.color_trc, full.color_primaries = frame.color_trc, frame.color_primaries
     planes = zip(plane_samples(frame), plane_samples(full), strict=True)
     for number, (source, target) in enumerate(planes):
-        shares_x, shares_y = _shares(frame, number)
+        shares_x, shares_y = shares(frame, number)
         repeated = source.repeat(shares_y, axis=0).repeat(shares_x, axis=1)
         target[...] = repeated[: frame.height, : frame.width]
     return full

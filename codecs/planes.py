@@ -40,6 +40,13 @@ def plane_samples(frame: av.VideoFrame) -> list[npt.NDArray[Any]]:
     return [v.view(np.uint16) if wide else v for v in plane_bytes(frame)]
 
 
+def shares(frame: av.VideoFrame, plane: int) -> tuple[int, int]:
+    """How many columns and rows of pixels share a sample of that plane."""
+    if plane not in (1, 2):
+        return 1, 1
+    return 16 // frame.format.chroma_width(16), 16 // frame.format.chroma_height(16)
+
+
 def picture_bytes(frame: av.VideoFrame) -> int:
     """The memory that the samples of a picture take, padding included."""
     return sum(plane.buffer_size for plane in frame.planes)

@@ -1,8 +1,11 @@
-"""Pure geometry of the frame: rectangles now, layouts of tiles and their costs later.
+"""Pure geometry of the frame: rectangles, and layouts of tiles.
 
 Nothing in here knows files, codecs or the catalog.
 """
 
 from vfsd.tiling.geometry import Rect
+from vfsd.tiling.layout import LayoutRules, TileLayout
+from vfsd.tiling.sot import cut_sequences
+from vfsd.tiling.uniform import parse_layout, uniform
 
-__all__ = ["Rect"]
+__all__ = ["LayoutRules", "Rect", "TileLayout", "cut_sequences", "parse_layout", "uniform"]

@@ -16,6 +16,7 @@ _HELP = {
     "verify": "decode every new video once in the background and correct its frame table",
     "workers": "threads of the mount that judge and index new files",
     "decoder_memory": "bytes of pictures, in each process, that decoders kept warm may hold",
+    "minimum_psnr": "dB against the original that tiles need so that reads may use them",
     "view_cache_bytes": "disk space for rendered views",
 }
 
@@ -25,6 +26,7 @@ class Settings:
     verify: bool = True
     workers: int = 1
     decoder_memory: int = 768 << 20
+    minimum_psnr: int = 40
     view_cache_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ class Frames:
     pts: npt.NDArray[np.int64]  #: ticks of the stream's time base, as in the file
     seconds: npt.NDArray[np.float64]  #: on the video's timeline
     duration: npt.NDArray[np.float64]  #: seconds until the next frame is shown
+    psnr: float = math.inf  #: dB that they have at least; infinite: decoded from the original
 
     def __post_init__(self) -> None:
         lengths = {len(self.data), len(self.index), len(self.pts)}

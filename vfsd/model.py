@@ -14,7 +14,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
-from vfsd.tiling import Rect
+from vfsd.tiling import Rect, TileLayout
 
 # ---------------------------------------------------------------------------------------- media
 
@@ -164,22 +164,41 @@ class Gop:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The unit of derived storage: a rectangle of a time segment, in one pack.
+    """The unit of derived storage: a rectangle of a segment, in the segment's pack."""
 
-    An original has none; each of its GOPs plays the part.
+    tile: int  #: its number in the layout, row by row
+    rect: Rect  #: of the stored picture, which is not turned upright yet
+    position: int  #: byte offset in the pack
+    size: int  #: bytes
+    quality: int  #: the rate factor that it was encoded with
+    psnr: float  #: dB of luma against the source, measured
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of frames that share one layout of tiles (SOT), in one pack.
+
+    The i-th packet of each of its cells shows frame ``first_frame + i``; times are those of the
+    original's frame table.
     """
 
     id: int
-    physical_id: int
+    physical_id: int  #: the tiled encoding that it belongs to
+    original_id: int  #: the original by whose frame table its frames are counted
     first_frame: int
-    frames: int
-    rect: Rect  #: of the displayed full frame
-    width: int  #: stored size, after scaling
-    height: int
-    object_key: str
-    position: int
-    size: int
-    psnr: float | None  #: dB against the original, measured
+    end_frame: int
+    layout: TileLayout  #: of the stored picture, which is not turned upright yet
+    profile: str  #: the tile codec, see `vfsd.codecs.tiles`
+    object_key: str  #: the pack
+    size: int  #: bytes of the pack
+    psnr: float  #: dB, of the worst cell
+    created_ns: int  #: Unix time
+    retired_ns: int | None  #: since when another layout has its place
+    cells: tuple[Cell, ...]
+
+    @property
+    def frames(self) -> range:
+        return range(self.first_frame, self.end_frame)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from io import FileIO
 from pathlib import Path
 
 from blake3 import blake3
@@ -40,14 +41,24 @@ class ObjectStore:
 
         Raises `NoSpaceError` and leaves nothing behind when the disk is full.
         """
+        with open(source, "rb", buffering=0) as reading:
+            return self._put(iter(lambda: reading.read(_CHUNK), b""), str(source), on_progress)
+
+    def put_bytes(self, data: bytes, what: str) -> tuple[str, int]:
+        """As `put_file`, what is in memory; `what` names it in errors."""
+        return self._put([data], what, None)
+
+    def _put(
+        self, chunks: Iterable[bytes], what: str, on_progress: Progress | None
+    ) -> tuple[str, int]:
         temporary = self._tmp / f"{os.getpid()}-{uuid.uuid4().hex}"
         hasher = blake3()
         size = 0
         try:
-            with open(source, "rb", buffering=0) as reading, open(temporary, "xb", 0) as writing:
-                while chunk := reading.read(_CHUNK):
+            with open(temporary, "xb", 0) as writing:
+                for chunk in chunks:
                     hasher.update(chunk)
-                    writing.write(chunk)
+                    _write_all(writing, chunk)
                     size += len(chunk)
                     if on_progress is not None:
                         on_progress(len(chunk))
@@ -56,7 +67,7 @@ class ObjectStore:
             self._publish(temporary, key)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise NoSpaceError(f"no room for {source}: {error.strerror}") from error
+                raise NoSpaceError(f"no room for {what}: {error.strerror}") from error
             raise
         finally:
             temporary.unlink(missing_ok=True)
@@ -94,6 +105,12 @@ class ObjectStore:
             return  # the same bytes were here before
         fsync_path(final.parent)
         fsync_path(self._root)
+
+
+def _write_all(file: FileIO, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
 
 
 def _is_alive(name: str) -> bool:

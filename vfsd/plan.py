@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
+from vfsd.codecs.pixels import needed_area
 from vfsd.errors import OutOfRangeError
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
-from vfsd.model import PhysicalVideo
+from vfsd.model import PhysicalVideo, Segment
+from vfsd.tileplan import Costs, TileRun, choose_tiles
 from vfsd.tiling import Rect
 from vfsd.units import ticks_at_or_after, ticks_at_or_before
 from vfsd.view import View
@@ -20,20 +24,35 @@ _STREAM_FRAMES = 48
 
 
 @dataclass(frozen=True, slots=True)
+class Tiles:
+    """What a plan may use besides the original."""
+
+    segments: Sequence[Segment]
+    costs: Costs
+    psnr: float  #: dB that a cell has to have
+
+
+@dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Decode `runs` (or stream `contiguous`) of `physical`, keep `frames`, crop and scale."""
+    """Decode what shows `frames`, crop and scale.
+
+    The frames in `tiled` come from tiles; the others from `runs` of the original `physical`, or
+    by streaming through `contiguous`.
+    """
 
     physical: PhysicalVideo
     frames: Ints  #: frame index of each picture of the result, in order; repeats allowed
     region: Rect
     size: tuple[int, int]  #: of the result
     runs: tuple[DecodeRun, ...]  #: empty where `contiguous` is given
-    contiguous: range | None  #: frames to stream through
+    contiguous: range | None  #: frames of the original to stream through
+    tiled: tuple[TileRun, ...] = ()  #: by time; no frame is in two of them
 
     @property
-    def packets(self) -> int:
-        """Packets to be fed to a decoder, disposable ones included."""
-        return sum(run.end_packet - run.first_packet for run in self.runs)
+    def psnr(self) -> float:
+        """dB that the result has at least against the original; infinite where it is that."""
+        cells = (run.segment.cells[tile] for run in self.tiled for tile in run.tiles)
+        return min((cell.psnr for cell in cells), default=math.inf)
 
 
 def select_frames(view: View, physical: PhysicalVideo, table: FrameTable) -> Ints:
@@ -72,25 +91,51 @@ def is_stream(frames: Ints) -> bool:
     return len(frames) >= _STREAM_FRAMES and bool((np.diff(frames) == 1).all())
 
 
-def make_plan(view: View, physical: PhysicalVideo, table: FrameTable) -> ReadPlan:
-    """What to decode to show `view`.
+def make_plan(
+    view: View,
+    physical: PhysicalVideo,
+    table: FrameTable,
+    *,
+    pixel_format: str = "rgb24",
+    tiles: Tiles | None = None,
+) -> ReadPlan:
+    """What to decode to show `view`, from `tiles` where that is cheaper.
 
     Raises `OutOfRangeError` where it reaches outside the frame or the timeline.
     """
-    return plan_frames(select_frames(view, physical, table), view, physical, table)
+    frames = select_frames(view, physical, table)
+    return plan_frames(frames, view, physical, table, pixel_format=pixel_format, tiles=tiles)
 
 
-def plan_frames(frames: Ints, view: View, physical: PhysicalVideo, table: FrameTable) -> ReadPlan:
+def plan_frames(
+    frames: Ints,
+    view: View,
+    physical: PhysicalVideo,
+    table: FrameTable,
+    *,
+    pixel_format: str = "rgb24",
+    tiles: Tiles | None = None,
+) -> ReadPlan:
     """What to decode to show just `frames`, with the region and size of `view`."""
     full = physical.media.frame_rect
     region = view.region or full
     if not full.contains(region):
         raise OutOfRangeError(f"the region {region} reaches outside the frame of {full}")
     size = view.size or (region.width, region.height)
+    tiled: list[TileRun] = []
+    if tiles is not None and tiles.segments and len(frames):
+        scaled = None if size == (region.width, region.height) else size
+        needed = needed_area(physical.media, pixel_format, region, scaled)
+        tiled = choose_tiles(
+            frames, needed, physical, table, tiles.segments, tiles.costs, psnr=tiles.psnr
+        )
+    own = frames
+    if tiled:
+        own = frames[~np.isin(frames, [frame for run in tiled for frame in run.frames])]
     contiguous = None
     runs: list[DecodeRun] = []
-    if is_stream(frames):
-        contiguous = range(int(frames[0]), int(frames[-1]) + 1)
+    if is_stream(own):
+        contiguous = range(int(own[0]), int(own[-1]) + 1)
     else:
-        runs = table.decode_runs(frames.tolist())
-    return ReadPlan(physical, frames, region, size, tuple(runs), contiguous)
+        runs = table.decode_runs(own.tolist())
+    return ReadPlan(physical, frames, region, size, tuple(runs), contiguous, tuple(tiled))

@@ -3,86 +3,244 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.pixels import PixelConverter
+from vfsd.codecs.compose import Composer
+from vfsd.codecs.pixels import PixelConverter, in_display, in_picture
 from vfsd.decoders import DecoderPool, decoder_threads
+from vfsd.framepages import Ints
 from vfsd.frames import Pixels
-from vfsd.frametable import FrameTable
-from vfsd.plan import ReadPlan
+from vfsd.frametable import DecodeRun, FrameTable
+from vfsd.packs import PackPool
+from vfsd.plan import ReadPlan, is_stream
+from vfsd.tileplan import TileRun
+from vfsd.tiling import Rect
+
+_GRID = 16
+"""Edges of tiles lie on multiples of it."""
+
+Job = Callable[[], None]
 
 
-def execute(
-    plan: ReadPlan, table: FrameTable, pool: DecoderPool, *, pixel_format: str = "rgb24"
-) -> Pixels:
-    """The pictures of `plan`, one after the other along the first axis.
+class Reader:
+    """Carries out plans for one video's table with what decoders and packs a store keeps open."""
 
-    Raises `IntegrityError` when the file does not yield a frame that its table promises.
-    """
-    form = _converter(plan, pixel_format)
-    out = np.empty((len(plan.frames), *form.shape), form.dtype)
-    places: dict[int, list[int]] = {}
-    for place, frame in enumerate(plan.frames.tolist()):
-        places.setdefault(frame, []).append(place)
+    def __init__(self, table: FrameTable, pool: DecoderPool, packs: PackPool) -> None:
+        self._table = table
+        self._pool = pool
+        self._packs = packs
 
-    def put(converter: PixelConverter, frame: int, picture: VideoFrame) -> None:
-        first, *others = places[frame]
-        converter.convert(picture, out[first])
-        for other in others:
-            out[other] = out[first]
+    def execute(self, plan: ReadPlan, *, pixel_format: str = "rgb24") -> Pixels:
+        """The pictures of `plan`, one after the other along the first axis.
 
-    # Runs on their own have a core each; a single one has them all.
-    threads = decoder_threads(plan.physical.media) if len(plan.runs) <= 1 else 1
+        Raises `IntegrityError` when a file does not yield a frame that it promises, `OSError`.
+        """
+        form = _converter(plan, pixel_format)
+        result = _Result(np.empty((len(plan.frames), *form.shape), form.dtype), plan.frames)
+        jobs = [*self._original_jobs(plan, pixel_format, result)]
+        jobs += self._tile_jobs(plan, pixel_format, result, hands=_cores() - len(jobs))
+        if len(jobs) <= 1:
+            for job in jobs:
+                job()
+        else:
+            # Jobs are independent: each core takes one after the other.
+            list(self._pool.workers().map(lambda job: job(), jobs))
+        return result.data
 
-    def decode_part(runs: list[int]) -> None:
+    def stream(
+        self, plan: ReadPlan, *, pixel_format: str = "rgb24"
+    ) -> Iterator[tuple[int, Pixels]]:
+        """(place in the result, picture) one at a time, for a plan whose frames ascend.
+
+        Takes the memory of one picture at a time.
+        """
+        source = {frame: number for number, run in enumerate(plan.tiled) for frame in run.frames}
+        frames = enumerate(plan.frames.tolist())
+        for number, group in groupby(frames, lambda pair: source.get(pair[1], -1)):
+            places: dict[int, list[int]] = {}
+            for place, frame in group:
+                places.setdefault(frame, []).append(place)
+            if number < 0:
+                pictures = self._from_original(plan, list(places), pixel_format)
+            else:
+                pictures = self._composed(plan.tiled[number], list(places), plan, pixel_format)
+            for frame, data in pictures:
+                for place in places[frame]:
+                    yield place, data
+
+    # -- from the original
+
+    def _original_jobs(self, plan: ReadPlan, pixel_format: str, result: _Result) -> Iterator[Job]:
+        runs = plan.runs
+        if plan.contiguous is not None:
+            yield partial(self._stream_original, plan, pixel_format, result)
+        elif len(runs) == 1:
+            # Runs on their own have a core each; a single one has them all.
+            threads = decoder_threads(plan.physical.media)
+            yield partial(self._decode_runs, plan, runs, pixel_format, result, threads)
+        else:
+            hands = min(len(runs), _cores())
+            for hand in range(hands):
+                yield partial(self._decode_runs, plan, runs[hand::hands], pixel_format, result, 1)
+
+    def _decode_runs(
+        self,
+        plan: ReadPlan,
+        runs: Sequence[DecodeRun],
+        pixel_format: str,
+        result: _Result,
+        threads: int,
+    ) -> None:
         converter = _converter(plan, pixel_format)
-        for number in runs:
-            run = plan.runs[number]
-            for frame, picture in pool.pictures(plan.physical, table, run, threads=threads):
-                put(converter, frame, picture)
+        for run in runs:
+            for frame, picture in self._pool.pictures(
+                plan.physical, self._table, run, threads=threads
+            ):
+                result.put(frame, picture, converter)
 
-    if plan.contiguous is not None:
+    def _stream_original(self, plan: ReadPlan, pixel_format: str, result: _Result) -> None:
+        assert plan.contiguous is not None
         converter = _converter(plan, pixel_format)
-        with pool.decoder(plan.physical, table) as decoder:
+        with self._pool.decoder(plan.physical, self._table) as decoder:
             for frame, picture in decoder.stream(
                 plan.contiguous.start,
                 plan.contiguous.stop,
                 threads=decoder_threads(plan.physical.media),
             ):
-                put(converter, frame, picture)
-    elif len(plan.runs) <= 1:
-        decode_part(list(range(len(plan.runs))))
-    else:
-        # Runs are independent: deal them out, so that every core has a decoder of its own.
-        hands = min(len(plan.runs), os.cpu_count() or 1)
-        parts = [list(range(hand, len(plan.runs), hands)) for hand in range(hands)]
-        list(pool.workers().map(decode_part, parts))
-    return out
+                result.put(frame, picture, converter)
+
+    def _from_original(
+        self, plan: ReadPlan, frames: list[int], pixel_format: str
+    ) -> Iterator[tuple[int, Pixels]]:
+        converter = _converter(plan, pixel_format)
+        with self._pool.decoder(plan.physical, self._table) as decoder:
+            pictures: Iterable[tuple[int, VideoFrame]]
+            if is_stream(np.asarray(frames)):
+                pictures = decoder.stream(
+                    frames[0], frames[-1] + 1, threads=decoder_threads(plan.physical.media)
+                )
+            else:
+                runs = self._table.decode_runs(frames)
+                pictures = (pair for run in runs for pair in decoder.decode(run))
+            for frame, picture in pictures:
+                yield frame, converter.convert(picture)
+
+    # -- from tiles
+
+    def _tile_jobs(
+        self, plan: ReadPlan, pixel_format: str, result: _Result, *, hands: int
+    ) -> list[Job]:
+        if not plan.tiled:
+            return []
+        if not _converter(plan, pixel_format).is_local:
+            return [
+                partial(self._compose_run, run, plan, pixel_format, result) for run in plan.tiled
+            ]
+        # Each tile is converted where it comes from a decoder.  Few segments are shared out by
+        # tiles, so that every core has something to do.
+        pieces = 1 if len(plan.tiled) >= hands else -(-hands // len(plan.tiled))
+        return [
+            partial(self._place_tiles, run, tiles, plan, pixel_format, result)
+            for run in plan.tiled
+            for tiles in _shared_out(run, pieces)
+        ]
+
+    def _place_tiles(
+        self,
+        run: TileRun,
+        tiles: Sequence[int],
+        plan: ReadPlan,
+        pixel_format: str,
+        result: _Result,
+    ) -> None:
+        """Convert each tile's part of the region by itself."""
+        media = plan.physical.media
+        area = in_picture(plan.region, media)
+        for tile in tiles:
+            rect = run.segment.cells[tile].rect
+            mine = area.intersection(rect)
+            if mine is None:
+                continue
+            shown = in_display(mine, media)
+            converter = PixelConverter(media, pixel_format=pixel_format, region=shown)
+            inner = shown.moved(-plan.region.x1, -plan.region.y1)
+            rows, columns = slice(inner.y1, inner.y2), slice(inner.x1, inner.x2)
+            for frame, picture in self._packs.pictures(run.segment, tile, run.frames):
+                for place in result.places[frame]:
+                    converter.convert(picture, result.data[place, rows, columns], held=rect)
+
+    def _compose_run(
+        self, run: TileRun, plan: ReadPlan, pixel_format: str, result: _Result
+    ) -> None:
+        for frame, data in self._composed(run, list(run.frames), plan, pixel_format):
+            for place in result.places[frame]:
+                result.data[place] = data
+
+    def _composed(
+        self, run: TileRun, frames: list[int], plan: ReadPlan, pixel_format: str
+    ) -> Iterator[tuple[int, Pixels]]:
+        """Put the tiles of each frame together, and convert that."""
+        converter = _converter(plan, pixel_format)
+        cells = [run.segment.cells[tile] for tile in run.tiles]
+        streams = [self._packs.pictures(run.segment, tile, frames) for tile in run.tiles]
+        if len(cells) == 1:
+            for frame, picture in streams[0]:
+                yield frame, converter.convert(picture, held=cells[0].rect)
+            return
+        media = plan.physical.media
+        composer = Composer(_on_grid(converter.needed, media.width, media.height))
+        for together in zip(*streams, strict=True):
+            for (_, picture), cell in zip(together, cells, strict=True):
+                whole = composer.put(picture, cell.rect)
+            yield together[0][0], converter.convert(whole, held=composer.area)
 
 
-def stream(
-    plan: ReadPlan, table: FrameTable, pool: DecoderPool, *, pixel_format: str = "rgb24"
-) -> Iterator[tuple[int, Pixels]]:
-    """(place in the result, picture) one at a time: memory for one picture at a time."""
-    converter = _converter(plan, pixel_format)
-    places: dict[int, list[int]] = {}
-    for place, frame in enumerate(plan.frames.tolist()):
-        places.setdefault(frame, []).append(place)
-    with pool.decoder(plan.physical, table) as decoder:
-        if plan.contiguous is not None:
-            span = plan.contiguous
-            pictures = decoder.stream(
-                span.start, span.stop, threads=decoder_threads(plan.physical.media)
-            )
-        else:
-            pictures = (pair for run in plan.runs for pair in decoder.decode(run))
-        for frame, picture in pictures:
-            data = converter.convert(picture)
-            for place in places[frame]:
-                yield place, data
+class _Result:
+    """The array that a plan fills, and where each frame goes."""
+
+    def __init__(self, data: Pixels, frames: Ints) -> None:
+        self.data = data
+        self.places: dict[int, list[int]] = {}
+        for place, frame in enumerate(frames.tolist()):
+            self.places.setdefault(frame, []).append(place)
+
+    def put(self, frame: int, picture: VideoFrame, converter: PixelConverter) -> None:
+        """Convert a picture to the frame's first place, and copy that to the others."""
+        first, *others = self.places[frame]
+        converter.convert(picture, self.data[first])
+        for other in others:
+            self.data[other] = self.data[first]
+
+
+def _shared_out(run: TileRun, pieces: int) -> list[tuple[int, ...]]:
+    """The tiles of a run in up to so many lists of about the same work."""
+    lists: list[list[int]] = [[] for _ in range(min(pieces, len(run.tiles)))]
+    load = [0] * len(lists)
+    sizes = [(run.segment.cells[tile].rect.area, tile) for tile in run.tiles]
+    for area, tile in sorted(sizes, key=itemgetter(0), reverse=True):
+        least = load.index(min(load))
+        lists[least].append(tile)
+        load[least] += area
+    return [tuple(tiles) for tiles in lists]
+
+
+def _on_grid(area: Rect, width: int, height: int) -> Rect:
+    return Rect(
+        area.x1 // _GRID * _GRID,
+        area.y1 // _GRID * _GRID,
+        min(width, -(-area.x2 // _GRID) * _GRID),
+        min(height, -(-area.y2 // _GRID) * _GRID),
+    )
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
 
 
 def _converter(plan: ReadPlan, pixel_format: str) -> PixelConverter:

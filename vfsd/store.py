@@ -20,8 +20,10 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
+from vfsd.layouts import ActiveSegments
 from vfsd.model import FileState, LogicalVideo, Node
 from vfsd.objects import ObjectStore, Progress
+from vfsd.packs import PackPool
 from vfsd.parts import Parts
 from vfsd.reclaim import reclaim
 from vfsd.storedir import StoreDirectory
@@ -43,6 +45,8 @@ class Store:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._pool = DecoderPool(parts)
+        self._packs = PackPool(parts.objects)
+        self._segments = ActiveSegments(parts.catalog)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, catalog_url: str | None = None) -> Store:
@@ -69,6 +73,8 @@ class Store:
 
     def close(self) -> None:
         self._pool.close()
+        self._packs.close()
+        self._segments.close()
         self._parts.catalog.close()
 
     def __enter__(self) -> Store:
@@ -98,6 +104,11 @@ class Store:
     def pool(self) -> DecoderPool:
         """The decoders that its videos share."""
         return self._pool
+
+    @property
+    def packs(self) -> PackPool:
+        """The open packs of tiles that its videos share."""
+        return self._packs
 
     @property
     def catalog(self) -> Catalog:
@@ -139,7 +150,7 @@ class Store:
 
     def open_video(self, info: LogicalVideo) -> Video:
         """A video that the catalog has described."""
-        return Video(self._parts, self._pool, info)
+        return Video(self._parts, info, self._pool, self._packs, self._segments)
 
     # -- the tree
 

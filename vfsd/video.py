@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
@@ -12,22 +15,29 @@ import numpy as np
 
 from vfsd.array import Axis, VideoArray
 from vfsd.codecs.examine import examine
+from vfsd.codecs.tiles import tile_codec
 from vfsd.decoders import DecoderPool
 from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
 from vfsd.frametable import FrameTable
 from vfsd.ingest import describe_original, pages
-from vfsd.model import LogicalVideo, PhysicalVideo
+from vfsd.layouts import ActiveSegments
+from vfsd.model import LogicalVideo, PhysicalVideo, Segment
+from vfsd.packs import PackPool
 from vfsd.parts import Parts
-from vfsd.plan import ReadPlan, make_plan, plan_frames
-from vfsd.reader import execute, stream
-from vfsd.tiling import Rect
+from vfsd.plan import ReadPlan, Tiles, make_plan, plan_frames, select_frames
+from vfsd.reader import Reader
+from vfsd.retile import OnProgress, PlannedSegment, TileSettings, retile
+from vfsd.tileplan import Costs
+from vfsd.tiling import Rect, TileLayout, cut_sequences, parse_layout
 from vfsd.units import Seconds, seconds, ticks_at_or_before
 from vfsd.view import View
 
 if TYPE_CHECKING:
     _IntSlice = slice[int | None, int | None, int | None]
+
+_log = logging.getLogger(__name__)
 
 Region = Rect | tuple[int, int, int, int]
 
@@ -47,9 +57,18 @@ class Video:
     threads and after a fork; decoders belong to the store and are shared.
     """
 
-    def __init__(self, parts: Parts, pool: DecoderPool, info: LogicalVideo) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        info: LogicalVideo,
+        pool: DecoderPool,
+        packs: PackPool,
+        segments: ActiveSegments,
+    ) -> None:
         self._parts = parts
         self._pool = pool
+        self._packs = packs
+        self._segments = segments
         self.info = info  #: what the catalog says
         self._table: FrameTable | None = None
         self._guard = threading.Lock()
@@ -154,11 +173,12 @@ class Video:
         region: Region | None = None,
         size: tuple[int, int] | None = None,
         format: str = "rgb24",
+        psnr: float | None = None,
     ) -> Frames:
         """Frames by number, in the order asked for; negative numbers count from the end.
 
-        Each is decoded once, whatever the order and however often it is asked for.  Raises
-        `OutOfRangeError`.
+        Each is decoded once, whatever the order and however often it is asked for.  `psnr` is as
+        for `read`.  Raises `OutOfRangeError`.
         """
         numbers = np.asarray(indices, dtype=np.int64)
         numbers = np.where(numbers < 0, numbers + len(self), numbers)
@@ -168,7 +188,11 @@ class Video:
             )
         view = View(region=_rect(region), size=size)
         return self._read(
-            lambda: plan_frames(numbers, view, self.original, self.table), pixel_format=format
+            lambda tiles: plan_frames(
+                numbers, view, self.original, self.table, pixel_format=format, tiles=tiles
+            ),
+            pixel_format=format,
+            psnr=psnr,
         )
 
     # -- frames by time
@@ -197,6 +221,7 @@ class Video:
         size: tuple[int, int] | None = None,
         fps: Seconds | None = None,
         format: str = "rgb24",
+        psnr: float | None = None,
     ) -> Frames:
         """The frames that appear in ``span[0] <= t < span[1]`` seconds, or `frames` by number.
 
@@ -205,14 +230,24 @@ class Video:
         that is on the screen at each multiple of ``1 / fps`` from the start of the span.
         `format` is rgb24, bgr24, gray, or a planar one (see `vfsd.codecs.pixels`).
 
+        Where the video has been tiled, frames come from tiles if that is cheaper and these have at
+        least `psnr` dB against the original (default: the store's setting; ``math.inf``: always
+        from the original); the result's `psnr` tells what it has.
+
         Raises `OutOfRangeError` outside the timeline or the frame, `UsageError`.
         """
         if frames is not None and not isinstance(frames, (range, slice)):
             if span is not None or fps is not None:
                 raise UsageError("give either a span of time or frames, not both")
-            return self.frames(frames, region=region, size=size, format=format)
+            return self.frames(frames, region=region, size=size, format=format, psnr=psnr)
         view = self._view(span, frames, region, size, fps)
-        return self._read(lambda: make_plan(view, self.original, self.table), pixel_format=format)
+        return self._read(
+            lambda tiles: make_plan(
+                view, self.original, self.table, pixel_format=format, tiles=tiles
+            ),
+            pixel_format=format,
+            psnr=psnr,
+        )
 
     def iterate(
         self,
@@ -223,25 +258,92 @@ class Video:
         size: tuple[int, int] | None = None,
         fps: Seconds | None = None,
         format: str = "rgb24",
+        psnr: float | None = None,
     ) -> Iterator[Frame]:
         """What `read` gives, one frame at a time and in the memory of one."""
         view = self._view(span, frames, region, size, fps)
         done = 0
+        tiles = self._tiles(psnr)
         while True:
             plan = make_plan(view, self.original, self.table)
-            rest = plan_frames(plan.frames[done:], view, self.original, self.table)
+            rest = plan_frames(
+                plan.frames[done:],
+                view,
+                self.original,
+                self.table,
+                pixel_format=format,
+                tiles=tiles,
+            )
             try:
-                for place, data in stream(rest, self.table, self._pool, pixel_format=format):
+                for place, data in self._reader().stream(rest, pixel_format=format):
                     yield self._dress(data[None], rest.frames[place : place + 1])[0]
                     done += 1
                 return
-            except IntegrityError:
-                if self.original.verified or not self.verify():
+            except (IntegrityError, FileNotFoundError) as error:
+                if tiles is not None and rest.tiled:
+                    self._warn_of_tiles(error)
+                    tiles = None
+                elif isinstance(error, FileNotFoundError) or not self._corrects_table():
                     raise
 
     def plan(self, view: View) -> ReadPlan:
         """What would be decoded to show `view`."""
-        return make_plan(view, self.original, self.table)
+        return make_plan(view, self.original, self.table, tiles=self._tiles(None))
+
+    # -- tiles
+
+    def retile(
+        self,
+        layout: TileLayout | str | Sequence[PlannedSegment],
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        settings: TileSettings | None = None,
+        jobs: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Segment]:
+        """Store the pixels in tiles as well, so that reading a region decodes only what it needs.
+
+        `layout` is one for `span` (default: all) of the video, as a value or a text such as
+        ``uniform:2x3`` (rows x columns), or a list of frames with their layouts.  Layouts are of
+        the stored picture, which is not turned upright yet.  Tiles that are there already stay;
+        the new ones are returned.  `jobs` segments are encoded at a time.
+
+        Raises `UsageError` for layouts or pictures that the tile codec does not take,
+        `IntegrityError`, `NoSpaceError`; what was finished until then stays.
+        """
+        self._require_verified()
+        settings = settings or TileSettings()
+        media = self.original.media
+        if isinstance(layout, str):
+            codec = tile_codec(settings.codec, media)
+            layout = parse_layout(layout, media.width, media.height, codec.rules)
+        if isinstance(layout, TileLayout):
+            layout = [PlannedSegment(frames, layout) for frames in self.sequences(span)]
+        return retile(
+            self._parts,
+            self._pool,
+            self.info,
+            self.table,
+            layout,
+            settings,
+            jobs=jobs,
+            on_progress=on_progress,
+        )
+
+    def sequences(
+        self, span: tuple[Seconds, Seconds | None] | None = None, seconds_each: float = 1.0
+    ) -> list[range]:
+        """The runs of frames that share a layout (SOTs), those that have frames in `span`."""
+        table = self.table
+        times = (np.append(table.pts(), table.end_pts) - self.original.first_pts).astype(float)
+        times *= float(self.original.time_base)
+        found = cut_sequences(self.keyframes, np.maximum.accumulate(times), seconds_each)
+        if span is None:
+            return found
+        chosen = select_frames(self._view(span, None, None, None, None), self.original, table)
+        return [
+            frames for frames in found if frames.stop > chosen[0] and frames.start <= chosen[-1]
+        ]
 
     def array(self) -> VideoArray:
         """The whole video as a lazy array of (time, rows, columns)."""
@@ -268,19 +370,49 @@ class Video:
 
     # -- the work
 
-    def _read(self, make: Callable[[], ReadPlan], *, pixel_format: str) -> Frames:
-        def work() -> Frames:
-            plan = make()
-            data = execute(plan, self.table, self._pool, pixel_format=pixel_format)
-            return self._dress(data, plan.frames)
+    def _require_verified(self) -> None:
+        """Tiles go by frame numbers, which must not change afterwards."""
+        if not self.original.verified:
+            self.verify()
 
-        try:
-            return work()
-        except IntegrityError:
-            # The file holds other frames than its packets promised.  A full decode tells which.
-            if self.original.verified or not self.verify():
-                raise
-            return work()
+    def _read(
+        self,
+        make: Callable[[Tiles | None], ReadPlan],
+        *,
+        pixel_format: str,
+        psnr: float | None,
+    ) -> Frames:
+        tiles = self._tiles(psnr)
+        while True:
+            plan = make(tiles)
+            try:
+                data = self._reader().execute(plan, pixel_format=pixel_format)
+            except (IntegrityError, FileNotFoundError) as error:
+                if plan.tiled:
+                    self._warn_of_tiles(error)
+                    tiles = None
+                elif isinstance(error, FileNotFoundError) or not self._corrects_table():
+                    raise
+                continue
+            return dataclasses.replace(self._dress(data, plan.frames), psnr=plan.psnr)
+
+    def _reader(self) -> Reader:
+        return Reader(self.table, self._pool, self._packs)
+
+    def _tiles(self, psnr: float | None) -> Tiles | None:
+        """What reads may use besides the original."""
+        if psnr == math.inf:
+            return None
+        wanted = float(self._parts.settings.minimum_psnr) if psnr is None else psnr
+        return Tiles(self._segments.of(self.info), Costs.default(), wanted)
+
+    def _warn_of_tiles(self, error: Exception) -> None:
+        # Another process may have made new tiles meanwhile; what is damaged, fsck finds.
+        _log.warning("%s: a read is served from the original, not from tiles: %s", self.name, error)
+
+    def _corrects_table(self) -> bool:
+        """The file holds other frames than its packets promised.  A full decode tells which."""
+        return not self.original.verified and self.verify()
 
     def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> bool:
         """Decode everything once and correct the frame table; whether it had to be corrected.

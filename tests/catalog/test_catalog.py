@@ -141,12 +141,12 @@ def test_derived_encodings_know_where_they_come_from(catalog: Catalog) -> None:
         change.objects.record("c" * 64, 1, now_ns=1)
         tiled = dataclasses.replace(
             original("c" * 64),
-            role=Role.TILED,
+            role=Role.RENDITION,
             parent_id=video.original.id,
             parameters={"layout": "2x2"},
         )
         made = change.videos.add_physical(video.id, tiled, table())
-    assert [p.role for p in catalog.physicals(video)] == [Role.ORIGINAL, Role.TILED]
+    assert [p.role for p in catalog.physicals(video)] == [Role.ORIGINAL, Role.RENDITION]
     assert catalog.provenance(made) == [made, video.original]
 
 

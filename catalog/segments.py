@@ -1,0 +1,196 @@
+"""Segments of tiled encodings and their cells, within one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from vfsd.catalog.schema import cells, physical_videos, segments
+from vfsd.errors import NotFoundError
+from vfsd.model import Cell, Role, Segment
+from vfsd.tiling import Rect, TileLayout
+
+
+class Segments:
+    """Segments as one transaction sees them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- looking
+
+    def active(self, original_id: int) -> list[Segment]:
+        """Those that reads may use, by their first frame."""
+        return self._select(segments.c.original_id == original_id, segments.c.retired_ns.is_(None))
+
+    def retired(self, original_id: int) -> list[Segment]:
+        """Those whose place another layout took, by their first frame."""
+        return self._select(
+            segments.c.original_id == original_id, segments.c.retired_ns.is_not(None)
+        )
+
+    def of_physical(self, physical_id: int) -> list[Segment]:
+        """All of a tiled encoding, by their first frame."""
+        return self._select(segments.c.physical_id == physical_id)
+
+    def get(self, segment_id: int) -> Segment:
+        """Raises `NotFoundError`."""
+        found = self._select(segments.c.id == segment_id)
+        if not found:
+            raise NotFoundError(f"there is no segment number {segment_id}")
+        return found[0]
+
+    # -- changing
+
+    def publish(self, segment: Segment) -> Segment:
+        """Add a segment; its pack has to be recorded already.
+
+        Active ones whose frames all lie in it are retired, and what they had retired in their time
+        is forgotten: one step back stays possible.
+        """
+        within = sa.and_(
+            segments.c.original_id == segment.original_id,
+            segments.c.first_frame >= segment.first_frame,
+            segments.c.end_frame <= segment.end_frame,
+        )
+        self._delete(sa.and_(within, segments.c.retired_ns.is_not(None)))
+        self._connection.execute(
+            sa.update(segments).where(within).values(retired_ns=segment.created_ns)
+        )
+        result = self._connection.execute(
+            sa.insert(segments).values(
+                physical_id=segment.physical_id,
+                original_id=segment.original_id,
+                first_frame=segment.first_frame,
+                end_frame=segment.end_frame,
+                layout=str(segment.layout),
+                profile=segment.profile,
+                object_key=segment.object_key,
+                size=segment.size,
+                psnr=segment.psnr,
+                created_ns=segment.created_ns,
+                retired_ns=segment.retired_ns,
+            )
+        )
+        assert result.inserted_primary_key is not None
+        number: int = result.inserted_primary_key[0]
+        self._connection.execute(
+            sa.insert(cells), [_cell_to_row(number, cell) for cell in segment.cells]
+        )
+        self._count(segment.physical_id)
+        return replace(segment, id=number)
+
+    def retire(self, segment_ids: Iterable[int], *, now_ns: int) -> None:
+        """Reads use them no longer."""
+        self._connection.execute(
+            sa.update(segments)
+            .where(segments.c.id.in_(list(segment_ids)))
+            .values(retired_ns=now_ns)
+        )
+
+    def restore(self, segment_ids: Iterable[int]) -> None:
+        """Reads may use them again."""
+        self._connection.execute(
+            sa.update(segments).where(segments.c.id.in_(list(segment_ids))).values(retired_ns=None)
+        )
+
+    def delete(self, segment_ids: Iterable[int]) -> None:
+        """Forget them, and tiled encodings of which nothing is left.  The packs are not touched."""
+        self._delete(segments.c.id.in_(list(segment_ids)))
+
+    # -- inside
+
+    def _select(self, *conditions: sa.ColumnElement[bool]) -> list[Segment]:
+        chosen = sa.select(segments).where(*conditions).order_by(segments.c.first_frame)
+        rows = list(self._connection.execute(chosen))
+        if not rows:
+            return []
+        mine = (
+            sa.select(cells)
+            .join(segments, segments.c.id == cells.c.segment_id)
+            .where(*conditions)
+            .order_by(cells.c.segment_id, cells.c.tile)
+        )
+        found: dict[int, list[Cell]] = {}
+        for row in self._connection.execute(mine):
+            found.setdefault(row.segment_id, []).append(_cell_from_row(row))
+        return [_segment_from_row(row, tuple(found.get(row.id, ()))) for row in rows]
+
+    def _delete(self, condition: sa.ColumnElement[bool]) -> None:
+        touched = list(
+            self._connection.execute(
+                sa.select(segments.c.physical_id).where(condition).distinct()
+            ).scalars()
+        )
+        self._connection.execute(sa.delete(segments).where(condition))
+        for physical_id in touched:
+            self._count(physical_id)
+
+    def _count(self, physical_id: int) -> None:
+        """Keep what is said of a tiled encoding as a whole true; without segments it goes."""
+        frames, size = self._connection.execute(
+            sa.select(
+                sa.func.sum(segments.c.end_frame - segments.c.first_frame),
+                sa.func.sum(segments.c.size),
+            ).where(segments.c.physical_id == physical_id)
+        ).one()
+        itself = sa.and_(
+            physical_videos.c.id == physical_id, physical_videos.c.role == Role.TILED.value
+        )
+        if frames is None:
+            self._connection.execute(sa.delete(physical_videos).where(itself))
+        else:
+            self._connection.execute(
+                sa.update(physical_videos)
+                .where(itself)
+                .values(frames=int(frames), packets=int(frames), size=int(size))
+            )
+
+
+def _segment_from_row(row: Row[Any], mine: tuple[Cell, ...]) -> Segment:
+    return Segment(
+        id=row.id,
+        physical_id=row.physical_id,
+        original_id=row.original_id,
+        first_frame=row.first_frame,
+        end_frame=row.end_frame,
+        layout=TileLayout.parse(row.layout),
+        profile=row.profile,
+        object_key=row.object_key,
+        size=row.size,
+        psnr=row.psnr,
+        created_ns=row.created_ns,
+        retired_ns=row.retired_ns,
+        cells=mine,
+    )
+
+
+def _cell_from_row(row: Row[Any]) -> Cell:
+    return Cell(
+        tile=row.tile,
+        rect=Rect(row.x1, row.y1, row.x2, row.y2),
+        position=row.position,
+        size=row.size,
+        quality=row.quality,
+        psnr=row.psnr,
+    )
+
+
+def _cell_to_row(segment_id: int, cell: Cell) -> dict[str, Any]:
+    rect = cell.rect
+    return {
+        "segment_id": segment_id,
+        "tile": cell.tile,
+        "x1": rect.x1,
+        "y1": rect.y1,
+        "x2": rect.x2,
+        "y2": rect.y2,
+        "position": cell.position,
+        "size": cell.size,
+        "quality": cell.quality,
+        "psnr": cell.psnr,
+    }

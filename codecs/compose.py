@@ -1,0 +1,74 @@
+"""Pictures put together from tiles."""
+
+from __future__ import annotations
+
+import av
+import numpy as np
+
+from vfsd.codecs.planes import copy_colors, plane_samples, shares
+from vfsd.tiling import Rect
+
+
+def cut_out(source: av.VideoFrame, rect: Rect, target: av.VideoFrame) -> None:
+    """Copy ``rect`` of `source` to `target`, of the same format and as large or larger.
+
+    What `target` has more is the last column and row, repeated.  `rect` begins where chroma
+    samples begin.
+    """
+    for number, (samples, copies) in enumerate(
+        zip(plane_samples(source), plane_samples(target), strict=True)
+    ):
+        across, down = shares(source, number)
+        x, y = rect.x1 // across, rect.y1 // down
+        part = samples[y : -(-rect.y2 // down), x : -(-rect.x2 // across)]
+        rows, columns = part.shape
+        copies[:rows, :columns] = part
+        if columns < copies.shape[1]:
+            copies[:rows, columns:] = part[:, -1:]
+        if rows < copies.shape[0]:
+            copies[rows:] = copies[rows - 1]
+
+
+class Composer:
+    """A picture of `area` into which tiles are put one after the other.
+
+    `area` and tiles are parts of the same larger picture, and begin where chroma samples begin.
+    """
+
+    def __init__(self, area: Rect) -> None:
+        self.area = area
+        self._picture: av.VideoFrame | None = None
+
+    def put(self, tile: av.VideoFrame, rect: Rect) -> av.VideoFrame:
+        """Copy a tile, which lies at `rect`, as far as it lies in the area; the picture so far.
+
+        The picture is this object's own, and is changed by what is put next.
+        """
+        picture = self._picture
+        if picture is None or picture.format.name != tile.format.name:
+            even = (self.area.width + self.area.width % 2, self.area.height + self.area.height % 2)
+            picture = self._picture = av.VideoFrame(*even, tile.format.name)
+        copy_colors(tile, picture)
+        common = rect.intersection(self.area)
+        if common is None:
+            return picture
+        for number, (samples, copies) in enumerate(
+            zip(plane_samples(tile), plane_samples(picture), strict=True)
+        ):
+            across, down = shares(tile, number)
+            part = _part(samples, common, rect, across, down)
+            _part(copies, common, self.area, across, down)[...] = part
+        return picture
+
+
+def _part(
+    samples: np.ndarray[tuple[int, int], np.dtype[np.uint8]],
+    common: Rect,
+    origin: Rect,
+    across: int,
+    down: int,
+) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+    inner = common.moved(-origin.x1, -origin.y1)
+    return samples[
+        inner.y1 // down : -(-inner.y2 // down), inner.x1 // across : -(-inner.x2 // across)
+    ]

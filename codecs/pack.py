@@ -1,0 +1,127 @@
+"""Packs: one object with all cells of one segment, and a table of where their packets lie.
+
+``vfpk`` and a version (1, u8), the length of the table (u32, little-endian), the table (JSON,
+UTF-8), then the cells, each a run of packets without anything between them.  The table is an
+object: "frames", and "cells", a list by tile of "codec", "width" and "height" (of the stored
+pictures), "extradata" (hexadecimal), "at" (bytes from the end of the table to the first packet) and
+"sizes" (bytes of each packet, one for each frame).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import BinaryIO
+
+from vfsd.errors import IntegrityError
+
+_HEAD = struct.Struct("<4sBI")
+_MAGIC, _VERSION = b"vfpk", 1
+_FIRST_READ = 4096
+_LONGEST_TABLE = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCell:
+    """One stream of a pack.  Its i-th packet shows the i-th frame of the segment."""
+
+    codec: str  #: FFmpeg's name
+    width: int  #: of the stored pictures: the tile's, made even
+    height: int
+    extradata: bytes
+    offsets: tuple[int, ...]  #: bytes from the start of the pack to each packet, and to the end
+
+    @property
+    def position(self) -> int:
+        return self.offsets[0]
+
+    @property
+    def size(self) -> int:
+        return self.offsets[-1] - self.offsets[0]
+
+
+@dataclass(frozen=True, slots=True)
+class CellStream:
+    """A cell as it comes from an encoder."""
+
+    codec: str
+    width: int
+    height: int
+    extradata: bytes
+    packets: Sequence[bytes]
+
+
+def write_pack(file: BinaryIO, cells: Sequence[CellStream]) -> list[PackedCell]:
+    """Write a pack; the cells as `read_table` would find them."""
+    at = 0
+    rows = []
+    for cell in cells:
+        sizes = [len(packet) for packet in cell.packets]
+        rows.append(
+            {
+                "codec": cell.codec,
+                "width": cell.width,
+                "height": cell.height,
+                "extradata": cell.extradata.hex(),
+                "at": at,
+                "sizes": sizes,
+            }
+        )
+        at += sum(sizes)
+    frames = len(cells[0].packets)
+    table = json.dumps({"frames": frames, "cells": rows}, separators=(",", ":")).encode()
+    file.write(_HEAD.pack(_MAGIC, _VERSION, len(table)))
+    file.write(table)
+    for cell in cells:
+        file.writelines(cell.packets)
+    return _cells(table, _HEAD.size + len(table))
+
+
+def read_table(read_at: Callable[[int, int], bytes]) -> list[PackedCell]:
+    """The cells of a pack, by tile.  `read_at` reads up to so many bytes at an offset.
+
+    Raises `IntegrityError` for what is no pack.
+    """
+    start = read_at(0, _FIRST_READ)
+    if len(start) < _HEAD.size:
+        raise IntegrityError("a pack is cut off")
+    magic, version, length = _HEAD.unpack_from(start)
+    if magic != _MAGIC or version != _VERSION or length > _LONGEST_TABLE:
+        raise IntegrityError("this is no pack of tiles that this version of vfsd knows")
+    end = _HEAD.size + length
+    table = start[_HEAD.size : end]
+    if len(table) < length:
+        table += read_at(len(start), end - len(start))
+    try:
+        return _cells(table, end)
+    except (ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"the table of a pack is damaged: {error}") from error
+
+
+def open_pack(path: Path) -> tuple[int, list[PackedCell]]:
+    """A descriptor of a pack, and what is in it.  Raises `IntegrityError`, `OSError`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return fd, read_table(lambda at, size: os.pread(fd, size, at))
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _cells(table: bytes, end: int) -> list[PackedCell]:
+    found = json.loads(table)
+    frames = found["frames"]
+    cells = []
+    for row in found["cells"]:
+        sizes = row["sizes"]
+        if len(sizes) != frames or min(sizes, default=0) < 0:
+            raise ValueError("a cell has another number of packets")
+        offsets = tuple(accumulate(sizes, initial=end + row["at"]))
+        extradata = bytes.fromhex(row["extradata"])
+        cells.append(PackedCell(row["codec"], row["width"], row["height"], extradata, offsets))
+    return cells

@@ -1,0 +1,265 @@
+"""Cells: tiles of a segment, each encoded as a stream that decodes alone.
+
+A cell starts with its only key picture, and its i-th packet shows the i-th frame of the segment: no
+picture refers to a later one, or is shown after one that follows it in the stream.  Packets go to
+decoders as they are; no container is opened for a tile.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import av
+import cv2
+from av.error import FFmpegError
+from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
+from av.video.stream import VideoStream
+
+from vfsd.codecs.compose import cut_out
+from vfsd.codecs.context import decoder_for
+from vfsd.codecs.encode import NOMINAL_RATE, color_options
+from vfsd.codecs.pack import CellStream, PackedCell
+from vfsd.codecs.planes import plane_samples
+from vfsd.errors import IntegrityError, UsageError
+from vfsd.model import MediaInfo
+from vfsd.tiling import LayoutRules, Rect
+
+LOSSLESS_PSNR = 100.0
+"""What is told of tiles without any difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileCodec:
+    """A named way to encode tiles."""
+
+    name: str
+    codec: str  #: FFmpeg's name of the format
+    encoder: str  #: FFmpeg's name of the encoder
+    options: Mapping[str, str]
+    rules: LayoutRules
+    quality: int  #: the rate factor to start with
+    finest: int  #: the lowest rate factor
+    decibels: float  #: that a step of the rate factor changes, about
+    pixel_formats: Mapping[str, str]  #: of the source, and how it is encoded
+
+
+# One thread each: many tiles are encoded at a time.  Without B-frames the packet's number is the
+# frame's, and a decoder holds nothing back; `fastdecode` leaves out CABAC and deblocking, which
+# halves what decoding takes and costs a sixth more bytes.
+_X264 = {
+    "preset": "veryfast",
+    "tune": "fastdecode",
+    "x264-params": "bframes=0:keyint=infinite:scenecut=0:open-gop=0"
+    ":threads=1:lookahead-threads=1:sliced-threads=0",
+}
+_SVT_AV1 = {"preset": "10", "svtav1-params": "lp=1:keyint=-1:scd=0:fast-decode=2"}
+_PLANAR = {
+    f"yuv{sampling}p{depth}": f"yuv{sampling}p{depth}"
+    for sampling in ("420", "422", "444")
+    for depth in ("", "10le")
+}
+_FULL_RANGE = {f"yuvj{sampling}p": f"yuv{sampling}p" for sampling in ("420", "422", "444")}
+
+TILE_CODECS = {
+    codec.name: codec
+    for codec in (
+        TileCodec(
+            name="fast",
+            codec="h264",
+            encoder="libx264",
+            options=_X264,
+            rules=LayoutRules(align=16, minimum_width=64, minimum_height=64),
+            quality=20,
+            finest=0,
+            decibels=0.8,
+            pixel_formats={**_PLANAR, **_FULL_RANGE},
+        ),
+        TileCodec(
+            name="small",
+            codec="av1",
+            encoder="libsvtav1",
+            options=_SVT_AV1,
+            rules=LayoutRules(align=16, minimum_width=64, minimum_height=64),
+            quality=34,
+            finest=1,
+            decibels=0.35,
+            pixel_formats={"yuv420p": "yuv420p", "yuv420p10le": "yuv420p10le"},
+        ),
+    )
+}
+"""By name."""
+
+
+def tile_codec(name: str, media: MediaInfo) -> TileCodec:
+    """The tile codec of that name, for the pictures of a video.
+
+    Raises `UsageError` where there is none, or it does not take such pictures.
+    """
+    codec = TILE_CODECS.get(name)
+    if codec is None:
+        raise UsageError(
+            f"there is no tile codec {name!r}", hint=f"one of {', '.join(TILE_CODECS)}"
+        )
+    if media.pixel_format not in codec.pixel_formats:
+        raise UsageError(
+            f"pictures in {media.pixel_format} cannot be tiled with {name!r}",
+            hint=f"it takes {', '.join(codec.pixel_formats)}",
+        )
+    return codec
+
+
+class CellEncoder:
+    """Encodes one cell from the pictures of a segment, and measures what it has made of them.
+
+    Raises `UsageError` where the encoder refuses, `IntegrityError` when its packets do not decode,
+    one by one, to the pictures that they were made from.
+    """
+
+    def __init__(self, codec: TileCodec, media: MediaInfo, rect: Rect, quality: int) -> None:
+        self._codec = codec
+        self._rect = rect
+        self._media = media
+        self._format = codec.pixel_formats[media.pixel_format]
+        self._width, self._height = rect.width + rect.width % 2, rect.height + rect.height % 2
+        self._context = self._opened(quality)
+        self._decoder: VideoCodecContext | None = None
+        self._pending: deque[av.VideoFrame] = deque()
+        self._packets: list[bytes] = []
+        self._squares = 0.0
+        self._checked = self._given = 0
+
+    def put(self, picture: av.VideoFrame) -> None:
+        """The next picture of the segment, as a whole."""
+        tile = av.VideoFrame(self._width, self._height, self._format)
+        cut_out(picture, self._rect, tile)
+        tile.pts = self._given
+        tile.time_base = self._context.time_base
+        self._given += 1
+        self._pending.append(tile)
+        self._take(self._context.encode(tile))
+
+    def finish(self) -> tuple[CellStream, float]:
+        """The cell, and the PSNR of its luma in dB."""
+        self._take(self._context.encode(None))
+        if self._decoder is not None:
+            self._compare(self._decoder.decode(None))
+        if not len(self._packets) == self._checked == self._given:
+            raise IntegrityError(
+                f"{self._given} pictures became {len(self._packets)} packets, of which "
+                f"{self._checked} decode"
+            )
+        stream = CellStream(
+            self._codec.codec,
+            self._width,
+            self._height,
+            bytes(self._context.extradata or b""),
+            self._packets,
+        )
+        samples = self._width * self._height * self._given
+        peak = (1 << self._media.bit_depth) - 1
+        return stream, psnr(self._squares / samples, peak)
+
+    def _opened(self, quality: int) -> VideoCodecContext:
+        os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 tells of errors only, not of itself
+        context = av.CodecContext.create(self._codec.encoder, "w")
+        assert isinstance(context, VideoCodecContext)
+        context.width, context.height = self._width, self._height
+        context.pix_fmt = self._format
+        context.framerate = NOMINAL_RATE
+        context.time_base = 1 / NOMINAL_RATE
+        context.thread_count = 1
+        context.options = {
+            "crf": str(quality),
+            "flags": "+global_header+cgop",
+            **color_options(self._media),
+            **self._codec.options,
+        }
+        try:
+            context.open()
+        except FFmpegError as error:
+            raise UsageError(
+                f"a tile of {self._width}x{self._height} cannot be encoded in "
+                f"{self._codec.codec}: {error.strerror}"
+            ) from error
+        return context
+
+    def _take(self, packets: Iterable[Packet[VideoStream]]) -> None:
+        for packet in packets:
+            payload = bytes(packet)
+            if self._decoder is None:
+                self._decoder = decoder_for(self._codec.codec, self._context.extradata)
+            number = len(self._packets)
+            self._packets.append(payload)
+            self._compare(self._decoder.decode(_packet(number, payload)))
+
+    def _compare(self, pictures: Iterable[av.VideoFrame]) -> None:
+        for picture in pictures:
+            if picture.pts != self._checked:
+                raise IntegrityError(f"picture {self._checked} of a tile came out of turn")
+            source = plane_samples(self._pending.popleft())[0]
+            difference = cv2.norm(source, plane_samples(picture)[0], cv2.NORM_L2SQR)
+            self._squares += float(difference)
+            self._checked += 1
+
+
+class CellDecoder:
+    """A decoder for cells of one kind, one after the other.  Not thread-safe."""
+
+    def __init__(self, cell: PackedCell) -> None:
+        self._cell = cell
+        self._context = decoder_for(cell.codec, cell.extradata)
+        self._is_fresh = True
+        self.fed = 0  #: packets of the present cell that it has seen; 0: none
+
+    def fits(self, cell: PackedCell) -> bool:
+        """Whether it can decode that cell, too."""
+        mine = self._cell
+        return (mine.codec, mine.width, mine.height, mine.extradata) == (
+            cell.codec,
+            cell.width,
+            cell.height,
+            cell.extradata,
+        )
+
+    def restart(self) -> None:
+        """Make ready for the first packet of a cell."""
+        if not self._is_fresh:
+            self._context.flush_buffers()
+        self.fed = 0
+
+    def decode(self, payload: memoryview) -> Iterator[tuple[int, av.VideoFrame]]:
+        """(number in the cell, picture) of what comes out of the decoder with the next packet."""
+        self._is_fresh = False
+        number, self.fed = self.fed, self.fed + 1
+        try:
+            pictures = self._context.decode(_packet(number, payload))
+        except FFmpegError as error:
+            raise IntegrityError(f"packet {number} of a tile is damaged") from error
+        for picture in pictures:
+            yield picture.pts or 0, picture
+
+    def drain(self) -> Iterator[tuple[int, av.VideoFrame]]:
+        """What is still in the decoder; it has to be restarted afterwards."""
+        for picture in self._context.decode(None):
+            yield picture.pts or 0, picture
+        self.restart()
+
+
+def psnr(mean_square: float, peak: int) -> float:
+    """dB; `LOSSLESS_PSNR` at most."""
+    if mean_square <= 0:
+        return LOSSLESS_PSNR
+    return min(LOSSLESS_PSNR, 10 * math.log10(peak * peak / mean_square))
+
+
+def _packet(number: int, payload: bytes | memoryview) -> Packet[VideoStream]:
+    packet = cast("Packet[VideoStream]", Packet(len(payload)))
+    packet.update(bytes(payload))  # a copy, with the padding that decoders rely on
+    packet.pts = packet.dts = number
+    return packet

@@ -1,0 +1,354 @@
+"""Tiles: what is read from them, how they are made, and what happens when they go wrong."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from vfsd.codecs.compose import Composer
+from vfsd.codecs.context import decoder_for
+from vfsd.codecs.pack import open_pack
+from vfsd.codecs.pixels import PixelConverter
+from vfsd.errors import IntegrityError, NotFoundError, UsageError
+from vfsd.frames import Pixels
+from vfsd.model import Role, Segment
+from vfsd.plan import Tiles, plan_frames
+from vfsd.reader import Reader
+from vfsd.relayout import drop, drop_retired, history, rollback
+from vfsd.retile import PlannedSegment, TileSettings
+from vfsd.store import Store
+from vfsd.tileplan import Costs
+from vfsd.tiling import Rect, TileLayout
+from vfsd.tiling.cost import DecodeCost
+from vfsd.video import Video
+from vfsd.view import View
+
+FREE = Costs({"fast": DecodeCost(0, 0, 0, 0), "small": DecodeCost(0, 0, 0, 0)})
+CLIPS = ("traffic.mp4", "portrait.mp4", "odd-size.webm", "variable-rate.mp4", "open-gop.mov")
+FORMATS = ("rgb24", "bgr24", "gray", "rgb48", "yuv444p", "yuv420p")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def video(store: Store) -> Video:
+    return store.ingest(FOLDER / "traffic.mp4")
+
+
+def some_layout(rng: np.random.Generator, width: int, height: int) -> TileLayout:
+    def cuts(length: int) -> list[int]:
+        places: list[int] = []
+        for at in range(64, length - 63, 16):
+            if at - (places[-1] if places else 0) >= 64 and rng.random() < 0.3:
+                places.append(at)
+        return places
+
+    return TileLayout.cut_at(width, height, cuts(width), cuts(height))
+
+
+def tile_anyhow(video: Video, rng: np.random.Generator, codec: str = "fast") -> list[Segment]:
+    """Another layout for every second, and none for some."""
+    media = video.original.media
+    planned = [
+        PlannedSegment(frames, some_layout(rng, media.width, media.height))
+        for number, frames in enumerate(video.sequences(None, 0.4))
+        if number != 1
+    ]
+    settings = TileSettings(codec, quality=28 if codec == "fast" else 45)
+    return video.retile(planned, settings=settings)
+
+
+def from_tiles(store: Store, video: Video, frames: list[int], view: View, form: str) -> Pixels:
+    """A read that takes tiles wherever there are any."""
+    tiles = Tiles(store.catalog.segments(video.info), FREE, 0.0)
+    plan = plan_frames(
+        np.array(frames), view, video.original, video.table, pixel_format=form, tiles=tiles
+    )
+    reader = Reader(video.table, store.pool, store.packs)
+    return reader.execute(plan, pixel_format=form)
+
+
+class Composed:
+    """All frames of a video, put together from tiles that were decoded one by one."""
+
+    def __init__(self, store: Store, video: Video) -> None:
+        self.media = video.original.media
+        picture = Rect.of_size(self.media.width, self.media.height)
+        self.pictures: dict[int, av.VideoFrame] = {}
+        for segment in store.catalog.segments(video.info):
+            fd, cells = open_pack(store.parts.objects.path(segment.object_key))
+            composers = [Composer(picture) for _ in segment.frames]
+            for cell, packed in zip(segment.cells, cells, strict=True):
+                context = decoder_for(packed.codec, packed.extradata)
+                decoded: list[av.VideoFrame] = []
+                with open(fd, "rb", closefd=False) as file:
+                    for start, end in zip(packed.offsets, packed.offsets[1:], strict=False):
+                        file.seek(start)
+                        decoded += context.decode(av.Packet(file.read(end - start)))
+                decoded += context.decode(None)
+                for frame, composer, tile in zip(segment.frames, composers, decoded, strict=True):
+                    self.pictures[frame] = composer.put(tile, cell.rect)
+
+    def convert(self, frame: int, view: View, form: str) -> Pixels:
+        size = view.size
+        converter = PixelConverter(self.media, pixel_format=form, region=view.region, size=size)
+        whole = Rect.of_size(self.media.width, self.media.height)
+        return converter.convert(self.pictures[frame], held=whole).copy()
+
+
+def some_view(rng: np.random.Generator, video: Video, form: str) -> View:
+    x1, y1 = int(rng.integers(0, video.width - 2)), int(rng.integers(0, video.height - 2))
+    x2 = int(rng.integers(x1 + 2, video.width + 1))
+    y2 = int(rng.integers(y1 + 2, video.height + 1))
+    if form == "yuv420p":
+        x2, y2 = x2 - (x2 - x1) % 2, y2 - (y2 - y1) % 2
+    size = (64, 48) if rng.random() < 0.3 else None
+    return View(region=Rect(x1, y1, x2, y2), size=size)
+
+
+@pytest.mark.parametrize(
+    ("clip", "codec"), [(CLIPS[0], "small"), *((clip, "fast") for clip in CLIPS)]
+)
+def test_any_read_equals_the_tiles_put_together(store: Store, clip: str, codec: str) -> None:
+    rng = np.random.default_rng(len(clip))
+    video = store.ingest(FOLDER / clip)
+    segments = tile_anyhow(video, rng, codec)
+    assert len(segments) >= 2
+    composed = Composed(store, video)
+    tiled = sorted(composed.pictures)
+    for turn in range(48):
+        form = FORMATS[turn % len(FORMATS)]
+        view = some_view(rng, video, form)
+        frames = rng.choice(tiled, int(rng.integers(1, 12))).tolist()
+        data = from_tiles(store, video, frames, view, form)
+        for place, frame in enumerate(frames):
+            expected = composed.convert(frame, view, form)
+            assert np.array_equal(data[place], expected), (form, view, frame)
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_any_read_shows_what_the_original_shows(store: Store, clip: str) -> None:
+    """Frames with tiles and without, one by one and in a row, iterated and at once."""
+    rng = np.random.default_rng(1)
+    video = store.ingest(FOLDER / clip)
+    tile_anyhow(video, rng)
+    worst = min(segment.psnr for segment in store.catalog.segments(video.info))
+    assert worst > 30
+    for turn in range(16):
+        form = FORMATS[turn % 3]
+        view = some_view(rng, video, form)
+        frames = np.sort(rng.integers(0, len(video), 20)).tolist()
+        data = from_tiles(store, video, frames, view, form)
+        exact = video.frames(frames, region=view.region, size=view.size, format=form, psnr=math.inf)
+        assert exact.psnr == math.inf
+        error = np.square(data.astype(float) - exact.data).mean()
+        # RGB of sharp colours may be worse than luma as a whole.
+        assert 10 * math.log10(255**2 / max(error, 1e-9)) > worst - 12, view
+
+
+def test_reading_takes_tiles_where_that_pays(store: Store, video: Video) -> None:
+    segments = video.retile("uniform:3x4")
+    assert [segment.frames for segment in segments] == video.sequences()
+    region = Rect(20, 20, 60, 60)
+    near = video.read(region=region)
+    assert 40 <= near.psnr < 100
+    exact = video.read(region=region, psnr=math.inf)
+    assert np.array_equal(exact.pts, near.pts)
+    assert np.abs(exact.data.astype(int) - near.data).mean() < 2
+    pieces = [frame.data for frame in video.iterate(region=region)]
+    assert np.array_equal(np.stack(pieces), near.data)
+    assert video.read(region=region, psnr=99).psnr == math.inf  # no tile is as good
+    plan = video.plan(View(region=region))
+    assert [run.tiles for run in plan.tiled] == [(0,)] * len(segments)
+
+
+def test_tiles_are_a_stored_encoding_with_a_parent(store: Store, video: Video) -> None:
+    video.retile("uniform:2x2")
+    original, tiled = store.catalog.physicals(video.info)
+    assert tiled.role is Role.TILED
+    assert [one.id for one in store.catalog.provenance(tiled)] == [tiled.id, original.id]
+    assert tiled.parameters == {"profile": "fast", "psnr": 40.0}
+    assert tiled.frames == len(video)
+    segments = store.catalog.segments(video.info)
+    assert tiled.size == sum(segment.size for segment in segments)
+    for segment in segments:
+        data = store.parts.objects.path(segment.object_key).read_bytes()
+        assert len(data) == segment.size
+        last = segment.cells[-1]
+        assert last.position + last.size == segment.size
+        assert all(cell.psnr >= 40 for cell in segment.cells)
+
+
+def test_a_second_run_leaves_what_is_there(store: Store, video: Video) -> None:
+    first = video.retile("uniform:2x2", span=(0, 2))
+    assert first
+    again = video.retile("uniform:2x2")
+    assert {segment.frames for segment in again}.isdisjoint(segment.frames for segment in first)
+    assert video.retile("uniform:2x2") == []
+    assert len(video.retile("uniform:2x2", settings=TileSettings(psnr=44))) == len(
+        video.sequences()
+    )
+    assert store.parts.catalog.damage() == []
+
+
+def test_another_layout_takes_the_place_of_the_first(store: Store, video: Video) -> None:
+    first = video.retile("uniform:2x2")
+    reading = video.iterate(region=Rect(0, 0, 50, 50))
+    next(reading)
+    video.retile("uniform:3x3")
+    active = store.catalog.segments(video.info)
+    assert {str(segment.layout) for segment in active} == {"112+96+112x80+80+80"}
+    with store.catalog.reading() as seen:
+        retired = seen.segments.retired(video.original.id)
+    assert {segment.id for segment in retired} == {segment.id for segment in first}
+    video.retile("uniform:1x2")
+    keys = set(store.parts.objects.all_keys())
+    assert keys.isdisjoint(segment.object_key for segment in first)  # two steps back
+    assert len(list(reading)) == len(video) - 1
+
+
+def test_damaged_and_missing_tiles_are_read_from_the_original(
+    store: Store, video: Video, caplog: pytest.LogCaptureFixture
+) -> None:
+    segments = video.retile("uniform:3x4")
+    region = Rect(20, 20, 60, 60)
+    exact = video.read(region=region, psnr=math.inf)
+    path = store.parts.objects.path(segments[0].object_key)
+    path.chmod(0o600)
+    content = bytearray(path.read_bytes())
+    cell = segments[0].cells[0]
+    content[cell.position : cell.position + cell.size] = bytes(cell.size)
+    path.write_bytes(content)
+    store.parts.objects.path(segments[1].object_key).unlink()
+    read = video.read(region=region)
+    assert read.psnr == math.inf
+    assert np.array_equal(read.data, exact.data)
+    shown = np.stack([frame.data for frame in video.iterate(region=region)])
+    assert np.array_equal(shown, exact.data)
+    assert "not from tiles" in caplog.text
+
+
+def test_new_bytes_have_no_old_tiles(store: Store, video: Video) -> None:
+    video.retile("uniform:2x2")
+    other = store.ingest(FOLDER / "portrait.mp4", video.name, replace=True)
+    assert store.catalog.segments(other.info) == []
+    with pytest.raises(IntegrityError):
+        video.retile("uniform:3x3")  # the handle of before
+
+
+def test_tiles_go_with_their_video(store: Store, video: Video) -> None:
+    video.retile("uniform:2x2")
+    store.remove(video.name)
+    assert list(store.parts.objects.all_keys()) == []
+
+
+def test_an_error_leaves_what_was_finished_and_nothing_else(store: Store, video: Video) -> None:
+    sequences = video.sequences()
+
+    class StopError(Exception):
+        pass
+
+    def stop(done: int, total: int) -> None:
+        if done > total // 2:
+            raise StopError
+
+    with pytest.raises(StopError):
+        video.retile("uniform:2x2", jobs=1, on_progress=stop)
+    there = store.catalog.segments(video.info)
+    assert 0 < len(there) < len(sequences)
+    assert {segment.object_key for segment in there} | {video.original.object_key} == set(
+        store.parts.objects.all_keys()
+    )
+    rest = video.retile("uniform:2x2")
+    assert sorted([*there, *rest], key=lambda one: one.first_frame) == store.catalog.segments(
+        video.info
+    )
+
+
+def test_layouts_that_the_codec_does_not_take_are_refused(store: Store, video: Video) -> None:
+    with pytest.raises(UsageError, match="16"):
+        video.retile(TileLayout.cut_at(320, 240, [70], []))
+    with pytest.raises(UsageError, match="320x240"):
+        video.retile(TileLayout.cut_at(640, 480, [320], []))
+    with pytest.raises(UsageError, match="no tile codec"):
+        video.retile("uniform:2x2", settings=TileSettings("best"))
+
+
+def test_pictures_that_no_tile_codec_takes_are_refused(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "rgb.mkv"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 128, 128, "bgr0"
+        for value in range(5):
+            picture = av.VideoFrame.from_ndarray(np.full((128, 128, 3), value, np.uint8))
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode(None))
+    video = store.ingest(path)
+    with pytest.raises(UsageError, match="cannot be tiled"):
+        video.retile("uniform:2x2")
+    assert store.catalog.segments(video.info) == []
+
+
+def test_many_threads_read_while_another_tiles(store: Store, video: Video) -> None:
+    region = Rect(100, 100, 140, 140)
+    exact = video.read(region=region, psnr=math.inf).data.astype(int)
+    stop = threading.Event()
+    wrong: list[float] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            wrong.append(float(np.abs(video.read(region=region).data - exact).mean()))
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for thread in readers:
+        thread.start()
+    try:
+        for layout in ("uniform:2x2", "uniform:3x3", "uniform:1x4"):
+            video.retile(layout)
+    finally:
+        stop.set()
+        for thread in readers:
+            thread.join()
+    assert len(wrong) > 3
+    assert max(wrong) < 3
+
+
+def layouts(store: Store, video: Video) -> set[str]:
+    return {str(segment.layout) for segment in store.catalog.segments(video.info)}
+
+
+def test_a_step_back_and_forth(store: Store, video: Video) -> None:
+    two, three = "160+160x128+112", "112+96+112x80+80+80"
+    video.retile("uniform:2x2")
+    video.retile("uniform:3x3", span=(0, 1))
+    assert layouts(store, video) == {two, three}
+    first = video.sequences()[0]
+    assert rollback(store.parts, video.info, first) == (1, 1)
+    assert layouts(store, video) == {two}
+    assert rollback(store.parts, video.info, first) == (1, 1)
+    assert layouts(store, video) == {two, three}
+    assert len(history(store.parts, video.info)) == len(video.sequences()) + 1
+
+
+def test_what_is_dropped_leaves_no_bytes(store: Store, video: Video) -> None:
+    video.retile("uniform:2x2")
+    video.retile("uniform:3x3")
+    assert len(drop_retired(store.parts, video.info)) == len(video.sequences())
+    everything = range(len(video))
+    assert len(drop(store.parts, video.info, everything)) == len(video.sequences())
+    assert list(store.parts.objects.all_keys()) == [video.original.object_key]
+    assert [one.role for one in store.catalog.physicals(video.info)] == [Role.ORIGINAL]
+    assert video.read(region=Rect(0, 0, 9, 9)).psnr == math.inf
+    with pytest.raises(NotFoundError, match="no tiles"):
+        rollback(store.parts, video.info, everything)

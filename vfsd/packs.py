@@ -1,0 +1,143 @@
+"""Packs kept open, and decoders for their cells kept warm."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.pack import PackedCell, open_pack
+from vfsd.codecs.tiles import CellDecoder
+from vfsd.errors import IntegrityError
+from vfsd.model import Segment
+from vfsd.objects import ObjectStore
+
+_OPEN_PACKS = 64
+_IDLE_PIXELS = 1 << 24
+"""Of the pictures of idle decoders, each of which has memory for several: some 100 MB."""
+_READ_BYTES = 4 << 20
+"""One read is at most as large, unless a packet is larger."""
+
+
+class _Pack:
+    """An open pack; closed when nobody refers to it any more."""
+
+    def __init__(self, objects: ObjectStore, key: str) -> None:
+        self._fd, self.cells = open_pack(objects.path(key))
+
+    def packets(self, cell: PackedCell, first: int, end: int) -> Iterator[memoryview]:
+        """The packets ``first <= p < end`` of a cell."""
+        offsets = cell.offsets
+        while first < end:
+            upto = first + 1
+            while upto < end and offsets[upto + 1] - offsets[first] <= _READ_BYTES:
+                upto += 1
+            base = offsets[first]
+            data = os.pread(self._fd, offsets[upto] - base, base)
+            if len(data) < offsets[upto] - base:
+                raise IntegrityError("a pack of tiles is cut off")
+            view = memoryview(data)
+            for packet in range(first, upto):
+                yield view[offsets[packet] - base : offsets[packet + 1] - base]
+            first = upto
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):
+            os.close(self._fd)
+
+
+class _Idle:
+    """A decoder that nobody uses at the moment, and where in which cell it stands."""
+
+    def __init__(self, place: tuple[str, int], cell: PackedCell, decoder: CellDecoder) -> None:
+        self.place = place
+        self.pixels = cell.width * cell.height
+        self.decoder = decoder
+
+
+class PackPool:
+    """Reads cells.  Safe to use from several threads; after a fork the child starts afresh."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._packs: OrderedDict[str, _Pack] = OrderedDict()
+        self._idle: list[_Idle] = []  # the one used last at the end
+        self._guard = threading.Lock()
+        self._pid = os.getpid()
+
+    def pictures(
+        self, segment: Segment, tile: int, wanted: Sequence[int]
+    ) -> Iterator[tuple[int, VideoFrame]]:
+        """(frame of the video, picture) of the frames in `wanted`, which ascends.
+
+        A picture is the caller's until the next is asked for.  Raises `IntegrityError` for a
+        damaged pack, `OSError` where it is gone.
+        """
+        pack = self._pack(segment.object_key)
+        cell = pack.cells[tile]
+        numbers = [frame - segment.first_frame for frame in wanted]
+        place = (segment.object_key, tile)
+        decoder = self._decoder(place, cell, numbers[0])
+        left = iter(numbers)
+        expected = next(left, None)
+        for payload in pack.packets(cell, decoder.fed, numbers[-1] + 1):
+            for number, picture in decoder.decode(payload):
+                if number == expected:
+                    yield segment.first_frame + number, picture
+                    expected = next(left, None)
+        if expected is not None:  # it holds some back
+            for number, picture in decoder.drain():
+                if number == expected:
+                    yield segment.first_frame + number, picture
+                    expected = next(left, None)
+        if expected is not None:
+            raise IntegrityError(f"frame {segment.first_frame + expected} of a tile is missing")
+        with self._guard:
+            self._idle.append(_Idle(place, cell, decoder))
+            while len(self._idle) > 1 and sum(one.pixels for one in self._idle) > _IDLE_PIXELS:
+                self._idle.pop(0)
+
+    def close(self) -> None:
+        with self._guard:
+            self._packs.clear()
+            self._idle.clear()
+
+    def _pack(self, key: str) -> _Pack:
+        with self._guard:
+            self._forget_parent()
+            pack = self._packs.get(key)
+            if pack is not None:
+                self._packs.move_to_end(key)
+                return pack
+        pack = _Pack(self._objects, key)
+        with self._guard:
+            self._packs[key] = pack
+            while len(self._packs) > _OPEN_PACKS:
+                self._packs.popitem(last=False)
+        return pack
+
+    def _decoder(self, place: tuple[str, int], cell: PackedCell, first: int) -> CellDecoder:
+        """One that stands before packet `first` of the cell, as near as there is."""
+        with self._guard:
+            ahead = [
+                one for one in self._idle if one.place == place and 0 < one.decoder.fed <= first
+            ]
+            if ahead:
+                best = max(ahead, key=lambda one: one.decoder.fed)
+                self._idle.remove(best)
+                return best.decoder
+            like = next((one for one in self._idle if one.decoder.fits(cell)), None)
+            if like is not None:
+                self._idle.remove(like)
+        if like is None:
+            return CellDecoder(cell)
+        like.decoder.restart()
+        return like.decoder
+
+    def _forget_parent(self) -> None:
+        if self._pid != os.getpid():
+            # Decoder state did not come along through the fork; open packs did.
+            self._pid = os.getpid()
+            self._idle = []

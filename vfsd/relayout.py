@@ -1,0 +1,66 @@
+"""Looking back on layouts: what there was, going a step back, and taking tiles away."""
+
+from __future__ import annotations
+
+import time
+
+from vfsd.errors import NotFoundError
+from vfsd.model import LogicalVideo, Segment
+from vfsd.parts import Parts
+from vfsd.reclaim import reclaim
+
+
+def history(parts: Parts, video: LogicalVideo) -> list[Segment]:
+    """All segments that are still there, retired ones included, in the order they were made."""
+    with parts.catalog.reading() as seen:
+        found = seen.segments.active(video.original.id) + seen.segments.retired(video.original.id)
+    return sorted(found, key=lambda segment: (segment.created_ns, segment.first_frame))
+
+
+def rollback(parts: Parts, video: LogicalVideo, frames: range) -> tuple[int, int]:
+    """Let the layouts before the present ones, in segments that touch `frames`, have their place.
+
+    The present ones are retired, so that a second call takes the first one back.  Gives how many
+    segments were retired and how many restored.  Raises `NotFoundError` where nothing was tiled.
+    """
+    original = video.original.id
+    with parts.catalog.writing() as change:
+        present = _touching(change.segments.active(original), frames)
+        before = _touching(change.segments.retired(original), frames)
+        if not present and not before:
+            raise NotFoundError(f"{video.name} has no tiles there")
+        change.segments.restore(segment.id for segment in before)
+        change.segments.retire((segment.id for segment in present), now_ns=time.time_ns())
+    return len(present), len(before)
+
+
+def drop(parts: Parts, video: LogicalVideo, frames: range) -> list[Segment]:
+    """Take away all segments that touch `frames`, with their bytes; gives which.
+
+    Reads then decode the original.
+    """
+    original = video.original.id
+    with parts.catalog.writing() as change:
+        found = _touching(
+            change.segments.active(original) + change.segments.retired(original), frames
+        )
+        change.segments.delete(segment.id for segment in found)
+    reclaim(parts, keys={segment.object_key for segment in found})
+    return found
+
+
+def drop_retired(parts: Parts, video: LogicalVideo) -> list[Segment]:
+    """Take away what is only kept for a step back; gives which segments."""
+    with parts.catalog.writing() as change:
+        found = change.segments.retired(video.original.id)
+        change.segments.delete(segment.id for segment in found)
+    reclaim(parts, keys={segment.object_key for segment in found})
+    return found
+
+
+def _touching(segments: list[Segment], frames: range) -> list[Segment]:
+    return [
+        segment
+        for segment in segments
+        if segment.first_frame < frames.stop and frames.start < segment.end_frame
+    ]

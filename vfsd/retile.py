@@ -1,0 +1,356 @@
+"""Making tiles: segments of a video encoded in a layout, each published by itself.
+
+A segment appears whole or not at all, so a run that was interrupted is gone on with by running it
+again: what is there already is left as it is.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from vfsd.catalog import Transaction
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.pack import CellStream, write_pack
+from vfsd.codecs.tiles import CellEncoder, TileCodec, tile_codec
+from vfsd.decoders import DecoderPool
+from vfsd.errors import IntegrityError, NotFoundError, UsageError
+from vfsd.frametable import FrameTable
+from vfsd.ingest import software
+from vfsd.model import Access, Cell, LogicalVideo, PhysicalVideo, Role, Segment
+from vfsd.parts import Parts
+from vfsd.reclaim import discard_unpublished, reclaim
+from vfsd.tiling import Rect, TileLayout
+
+_TRIES = 6
+"""How often a cell is encoded until it is good enough."""
+_MARGIN = 1.5
+"""dB above what is wanted from which on the next cell is encoded coarser."""
+_CHUNK_FRAMES = 300
+"""A worker takes about as many frames at a time, since it decodes them in one go."""
+
+OnProgress = Callable[[int, int], None]
+"""Called with (frames done, frames in all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """Frames that are to have a layout; of the stored picture."""
+
+    frames: range
+    layout: TileLayout
+
+
+@dataclass(frozen=True, slots=True)
+class TileSettings:
+    """How cells are encoded."""
+
+    codec: str = "fast"  #: name of the tile codec
+    psnr: float = 40.0  #: dB of luma that every cell has at least, if `quality` is None
+    quality: int | None = None  #: one rate factor for all cells instead
+
+    def parameters(self, codec: TileCodec) -> dict[str, object]:
+        """What is noted of it, and has to be equal for tiles to be the same."""
+        aim = {"psnr": self.psnr} if self.quality is None else {"quality": self.quality}
+        return {"profile": codec.name, **aim}
+
+
+def retile(
+    parts: Parts,
+    pool: DecoderPool,
+    video: LogicalVideo,
+    table: FrameTable,
+    planned: Sequence[PlannedSegment],
+    settings: TileSettings,
+    *,
+    jobs: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> list[Segment]:
+    """Encode what is planned and not there yet, and let reads use it; gives what was made.
+
+    `jobs` segments are worked on at a time (default: one for each core).  Tiles are always made
+    from the original.  Raises `UsageError` for pictures or layouts that the codec does not take,
+    `NoSpaceError`, `IntegrityError`; what was finished until then stays.
+    """
+    codec = tile_codec(settings.codec, video.original.media)
+    media = video.original.media
+    for plan in planned:
+        codec.rules.check(plan.layout)
+        if (plan.layout.width, plan.layout.height) != (media.width, media.height):
+            raise UsageError(
+                f"the layout {plan.layout} is for pictures of {plan.layout.width}x"
+                f"{plan.layout.height}, not of {media.width}x{media.height}"
+            )
+    work = _Work(parts, pool, video, table, codec, settings)
+    missing = work.missing(planned)
+    total = sum(len(plan.frames) for plan in missing)
+    done = 0
+    guard = threading.Lock()
+
+    def count(frames: int) -> None:
+        nonlocal done
+        with guard:
+            done += frames
+            if on_progress is not None:
+                on_progress(done, total)
+
+    jobs = jobs or os.cpu_count() or 1
+    chunks = list(_chunks(missing, table, min(_CHUNK_FRAMES, -(-total // (2 * jobs)))))
+    workers = min(jobs, len(chunks)) or 1
+    made: list[Segment] = []
+    with ThreadPoolExecutor(workers, thread_name_prefix="retile") as executor:
+        running = [executor.submit(work.encode_chunk, chunk, count) for chunk in chunks]
+        try:
+            wait(running, return_when=FIRST_EXCEPTION)
+            for future in running:
+                if future.done():
+                    made += future.result()
+        finally:
+            work.stop.set()
+            executor.shutdown(cancel_futures=True)
+    reclaim(parts)
+    return sorted(made, key=lambda segment: segment.first_frame)
+
+
+class _StoppedError(Exception):
+    """Another worker has failed, or the user has had enough."""
+
+
+class _Work:
+    """One run of `retile`.  Thread-safe."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        pool: DecoderPool,
+        video: LogicalVideo,
+        table: FrameTable,
+        codec: TileCodec,
+        settings: TileSettings,
+    ) -> None:
+        self.stop = threading.Event()
+        self._parts = parts
+        self._pool = pool
+        self._video = video
+        self._table = table
+        self._codec = codec
+        self._settings = settings
+        self._start: dict[Rect, int] = {}  # the rate factor that a tile had lately
+        self._physical: int | None = None
+        self._publishing = threading.Lock()
+
+    def missing(self, planned: Sequence[PlannedSegment]) -> list[PlannedSegment]:
+        """Those that no active segment is yet."""
+        original = self._video.original
+        with self._parts.catalog.reading() as seen:
+            self._require_same_bytes(seen)
+            there = seen.segments.active(original.id)
+            parameters = {
+                number: dict(seen.videos.physical(number).parameters)
+                for number in {segment.physical_id for segment in there}
+            }
+        mine = self._settings.parameters(self._codec)
+        have = {
+            (segment.frames, segment.layout)
+            for segment in there
+            if parameters[segment.physical_id] == mine
+        }
+        return [plan for plan in planned if (plan.frames, plan.layout) not in have]
+
+    def encode_chunk(
+        self, chunk: Sequence[PlannedSegment], on_frames: Callable[[int], None]
+    ) -> list[Segment]:
+        made = []
+        pictures = self._pictures(range(chunk[0].frames.start, chunk[-1].frames.stop))
+        for plan in chunk:
+            segment = islice(pictures, len(plan.frames))
+            streams, cells = self._encode(plan, _counted(segment, on_frames))
+            made.append(self._publish(plan, streams, cells))
+        return made
+
+    def _pictures(self, frames: range) -> Iterator[VideoFrame]:
+        with self._pool.decoder(self._video.original, self._table) as decoder:
+            for _, picture in decoder.stream(frames.start, frames.stop):
+                if self.stop.is_set():
+                    raise _StoppedError
+                yield picture
+
+    def _encode(
+        self, plan: PlannedSegment, pictures: Iterator[VideoFrame]
+    ) -> tuple[list[CellStream], list[Cell]]:
+        tiles = plan.layout.tiles
+        quality = [self._first_quality(rect) for rect in tiles]
+        results: list[tuple[CellStream, float] | None] = [None] * len(tiles)
+        poor = list(range(len(tiles)))
+        for attempt in range(_TRIES):
+            if attempt:
+                pictures = self._pictures(plan.frames)
+            done = self._encode_tiles({tiles[tile]: quality[tile] for tile in poor}, pictures)
+            for tile, result in zip(poor, done, strict=True):
+                results[tile] = result
+            poor = [
+                tile
+                for tile, (_, psnr) in zip(poor, done, strict=True)
+                if self._is_poor(psnr) and quality[tile] > self._codec.finest
+            ]
+            if not poor or attempt == _TRIES - 1:
+                break
+            for tile in poor:
+                quality[tile] = self._finer(quality[tile], results[tile])
+        streams, cells = [], []
+        for tile, (rect, encoded) in enumerate(zip(tiles, results, strict=True)):
+            assert encoded is not None
+            stream, psnr = encoded
+            self._note_quality(rect, quality[tile], psnr)
+            streams.append(stream)
+            cells.append(Cell(tile, rect, 0, 0, quality[tile], psnr))
+        return streams, cells
+
+    def _encode_tiles(
+        self, tiles: dict[Rect, int], pictures: Iterator[VideoFrame]
+    ) -> list[tuple[CellStream, float]]:
+        media = self._video.original.media
+        encoders = [
+            CellEncoder(self._codec, media, rect, quality) for rect, quality in tiles.items()
+        ]
+        for picture in pictures:
+            for encoder in encoders:
+                encoder.put(picture)
+        return [encoder.finish() for encoder in encoders]
+
+    # -- quality
+
+    def _first_quality(self, rect: Rect) -> int:
+        if self._settings.quality is not None:
+            return self._settings.quality
+        return self._start.get(rect, self._codec.quality)
+
+    def _is_poor(self, psnr: float) -> bool:
+        return self._settings.quality is None and psnr < self._settings.psnr
+
+    def _finer(self, quality: int, result: tuple[CellStream, float] | None) -> int:
+        assert result is not None
+        steps = (self._settings.psnr - result[1]) / self._codec.decibels
+        return max(self._codec.finest, quality - max(1, round(steps)))
+
+    def _note_quality(self, rect: Rect, quality: int, psnr: float) -> None:
+        """What this tile needed, the same tile of the next segment will, too."""
+        spare = psnr - self._settings.psnr
+        coarser = int(spare / self._codec.decibels) if spare > _MARGIN else 0
+        self._start[rect] = quality + min(2, coarser)
+
+    # -- publishing
+
+    def _publish(
+        self, plan: PlannedSegment, streams: Sequence[CellStream], cells: Sequence[Cell]
+    ) -> Segment:
+        """Bytes first, then one transaction."""
+        buffer = io.BytesIO()
+        packed = write_pack(buffer, streams)
+        data = buffer.getvalue()
+        what = f"tiles of {self._video.name}"
+        key, size = self._parts.objects.put_bytes(data, what)
+        now = time.time_ns()
+        placed = tuple(
+            replace(cell, position=where.position, size=where.size)
+            for cell, where in zip(cells, packed, strict=True)
+        )
+        original = self._video.original
+        try:
+            with self._publishing, self._parts.catalog.writing() as change:
+                if not self._parts.objects.exists(key):  # somebody collected the same bytes
+                    self._parts.objects.put_bytes(data, what)
+                change.objects.record(key, size, now_ns=now)
+                self._require_same_bytes(change)
+                physical = self._physical
+                if physical is None:
+                    made = change.videos.add_physical(original.video_id, self._described(now), ())
+                    physical = made.id
+                segment = change.segments.publish(
+                    Segment(
+                        id=0,
+                        physical_id=physical,
+                        original_id=original.id,
+                        first_frame=plan.frames.start,
+                        end_frame=plan.frames.stop,
+                        layout=plan.layout,
+                        profile=self._codec.name,
+                        object_key=key,
+                        size=size,
+                        psnr=min(cell.psnr for cell in cells),
+                        created_ns=now,
+                        retired_ns=None,
+                        cells=placed,
+                    )
+                )
+            self._physical = physical
+        except IntegrityError:
+            discard_unpublished(self._parts, key)
+            raise
+        return segment
+
+    def _require_same_bytes(self, seen: Transaction) -> None:
+        try:
+            seen.videos.physical(self._video.original.id)
+        except NotFoundError:
+            raise IntegrityError(
+                f"{self._video.name} has got other bytes meanwhile", hint="try again"
+            ) from None
+
+    def _described(self, now_ns: int) -> PhysicalVideo:
+        original = self._video.original
+        return replace(
+            original,
+            id=0,
+            role=Role.TILED,
+            media=replace(
+                original.media,
+                container="pack",
+                codec=self._codec.codec,
+                pixel_format=self._codec.pixel_formats[original.media.pixel_format],
+                extradata=b"",
+                side_streams=(),
+            ),
+            access=Access.EXTENT,
+            object_key=None,
+            link_path=None,
+            size=0,
+            verified=True,
+            parent_id=original.id,
+            parameters=self._settings.parameters(self._codec),
+            software=software(),
+            created_ns=now_ns,
+            notes=(),
+        )
+
+
+def _chunks(
+    planned: Sequence[PlannedSegment], table: FrameTable, frames: int
+) -> Iterator[list[PlannedSegment]]:
+    """Runs of segments without gaps, of about so many frames; at key pictures where they come."""
+    chunk: list[PlannedSegment] = []
+    for plan in sorted(planned, key=lambda plan: plan.frames.start):
+        length = chunk[-1].frames.stop - chunk[0].frames.start if chunk else 0
+        is_key = table.frame(plan.frames.start).is_key
+        has_gap = bool(chunk) and plan.frames.start != chunk[-1].frames.stop
+        if has_gap or length >= (frames if is_key else 2 * frames):
+            if chunk:
+                yield chunk
+            chunk = []
+        chunk.append(plan)
+    if chunk:
+        yield chunk
+
+
+def _counted(
+    pictures: Iterator[VideoFrame], on_frames: Callable[[int], None]
+) -> Iterator[VideoFrame]:
+    for picture in pictures:
+        yield picture
+        on_frames(1)
