@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from vfsd.catalog.costs import MeasuredCosts
 from vfsd.catalog.engine import ChangeWatch, Database, current_revision
 from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
 from vfsd.catalog.segments import Segments
@@ -17,7 +18,7 @@ from vfsd.catalog.upgrade import HEAD, require_known, upgrade
 from vfsd.catalog.videos import Objects, Videos
 from vfsd.errors import NoStoreError, NotFoundError, StoreVersionError
 from vfsd.frametable import FrameTable
-from vfsd.model import ByteRange, Gop, LogicalVideo, PhysicalVideo, Segment
+from vfsd.model import ByteRange, Gop, LogicalVideo, MeasuredCost, PhysicalVideo, Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Transaction:
     videos: Videos
     objects: Objects
     segments: Segments
+    costs: MeasuredCosts
 
 
 class Catalog:
@@ -191,6 +193,11 @@ class Catalog:
         with self.reading() as seen:
             return seen.segments.active(video.original.id)
 
+    def costs(self, host: str) -> list[MeasuredCost]:
+        """What decoding was measured to cost on that host (see `vfsd calibrate`)."""
+        with self.reading() as seen:
+            return seen.costs.of_host(host)
+
     # -- frames and bytes
 
     def frame_table(self, physical: PhysicalVideo) -> FrameTable:
@@ -256,5 +263,9 @@ class Catalog:
 
 def _transaction(connection: Connection) -> Transaction:
     return Transaction(
-        Tree(connection), Videos(connection), Objects(connection), Segments(connection)
+        Tree(connection),
+        Videos(connection),
+        Objects(connection),
+        Segments(connection),
+        MeasuredCosts(connection),
     )

@@ -192,6 +192,13 @@ class Videos:
             .values(verified=True)
         )
 
+    def set_cost_factor(self, physical_id: int, factor: float) -> None:
+        self._connection.execute(
+            sa.update(physical_videos)
+            .where(physical_videos.c.id == physical_id)
+            .values(cost_factor=factor)
+        )
+
     def remove(self, ino: int) -> None:
         """The file is a video no longer; its node and bytes are not touched."""
         self._connection.execute(sa.delete(videos).where(videos.c.ino == ino))

@@ -17,7 +17,7 @@ from vfsd.decoders import DecoderPool, decoder_threads
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
 from vfsd.frametable import DecodeRun, FrameTable
-from vfsd.packs import PackPool
+from vfsd.packs import Note, PackPool
 from vfsd.plan import ReadPlan, is_stream
 from vfsd.tileplan import TileRun
 from vfsd.tiling import Rect
@@ -31,10 +31,13 @@ Job = Callable[[], None]
 class Reader:
     """Carries out plans for one video's table with what decoders and packs a store keeps open."""
 
-    def __init__(self, table: FrameTable, pool: DecoderPool, packs: PackPool) -> None:
+    def __init__(
+        self, table: FrameTable, pool: DecoderPool, packs: PackPool, note: Note | None = None
+    ) -> None:
         self._table = table
         self._pool = pool
         self._packs = packs
+        self._note = note
 
     def execute(self, plan: ReadPlan, *, pixel_format: str = "rgb24") -> Pixels:
         """The pictures of `plan`, one after the other along the first axis.
@@ -171,7 +174,7 @@ class Reader:
             converter = PixelConverter(media, pixel_format=pixel_format, region=shown)
             inner = shown.moved(-plan.region.x1, -plan.region.y1)
             rows, columns = slice(inner.y1, inner.y2), slice(inner.x1, inner.x2)
-            for frame, picture in self._packs.pictures(run.segment, tile, run.frames):
+            for frame, picture in self._packs.pictures(run.segment, tile, run.frames, self._note):
                 for place in result.places[frame]:
                     converter.convert(picture, result.data[place, rows, columns], held=rect)
 
@@ -188,7 +191,9 @@ class Reader:
         """Put the tiles of each frame together, and convert that."""
         converter = _converter(plan, pixel_format)
         cells = [run.segment.cells[tile] for tile in run.tiles]
-        streams = [self._packs.pictures(run.segment, tile, frames) for tile in run.tiles]
+        streams = [
+            self._packs.pictures(run.segment, tile, frames, self._note) for tile in run.tiles
+        ]
         if len(cells) == 1:
             for frame, picture in streams[0]:
                 yield frame, converter.convert(picture, held=cells[0].rect)

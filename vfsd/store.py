@@ -20,7 +20,7 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
-from vfsd.layouts import ActiveSegments
+from vfsd.layouts import TileSources
 from vfsd.model import FileState, LogicalVideo, Node
 from vfsd.objects import ObjectStore, Progress
 from vfsd.packs import PackPool
@@ -46,7 +46,7 @@ class Store:
         self._parts = parts
         self._pool = DecoderPool(parts)
         self._packs = PackPool(parts.objects)
-        self._segments = ActiveSegments(parts.catalog)
+        self._sources = TileSources(parts.catalog)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, catalog_url: str | None = None) -> Store:
@@ -74,7 +74,7 @@ class Store:
     def close(self) -> None:
         self._pool.close()
         self._packs.close()
-        self._segments.close()
+        self._sources.close()
         self._parts.catalog.close()
 
     def __enter__(self) -> Store:
@@ -150,7 +150,7 @@ class Store:
 
     def open_video(self, info: LogicalVideo) -> Video:
         """A video that the catalog has described."""
-        return Video(self._parts, info, self._pool, self._packs, self._segments)
+        return Video(self._parts, info, self._pool, self._packs, self._sources)
 
     # -- the tree
 

@@ -22,14 +22,13 @@ from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
 from vfsd.frametable import FrameTable
 from vfsd.ingest import describe_original, pages
-from vfsd.layouts import ActiveSegments
+from vfsd.layouts import TileSources
 from vfsd.model import LogicalVideo, PhysicalVideo, Segment
 from vfsd.packs import PackPool
 from vfsd.parts import Parts
 from vfsd.plan import ReadPlan, Tiles, make_plan, plan_frames, select_frames
 from vfsd.reader import Reader
 from vfsd.retile import OnProgress, PlannedSegment, TileSettings, retile
-from vfsd.tileplan import Costs
 from vfsd.tiling import Rect, TileLayout, cut_sequences, parse_layout
 from vfsd.units import Seconds, seconds, ticks_at_or_before
 from vfsd.view import View
@@ -63,12 +62,12 @@ class Video:
         info: LogicalVideo,
         pool: DecoderPool,
         packs: PackPool,
-        segments: ActiveSegments,
+        sources: TileSources,
     ) -> None:
         self._parts = parts
         self._pool = pool
         self._packs = packs
-        self._segments = segments
+        self._sources = sources
         self.info = info  #: what the catalog says
         self._table: FrameTable | None = None
         self._guard = threading.Lock()
@@ -397,14 +396,14 @@ class Video:
             return dataclasses.replace(self._dress(data, plan.frames), psnr=plan.psnr)
 
     def _reader(self) -> Reader:
-        return Reader(self.table, self._pool, self._packs)
+        return Reader(self.table, self._pool, self._packs, self._sources.note)
 
     def _tiles(self, psnr: float | None) -> Tiles | None:
         """What reads may use besides the original."""
         if psnr == math.inf:
             return None
         wanted = float(self._parts.settings.minimum_psnr) if psnr is None else psnr
-        return Tiles(self._segments.of(self.info), Costs.default(), wanted)
+        return self._sources.of(self.info, wanted)
 
     def _warn_of_tiles(self, error: Exception) -> None:
         # Another process may have made new tiles meanwhile; what is damaged, fsck finds.
