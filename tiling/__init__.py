@@ -3,13 +3,20 @@
 Nothing in here knows files, codecs or the catalog.
 """
 
+from vfsd.tiling.counting import TILE_COST, Decoded, decoded_pixels
 from vfsd.tiling.geometry import Rect
 from vfsd.tiling.layout import LayoutRules, TileLayout
 from vfsd.tiling.uniform import uniform
+from vfsd.tiling.wanted import Boxes, FrameNumbers
 
 __all__ = [
+    "TILE_COST",
+    "Boxes",
+    "Decoded",
+    "FrameNumbers",
     "LayoutRules",
     "Rect",
     "TileLayout",
+    "decoded_pixels",
     "uniform",
 ]
