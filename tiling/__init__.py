@@ -6,6 +6,7 @@ Nothing in here knows files, codecs or the catalog.
 from vfsd.tiling.counting import TILE_COST, Decoded, decoded_pixels
 from vfsd.tiling.geometry import Rect
 from vfsd.tiling.layout import LayoutRules, TileLayout
+from vfsd.tiling.partition import coarse, fine
 from vfsd.tiling.uniform import uniform
 from vfsd.tiling.wanted import Boxes, FrameNumbers
 
@@ -17,6 +18,8 @@ __all__ = [
     "LayoutRules",
     "Rect",
     "TileLayout",
+    "coarse",
     "decoded_pixels",
+    "fine",
     "uniform",
 ]
