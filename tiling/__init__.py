@@ -7,6 +7,7 @@ from vfsd.tiling.counting import TILE_COST, Decoded, decoded_pixels
 from vfsd.tiling.geometry import Rect
 from vfsd.tiling.layout import LayoutRules, TileLayout
 from vfsd.tiling.partition import coarse, fine
+from vfsd.tiling.sot import cut_sequences
 from vfsd.tiling.uniform import uniform
 from vfsd.tiling.wanted import Boxes, FrameNumbers
 
@@ -19,6 +20,7 @@ __all__ = [
     "Rect",
     "TileLayout",
     "coarse",
+    "cut_sequences",
     "decoded_pixels",
     "fine",
     "uniform",
