@@ -16,20 +16,18 @@ import numpy as np
 from vfsd.array import Axis, VideoArray
 from vfsd.codecs.examine import examine
 from vfsd.codecs.tiles import tile_codec
-from vfsd.decoders import DecoderPool
 from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
 from vfsd.frametable import FrameTable
 from vfsd.ingest import describe_original, pages
-from vfsd.layouts import TileSources
 from vfsd.model import LogicalVideo, PhysicalVideo, Segment
-from vfsd.packs import PackPool
 from vfsd.parts import Parts
 from vfsd.plan import ReadPlan, Tiles, make_plan, plan_frames, select_frames
 from vfsd.reader import Reader
 from vfsd.retile import OnProgress, PlannedSegment, TileSettings, retile
 from vfsd.tiling import Rect, TileLayout, cut_sequences, parse_layout
+from vfsd.tools import Tools
 from vfsd.units import Seconds, seconds, ticks_at_or_before
 from vfsd.view import View
 
@@ -59,15 +57,11 @@ class Video:
     def __init__(
         self,
         parts: Parts,
+        tools: Tools,
         info: LogicalVideo,
-        pool: DecoderPool,
-        packs: PackPool,
-        sources: TileSources,
     ) -> None:
         self._parts = parts
-        self._pool = pool
-        self._packs = packs
-        self._sources = sources
+        self._tools = tools
         self.info = info  #: what the catalog says
         self._table: FrameTable | None = None
         self._guard = threading.Lock()
@@ -320,7 +314,7 @@ class Video:
             layout = [PlannedSegment(frames, layout) for frames in self.sequences(span)]
         return retile(
             self._parts,
-            self._pool,
+            self._tools.pool,
             self.info,
             self.table,
             layout,
@@ -396,14 +390,14 @@ class Video:
             return dataclasses.replace(self._dress(data, plan.frames), psnr=plan.psnr)
 
     def _reader(self) -> Reader:
-        return Reader(self.table, self._pool, self._packs, self._sources.note)
+        return Reader(self.table, self._tools)
 
     def _tiles(self, psnr: float | None) -> Tiles | None:
         """What reads may use besides the original."""
         if psnr == math.inf:
             return None
         wanted = float(self._parts.settings.minimum_psnr) if psnr is None else psnr
-        return self._sources.of(self.info, wanted)
+        return self._tools.sources.of(self.info, wanted)
 
     def _warn_of_tiles(self, error: Exception) -> None:
         # Another process may have made new tiles meanwhile; what is damaged, fsck finds.
