@@ -1,0 +1,1 @@
+"""Label files of other programs, read and written: nothing here knows stores."""
