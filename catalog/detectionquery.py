@@ -184,12 +184,12 @@ class _Search:
         self._index = Detections(connection)
         self._video = video
         self._filter = what
+        self._names: dict[int, str] = {}  # those that the question itself tells
         require_same_bytes(self._index, video)
 
     def statements(self, *, ordered: bool = True) -> list[sa.Select[Any]]:
         """Queries whose answers, one after the other, are the answer; none when it is empty."""
         what = self._filter
-        box = detections.alias("box")
         clauses = self._clause_ids()
         if what.labels:
             ids = sorted(set().union(*clauses)) if all(clauses) else []
@@ -198,13 +198,14 @@ class _Search:
         if not ids:
             return []
         conditions = [
-            *(self._holds(box, clause) for clause in clauses if len(clauses) > 1),
-            *self._of_the_box(box),
+            *(_holds(clause) for clause in clauses if len(clauses) > 1),
+            *self._of_the_box(),
         ]
         made = []
         for frames in self._frames():
-            query = self._lookup(box, ids, frames).where(*conditions)
-            made.append(query.order_by(box.c.frame, box.c.seq) if ordered else query)
+            query = self._lookup(ids, frames)
+            query = query.where(*conditions) if conditions else query
+            made.append(query.order_by(_BOX.c.frame, _BOX.c.seq) if ordered else query)
         return made
 
     def columns(self, statements: Sequence[sa.Select[Any]]) -> DetectionColumns:
@@ -218,7 +219,7 @@ class _Search:
         found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         labels, codes = np.unique(found["label_id"], return_inverse=True)
         sources, source_codes = np.unique(found["source_id"], return_inverse=True)
-        names = self._index.label_names(labels.tolist())
+        names = self._names or self._index.label_names(labels.tolist())
         known = self._index.sources_by_id(sources.tolist())
         attributes = found["attributes"].tolist()
         return DetectionColumns(
@@ -235,33 +236,30 @@ class _Search:
 
     # -- which rows are read
 
-    def _lookup(self, box: _Rows, ids: list[int], frames: _Frames) -> sa.Select[Any]:
+    def _lookup(self, ids: list[int], frames: _Frames) -> sa.Select[Any]:
         """The rows of these labels in these frames, by the index of places where that is less."""
         region = self._filter.region
-        in_order = [*self._keys(box, ids), *_within(box, frames)]
-        query = _select(box)
+        in_order = [*self._keys(_BOX, ids), *_within(_BOX, frames)]
         if region is None:
-            return query.where(*in_order)
-        x1, y1, x2, y2 = region
-        query = query.where(box.c.x1 < x2, box.c.x2 > x1, box.c.y1 < y2, box.c.y2 > y1)
+            return _BY_FRAME.where(*in_order)
         chosen = cells_of(region, _MOST_CELLS)
-        if chosen is None:
-            return query.where(*in_order)
-        if len(ids) * len(chosen) > _MOST_SEEKS and self._are_few(box, in_order):
-            return query.where(*in_order)
-        place = detections.alias("place")
-        same = [box.c[name] == place.c[name] for name in ("video_id", "label_id", "frame", "seq")]
-        # By hand in two steps: on a table without rowids SQLite would read the row of every entry
-        # of the index, also of those whose `bounds` already say no.
-        return (
-            query.select_from(_InThisOrder(place, box, sa.and_(*same)))
-            .where(
-                *self._keys(place, ids),
-                place.c.cell.in_(chosen),
-                *_within(place, frames),
-                *_may_meet(place, region),
+        if chosen is None or (len(ids) * len(chosen) > _MOST_SEEKS and self._are_few(in_order)):
+            query = _BY_FRAME.where(*in_order, *_MEETS)
+        else:
+            query = _BY_PLACE.where(
+                *self._keys(_PLACE, ids), _PLACE.c.cell.in_(chosen), *_within(_PLACE, frames)
             )
-            .with_hint(place, f"INDEXED BY {_INDEX}", "sqlite")
+        x1, y1, x2, y2 = region
+        low_x, low_y, high_x, high_y = units(region)
+        return query.params(
+            x1=x1,
+            y1=y1,
+            x2=x2,
+            y2=y2,
+            low_x=low_x,
+            low_y=low_y,
+            high_x=high_x,
+            high_y=high_y,
         )
 
     def _keys(self, rows: _Rows, ids: list[int]) -> list[sa.ColumnElement[bool]]:
@@ -271,8 +269,8 @@ class _Search:
             label == ids[0] if len(ids) == 1 else label.in_(ids),
         ]
 
-    def _are_few(self, box: _Rows, conditions: list[sa.ColumnElement[bool]]) -> bool:
-        some = sa.select(box.c.seq).where(*conditions).limit(_FEW_ROWS).subquery()
+    def _are_few(self, conditions: list[sa.ColumnElement[bool]]) -> bool:
+        some = sa.select(_BOX.c.seq).where(*conditions).limit(_FEW_ROWS).subquery()
         count = self._connection.execute(sa.select(sa.func.count()).select_from(some)).scalar()
         return (count or 0) < _FEW_ROWS
 
@@ -289,32 +287,19 @@ class _Search:
     def _clause_ids(self) -> list[list[int]]:
         wanted = self._filter.labels
         known = self._index.known_labels(set().union(*wanted)) if wanted else {}
+        self._names = {number: name for name, number in known.items()}
         return [sorted(known[name] for name in clause if name in known) for clause in wanted]
 
-    def _holds(self, box: _Rows, clause: list[int]) -> sa.ColumnElement[bool]:
-        """The box, or another that is the same object, is labelled so."""
-        other = detections.alias("other")
-        same_box = sa.and_(*(other.c[name] == box.c[name] for name in ("x1", "y1", "x2", "y2")))
-        return sa.or_(
-            box.c.label_id.in_(clause),
-            sa.exists().where(
-                other.c.video_id == box.c.video_id,
-                other.c.label_id.in_(clause),
-                other.c.frame == box.c.frame,
-                sa.or_(same_box, other.c.track == box.c.track),
-            ),
-        )
-
-    def _of_the_box(self, box: _Rows) -> Iterator[sa.ColumnElement[bool]]:
+    def _of_the_box(self) -> Iterator[sa.ColumnElement[bool]]:
         what = self._filter
         if what.source is not None:
-            yield box.c.source_id.in_(self._index.known_sources(what.source))
+            yield _BOX.c.source_id.in_(self._index.known_sources(what.source))
         if what.min_confidence is not None:
-            yield box.c.confidence >= what.min_confidence
+            yield _BOX.c.confidence >= what.min_confidence
         if what.track is not None:
-            yield box.c.track == what.track
+            yield _BOX.c.track == what.track
         for key, value in what.attributes.items():
-            yield json_equals(box.c.attributes[key], value)
+            yield json_equals(_BOX.c.attributes[key], value)
 
 
 class _InThisOrder(sa.Join):
@@ -332,10 +317,6 @@ def _cross_join(join: _InThisOrder, compiler: Any, **how: Any) -> str:
     return text.replace(" JOIN ", " CROSS JOIN ", 1)
 
 
-def _select(box: _Rows) -> sa.Select[Any]:
-    return sa.select(*(box.c[name] for name in _ANSWER))
-
-
 def _within(rows: _Rows, frames: _Frames) -> Iterator[sa.ColumnElement[bool]]:
     if frames is None:
         return
@@ -348,14 +329,28 @@ def _within(rows: _Rows, frames: _Frames) -> Iterator[sa.ColumnElement[bool]]:
         yield (rows.c.frame - frames.start) % frames.step == 0
 
 
-def _may_meet(place: _Rows, region: Box) -> list[sa.ColumnElement[bool]]:
-    """By the rounded boxes in the index; lets none pass over that does meet the region."""
-    x1, y1, x2, y2 = units(region)
-    packed = place.c.bounds
-    from_x, from_y, to_x, to_y = (
-        packed.bitwise_rshift(sa.literal(shift, sa.Integer)).bitwise_and(MASK) for shift in SHIFTS
+def _holds(clause: list[int]) -> sa.ColumnElement[bool]:
+    """The box, or another that is the same object, is labelled so."""
+    same_box = sa.and_(*(_OTHER.c[name] == _BOX.c[name] for name in ("x1", "y1", "x2", "y2")))
+    return sa.or_(
+        _BOX.c.label_id.in_(clause),
+        sa.exists().where(
+            _OTHER.c.video_id == _BOX.c.video_id,
+            _OTHER.c.label_id.in_(clause),
+            _OTHER.c.frame == _BOX.c.frame,
+            sa.or_(same_box, _OTHER.c.track == _BOX.c.track),
+        ),
     )
-    return [from_x <= x2, from_y <= y2, to_x >= x1, to_y >= y1]
+
+
+def _packed(shift: int) -> sa.ColumnElement[int]:
+    """One of the four numbers in an index entry's `bounds`."""
+    shifted = _PLACE.c.bounds.bitwise_rshift(sa.literal(shift, sa.Integer))
+    return shifted.bitwise_and(sa.literal(MASK, sa.BigInteger))
+
+
+def _number(name: str, kind: type[sa.types.TypeEngine[Any]]) -> sa.BindParameter[Any]:
+    return sa.bindparam(name, type_=kind())
 
 
 _ANSWER: Mapping[str, Any] = {
@@ -372,6 +367,43 @@ _ANSWER: Mapping[str, Any] = {
     "seq": np.int64,
 }
 """What is read of a row, and the type of its array."""
+
+# Made once: putting a statement together takes SQLAlchemy longer than SQLite needs to run it.
+_BOX = detections.alias("box")
+_PLACE = detections.alias("place")
+_OTHER = detections.alias("other")
+_BY_FRAME = sa.select(*(_BOX.c[name] for name in _ANSWER))
+_MEETS = (
+    _BOX.c.x1 < _number("x2", sa.Double),
+    _BOX.c.x2 > _number("x1", sa.Double),
+    _BOX.c.y1 < _number("y2", sa.Double),
+    _BOX.c.y2 > _number("y1", sa.Double),
+)
+# By the rounded boxes of the index; lets none pass over that does meet the region.
+_MAY_MEET = (
+    _packed(SHIFTS[0]) <= _number("high_x", sa.BigInteger),
+    _packed(SHIFTS[1]) <= _number("high_y", sa.BigInteger),
+    _packed(SHIFTS[2]) >= _number("low_x", sa.BigInteger),
+    _packed(SHIFTS[3]) >= _number("low_y", sa.BigInteger),
+)
+# By hand in two steps: on a table without rowids SQLite would read the row of every entry of the
+# index, also of those whose `bounds` already say no.
+_BY_PLACE = (
+    _BY_FRAME.select_from(
+        _InThisOrder(
+            _PLACE,
+            _BOX,
+            sa.and_(
+                *(
+                    _BOX.c[name] == _PLACE.c[name]
+                    for name in ("video_id", "label_id", "frame", "seq")
+                )
+            ),
+        )
+    )
+    .where(*_MAY_MEET, *_MEETS)
+    .with_hint(_PLACE, f"INDEXED BY {_INDEX}", "sqlite")
+)
 
 
 def _arrays(rows: Sequence[sa.Row[Any]]) -> dict[str, Any]:
