@@ -279,7 +279,7 @@ class Catalog:
         self,
         video: LogicalVideo,
         rows: DetectionColumns,
-        source: str | Source,
+        source: str | Source | None,
         *,
         examined: Iterable[range] | Iterable[int] | Ints | None = None,
         replace: bool = False,
@@ -287,21 +287,30 @@ class Catalog:
     ) -> int:
         """Add boxes that `source` has found, and the frames that it has `examined`; how many.
 
-        With `replace` everything that this very source said of the video before goes; all in one
+        Without a source each row's own counts, and all of these have examined the frames.  With
+        `replace` everything that the very same sources said of the video before goes; all in one
         transaction.  `on_progress` is told (done, of how many), and may raise to give up.
 
         Raises `OutOfRangeError` for a frame that the video does not have, `NotFoundError` when
         the video's bytes have changed since it was looked up.
         """
-        who = source_from(source)
+        parts = rows.by_source() if source is None else [(source_from(source), rows)]
         ranges = [] if examined is None else ranges_of(examined)
+        done = 0
+
+        def report(now: int, _: int) -> None:
+            if on_progress is not None:
+                on_progress(done + now, len(rows))
+
         with self._about(video) as index:
             _require_frames(video, [*ranges, *_extent(rows)])
-            if replace:
-                index.remove(video.id, source_ids=index.known_sources(who))
-            if ranges:
-                index.mark_examined(video.id, ranges, who)
-            return index.add(video.id, rows, who, on_progress=on_progress)
+            for who, part in parts:
+                if replace:
+                    index.remove(video.id, source_ids=index.known_sources(who))
+                if ranges:
+                    index.mark_examined(video.id, ranges, who)
+                done += index.add(video.id, part, who, on_progress=report)
+        return done
 
     def mark_examined(
         self,

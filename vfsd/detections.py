@@ -274,6 +274,17 @@ class DetectionColumns:
     def source_of(self, at: int) -> Source | None:
         return None if self.source_codes is None else self.sources[self.source_codes[at]]
 
+    def by_source(self) -> list[tuple[Source, DetectionColumns]]:
+        """The rows of each source.  Raises `UsageError` where a row does not tell its source."""
+        if not len(self):
+            return []
+        if self.source_codes is None:
+            raise UsageError("it is not said where the boxes come from", hint="give a source")
+        return [
+            (source, self.select(self.source_codes == code))
+            for code, source in enumerate(self.sources)
+        ]
+
     def attributes_of(self, at: int) -> Attributes:
         return {} if self.attributes is None else self.attributes[at] or {}
 

@@ -28,7 +28,7 @@ from vfsd.reader import Reader
 from vfsd.retile import OnProgress, PlannedSegment, TileSettings, retile
 from vfsd.tiling import Rect, TileLayout, cut_sequences, parse_layout
 from vfsd.tools import Tools
-from vfsd.units import Seconds, seconds, ticks_at_or_before
+from vfsd.units import Seconds, seconds
 from vfsd.videolabels import VideoLabels
 from vfsd.view import View
 
@@ -198,11 +198,6 @@ class Video(VideoLabels):
     def frames_at(self, times: Sequence[Seconds], *, region: Region | None = None) -> Frames:
         """The frames that are on the screen at `times`."""
         return self.frames([self.index_at(time) for time in times], region=region)
-
-    def index_at(self, time: Seconds) -> int:
-        """The number of the frame that is on the screen at `time`.  Raises `OutOfRangeError`."""
-        ticks = ticks_at_or_before(seconds(time), self.original.time_base)
-        return self.table.frame_at(self.original.first_pts + ticks)
 
     # -- views
 

@@ -18,10 +18,11 @@ from vfsd.detections import (
 from vfsd.errors import UsageError
 from vfsd.frametable import FrameTable
 from vfsd.labelexpr import Labels
+from vfsd.labels import Clip
 from vfsd.model import LogicalVideo
 from vfsd.parts import Parts
 from vfsd.tiling import Rect
-from vfsd.units import Seconds, seconds, ticks_at_or_after
+from vfsd.units import Seconds, seconds, ticks_at_or_after, ticks_at_or_before
 
 
 class VideoLabels:
@@ -33,6 +34,23 @@ class VideoLabels:
     @property
     def table(self) -> FrameTable:
         raise NotImplementedError
+
+    @property
+    def clip(self) -> Clip:
+        """What `vfsd.labels` has to know of the video to read and write label files."""
+        media = self.info.original.media
+        return Clip(
+            self.info.name,
+            media.display_width,
+            media.display_height,
+            self.info.original.frames,
+            self.index_at,
+        )
+
+    def index_at(self, time: Seconds) -> int:
+        """The number of the frame that is on the screen at `time`.  Raises `OutOfRangeError`."""
+        ticks = ticks_at_or_before(seconds(time), self.info.original.time_base)
+        return self.table.frame_at(self.info.original.first_pts + ticks)
 
     # -- adding
 
@@ -58,7 +76,7 @@ class VideoLabels:
     def add_detections(
         self,
         detections: DetectionColumns | Iterable[Detection],
-        source: str | Source,
+        source: str | Source | None,
         *,
         examined: Iterable[range] | Iterable[int] | Ints | None = None,
         replace: bool = False,
@@ -67,7 +85,7 @@ class VideoLabels:
         """Add what `source` has found, and note which frames it has `examined`; how many boxes.
 
         All of it happens, or nothing.  With `replace`, everything that the very same source said
-        of this video before goes.  Sources in `detections` are not looked at.  Raises
+        of this video before goes.  With None as `source` each detection's own counts.  Raises
         `UsageError`, `OutOfRangeError`, `NotFoundError` when the video's bytes have changed.
         """
         rows = (

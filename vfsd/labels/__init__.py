@@ -7,6 +7,7 @@ decimal numbers, so that what is written and read again is the very same box.
 
 from vfsd.labels.common import Clip, LabelFile, ReadOptions, WriteOptions, examined_frames
 from vfsd.labels.formats import FORMATS, format_of, lost_in, read_labels, write_labels
+from vfsd.labels.names import names_for
 from vfsd.labels.supervision import from_supervision
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "format_of",
     "from_supervision",
     "lost_in",
+    "names_for",
     "read_labels",
     "write_labels",
 ]

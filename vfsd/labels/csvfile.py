@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from vfsd.detections import DetectionColumns, Source
-from vfsd.errors import UsageError
+from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.labels.common import (
     Clip,
     LabelFile,
@@ -78,7 +78,7 @@ def read(
                 )
             try:
                 _add(rows, where, dict(zip(header, cells, strict=True)), *base)
-            except ValueError as error:
+            except (ValueError, OutOfRangeError) as error:
                 if isinstance(error, UsageError) and str(path) in str(error):
                     raise
                 raise rows.complaint(where, str(error)) from None

@@ -35,6 +35,12 @@ def read_names(path: Path) -> dict[int, str]:
     return dict(enumerate(line.strip() for _, line in lines_of(path)))
 
 
+def names_for(format: str, path: Path) -> dict[int, str]:
+    """Classes by number as `format` counts them: from 1 in MOT, from 0 in the others."""
+    first = int(format == "mot")
+    return {number + first: name for number, name in read_names(path).items()}
+
+
 def _from_yaml(path: Path) -> dict[int, str]:
     """Of all of YAML only what data.yaml files make of `names`: a list or a mapping, in one line
     or one item a line."""
