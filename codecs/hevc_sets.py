@@ -17,6 +17,7 @@ from vfsd.errors import RefusedMediaError
 
 _HEADER_BITS = 16
 _MAIN = 1
+_NEUTRAL_QUANTISER = 26  #: which init_qp_minus26 counts from
 _MOST_SHORT_TERM_SETS = 64
 _MOST_REFERENCES = 16
 LARGEST_SIDE = 16888  #: of any level: sqrt(8 * 35651584) luma samples
@@ -338,7 +339,7 @@ class PictureSet:
         cabac_init = reader.flag()
         references = (reader.golomb() + 1, reader.golomb() + 1)
         head = reader.between(head_at, reader.position)
-        quantiser = 26 + reader.signed_golomb()
+        quantiser = _NEUTRAL_QUANTISER + reader.signed_golomb()
         middle_at = reader.position
         reader.bits(2)  # constrained intra prediction, transform skip
         if reader.flag():
@@ -398,10 +399,13 @@ class PictureSet:
         return Tiles(columns, rows)
 
     def tiled(self, tiles: Tiles, ordinal: int) -> PictureSet:
-        """The same, with other tiles (all columns and rows told) and another id."""
+        """The same, with other tiles (all columns and rows told), another id, and a quantiser that
+        says nothing of the slices': sets are the same for all qualities."""
         is_one = len(tiles.columns) == len(tiles.rows) == 1
         told = None if is_one else Tiles(tiles.columns[:-1], tiles.rows[:-1])
-        return dataclasses.replace(self, uniform=None, tiles=told, id=ordinal)
+        return dataclasses.replace(
+            self, uniform=None, tiles=told, id=ordinal, quantiser=_NEUTRAL_QUANTISER
+        )
 
     def write(self) -> bytes:
         """Raises `ValueError` for uniform tiles, which we never write."""
@@ -412,7 +416,7 @@ class PictureSet:
         writer.golomb(self.id)
         writer.golomb(0)
         writer.append(self.head)
-        writer.signed_golomb(self.quantiser - 26)
+        writer.signed_golomb(self.quantiser - _NEUTRAL_QUANTISER)
         writer.append(self.middle)
         writer.flag(self.tiles is not None)
         writer.flag(False)  # wavefronts
