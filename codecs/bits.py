@@ -50,12 +50,10 @@ class BitReader:
 
     def golomb(self) -> int:
         """An unsigned Exp-Golomb number."""
-        zeros = 0
-        while not self.bits(1):
-            zeros += 1
-            if zeros > 32:
-                raise DamagedError("a number is too long")
-        return (1 << zeros) - 1 + self.bits(zeros)
+        zeros = self._left - (self._value & ((1 << self._left) - 1)).bit_length()
+        if zeros > 32:
+            raise DamagedError("a number is too long")
+        return self.bits(2 * zeros + 1) - 1
 
     def signed_golomb(self) -> int:
         number = self.golomb()

@@ -39,6 +39,9 @@ _WORST_QUALITY = 51
 _MOST_COLUMNS, _MOST_ROWS = 20, 22
 _HINT = "pip install 'vfsd[stitch]'"
 
+_IGNORED = b"Invalid option"
+"""What FFmpeg warns of, and goes on."""
+
 _PARAMETERS = (
     # "faster" is where kvazaar begins to search fractions of pixels, which moving cameras need.
     "preset=faster",
@@ -177,7 +180,7 @@ def _command(
     width, height = _padded(settings.width), _padded(settings.height)
     rate = f"{settings.rate.numerator}/{settings.rate.denominator}"
     return [
-        *(_program(), "-nostdin", "-hide_banner", "-v", "error", "-threads", "1"),
+        *(_program(), "-nostdin", "-hide_banner", "-v", "warning", "-threads", "1"),
         *("-f", "rawvideo", "-pixel_format", "yuv420p", "-video_size", f"{width}x{height}"),
         *("-framerate", rate, "-i", "pipe:0", "-vf", _description(settings)),
         *("-fps_mode", "passthrough", "-c:v", "libkvazaar"),
@@ -267,6 +270,8 @@ def _run(command: Sequence[str], chunks: Iterable[bytes]) -> bytes:
         lines = said.decode(errors="replace").strip().splitlines()
         reason = next((line for line in lines if "libkvazaar @" in line), "; ".join(lines[-3:]))
         raise VfsdError(f"kvazaar failed ({process.returncode}): {reason or 'it wrote nothing'}")
+    if _IGNORED in said:  # a stream without its constraints would drift
+        raise VfsdError("this kvazaar does not know a parameter that stitching needs")
     return stream
 
 

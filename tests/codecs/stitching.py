@@ -85,11 +85,11 @@ def samples(frame: av.VideoFrame) -> Planes:
     return tuple(plane.copy() for plane in plane_bytes(frame))
 
 
-def by_libde265(program: str, stream: bytes, size: tuple[int, int], folder: Path) -> list[Planes]:
-    """Every picture of an elementary stream whose pictures are all `size` (width, height)."""
-    width, height = size
+def by_libde265(program: str, packets: Sequence[bytes], folder: Path) -> list[Planes]:
+    """Every picture of an elementary stream whose pictures all have one size."""
+    height, width = by_ffmpeg(packets[:1])[0][0].shape
     source, target = folder / "stream.hevc", folder / "pictures.yuv"
-    source.write_bytes(stream)
+    source.write_bytes(b"".join(packets))
     done = subprocess.run(
         [program, "-q", "-o", str(target), str(source)], capture_output=True, text=True
     )

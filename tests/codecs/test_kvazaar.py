@@ -137,6 +137,13 @@ def test_an_error_of_the_source_comes_through_and_ends_the_program() -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
+@needed
+def test_parameters_that_are_not_known_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder, "_PARAMETERS", (*encoder._PARAMETERS, "no-such-constraint=1"))
+    with pytest.raises(VfsdError, match="does not know"):
+        encode_tile(settings(64, 64), scene(64, 64))
+
+
 @pytest.mark.parametrize("script", ["exit 3", "echo broken >&2; exit 1", "exec cat >&2"])
 def test_a_program_that_fails_is_told(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder, "_program", lambda: "/bin/sh")
