@@ -34,9 +34,9 @@ _LONGEST_HEADER = 160
 _MOST_REFERENCES = 16
 _B, _P, _I = 0, 1, 2
 
-MOST_GROWTH = 8
-"""By how many bytes a header may grow: 19 bits of the address, 13 of an id and one for entry
-points, up to a byte of alignment, and emulation prevention in them."""
+MOST_GROWTH = 12
+"""By how many bytes a header may grow: 18 bits of the address, 12 of an id, 12 of a quantiser, one
+for entry points, up to a byte of alignment; and emulation prevention."""
 
 
 @dataclass(frozen=True, slots=True)

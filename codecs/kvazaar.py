@@ -133,10 +133,13 @@ def encode_tiled(
     take, `VfsdError` where it fails.
     """
     _check(settings, widths, heights)
-    stream = _run(_command(settings, widths, heights, threads), _raw(settings, pictures))
+    command = _command(settings, widths, heights, threads)
+    stream, count = _run(command, _raw(settings, pictures))
     try:
         with refusing_damage():
             sets, packets = _packets(stream)
+            if len(packets) != count:
+                raise DamagedError(f"{len(packets)} pictures came of {count}")
             sets = _cut(sets, settings)
         return extract_all(sets, packets, profile=STITCHABLE)
     except VfsdError as error:
@@ -218,11 +221,12 @@ def _raw(settings: EncoderSettings, pictures: Iterable[Picture]) -> Iterator[byt
         sizes = [(height, width), (height // 2, width // 2), (height // 2, width // 2)]
         if [plane.shape for plane in planes] != sizes:
             raise UsageError(f"a picture is not {width}x{height} in yuv420p")
-        for plane, part in zip(planes, (1, 2, 2), strict=True):
-            extended = plane
-            if right or bottom:
-                extended = np.pad(plane, ((0, bottom // part), (0, right // part)), "edge")
-            yield extended.tobytes()
+        if right or bottom:
+            planes = [
+                np.pad(plane, ((0, bottom // part), (0, right // part)), "edge")
+                for plane, part in zip(planes, (1, 2, 2), strict=True)
+            ]
+        yield b"".join(plane.tobytes() for plane in planes)
 
 
 def _planes(picture: Picture, width: int, height: int) -> list[npt.NDArray[np.uint8]]:
@@ -244,8 +248,12 @@ def _planes(picture: Picture, width: int, height: int) -> list[npt.NDArray[np.ui
 # ------------------------------------------------------------------------------------ the program
 
 
-def _run(command: Sequence[str], chunks: Iterable[bytes]) -> bytes:
-    """What the program writes when it is given `chunks`; killed when anything goes wrong."""
+def _run(command: Sequence[str], chunks: Iterable[bytes]) -> tuple[bytes, int]:
+    """What the program writes when it is given `chunks`, and how many they were.
+
+    It is killed when anything goes wrong here.
+    """
+    count = 0
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -257,6 +265,7 @@ def _run(command: Sequence[str], chunks: Iterable[bytes]) -> bytes:
             with suppress(BrokenPipeError):  # it has ended; why is told below
                 for chunk in chunks:
                     process.stdin.write(chunk)
+                    count += 1
                 process.stdin.close()
             process.wait()
         except BaseException:
@@ -272,7 +281,7 @@ def _run(command: Sequence[str], chunks: Iterable[bytes]) -> bytes:
         raise VfsdError(f"kvazaar failed ({process.returncode}): {reason or 'it wrote nothing'}")
     if _IGNORED in said:  # a stream without its constraints would drift
         raise VfsdError("this kvazaar does not know a parameter that stitching needs")
-    return stream
+    return stream, count
 
 
 class _Drain:

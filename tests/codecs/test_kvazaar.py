@@ -51,6 +51,13 @@ def test_a_longer_segment_has_one_key_picture() -> None:
 
 
 @needed
+@pytest.mark.parametrize("quality", [0, 51])
+def test_the_ends_of_quality(quality: int) -> None:
+    tile = encode_tile(settings(64, 64, quality), scene(64, 64))
+    assert len(by_ffmpeg(tile.pictures, tile.parameter_sets)) == 10
+
+
+@needed
 def test_a_single_picture() -> None:
     (tile,) = encode_tiled(settings(64, 64), [64], [64], scene(64, 64)[:1])
     assert len(tile.pictures) == len(by_ffmpeg(tile.pictures, tile.parameter_sets)) == 1
