@@ -249,7 +249,7 @@ def test_layouts_change_within_an_mp4_file() -> None:
         packets = [framing.convert(packet, False) for packet in one.pictures]
         size = overhead(muxer, times) + sum(len(packet) for packet in packets)
         written.append(muxer.segment(ordinal, times, packets, size))
-    with av.open(io.BytesIO(b"".join(written))) as container:
+    with av.open(io.BytesIO(b"".join(written)), "r") as container:
         stream = container.streams.video[0]
         container.seek(15, stream=stream)
         pictures = [samples(frame) for frame in container.decode(stream)]
