@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import av
 import numpy as np
@@ -131,17 +132,30 @@ def test_no_pictures_are_an_error() -> None:
 
 
 @needed
-def test_an_error_of_the_source_comes_through_and_ends_the_program() -> None:
+def test_an_error_of_the_source_comes_through_and_ends_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self)
+
     def pictures() -> Iterator[av.VideoFrame]:
         yield from scene(64, 64)
         raise RuntimeError("the source broke")
 
-    before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    encoder._program()
+    monkeypatch.setattr(subprocess, "Popen", Popen)
     with pytest.raises(RuntimeError, match="the source broke"):
         encode_tile(settings(64, 64), pictures())
-    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    (process,) = started
+    assert process.returncode is not None
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        assert pipe
+        assert pipe.closed
+    assert not any(thread.name == "kvazaar" for thread in threading.enumerate())
 
 
 @needed
