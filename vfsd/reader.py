@@ -205,7 +205,7 @@ class Reader:
                 yield frame, picture, cells[0].rect
             return
         media = plan.physical.media
-        composer = Composer(_on_grid(needed, media.width, media.height))
+        composer = Composer(on_grid(needed, media.width, media.height))
         for together in zip(*streams, strict=True):
             for (_, picture), cell in zip(together, cells, strict=True):
                 whole = composer.put(picture, cell.rect)
@@ -247,7 +247,8 @@ def _shared_out(run: TileRun, pieces: int) -> list[tuple[int, ...]]:
     return [tuple(tiles) for tiles in lists]
 
 
-def _on_grid(area: Rect, width: int, height: int) -> Rect:
+def on_grid(area: Rect, width: int, height: int) -> Rect:
+    """`area`, of a picture of that size, and what lies between it and the next edges of tiles."""
     return Rect(
         area.x1 // _GRID * _GRID,
         area.y1 // _GRID * _GRID,

@@ -19,10 +19,12 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
+from vfsd.labelexpr import Labels
 from vfsd.model import FileState, LogicalVideo, Node
 from vfsd.objects import ObjectStore, Progress
 from vfsd.parts import Parts
 from vfsd.reclaim import reclaim
+from vfsd.scan import Scan
 from vfsd.storedir import StoreDirectory
 from vfsd.tools import Tools
 from vfsd.video import Video
@@ -140,6 +142,10 @@ class Store:
     def open_video(self, info: LogicalVideo) -> Video:
         """A video that the catalog has described."""
         return Video(self._parts, self._tools, info)
+
+    def scan(self, name: str, labels: Labels | None = None, **what: Any) -> Scan:
+        """What was seen in the video called `name`, with its pixels; see `Video.scan`."""
+        return self[name].scan(labels, **what)
 
     # -- the tree
 

@@ -13,20 +13,24 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
+from vfsd.around import ALPHA, Partition, layouts_around
 from vfsd.array import Axis, VideoArray
 from vfsd.codecs.examine import examine
 from vfsd.codecs.tiles import tile_codec
+from vfsd.detections import Source
 from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
 from vfsd.frametable import FrameTable
 from vfsd.ingest import describe_original, pages
+from vfsd.labelexpr import Labels
 from vfsd.model import LogicalVideo, PhysicalVideo, Segment
 from vfsd.parts import Parts
 from vfsd.plan import ReadPlan, Tiles, make_plan, plan_frames, select_frames
 from vfsd.reader import Reader
 from vfsd.retile import OnProgress, PlannedSegment, TileSettings, retile
-from vfsd.tiling import Rect, TileLayout, cut_sequences, parse_layout
+from vfsd.scan import Scan
+from vfsd.tiling import Rect, TileLayout, cut_sequences, fine, parse_layout
 from vfsd.tools import Tools
 from vfsd.units import Seconds, seconds
 from vfsd.videolabels import VideoLabels
@@ -279,7 +283,74 @@ class Video(VideoLabels):
         """What would be decoded to show `view`."""
         return make_plan(view, self.original, self.table, tiles=self._tiles(None))
 
+    def scan(
+        self,
+        labels: Labels | None = None,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | None = None,
+        region: Region | None = None,
+        source: str | Source | None = None,
+        min_confidence: float | None = None,
+        track: int | None = None,
+        padding: int = 0,
+        psnr: float | None = None,
+        seen_in: Video | None = None,
+    ) -> Scan:
+        """The pixels of what was seen: crops, tiles, frames or spans, in the order of frames.
+
+        What is wanted is said as for `detections`; `padding` pixels are added around each box.
+        `seen_in` is another variant of the same video (with the same frames, and of the same
+        size) whose boxes are meant.  `psnr` is as for `read`.  Raises `UsageError`.
+        """
+        other = seen_in or self
+        if (len(other), other.width, other.height) != (len(self), self.width, self.height):
+            raise UsageError(f"{other.name!r} has other frames than {self.name!r}")
+        found = other.detections(
+            labels,
+            span=span,
+            frames=frames,
+            region=region,
+            source=source,
+            min_confidence=min_confidence,
+            track=track,
+        )
+        return Scan(
+            self.original,
+            self.table,
+            self._tools,
+            self._tiles(psnr),
+            found.columns(),
+            padding=padding,
+        )
+
     # -- tiles
+
+    def around(
+        self,
+        labels: Labels | None = None,
+        *,
+        partition: Partition = fine,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        codec: str = "fast",
+        padding: int = 0,
+        alpha: float = ALPHA,
+        seconds_each: float = 1.0,
+    ) -> list[PlannedSegment]:
+        """Layouts for `retile` around what was seen, where they pay (see `layouts_around`).
+
+        `partition` is `vfsd.tiling.fine`, which tells objects apart, or `vfsd.tiling.coarse`.
+        """
+        media = self.original.media
+        return layouts_around(
+            self.detections(labels, span=span).columns(),
+            media,
+            self.sequences(span, seconds_each),
+            tile_codec(codec, media).rules,
+            partition,
+            padding=padding,
+            alpha=alpha,
+        )
 
     def retile(
         self,

@@ -1,0 +1,176 @@
+"""Scans: the pixels of what was seen, and tiles around it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER, GroundTruth
+from vfsd.codecs.pixels import in_picture
+from vfsd.detections import DetectionColumns
+from vfsd.errors import UsageError
+from vfsd.store import Store
+from vfsd.tiling import Rect, coarse
+from vfsd.video import Video
+
+CLIPS = ("traffic.mp4", "portrait.mp4", "variable-rate.mp4", "odd-size.webm")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+def labelled(store: Store, clip: str, name: str | None = None) -> Video:
+    """A sample video with the boxes that are known of it."""
+    video = store.ingest(FOLDER / clip, name or clip)
+    truth = GroundTruth.load(FOLDER / clip)
+    rows = [
+        (frame, box.label, (box.x1, box.y1, box.x2, box.y2), box.track)
+        for frame, boxes in enumerate(truth.boxes)
+        for box in boxes
+    ]
+    columns = DetectionColumns.of(
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        [row[2] for row in rows],
+        tracks=[row[3] for row in rows],
+    )
+    video.add_detections(columns, "truth", examined=range(len(video)))
+    return video
+
+
+def some_label(video: Video) -> str:
+    return max(video.labels(), key=lambda one: one.boxes).label
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("tiled", [False, True])
+def test_crops_are_what_full_frames_show_there(store: Store, clip: str, tiled: bool) -> None:
+    video = labelled(store, clip)
+    if tiled:
+        video.retile("uniform:2x3", span=(0, video.duration * 2 / 3))
+    scan = video.scan()
+    crops = list(scan.crops())
+    assert len(crops) == len(scan) > 20
+    assert [crop.frame for crop in crops] == sorted(crop.frame for crop in crops)
+    exact = video.read(psnr=math.inf)
+    errors = []
+    for crop in crops:
+        rect, (detection,) = crop.rect, crop.detections
+        assert rect == detection.rect(video.width, video.height)
+        assert crop.seconds == exact.seconds[crop.frame]
+        whole = exact.data[crop.frame, rect.y1 : rect.y2, rect.x1 : rect.x2]
+        errors.append(np.abs(whole.astype(int) - crop.data).mean())
+    # Colour of small, sharp things loses more than luma, of which 40 dB are promised.
+    assert (np.mean(errors) < 4 and max(errors) < 15) if tiled else max(errors) == 0
+
+
+def test_a_predicate_on_labels_time_region_and_track(store: Store) -> None:
+    video = labelled(store, "traffic.mp4")
+    label = some_label(video)
+    region = Rect(0, 0, 160, 120)
+    crops = list(video.scan(label, span=(1, 2), region=region).crops())
+    expected = list(video.detections(label, span=(1, 2), region=region))
+    assert [crop.detections[0] for crop in crops] == expected
+    track = expected[0].track
+    assert {crop.detections[0].track for crop in video.scan(track=track).crops()} == {track}
+    assert list(video.scan("no such label").crops()) == []
+
+
+def test_batches_have_one_size(store: Store) -> None:
+    video = labelled(store, "traffic.mp4")
+    batches = list(video.scan().batches(7, (48, 32), format="bgr24"))
+    assert {batch.data.shape[1:] for batch in batches} == {(32, 48, 3)}
+    assert [len(batch.crops) for batch in batches[:-1]] == [7] * (len(batches) - 1)
+    crops = [crop for batch in batches for crop in batch.crops]
+    assert len(crops) == len(video.scan())
+    rect = crops[0].rect
+    alone = video.frames([crops[0].frame], region=rect, size=(48, 32), format="bgr24")
+    assert np.array_equal(batches[0].data[0], alone.data[0])
+    with pytest.raises(UsageError, match="batch of 0"):
+        next(video.scan().batches(0, (8, 8)))
+
+
+def test_frames_tiles_and_regions_hold_what_was_seen(store: Store) -> None:
+    video = labelled(store, "traffic.mp4")
+    label = some_label(video)
+    video.retile(video.around(label, alpha=1.0))
+    scan = video.scan(label)
+    frames = list(scan.frames())
+    assert [one.frame for one in frames] == video.detections(label).frames().tolist()
+    assert frames[0].data.shape == (video.height, video.width, 3)
+    held: dict[int, list[Rect]] = {one.frame: [] for one in frames}
+    for tile in scan.tiles():
+        held[tile.frame].append(tile.rect)
+        assert tile.data.shape == (tile.rect.height, tile.rect.width, 3)
+    for crop in scan.crops():
+        parts = [crop.rect.intersection(rect) for rect in held[crop.frame]]
+        assert sum(part.area for part in parts if part) == crop.rect.area
+    areas = {one.frame: one.rect for one in scan.regions(size=(65, 65))}
+    assert set(areas) >= {one.frame for one in frames}
+    assert all(areas[crop.frame].contains(crop.rect) for crop in scan.crops())
+
+
+def test_spans_are_runs_of_frames(store: Store) -> None:
+    video = store.ingest(FOLDER / "traffic.mp4")
+    numbers = [3, 4, 5, 9, 30]
+    columns = DetectionColumns.of(numbers, ["car"] * 4 + ["dog"], [(0, 0, 9, 9)] * 5)
+    video.add_detections(columns, "me")
+    spans = video.scan().spans()
+    assert [(one.frames, one.labels, one.boxes) for one in spans] == [
+        (range(3, 6), ("car",), 3),
+        (range(9, 10), ("car",), 1),
+        (range(30, 31), ("dog",), 1),
+    ]
+    assert spans[0].seconds == pytest.approx((3 / 30, 6 / 30))
+    assert [one.frames for one in video.scan().spans(gap=3)] == [range(3, 10), range(30, 31)]
+
+
+def test_boxes_of_one_variant_serve_another(store: Store) -> None:
+    first = labelled(store, "traffic.mp4")
+    other = store.ingest(FOLDER / "traffic.mp4", "again.mp4")
+    other.retile("uniform:2x2")
+    crops = list(other.scan(seen_in=first).crops())
+    assert len(crops) == len(first.scan())
+    with pytest.raises(UsageError, match="other frames"):
+        other.scan(seen_in=labelled(store, "portrait.mp4"))
+
+
+def test_layouts_around_what_was_seen_cut_none_of_it(store: Store) -> None:
+    for clip in CLIPS[:2]:
+        video = labelled(store, clip)
+        media = video.original.media
+        label = some_label(video)
+        for planned in video.around(label), video.around(label, partition=coarse, padding=4):
+            for plan in planned:
+                assert not plan.layout.is_untiled
+                inside = video.detections(label, frames=plan.frames)
+                assert inside
+                for detection in inside:
+                    rect = detection.rect(video.width, video.height)
+                    assert rect is not None
+                    assert not plan.layout.cuts(in_picture(rect, media))
+    assert video.around("no such label") == []
+
+
+def test_scans_survive_tiles_that_are_gone(store: Store) -> None:
+    video = labelled(store, "traffic.mp4")
+    exact = [crop.data for crop in video.scan(psnr=math.inf).crops()]
+    for segment in video.retile("uniform:3x4"):
+        store.parts.objects.path(segment.object_key).unlink()
+    for crop, whole in zip(video.scan().crops(), exact, strict=True):
+        assert np.array_equal(crop.data, whole)
+
+
+def test_taking_only_the_first_leaves_nothing_running(store: Store) -> None:
+    video = labelled(store, "traffic.mp4")
+    crops = video.scan().crops()
+    next(crops)
+    del crops
+    assert len(list(video.scan().crops())) == len(video.scan())
