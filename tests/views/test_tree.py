@@ -21,7 +21,7 @@ from vfsd.views import folder as views_module
 def test_the_folder_and_what_it_lists(shelf: Shelf) -> None:
     video = shelf.video("traffic.mp4")
     ino = video.info.ino
-    assert shelf.views.list(ino, "") == [("frames", True), ("info.json", False)]
+    assert shelf.views.list(ino, "") == [("frames", True), ("info.json", False), ("objects", True)]
     frames = shelf.views.list(ino, "frames")
     assert frames[0] == ("000000.png", False)
     assert frames[-1] == ("000119.png", False)

@@ -2,6 +2,7 @@
 
     info.json            what is known of the video
     frames/000123.png    a frame as it is displayed; .npy and .jpg too
+    objects/car/ ...     what was seen, see `vfsd.views.objects`
     t=10-20.mp4 ...      see `vfsd.grammar`; these are in no listing
 
 Sizes are exact before a byte is made, and asking for one neither reads nor decodes; but a .jpg is
@@ -28,10 +29,9 @@ from vfsd.tools import Tools
 from vfsd.video import Video
 from vfsd.views.footage import Footage
 from vfsd.views.infofile import info_json
+from vfsd.views.objects import OBJECTS, ObjectFolder
 from vfsd.views.rendering import Renderer, RenditionFile, write_out
 from vfsd.views.rendition import (
-    STILL_SIZES,
-    JpegRendition,
     Rendition,
     StillRendition,
     TextRendition,
@@ -73,6 +73,8 @@ class _Known:
 
     info: LogicalVideo
     footage: Footage
+    objects: ObjectFolder
+    fresh: int  #: counts changes of the catalog, of which it was the last
     info_file: Rendition | None = None
 
 
@@ -96,7 +98,7 @@ class Views:
 
     def stat(self, ino: int, path: str) -> ViewStat:
         known = self._known(ino)
-        if path in ("", FRAMES):
+        if self._is_folder(known, path):
             return ViewStat(True, 0, known.info.modified_ns)
         return ViewStat(False, self._rendition(known, path).slots.size, known.info.modified_ns)
 
@@ -104,7 +106,9 @@ class Views:
         """(name, whether it is a folder) of each entry."""
         known = self._known(ino)
         if path == "":
-            return [(FRAMES, True), (INFO, False)]
+            return [(FRAMES, True), (INFO, False), (OBJECTS, True)]
+        if _is_of_objects(path):
+            return known.objects.entries(path, MOST_LISTED)
         if path != FRAMES:
             raise NotFoundError(f"there is no folder {path!r}")
         count = known.info.original.frames
@@ -112,7 +116,7 @@ class Views:
 
     def open(self, ino: int, path: str) -> ViewFile:
         known = self._known(ino)
-        if path in ("", FRAMES):
+        if self._is_folder(known, path):
             raise NotFoundError(f"{path!r} is a folder")
         return RenditionFile(self._renderer, self._rendition(known, path))
 
@@ -123,13 +127,15 @@ class Views:
     def _rendition(self, known: _Known, path: str) -> Rendition:
         if path == INFO:
             return self._info(known)
-        key = (known.footage.key, path)
+        # What was seen may be corrected; what is in a frame may not.
+        state = f"/{known.fresh}" if _is_of_objects(path) else ""
+        key = (known.footage.key + state, path)
         with self._guard:
             found = self._renditions.get(key)
             if found is not None:
                 self._renditions.move_to_end(key)
                 return found
-        made = self._make(known.footage, path)
+        made = self._make(known, path)
         with self._guard:
             held = made.memory + sum(other.memory for other in self._renditions.values())
             while held > _RENDITION_BYTES and self._renditions:
@@ -137,7 +143,10 @@ class Views:
             self._renditions[key] = made
         return made
 
-    def _make(self, footage: Footage, path: str) -> Rendition:
+    def _make(self, known: _Known, path: str) -> Rendition:
+        if _is_of_objects(path):
+            return self._measured(known.objects.rendition(path))
+        footage = known.footage
         folder, slash, name = path.rpartition("/")
         if not slash:
             return rendition_of(footage, grammar.parse(name))
@@ -145,9 +154,27 @@ class Views:
             raise NotFoundError(f"there is no view {path!r}")
         index, suffix = grammar.parse_still(name)
         require_frame(footage, index)
-        if suffix in STILL_SIZES:
-            return StillRendition(footage, index, suffix)
-        return self._renderer.measured(JpegRendition(footage, index))
+        region = footage.physical.media.frame_rect
+        return self._measured(StillRendition(footage, index, region, suffix))
+
+    def _measured(self, rendition: Rendition) -> Rendition:
+        """What has no size before it is made is made."""
+        if isinstance(rendition, StillRendition) and rendition.storable:
+            return self._renderer.measured(rendition)
+        return rendition
+
+    def _objects(self, info: LogicalVideo, footage: Footage) -> ObjectFolder:
+        catalog = self._parts.catalog
+        return ObjectFolder(
+            footage,
+            lambda: [summary.label for summary in catalog.labels(info)],
+            lambda label: catalog.detections(info, label).columns(),
+        )
+
+    def _is_folder(self, known: _Known, path: str) -> bool:
+        if _is_of_objects(path):
+            return known.objects.is_folder(path)
+        return path in ("", FRAMES)
 
     def _info(self, known: _Known) -> Rendition:
         if known.info_file is None:
@@ -170,14 +197,19 @@ class Views:
             info = seen.videos.of_inode(ino)
         if found is not None and found[1].footage.physical == info.original:
             tiles = _tiles(self._parts, self._tools, info)
-            known = _Known(info, replace(found[1].footage, tiles=tiles))
+            footage = replace(found[1].footage, tiles=tiles)
         else:
-            known = _Known(info, footage_of(self._parts, self._tools, info))
+            footage = footage_of(self._parts, self._tools, info)
+        known = _Known(info, footage, self._objects(info, footage), fresh)
         with self._guard:
             self._videos[ino] = (fresh, known)
             while len(self._videos) > _VIDEOS:
                 self._videos.popitem(last=False)
         return known
+
+
+def _is_of_objects(path: str) -> bool:
+    return path == OBJECTS or path.startswith(OBJECTS + "/")
 
 
 def footage_of(parts: Parts, tools: Tools, info: LogicalVideo) -> Footage:

@@ -10,7 +10,7 @@ from vfsd.objects import Progress
 from vfsd.parts import Parts
 from vfsd.tools import Tools
 from vfsd.views.rendercache import FileCache, MemoryCache, RenderCache
-from vfsd.views.rendition import JpegRendition, Rendition
+from vfsd.views.rendition import Rendition, StillRendition
 from vfsd.views.workshop import Workshop
 
 _MEMORY_BYTES = 64 << 20
@@ -38,7 +38,7 @@ class Renderer:
             keep=rendition.storable and slot > 0,
         )
 
-    def measured(self, still: JpegRendition) -> JpegRendition:
+    def measured(self, still: StillRendition) -> StillRendition:
         """A JPEG, with its size; it is made for that, unless it was before."""
         return still.of_size(len(self.slot(still, 1)))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 from blake3 import blake3
 
 from vfsd import __version__
@@ -17,6 +18,7 @@ from vfsd.codecs.stills import BEST_JPEG, jpeg
 from vfsd.errors import OutOfRangeError
 from vfsd.frames import Pixels
 from vfsd.grammar import Request, unparse
+from vfsd.tiling import Rect
 from vfsd.view import View
 from vfsd.views.copying import find_copy
 from vfsd.views.encoding import EncodedRendition
@@ -68,7 +70,7 @@ def rendition_of(footage: Footage, request: Request) -> Rendition:
     media = footage.physical.media
     view = request.sized(media.display_width, media.display_height)
     form = request.form
-    key = _key(footage, unparse(request))
+    key = key_of(footage, unparse(request))
     picture_form(media, view, form.pixel_format)  # complains before anything is worked out
     showing = show(view, footage.physical, footage.table)
     if form.is_raw:
@@ -78,43 +80,45 @@ def rendition_of(footage: Footage, request: Request) -> Rendition:
 
 
 class StillRendition:
-    """One frame, as it is displayed, in a form whose size follows from width and height."""
+    """A region of one frame, as it is displayed, as a picture file.
 
-    storable = False
+    The size of a .jpg is that of its bytes, once they are made; see `of_size`.
+    """
+
     memory = 0
 
-    def __init__(self, footage: Footage, index: int, suffix: str) -> None:
-        """`suffix` is one of `STILL_SIZES`."""
-        self.key = _key(footage, f"frames/{index}.{suffix}")
+    def __init__(
+        self, footage: Footage, frame: int, region: Rect, suffix: str, size: int = 0
+    ) -> None:
+        """`suffix` is one of `STILL_SIZES`, or jpg, for which `size` counts."""
+        self.key = key_of(footage, f"still/{frame}/{region}.{suffix}")
+        self.storable = suffix not in STILL_SIZES
         self._footage = footage
-        self._index = index
+        self._frame = frame
+        self._region = region
         self._suffix = suffix
-        media = footage.physical.media
-        size = STILL_SIZES[suffix](media.display_width, media.display_height)
+        if suffix in STILL_SIZES:
+            size = STILL_SIZES[suffix](region.width, region.height)
         self.slots: Slots = EvenSlots(0, size, 1)
 
+    def of_size(self, size: int) -> StillRendition:
+        return StillRendition(self._footage, self._frame, self._region, self._suffix, size)
+
     def make(self, slot: int, workshop: Workshop) -> bytes:
-        pixels = _frame_pixels(self._footage, self._index, workshop)
+        pixels = self._pixels(workshop)
+        if self._suffix == "jpg":
+            return jpeg(pixels, quantiser=BEST_JPEG)
         return npy(pixels) if self._suffix == "npy" else png(pixels)
 
-
-class JpegRendition:
-    """One frame, as it is displayed, as JPEG: its size is that of its bytes once they are made."""
-
-    storable = True
-    memory = 0
-
-    def __init__(self, footage: Footage, index: int, size: int = 0) -> None:
-        self.key = _key(footage, f"frames/{index}.jpg")
-        self._footage = footage
-        self._index = index
-        self.slots: Slots = EvenSlots(0, size, 1)
-
-    def of_size(self, size: int) -> JpegRendition:
-        return JpegRendition(self._footage, self._index, size)
-
-    def make(self, slot: int, workshop: Workshop) -> bytes:
-        return jpeg(_frame_pixels(self._footage, self._index, workshop), quantiser=BEST_JPEG)
+    def _pixels(self, workshop: Workshop) -> Pixels:
+        """height x width x 3 RGB."""
+        form = picture_form(self._footage.physical.media, View(region=self._region), "rgb24")
+        converter = PictureConverter(form)
+        with workshop.cursors.at(
+            self.key, self._footage, converter.needed, np.array([self._frame]), 0
+        ) as cursor:
+            ((picture, held),) = cursor.pictures(0, 1)
+            return converter.convert(picture, held)
 
 
 class TextRendition:
@@ -138,16 +142,6 @@ def require_frame(footage: Footage, index: int) -> None:
         raise OutOfRangeError(f"there is no frame {index}: the video has {len(footage.table)}")
 
 
-def _frame_pixels(footage: Footage, index: int, workshop: Workshop) -> Pixels:
-    """height x width x 3 RGB."""
-    physical, table = footage.physical, footage.table
-    converter = PictureConverter(picture_form(physical.media, View(), "rgb24"))
-    run = table.decode_run(index)
-    with workshop.pool.decoder(physical, table, run) as decoder:
-        ((_, frame),) = decoder.decode(run)
-        return converter.convert(frame)
-
-
-def _key(footage: Footage, what: str) -> str:
+def key_of(footage: Footage, what: str) -> str:
     text = "\n".join((__version__, str(_REVISION), library_versions(), footage.key, what))
     return blake3(text.encode()).hexdigest()

@@ -1,0 +1,170 @@
+"""``objects/``: the pixels of what was seen in a video, as files.
+
+    objects/car/000123-0.png         the first car on frame 123; .npy and .jpg too
+    objects/car/tracks/7/000123.png  the car that is track 7
+    objects/car/tracks/7.mp4         the area of track 7, from its first frame to its last
+
+Labels are written as in URLs where they have characters that no name can have.  Boxes of one
+label on a frame are numbered in the order in which they came into the index.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from urllib.parse import quote, unquote
+
+import numpy as np
+
+from vfsd import grammar
+from vfsd.detections import NO_TRACK, DetectionColumns
+from vfsd.errors import NotFoundError
+from vfsd.tiling import Rect
+from vfsd.views.footage import Footage
+from vfsd.views.rendition import Rendition, StillRendition, rendition_of
+
+OBJECTS = "objects"
+TRACKS = "tracks"
+
+_CROP = re.compile(r"(\d{1,12})-(\d{1,6})\.(png|npy|jpg)")
+_STILL = re.compile(r"(\d{1,12})\.(png|npy|jpg)")
+_NUMBER = re.compile(r"\d{1,18}")
+_CLIP = re.compile(r"(\d{1,18})\.mp4")
+
+Entries = list[tuple[str, bool]]
+"""Names, each with whether it is a folder."""
+
+
+class ObjectFolder:
+    """What lies below ``objects/`` of one video.  Thread-safe, and asks for boxes once."""
+
+    def __init__(
+        self,
+        footage: Footage,
+        labels: Callable[[], list[str]],
+        boxes: Callable[[str], DetectionColumns],
+    ) -> None:
+        """`labels` tells which there are; `boxes` gives those of a label, by frame."""
+        self._footage = footage
+        self._ask_labels = labels
+        self._ask_boxes = boxes
+        self._labels: list[str] | None = None
+        self._boxes: dict[str, DetectionColumns] = {}
+
+    def is_folder(self, path: str) -> bool:
+        """Raises `NotFoundError` where neither a folder nor a file can be."""
+        match path.split("/")[1:]:
+            case []:
+                return True
+            case [label]:
+                self._known(label)
+                return True
+            case [label, "tracks"]:
+                return len(self._tracks(self._of(label))) > 0
+            case [label, "tracks", name] if name.isdigit():
+                self._track(label, name)
+                return True
+        return False
+
+    def entries(self, path: str, most: int) -> Entries:
+        """The entries of a folder; no files where they are more than `most`."""
+        match path.split("/")[1:]:
+            case []:
+                return [(quote(label, safe=" "), True) for label in self._all_labels()]
+            case [label]:
+                rows = self._of(label)
+                folders = [(TRACKS, True)] if len(self._tracks(rows)) else []
+                return folders + (_crop_names(rows) if len(rows) <= most else [])
+            case [label, "tracks"]:
+                numbers = self._tracks(self._of(label))
+                folders = [(str(number), True) for number in numbers]
+                return folders + [(f"{number}.mp4", False) for number in numbers]
+            case [label, "tracks", name] if name.isdigit():
+                rows = self._track(label, name)
+                return [(f"{frame:06}.png", False) for frame in np.unique(rows.frames).tolist()]
+        raise NotFoundError(f"there is no folder {path!r}")
+
+    def rendition(self, path: str) -> Rendition:
+        """Raises `NotFoundError`."""
+        match path.split("/")[1:]:
+            case [label, name] if found := _CROP.fullmatch(name):
+                frame, number, suffix = int(found[1]), int(found[2]), found[3]
+                return self._crop(self._of(label), frame, number, suffix, path)
+            case [label, "tracks", name] if found := _CLIP.fullmatch(name):
+                return self._clip(self._track(label, found[1]))
+            case [label, "tracks", number, name] if found := _STILL.fullmatch(name):
+                return self._crop(self._track(label, number), int(found[1]), 0, found[2], path)
+        raise NotFoundError(f"there is no view {path!r}")
+
+    # -- what was seen
+
+    def _all_labels(self) -> list[str]:
+        if self._labels is None:
+            self._labels = self._ask_labels()
+        return self._labels
+
+    def _known(self, written: str) -> str:
+        label = unquote(written)
+        if quote(label, safe=" ") != written or label not in self._all_labels():
+            raise NotFoundError(f"nothing is labelled {label!r}")
+        return label
+
+    def _of(self, written: str) -> DetectionColumns:
+        label = self._known(written)
+        if label not in self._boxes:
+            media = self._footage.physical.media
+            rows = self._ask_boxes(label).clipped(media.display_width, media.display_height)
+            self._boxes[label] = rows.in_order()
+        return self._boxes[label]
+
+    def _tracks(self, rows: DetectionColumns) -> list[int]:
+        found: list[int] = np.unique(rows.tracks[rows.tracks != NO_TRACK]).tolist()
+        return found
+
+    def _track(self, label: str, number: str) -> DetectionColumns:
+        rows = self._of(label)
+        mine = rows.select(
+            rows.tracks == (int(number) if _NUMBER.fullmatch(number) else NO_TRACK - 1)
+        )
+        if not len(mine):
+            raise NotFoundError(f"there is no track {number} of {label!r}")
+        return mine
+
+    # -- files
+
+    def _crop(
+        self, rows: DetectionColumns, frame: int, number: int, suffix: str, path: str
+    ) -> Rendition:
+        low, high = np.searchsorted(rows.frames, [frame, frame + 1])
+        if low + number >= high:
+            raise NotFoundError(f"there is no view {path!r}")
+        return StillRendition(self._footage, frame, self._rect(rows, int(low + number)), suffix)
+
+    def _clip(self, rows: DetectionColumns) -> Rendition:
+        rects = [self._rect(rows, row) for row in range(len(rows))]
+        area = Rect(
+            min(rect.x1 for rect in rects),
+            min(rect.y1 for rect in rects),
+            max(rect.x2 for rect in rects),
+            max(rect.y2 for rect in rects),
+        )
+        first, last = int(rows.frames[0]), int(rows.frames[-1])
+        return rendition_of(
+            self._footage, grammar.parse(f"frames={first}-{last + 1},roi={area}.mp4")
+        )
+
+    def _rect(self, rows: DetectionColumns, row: int) -> Rect:
+        media = self._footage.physical.media
+        rect = rows[row].rect(media.display_width, media.display_height)
+        assert rect is not None  # what lies outside was left out
+        return rect
+
+
+def _crop_names(rows: DetectionColumns) -> Entries:
+    frames = rows.frames
+    firsts = np.searchsorted(frames, frames)
+    numbers = np.arange(len(frames)) - firsts
+    return [
+        (f"{frame:06}-{number}.png", False)
+        for frame, number in zip(frames.tolist(), numbers.tolist(), strict=True)
+    ]
