@@ -2,7 +2,8 @@
 
 The boxes lie in up to 100 videos; one of them is a large one with a tenth of all boxes, nearly all
 of the same label.  Every answer that is timed is compared with what numpy finds in the
-columns that were put in.
+columns that were put in.  The bound of 5 ms is for answers of few boxes; the one about a crowded
+place, which grows with the catalog to tens of thousands, is only reported.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ SHARES_IN_THE_LARGE = (0.995, 0, 0, 0, 0, 0, 0, 0.005)
 BOXES_A_FRAME = 10
 WIDTH, HEIGHT = 1920, 1080
 BOUND_MS = 5.0
+UNBOUNDED = "label + region, all of a crowded place"
 BATCH = 1_000_000
 
 Region = tuple[int, int, int, int]
@@ -52,7 +54,7 @@ def main() -> None:
         values["p95_ms"] < BOUND_MS
         for measured in figures.values()
         for what, values in measured["lookups"].items()
-        if what != "label + region, all of a crowded place"
+        if what != UNBOUNDED
     )
     finish(options, "index", figures, passed=passed)
 
@@ -181,7 +183,7 @@ CASES: dict[str, Callable[[np.random.Generator, int], Question]] = {
     "label + region, a quiet place, large video": quiet_place,
     "label + half the time + region, large video": long_time,
     "label + region where nothing is, large video": nothing_there,
-    "label + region, all of a crowded place": crowded_place,
+    UNBOUNDED: crowded_place,
 }
 
 
@@ -207,8 +209,7 @@ def timed(
         if run >= 5:  # before that SQLAlchemy compiles what it will use again
             times.append((time.perf_counter() - start) * 1000)
             found.append(len(answer))
-        if run % 10 == 0:
-            check(answer, kept[number], label, frames, region)
+        check(answer, kept[number], label, frames, region)
     return {
         "found": float(np.median(found)),
         "median_ms": float(np.median(times)),

@@ -40,6 +40,12 @@ def test_million_frames(tmp_path: Path) -> None:
     assert figures["bytes_a_frame"] < 24
 
 
+def test_index(tmp_path: Path) -> None:
+    figures = run(tmp_path, "index", "--boxes", "5000", "--runs", "12")["figures"]["5000"]
+    assert figures["bytes_a_box"] < 300
+    assert figures["lookups"]["label + 1 s + region"]["found"] > 0
+
+
 def test_random_access(tmp_path: Path) -> None:
     clip = str(FOLDER / "traffic.mp4")
     report = run(tmp_path, "random_access", "--frames", "5", "--runs", "1", clip)

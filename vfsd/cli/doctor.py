@@ -31,7 +31,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 )
 @click.pass_obj
 def command(session: Session) -> None:
-    """Look for what is missing on this machine, and for what ails a store.
+    """See what is missing on this machine, and what ails a store.
 
     The store is looked at where --store, the mount around the working directory or VFSD_STORE name
     one.  Ends with 30 when something has to be put right; warnings do not count.

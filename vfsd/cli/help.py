@@ -23,7 +23,7 @@ _TOPICS = ("exit-codes", "views")
 @click.argument("words", metavar="[TOPIC]", nargs=-1)
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Explain a command, or one of the topics `exit-codes` and `views`."""
+    """Explain a command, or the topics `exit-codes` and `views`."""
     topic = " ".join(words) or None
     text = _text(ctx, topic)
     session = ctx.find_object(Session)
