@@ -16,9 +16,11 @@ import numpy as np
 from vfsd.around import ALPHA, Partition, layouts_around
 from vfsd.array import Axis, VideoArray
 from vfsd.codecs.examine import examine
+from vfsd.codecs.pixels import needed_area
 from vfsd.codecs.tiles import tile_codec
 from vfsd.detections import Source
 from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
+from vfsd.estimate import Estimate, estimate
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
 from vfsd.frametable import FrameTable
@@ -388,6 +390,31 @@ class Video(VideoLabels):
             settings,
             jobs=jobs,
             on_progress=on_progress,
+        )
+
+    def estimate(
+        self,
+        planned: Sequence[PlannedSegment],
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        settings: TileSettings | None = None,
+    ) -> Estimate:
+        """What reading a region would cost if `planned`, and no other tiles, had been made."""
+        media = self.original.media
+        view = self._view(span, frames, region, None, None)
+        tiles = self._tiles(None)
+        assert tiles is not None
+        return estimate(
+            select_frames(view, self.original, self.table),
+            needed_area(media, "rgb24", view.region or media.frame_rect, None),
+            self.original,
+            self.table,
+            planned,
+            tiles.costs,
+            settings=settings or TileSettings(),
+            known=tiles.segments,
         )
 
     def sequences(

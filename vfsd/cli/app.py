@@ -22,7 +22,7 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
         "Frames": ("frames", "read"),
         "Labels": ("labels import", "labels export", "labels query", "labels ls", "labels rm"),
         "Mount": ("mount", "umount"),
-        "Store": ("init", "config", "fsck", "gc", "verify", "doctor"),
+        "Store": ("init", "config", "fsck", "gc", "verify", "calibrate", "doctor"),
         "Help": ("help",),
     }
 )

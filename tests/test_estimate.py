@@ -1,0 +1,102 @@
+"""What-if: predicted costs against the plans that are then made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from tests.cli.conftest import run_command
+from vfsd.calibrate import measure
+from vfsd.errors import UsageError
+from vfsd.host import host_name
+from vfsd.model import MeasuredCost
+from vfsd.retile import PlannedSegment
+from vfsd.store import Store
+from vfsd.tiling import Rect, TileLayout
+from vfsd.tiling.cost import DecodeCost, Work
+from vfsd.tiling.fit import fit
+from vfsd.view import View
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+def test_a_layout_is_estimated_as_it_is_read_when_it_is_made(store: Store) -> None:
+    video = store.ingest(FOLDER / "traffic.mp4")
+    region = Rect(20, 20, 60, 60)
+    layout = TileLayout.cut_at(320, 240, [80], [80])
+    planned = [PlannedSegment(frames, layout) for frames in video.sequences()]
+    before = video.estimate(planned, region=region)
+    assert 0 < before.seconds < before.untiled_seconds
+    assert before.gain > 0.5
+    assert before.work.pixels == 80 * 80 * len(video)
+    video.retile(planned)
+    plan = video.plan(View(region=region))
+    done = sum((run.work for run in plan.tiled), Work())
+    assert (done.pixels, done.pictures) == (before.work.pixels, before.work.pictures)
+    after = video.estimate(planned, region=region)
+    assert after.work.bytes == pytest.approx(done.bytes, rel=0.6)  # not all tiles are alike
+
+
+def test_what_tiles_cannot_help_costs_what_it_does(store: Store) -> None:
+    video = store.ingest(FOLDER / "traffic.mp4")
+    assert video.estimate([], region=Rect(0, 0, 9, 9)).gain == 0
+
+
+def test_costs_are_found_again_from_what_they_cause() -> None:
+    rng = np.random.default_rng(5)
+    true = DecodeCost(1e-4, 2e-5, 7e-10, 5e-8)
+    works = [
+        Work(1, int(n), int(n) * int(side) ** 2, float(n * size))
+        for n, side, size in zip(
+            rng.integers(1, 60, 80),
+            rng.integers(32, 1500, 80),
+            rng.integers(100, 50_000, 80),
+            strict=True,
+        )
+    ]
+    times = [true.seconds(work) * float(rng.normal(1, 0.02)) for work in works]
+    found, r2 = fit(works, times)
+    assert r2 > 0.99
+    assert found.pixel == pytest.approx(true.pixel, rel=0.1)
+    assert found.byte == pytest.approx(true.byte, rel=0.1)
+    with pytest.raises(UsageError):
+        fit(works[:3], times[:3])
+
+
+@pytest.mark.slow
+def test_a_codec_is_measured() -> None:
+    cost = measure("fast")
+    assert cost.samples >= 20
+    assert cost.r2 > 0.8  # of a machine that does other things, too
+    assert 1e-11 < cost.decode.pixel + cost.decode.byte < 1e-6
+    assert cost.encode_pixel is not None
+    assert cost.encode_pixel > cost.decode.pixel
+
+
+def test_measured_costs_decide(store: Store) -> None:
+    video = store.ingest(FOLDER / "traffic.mp4")
+    video.retile("uniform:2x2")
+    view = View(region=Rect(0, 0, 50, 50))
+    assert video.plan(view).tiled
+    dear = DecodeCost(1.0, 1.0, 1.0, 1.0)
+    with store.catalog.writing() as change:
+        change.costs.put(MeasuredCost(host_name(), "fast", dear, None, 1.0, 9, "test", 1))
+    assert not video.plan(view).tiled
+
+
+def test_what_was_measured_is_told(store: Store) -> None:
+    cheap = DecodeCost(1e-5, 1e-5, 1e-9, 1e-8)
+    with store.catalog.writing() as change:
+        change.costs.put(MeasuredCost(host_name(), "fast", cheap, 3e-9, 0.99, 60, "test", 1))
+    told = run_command("-s", str(store.path), "calibrate", "--show", "--json")
+    assert json.loads(told.out)["encode_pixel"] == 3e-9
+    assert "fast" in run_command("-s", str(store.path), "calibrate", "--show").out
