@@ -40,8 +40,8 @@ def command(session: Session, show: bool) -> None:
     """Measure what decoding costs on this host.
 
     Reads are served from tiles where that costs less than the original, and this tells what it
-    costs.  Takes about a minute, in which the machine should have nothing else to do.  What is measured
-    is kept in the catalog, by name of the host, and used by all who open the store there.
+    costs.  Takes about a minute, in which the machine should have nothing else to do.  What is
+    measured is kept in the catalog, by name of the host, and used by all who open the store there.
     """
     from vfsd.calibrate import calibrate
     from vfsd.host import host_name
