@@ -14,7 +14,6 @@ from vfsd.plan import ReadPlan, from_original
 from vfsd.tileplan import Costs
 from vfsd.tiling.cost import Work
 
-
 _REORDERED = 17
 """Frames among which the last packet of a row is: no codec holds back more than 16."""
 
