@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from vfsd.cli.app import SECTIONS, cli
-from vfsd.cli.command import Command, common_options
+from vfsd.cli.command import Command, Group, common_options
 from vfsd.cli.exitcodes import error_classes, exit_codes
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
@@ -61,29 +61,34 @@ def page() -> str:
 
 
 def commands() -> Iterator[Command]:
-    """Every command, in the order of the page."""
-    context = click.Context(cli, info_name="vfsd")
+    """Every command, those in groups included, in the order of the page."""
+    for name in (name for names in SECTIONS.values() for name in names):
+        yield from _members(name)
+
+
+def _members(name: str) -> list[Command]:
+    """The command of that name, or those of the group."""
     assert isinstance(cli, click.Group)
-    for names in SECTIONS.values():
-        for name in names:
-            found = cli.get_command(context, name)
-            assert isinstance(found, Command)
-            yield found
+    found = cli.get_command(click.Context(cli, info_name="vfsd"), name)
+    if isinstance(found, Group):
+        return found.members()
+    assert isinstance(found, Command)
+    return [found]
 
 
 def _commands() -> Iterator[str]:
     yield "## Options of every command\n"
     yield from _options(common_options())
-    found = {command.name: command for command in commands()}
     for title, names in SECTIONS.items():
         yield f"## {title}\n"
         for name in names:
-            yield from _command(found[name])
+            for command in _members(name):
+                yield from _command(command)
 
 
 def _command(command: Command) -> Iterator[str]:
-    context = click.Context(command, info_name=f"vfsd {command.name}")
-    yield f"### vfsd {command.name}\n"
+    context = click.Context(command, info_name=f"vfsd {command.path}")
+    yield f"### vfsd {command.path}\n"
     yield f"    {' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n"
     yield inspect.cleandoc(command.help or "") + "\n"
     common = {option.name for option in common_options()}

@@ -59,8 +59,11 @@ def check_documented(words: list[str], result: Result) -> None:
     """The keys that were printed are those that the command says it prints."""
     assert isinstance(cli, click.Group)
     context = click.Context(cli)
-    name = next(word for word in words if word in cli.list_commands(context))
-    command = cli.get_command(context, name)
+    found: click.Command = cli
+    for word in words:
+        if isinstance(found, click.Group):
+            found = found.get_command(context, word) or found
+    command = found
     assert isinstance(command, Command)
     fields = next(
         (command.variants[word] for word in words if word in command.variants), command.fields

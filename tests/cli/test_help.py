@@ -15,7 +15,7 @@ from tests.cli.conftest import run_command
 from vfsd.cli.command import Command
 from vfsd.cli.exitcodes import error_classes
 
-ALL = {command.name: command for command in commands() if command.name is not None}
+ALL = {command.path: command for command in commands()}
 
 
 def every_error() -> Iterator[type[errors.VfsdError]]:
@@ -32,21 +32,21 @@ def command(request: pytest.FixtureRequest) -> Command:
 
 
 def test_every_command_has_help_and_an_example(command: Command) -> None:
-    assert command.name is not None
+    words = command.path.split()
     assert command.help
     assert command.get_short_help_str(60)[-1] == "."
     assert command.examples
-    assert all(f" {command.name}" in example for example in command.examples)
+    assert all(f" {command.path}" in example for example in command.examples)
     assert command.fields
     for option in command.params:
         assert not isinstance(option, click.Option) or option.help
     for flag in ("-h", "--help"):
-        done = run_command(command.name, flag)
+        done = run_command(*words, flag)
         assert done.code == 0
-        assert done.out.startswith(f"Usage: vfsd {command.name}")
+        assert done.out.startswith(f"Usage: vfsd {command.path}")
         for example in command.examples:
             assert example in done.out
-    assert run_command("help", command.name).out.strip() == done.out.strip()
+    assert run_command("help", *words).out.strip() == done.out.strip()
 
 
 def test_the_page_of_commands_is_up_to_date() -> None:
@@ -76,8 +76,22 @@ def test_what_help_says_of_errors_is_what_the_classes_say() -> None:
 def test_help_lists_all_commands() -> None:
     text = run_command("--help").out
     for name in ALL:
-        assert f"\n  {name} " in text
+        assert f"\n  {name.split()[0]} " in text
     assert "..." not in text.replace("[ARGS]...", "")  # every summary fits on its line
+
+
+def test_help_of_a_group_lists_its_commands() -> None:
+    text = run_command("layout", "--help").out
+    assert run_command("help", "layout").out.strip() == text.strip()
+    for name in ALL:
+        group, _, member = name.partition(" ")
+        if group == "layout":
+            assert f"\n  {member} " in text
+    assert "..." not in text.replace("[ARGS]...", "")
+    done = run_command("layout")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.strip() == text.strip()
+    assert run_command("layout", "paint").code == 2
 
 
 def test_help_on_views() -> None:
@@ -86,6 +100,8 @@ def test_help_on_views() -> None:
 
 def test_help_on_nothing_that_is_there() -> None:
     assert run_command("help", "nothing").code == 2
+    assert run_command("help", "layout", "nothing").code == 2
+    assert run_command("help", "read", "nothing").code == 2
 
 
 def test_no_command_at_all_is_a_question() -> None:
@@ -98,7 +114,9 @@ def test_the_version() -> None:
     assert run_command("--version").out.startswith("vfsd ")
 
 
-@pytest.mark.parametrize("args", [["--help"], ["info", "--help"], ["ingest", "-h"], ["-V"]])
+@pytest.mark.parametrize(
+    "args", [["--help"], ["info", "--help"], ["ingest", "-h"], ["layout", "show", "-h"], ["-V"]]
+)
 def test_help_imports_nothing_but_click_and_the_standard_library(args: list[str]) -> None:
     program = (
         "import sys\n"

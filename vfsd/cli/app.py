@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from vfsd import __version__
-from vfsd.cli.command import CONTEXT, Command, common_options
+from vfsd.cli.command import CONTEXT, Command, Group, common_options
 from vfsd.cli.exitcodes import EXIT_BROKEN_PIPE
 from vfsd.cli.failure import guarded, let_go_of_stdout
 from vfsd.cli.session import Session
@@ -20,12 +20,13 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "Videos": ("ingest", "ls", "find", "info", "tag", "mv", "rm"),
         "Frames": ("frames", "read"),
+        "Tiles": ("retile", "layout", "explain"),
         "Mount": ("mount", "umount"),
         "Store": ("init", "config", "fsck", "gc", "verify", "doctor"),
         "Help": ("help",),
     }
 )
-"""Every command.  Each is the `command` of the module of that name beside this one."""
+"""Every command and group of commands: the `command` of the module of that name beside this one."""
 
 
 class App(click.Group):
@@ -34,11 +35,11 @@ class App(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for names in SECTIONS.values() for name in names]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> Command | Group | None:
         if cmd_name not in self.list_commands(ctx):
             return None
         found = importlib.import_module(f"vfsd.cli.{cmd_name}").command
-        assert isinstance(found, Command)
+        assert isinstance(found, (Command, Group))
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

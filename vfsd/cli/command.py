@@ -11,7 +11,7 @@ import click
 
 from vfsd.cli.exitcodes import meaning
 from vfsd.cli.session import Session
-from vfsd.errors import VfsdError
+from vfsd.errors import UsageError, VfsdError
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -41,6 +41,7 @@ class Command(click.Command):
         self.variants = MappingProxyType(dict(variants))
         self.exits = tuple(sorted(set(exits)))
         self.listing = listing
+        self.path = self.name or ""  #: the words that call it, after the program's name
         self.params += common_options()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -57,6 +58,48 @@ class Command(click.Command):
         if self.exits:
             with formatter.section("Exit codes, besides those of every command"):
                 formatter.write_dl([(str(code), meaning(code)) for code in self.exits])
+
+
+class Group(click.Group):
+    """Commands about one thing: ``vfsd layout show``, ``vfsd layout drop``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+    def members(self) -> list[Command]:
+        """Its commands, in the order in which they were given."""
+        found = list(self.commands.values())
+        assert all(isinstance(command, Command) for command in found)
+        return [command for command in found if isinstance(command, Command)]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+def define_group(name: str, text: str, members: Sequence[Command]) -> Group:
+    """A group of commands, in the order in which its help lists them; `text` is what it is for."""
+    group = Group(
+        name,
+        help=text,
+        context_settings=CONTEXT,
+        params=common_options(),
+        invoke_without_command=True,
+        callback=click.pass_context(_no_member),
+        commands={member.name: member for member in members if member.name is not None},
+    )
+    for member in members:
+        member.path = f"{name} {member.name}"
+    return group
+
+
+def _no_member(ctx: click.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(UsageError.exit_code)
 
 
 def define(

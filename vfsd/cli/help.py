@@ -17,13 +17,14 @@ _TOPICS = ("exit-codes", "views")
 
 @define(
     "help",
-    examples=["vfsd help read", "vfsd help exit-codes"],
+    examples=["vfsd help read", "vfsd help layout show", "vfsd help exit-codes"],
     fields={"topic": "what was asked for", "text": "what there is to say"},
 )
-@click.argument("topic", required=False)
+@click.argument("words", metavar="[TOPIC]", nargs=-1)
 @click.pass_context
-def command(ctx: click.Context, topic: str | None) -> None:
+def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Explain a command, or one of the topics `exit-codes` and `views`."""
+    topic = " ".join(words) or None
     text = _text(ctx, topic)
     session = ctx.find_object(Session)
     if session is not None and session.json:
@@ -39,20 +40,17 @@ def _text(ctx: click.Context, topic: str | None) -> str:
         from vfsd import grammar
 
         return (grammar.__doc__ or "").strip()
-    app = ctx.find_root().command
-    assert isinstance(app, click.Group)
-    parent = ctx.find_root()
-    if topic is None:
-        return parent.get_help()
-    found = app.get_command(parent, topic)
-    if found is None:
-        raise UsageError(
-            f"there is no help on {topic!r}",
-            hint=f"name a command, {' or '.join(_TOPICS)}",
-        )
-    return found.get_help(
-        click.Context(found, info_name=topic, parent=parent, **found.context_settings)
-    )
+    context = ctx.find_root()
+    for word in (topic or "").split():
+        group = context.command
+        found = group.get_command(context, word) if isinstance(group, click.Group) else None
+        if found is None:
+            raise UsageError(
+                f"there is no help on {topic!r}",
+                hint=f"name a command, {' or '.join(_TOPICS)}",
+            )
+        context = click.Context(found, info_name=word, parent=context, **found.context_settings)
+    return context.get_help()
 
 
 def _exit_code_lines() -> Iterator[str]:

@@ -13,7 +13,8 @@ from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
-from vfsd.cli.values import Span, a_rate, a_region, a_size, a_span, a_time, frame_range, some_frames
+from vfsd.cli.values import Span
+from vfsd.cli.viewoptions import check_one, request_for, view_options
 from vfsd.errors import ExistsError, IntegrityError, NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
@@ -22,19 +23,6 @@ if TYPE_CHECKING:
     from vfsd.grammar import Request
     from vfsd.tiling import Rect
     from vfsd.video import Video
-
-PIXEL_FORMATS = (
-    "rgb24",
-    "bgr24",
-    "rgb48",
-    "gray",
-    "gray16",
-    "yuv420p",
-    "yuv422p",
-    "yuv444p",
-    "yuv420p10",
-)
-"""Those of `vfsd.codecs.pixels`, which help does not wait for."""
 
 
 @define(
@@ -58,37 +46,7 @@ PIXEL_FORMATS = (
 )
 @click.argument("name")
 @click.argument("out")
-@click.option(
-    "--span",
-    metavar="A:B",
-    type=a_span,
-    help="Frames that appear in these seconds: 10:20, 1:05-1:10.",
-)
-@click.option(
-    "--frames",
-    "chosen",
-    metavar="A:B:S",
-    type=some_frames,
-    help="Frames A to B - 1, every S-th; or one.",
-)
-@click.option(
-    "--at", "moment", metavar="TIME", type=a_time, help="The frame on the screen at this time."
-)
-@click.option(
-    "--region", metavar="WxH+X+Y", type=a_region, help="Only these pixels of the displayed frame."
-)
-@click.option(
-    "--size",
-    metavar="WxH",
-    type=a_size,
-    help="Scale to this size; 0 for one of the two keeps the shape.",
-)
-@click.option(
-    "--fps", metavar="RATE", type=a_rate, help="So many frames a second: 5, 29.97 or 30000/1001."
-)
-@click.option(
-    "--format", "pixel_format", type=click.Choice(PIXEL_FORMATS), help="Layout of the pixels."
-)
+@view_options
 @click.option("--codec", type=click.Choice(("h264", "hevc")), help="Of a video; else as it suits.")
 @click.option("--replace", is_flag=True, help="Write over files that are there.")
 @click.pass_obj
@@ -116,15 +74,14 @@ def command(
     """
     from vfsd.cli.writing import target_of
 
-    if sum(given is not None for given in (span, chosen, moment)) > 1:
-        raise UsageError("give one of --span, --frames and --at")
+    check_one(span, chosen, moment)
     target = target_of(out, pixel_format, codec)
     if target.is_stdout and session.json:
         raise UsageError("pixels and JSON cannot both go to stdout", hint="name a file")
     place = session.place(name)
     with session.opened(place.root) as store:
         video = store[place.name]
-        request = _request(video, target, span, chosen, moment, region, size, fps)
+        request = request_for(video, target.form, span, chosen, moment, region, size, fps)
         work = _render if target.kind == "video" else _write
         was_verified = video.original.verified
         try:
@@ -151,29 +108,6 @@ def command(
         )
     else:
         session.remark(f"{count} frames of {width}x{height}, {target.format}, to {shown(out)}")
-
-
-def _request(
-    video: Video,
-    target: Target,
-    span: Span | None,
-    chosen: slice | None,
-    moment: Fraction | None,
-    region: Rect | None,
-    size: tuple[int, int] | None,
-    fps: Fraction | None,
-) -> Request:
-    from vfsd.grammar import Request
-    from vfsd.view import View
-
-    frames = None
-    if moment is not None:
-        index = video.index_at(moment)
-        frames = (index, index + 1, 1)
-    elif chosen is not None:
-        wanted = frame_range(chosen, len(video))
-        frames = (wanted.start, wanted.stop, wanted.step)
-    return Request(View(span, frames, region, None, fps), target.form, size)
 
 
 def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[int, int]]:
