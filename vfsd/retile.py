@@ -328,9 +328,14 @@ class _Work:
         encoders = [
             CellEncoder(self._codec, media, rect, quality) for rect, quality in tiles.items()
         ]
-        for picture in pictures:
+        try:
+            for picture in pictures:
+                for encoder in encoders:
+                    encoder.put(picture)
+        except BaseException:
             for encoder in encoders:
-                encoder.put(picture)
+                encoder.abandon()
+            raise
         return [encoder.finish() for encoder in encoders]
 
     # -- quality

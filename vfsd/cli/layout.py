@@ -257,15 +257,12 @@ def history(session: Session, name: str) -> None:
 
 
 def _steps(found: Sequence[Segment]) -> list[list[Segment]]:
-    """Segments of the same run of `retile` and state that follow each other, by when they came."""
+    """Segments of the same run of `retile` that follow each other, by when that was."""
     steps: dict[tuple[int, bool], list[Segment]] = {}
-    for segment in found:
+    for segment in sorted(found, key=lambda one: (one.physical_id, one.first_frame)):
         steps.setdefault((segment.physical_id, segment.retired_ns is None), []).append(segment)
-    return [
-        run
-        for together in steps.values()
-        for run in runs(sorted(together, key=lambda one: one.first_frame))
-    ]
+    in_a_row = [run for together in steps.values() for run in runs(together)]
+    return sorted(in_a_row, key=lambda run: (run[0].physical_id, run[0].first_frame))
 
 
 # ------------------------------------------------------------------------------------- rollback
