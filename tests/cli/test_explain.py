@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.cli.conftest import Run
@@ -77,6 +79,18 @@ def test_measured_both_ways(run: Run) -> None:
     assert "dB between the results" in text
     assert run("layout", "drop", TRAFFIC).code == 0
     assert "the results are equal" in run("explain", TRAFFIC, *REGION, "--run").out
+
+
+def test_reads_may_be_kept_from_tiles(run: Run, place: Path) -> None:
+    assert run("read", TRAFFIC, "exact.npy", *REGION).code == 0
+    assert run("retile", TRAFFIC, "--layout", "uniform:3x4").code == 0
+    assert run("explain", TRAFFIC, *REGION, "--psnr", "inf", "--json").object["psnr"] is None
+    found = run("explain", TRAFFIC, *REGION, "--psnr", "inf", "--run", "--json").object
+    assert found["measured"]["psnr"] is None
+    assert run("read", TRAFFIC, "tiles.npy", *REGION).code == 0
+    assert run("read", TRAFFIC, "original.npy", *REGION, "--psnr", "inf").code == 0
+    assert (place / "original.npy").read_bytes() == (place / "exact.npy").read_bytes()
+    assert (place / "tiles.npy").read_bytes() != (place / "exact.npy").read_bytes()
 
 
 @pytest.mark.parametrize(

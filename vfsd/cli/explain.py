@@ -66,6 +66,7 @@ def command(
     size: tuple[int, int] | None,
     fps: Fraction | None,
     pixel_format: str | None,
+    psnr: float | None,
     run: bool,
 ) -> None:
     """Say what a read decodes, from where, and what without tiles.
@@ -87,8 +88,9 @@ def command(
             size=view.size,
             fps=view.fps,
             format=form,
+            psnr=psnr,
         )
-        measured = _measured(session, place, video, found, view, form) if run else None
+        measured = _measured(session, place, video, found, view, form, psnr) if run else None
         if session.json:
             print_json(_record(video, found, measured))
             return
@@ -111,7 +113,13 @@ def _view(
 
 
 def _measured(
-    session: Session, place: Place, video: Video, found: Explanation, view: View, form: str
+    session: Session,
+    place: Place,
+    video: Video,
+    found: Explanation,
+    view: View,
+    form: str,
+    psnr: float | None,
 ) -> Measured:
     from vfsd.cli.measuring import measure
     from vfsd.cli.progress import Progress
@@ -123,6 +131,7 @@ def _measured(
             found.plan,
             view,
             form,
+            psnr,
             progress.advance,
         )
 

@@ -53,9 +53,12 @@ def measure(
     plan: ReadPlan,
     view: View,
     form: str,
+    psnr: float | None,
     on_try: Callable[[], None],
 ) -> Measured:
-    """Read `view` both ways.  Raises `UsageError` where the result is too large to be compared.
+    """Read `view` both ways, with tiles from `psnr` dB on (None: as the store has it).
+
+    Raises `UsageError` where the result is too large to be compared.
 
     Each try opens the store anew (`opened`), so that no decoder and no picture is kept from
     before; opening, and reading the frame table, is not timed.
@@ -66,16 +69,16 @@ def measure(
             f"the result would take {human_bytes(size)} of memory, twice",
             hint="choose less, with --span, --region or --size",
         )
-    best: dict[float | None, tuple[float, float]] = {}
-    results: dict[float | None, Pixels] = {}
+    ways = (psnr, math.inf)
+    best = [(math.inf, math.inf) for _ in ways]
+    results: list[Pixels] = [np.empty(0, np.uint8) for _ in ways]
     for _ in range(_TRIES):
-        for psnr in (None, math.inf):
+        for way, least in enumerate(ways):
             with opened() as store:
-                seconds, cpu_seconds, results[psnr] = _timed(store, name, view, form, psnr)
-            before = best.get(psnr, (math.inf, math.inf))
-            best[psnr] = (min(before[0], seconds), min(before[1], cpu_seconds))
+                seconds, cpu_seconds, results[way] = _timed(store, name, view, form, least)
+            best[way] = (min(best[way][0], seconds), min(best[way][1], cpu_seconds))
             on_try()
-    return Measured(*best[None], *best[math.inf], _psnr(results[None], results[math.inf], form))
+    return Measured(*best[0], *best[1], _psnr(results[0], results[1], form))
 
 
 def _timed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,7 @@ def command(
     size: tuple[int, int] | None,
     fps: Fraction | None,
     pixel_format: str | None,
+    psnr: float | None,
     codec: str | None,
     replace: bool,
 ) -> None:
@@ -70,7 +72,8 @@ def command(
     .jpg, one picture, or with `%06d` in the name one for every frame, under its number; .rgb,
     .yuv or .raw, bare pixels one after the other; .mp4, .mkv, .h264, .hevc or .y4m, a video
     without sound, the same as a mount serves (`vfsd help views`); - is bare pixels to stdout.
-    Without --span, --frames or --at every frame is read.
+    Without --span, --frames or --at every frame is read.  Where a video has tiles (`vfsd retile`)
+    pixels may come from them, unless OUT is a video; `--psnr inf` takes the original alone.
     """
     from vfsd.cli.writing import target_of
 
@@ -82,7 +85,7 @@ def command(
     with session.opened(place.root) as store:
         video = store[place.name]
         request = request_for(video, target.form, span, chosen, moment, region, size, fps)
-        work = _render if target.kind == "video" else _write
+        work = _render if target.kind == "video" else partial(_write, psnr=psnr)
         was_verified = video.original.verified
         try:
             written = work(session, target, video, request, replace)
@@ -138,7 +141,13 @@ def _render(
 
 
 def _write(
-    session: Session, target: Target, video: Video, request: Request, replace: bool
+    session: Session,
+    target: Target,
+    video: Video,
+    request: Request,
+    replace: bool,
+    *,
+    psnr: float | None,
 ) -> Written:
     """As pictures, an array or bare pixels."""
     from vfsd.cli.writing import write
@@ -152,6 +161,7 @@ def _write(
         size=view.size,
         fps=view.fps,
         format=target.form.pixel_format,
+        psnr=psnr,
     )
     with Progress(f"reading {video.name}", count, shown=session.shows_progress) as progress:
         return write(target, _counted(frames, progress), count, replace=replace)

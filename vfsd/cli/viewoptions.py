@@ -70,13 +70,20 @@ _OPTIONS = (
         "--format", "pixel_format", type=click.Choice(PIXEL_FORMATS), help="Layout of the pixels."
     ),
 )
+_PSNR = click.option(
+    "--psnr",
+    metavar="DB",
+    type=click.FloatRange(0),
+    help="Take tiles from so many dB against the original on; inf: never. Else as the store has "
+    "it in minimum_psnr.",
+)
 
 
 def view_options(function: _F) -> _F:
-    """Give a command the parameters `span`, `chosen` (frames), `moment`, `region`, `size`, `fps`
-    and `pixel_format`.
+    """Give a command the parameters `span`, `chosen` (frames), `moment`, `region`, `size`, `fps`,
+    `pixel_format` and `psnr`.
     """
-    for option in reversed(_OPTIONS):
+    for option in reversed((*_OPTIONS, _PSNR)):
         function = option(function)
     return function
 
