@@ -20,7 +20,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 from vfsd.codecs.planes import copy_colors, plane_bytes, plane_samples, shares
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.model import MediaInfo
-from vfsd.tiling import Rect
+from vfsd.tiling import Rect, TileLayout
 
 _GRID = 16
 """Converted areas begin at multiples of it, so that SIMD code does the same to each pixel."""
@@ -330,6 +330,30 @@ def in_display(area: Rect, media: MediaInfo) -> Rect:
     if media.rotation == 270:
         return Rect(area.y1, width - area.x2, area.y2, width - area.x1)
     return area
+
+
+def layout_in_display(layout: TileLayout, media: MediaInfo) -> TileLayout:
+    """A layout of the picture as it lies on the displayed frame; `layout_in_picture` reversed."""
+    widths, heights = layout.widths, layout.heights
+    if media.rotation == 90:
+        return TileLayout(heights[::-1], widths)
+    if media.rotation == 180:
+        return TileLayout(widths[::-1], heights[::-1])
+    if media.rotation == 270:
+        return TileLayout(heights, widths[::-1])
+    return layout
+
+
+def layout_in_picture(layout: TileLayout, media: MediaInfo) -> TileLayout:
+    """A layout of the displayed frame as it lies on the picture before it is turned."""
+    widths, heights = layout.widths, layout.heights
+    if media.rotation == 90:
+        return TileLayout(heights, widths[::-1])
+    if media.rotation == 180:
+        return TileLayout(widths[::-1], heights[::-1])
+    if media.rotation == 270:
+        return TileLayout(heights[::-1], widths)
+    return layout
 
 
 def _check_size(layout: _Layout, name: str, width: int, height: int, rotation: int) -> None:

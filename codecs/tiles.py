@@ -11,6 +11,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -164,6 +165,12 @@ class CellEncoder:
         samples = self._width * self._height * self._given
         peak = (1 << self._media.bit_depth) - 1
         return stream, psnr(self._squares / samples, peak)
+
+    def abandon(self) -> None:
+        """No more pictures will come, and nobody wants the cell."""
+        # SVT-AV1 complains on stderr of encoders that go without having been told.
+        with suppress(FFmpegError, EOFError):
+            self._context.encode(None)
 
     def _opened(self, quality: int) -> VideoCodecContext:
         os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 tells of errors only, not of itself

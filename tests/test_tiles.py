@@ -22,7 +22,7 @@ from vfsd.model import Role, Segment
 from vfsd.plan import Tiles, plan_frames
 from vfsd.reader import Reader
 from vfsd.relayout import drop, drop_retired, history, rollback
-from vfsd.retile import PlannedSegment, TileSettings
+from vfsd.retile import PlannedSegment, TileSettings, missing, sample
 from vfsd.store import Store
 from vfsd.tileplan import Costs
 from vfsd.tiling import Rect, TileLayout
@@ -352,3 +352,33 @@ def test_what_is_dropped_leaves_no_bytes(store: Store, video: Video) -> None:
     assert video.read(region=Rect(0, 0, 9, 9)).psnr == math.inf
     with pytest.raises(NotFoundError, match="no tiles"):
         rollback(store.parts, video.info, everything)
+
+
+def test_a_sample_is_what_would_be_made_and_leaves_nothing(store: Store, video: Video) -> None:
+    layout = TileLayout.cut_at(320, 240, [160], [])
+    planned = [PlannedSegment(frames, layout) for frames in video.sequences()]
+    settings = TileSettings(psnr=42)
+    before = sorted(store.parts.objects.all_keys())
+    video.verify()
+    found = sample(store.parts, store.tools.pool, video.info, video.table, planned[1], settings)
+    assert sorted(store.parts.objects.all_keys()) == before
+    assert missing(store.parts, video.info, planned, settings) == planned
+    made = video.retile(planned, settings=settings)[1]
+    assert missing(store.parts, video.info, planned, settings) == []
+    assert found.psnr >= 42
+    assert found.bytes == pytest.approx(made.size, rel=0.5)
+    assert [cell.rect for cell in found.cells] == list(layout.tiles)
+    assert len(found.qualities) == 2
+    assert found.seconds > 0
+
+
+def test_progress_is_told_in_the_thread_that_asked(store: Store, video: Video) -> None:
+    told: list[tuple[int, int, threading.Thread]] = []
+    video.retile(
+        "uniform:2x2",
+        jobs=2,
+        on_progress=lambda done, total: told.append((done, total, threading.current_thread())),
+    )
+    assert {thread for _, _, thread in told} == {threading.current_thread()}
+    assert told[-1][:2] == (len(video), len(video))
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)

@@ -143,10 +143,12 @@ def plan_frames(
     own = frames
     if tiled:
         own = frames[~np.isin(frames, [frame for run in tiled for frame in run.frames])]
-    contiguous = None
-    runs: list[DecodeRun] = []
-    if is_stream(own):
-        contiguous = range(int(own[0]), int(own[-1]) + 1)
-    else:
-        runs = table.decode_runs(own.tolist())
-    return ReadPlan(physical, frames, region, size, tuple(runs), contiguous, tuple(tiled))
+    runs, contiguous = from_original(own, table)
+    return ReadPlan(physical, frames, region, size, runs, contiguous, tuple(tiled))
+
+
+def from_original(frames: Ints, table: FrameTable) -> tuple[tuple[DecodeRun, ...], range | None]:
+    """How to see `frames` without tiles: by runs, or by streaming through a range."""
+    if is_stream(frames):
+        return (), range(int(frames[0]), int(frames[-1]) + 1)
+    return tuple(table.decode_runs(frames.tolist())), None

@@ -49,10 +49,12 @@ def drop(parts: Parts, video: LogicalVideo, frames: range) -> list[Segment]:
     return found
 
 
-def drop_retired(parts: Parts, video: LogicalVideo) -> list[Segment]:
-    """Take away what is only kept for a step back; gives which segments."""
+def drop_retired(parts: Parts, video: LogicalVideo, frames: range | None = None) -> list[Segment]:
+    """Take away what is only kept for a step back, where it touches `frames`; gives which."""
     with parts.catalog.writing() as change:
         found = change.segments.retired(video.original.id)
+        if frames is not None:
+            found = _touching(found, frames)
         change.segments.delete(segment.id for segment in found)
     reclaim(parts, keys={segment.object_key for segment in found})
     return found

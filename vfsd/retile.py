@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import io
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.pack import CellStream, write_pack
+from vfsd.codecs.pack import CellStream, PackedCell, write_pack
 from vfsd.codecs.tiles import CellEncoder, TileCodec, tile_codec
 from vfsd.decoders import DecoderPool
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
@@ -37,8 +38,11 @@ _MARGIN = 1.5
 _CHUNK_FRAMES = 300
 """A worker takes about as many frames at a time, since it decodes them in one go."""
 
+_HEARTBEAT_SECONDS = 0.2
+"""How long a report of progress may be waited for."""
+
 OnProgress = Callable[[int, int], None]
-"""Called with (frames done, frames in all)."""
+"""Called with (frames done, frames in all), several times a second; may raise to give up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,81 @@ class TileSettings:
         return {"profile": codec.name, **aim}
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one segment is like once it is encoded."""
+
+    frames: range
+    layout: TileLayout
+    profile: str  #: name of the tile codec
+    bytes: int  #: of the pack
+    seconds: float  #: that one worker took, decoding the original included
+    psnr: float  #: dB, of the worst cell
+    cells: tuple[Cell, ...]
+
+    @property
+    def qualities(self) -> tuple[int, ...]:
+        """The rate factor of each cell."""
+        return tuple(cell.quality for cell in self.cells)
+
+
+def sample(
+    parts: Parts,
+    pool: DecoderPool,
+    video: LogicalVideo,
+    table: FrameTable,
+    planned: PlannedSegment,
+    settings: TileSettings,
+) -> Sample:
+    """Encode a segment in memory, to see what it comes to; nothing is stored.
+
+    It is encoded until the rate factors are known, and what is timed is doing so once more: in a
+    row of segments, one starts with what the one before has found.  Raises as `retile` does.
+    """
+    codec = _codec_for(video, [planned], settings)
+    work = _Work(parts, pool, video, table, codec, settings)
+    if settings.quality is None:
+        work.encode(planned)
+    began = time.perf_counter()
+    streams, cells = work.encode(planned)
+    buffer = io.BytesIO()
+    placed = _placed(cells, write_pack(buffer, streams))
+    return Sample(
+        planned.frames,
+        planned.layout,
+        codec.name,
+        len(buffer.getvalue()),
+        time.perf_counter() - began,
+        min(cell.psnr for cell in placed),
+        placed,
+    )
+
+
+def missing(
+    parts: Parts, video: LogicalVideo, planned: Sequence[PlannedSegment], settings: TileSettings
+) -> list[PlannedSegment]:
+    """What `retile` would make: those that no active segment is yet.
+
+    Raises as `retile` does before it starts.
+    """
+    codec = _codec_for(video, planned, settings)
+    original = video.original
+    with parts.catalog.reading() as seen:
+        _require_same_bytes(video, seen)
+        there = seen.segments.active(original.id)
+        parameters = {
+            number: dict(seen.videos.physical(number).parameters)
+            for number in {segment.physical_id for segment in there}
+        }
+    mine = settings.parameters(codec)
+    have = {
+        (segment.frames, segment.layout)
+        for segment in there
+        if parameters[segment.physical_id] == mine
+    }
+    return [plan for plan in planned if (plan.frames, plan.layout) not in have]
+
+
 def retile(
     parts: Parts,
     pool: DecoderPool,
@@ -80,36 +159,20 @@ def retile(
     from the original.  Raises `UsageError` for pictures or layouts that the codec does not take,
     `NoSpaceError`, `IntegrityError`; what was finished until then stays.
     """
-    codec = tile_codec(settings.codec, video.original.media)
-    media = video.original.media
-    for plan in planned:
-        codec.rules.check(plan.layout)
-        if (plan.layout.width, plan.layout.height) != (media.width, media.height):
-            raise UsageError(
-                f"the layout {plan.layout} is for pictures of {plan.layout.width}x"
-                f"{plan.layout.height}, not of {media.width}x{media.height}"
-            )
+    codec = _codec_for(video, planned, settings)
     work = _Work(parts, pool, video, table, codec, settings)
-    missing = work.missing(planned)
-    total = sum(len(plan.frames) for plan in missing)
-    done = 0
-    guard = threading.Lock()
-
-    def count(frames: int) -> None:
-        nonlocal done
-        with guard:
-            done += frames
-            if on_progress is not None:
-                on_progress(done, total)
+    wanted = missing(parts, video, planned, settings)
+    total = sum(len(plan.frames) for plan in wanted)
+    reports: queue.SimpleQueue[int | Future[list[Segment]]] = queue.SimpleQueue()
 
     jobs = jobs or os.cpu_count() or 1
-    chunks = list(_chunks(missing, table, min(_CHUNK_FRAMES, -(-total // (2 * jobs)))))
+    chunks = list(_chunks(wanted, table, min(_CHUNK_FRAMES, -(-total // (2 * jobs)))))
     workers = min(jobs, len(chunks)) or 1
     made: list[Segment] = []
     with ThreadPoolExecutor(workers, thread_name_prefix="retile") as executor:
-        running = [executor.submit(work.encode_chunk, chunk, count) for chunk in chunks]
+        running = [executor.submit(work.encode_chunk, chunk, reports.put) for chunk in chunks]
         try:
-            wait(running, return_when=FIRST_EXCEPTION)
+            _watch(running, reports, total, on_progress)
             for future in running:
                 if future.done():
                     made += future.result()
@@ -119,6 +182,66 @@ def retile(
     work.note_cost()
     reclaim(parts)
     return sorted(made, key=lambda segment: segment.first_frame)
+
+
+def _watch(
+    running: Sequence[Future[list[Segment]]],
+    reports: queue.SimpleQueue[int | Future[list[Segment]]],
+    total: int,
+    on_progress: OnProgress | None,
+) -> None:
+    """Return when all is done or something has failed.
+
+    Progress is told in the caller's thread, where Ctrl-C is heeded and errors have a place to go.
+    """
+    for future in running:
+        future.add_done_callback(reports.put)
+    done, left = 0, len(running)
+    while left:
+        try:
+            report = reports.get(timeout=_HEARTBEAT_SECONDS)
+        except queue.Empty:
+            report = 0
+        if isinstance(report, int):
+            done += report
+        else:
+            left -= 1
+            if report.exception() is not None:
+                return
+        if on_progress is not None:
+            on_progress(done, total)
+
+
+def _codec_for(
+    video: LogicalVideo, planned: Sequence[PlannedSegment], settings: TileSettings
+) -> TileCodec:
+    """The tile codec that is asked for.  Raises `UsageError` for layouts that it does not take."""
+    media = video.original.media
+    codec = tile_codec(settings.codec, media)
+    for layout in {plan.layout for plan in planned}:
+        codec.rules.check(layout)
+        if (layout.width, layout.height) != (media.width, media.height):
+            raise UsageError(
+                f"the layout {layout} is for pictures of {layout.width}x{layout.height}, "
+                f"not of {media.width}x{media.height}"
+            )
+    return codec
+
+
+def _require_same_bytes(video: LogicalVideo, seen: Transaction) -> None:
+    try:
+        seen.videos.physical(video.original.id)
+    except NotFoundError:
+        raise IntegrityError(
+            f"{video.name} has got other bytes meanwhile", hint="try again"
+        ) from None
+
+
+def _placed(cells: Sequence[Cell], packed: Sequence[PackedCell]) -> tuple[Cell, ...]:
+    return tuple(
+        replace(cell, position=where.position, size=where.size)
+        for cell, where in zip(cells, packed, strict=True)
+    )
 
 
 class _StoppedError(Exception):
@@ -150,23 +273,9 @@ class _Work:
         self._decoded: list[tuple[range, float]] = []  # and the CPU seconds that it took
         self._guard = threading.Lock()
 
-    def missing(self, planned: Sequence[PlannedSegment]) -> list[PlannedSegment]:
-        """Those that no active segment is yet."""
-        original = self._video.original
-        with self._parts.catalog.reading() as seen:
-            self._require_same_bytes(seen)
-            there = seen.segments.active(original.id)
-            parameters = {
-                number: dict(seen.videos.physical(number).parameters)
-                for number in {segment.physical_id for segment in there}
-            }
-        mine = self._settings.parameters(self._codec)
-        have = {
-            (segment.frames, segment.layout)
-            for segment in there
-            if parameters[segment.physical_id] == mine
-        }
-        return [plan for plan in planned if (plan.frames, plan.layout) not in have]
+    def encode(self, plan: PlannedSegment) -> tuple[list[CellStream], list[Cell]]:
+        """A segment by itself; not published."""
+        return self._encode(plan, self._pictures(plan.frames))
 
     def note_cost(self) -> None:
         """Keep how much more, or less, decoding the original takes than the rule says."""
@@ -249,9 +358,14 @@ class _Work:
         encoders = [
             CellEncoder(self._codec, media, rect, quality) for rect, quality in tiles.items()
         ]
-        for picture in pictures:
+        try:
+            for picture in pictures:
+                for encoder in encoders:
+                    encoder.put(picture)
+        except BaseException:
             for encoder in encoders:
-                encoder.put(picture)
+                encoder.abandon()
+            raise
         return [encoder.finish() for encoder in encoders]
 
     # -- quality
@@ -287,17 +401,14 @@ class _Work:
         what = f"tiles of {self._video.name}"
         key, size = self._parts.objects.put_bytes(data, what)
         now = time.time_ns()
-        placed = tuple(
-            replace(cell, position=where.position, size=where.size)
-            for cell, where in zip(cells, packed, strict=True)
-        )
+        placed = _placed(cells, packed)
         original = self._video.original
         try:
             with self._publishing, self._parts.catalog.writing() as change:
                 if not self._parts.objects.exists(key):  # somebody collected the same bytes
                     self._parts.objects.put_bytes(data, what)
                 change.objects.record(key, size, now_ns=now)
-                self._require_same_bytes(change)
+                _require_same_bytes(self._video, change)
                 physical = self._physical
                 if physical is None:
                     made = change.videos.add_physical(original.video_id, self._described(now), ())
@@ -324,14 +435,6 @@ class _Work:
             discard_unpublished(self._parts, key)
             raise
         return segment
-
-    def _require_same_bytes(self, seen: Transaction) -> None:
-        try:
-            seen.videos.physical(self._video.original.id)
-        except NotFoundError:
-            raise IntegrityError(
-                f"{self._video.name} has got other bytes meanwhile", hint="try again"
-            ) from None
 
     def _described(self, now_ns: int) -> PhysicalVideo:
         original = self._video.original

@@ -21,6 +21,7 @@ from vfsd.codecs.tiles import tile_codec
 from vfsd.detections import Source
 from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
 from vfsd.estimate import Estimate, estimate
+from vfsd.explain import Explanation, explain
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
 from vfsd.frametable import FrameTable
@@ -32,6 +33,7 @@ from vfsd.plan import ReadPlan, Tiles, make_plan, plan_frames, select_frames
 from vfsd.reader import Reader
 from vfsd.retile import OnProgress, PlannedSegment, TileSettings, retile
 from vfsd.scan import Scan
+from vfsd.tileplan import Costs
 from vfsd.tiling import Rect, TileLayout, cut_sequences, fine, parse_layout
 from vfsd.tools import Tools
 from vfsd.units import Seconds, seconds
@@ -110,6 +112,11 @@ class Video(VideoLabels):
             if self._table is None:
                 self._table = self._parts.catalog.frame_table(self.original)
             return self._table
+
+    @property
+    def costs(self) -> Costs:
+        """What decoding takes on this host, as planners know it now."""
+        return self._tools.sources.of(self.info, 0.0).costs
 
     @property
     def keyframes(self) -> Ints:
@@ -326,6 +333,27 @@ class Video(VideoLabels):
             padding=padding,
         )
 
+    def explain(
+        self,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        size: tuple[int, int] | None = None,
+        fps: Seconds | None = None,
+        format: str = "rgb24",
+        psnr: float | None = None,
+    ) -> Explanation:
+        """What `read` with these arguments decodes, from where, and what it would without tiles.
+
+        Nothing is decoded.  Raises `OutOfRangeError`, `UsageError`.
+        """
+        view = self._view(span, frames, region, size, fps)
+        plan = make_plan(
+            view, self.original, self.table, pixel_format=format, tiles=self._tiles(psnr)
+        )
+        return explain(plan, self.table, self.costs)
+
     # -- tiles
 
     def around(
@@ -425,12 +453,20 @@ class Video(VideoLabels):
         times = (np.append(table.pts(), table.end_pts) - self.original.first_pts).astype(float)
         times *= float(self.original.time_base)
         found = cut_sequences(self.keyframes, np.maximum.accumulate(times), seconds_each)
-        if span is None:
-            return found
-        chosen = select_frames(self._view(span, None, None, None, None), self.original, table)
+        chosen = self.frames_in(span)
         return [
-            frames for frames in found if frames.stop > chosen[0] and frames.start <= chosen[-1]
+            frames for frames in found if frames.start < chosen.stop and chosen.start < frames.stop
         ]
+
+    def frames_in(self, span: tuple[Seconds, Seconds | None] | None = None) -> range:
+        """The frames that appear in a span of seconds; all of them without one.
+
+        Raises `OutOfRangeError` where the span starts after the end.
+        """
+        if span is None:
+            return range(len(self))
+        chosen = select_frames(self._view(span, None, None, None, None), self.original, self.table)
+        return range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
 
     def array(self) -> VideoArray:
         """The whole video as a lazy array of (time, rows, columns)."""

@@ -11,6 +11,7 @@ import pytest
 from scripts.make_cli_docs import commands
 from tests.cli.conftest import run_command
 
+TRAFFIC = "cam1/traffic.mp4"
 NEED_A_MOUNT = ("mount", "umount")
 EXAMPLES = [
     (command.name, example)
@@ -22,6 +23,8 @@ EXAMPLES = [
 
 @pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=[text for _, text in EXAMPLES])
 def test_example(place: Path, name: str, example: str) -> None:
+    if name.startswith("layout "):
+        assert run_command("-s", "videos", "retile", TRAFFIC, "--layout", "uniform:2x2").code == 0
     program, *args = shlex.split(os.path.expandvars(example))
     done = run_command(*args)
     assert program == "vfsd"

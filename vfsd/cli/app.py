@@ -20,6 +20,15 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "Videos": ("ingest", "ls", "find", "info", "tag", "mv", "rm"),
         "Frames": ("frames", "read"),
+        "Tiles": (
+            "retile",
+            "layout show",
+            "layout diff",
+            "layout history",
+            "layout rollback",
+            "layout drop",
+            "explain",
+        ),
         "Labels": ("labels import", "labels export", "labels query", "labels ls", "labels rm"),
         "Mount": ("mount", "umount"),
         "Store": ("init", "config", "fsck", "gc", "verify", "calibrate", "doctor"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from vfsd.catalog import Catalog
     from vfsd.model import LogicalVideo, Node, PhysicalVideo
 
+_MOST_LAYOUTS = 3
+"""How many are named, for people."""
+
 
 @define(
     "info",
@@ -32,6 +36,10 @@ if TYPE_CHECKING:
         "keyframes": "number of frames at which decoding can start",
         "gops": "object: count, open, and the shortest, median and longest length in frames",
         "physical_videos": "list of objects: every stored encoding, the original first",
+        "tiles": "object, null where there are none that reads may use: segments, frames (that "
+        "have tiles), share (of the time, 0 to 1), bytes, psnr (dB of the worst tile), codecs and "
+        "layouts (of the displayed frame; lists, those with most frames first), and retired_bytes "
+        "(kept for a step back)",
     },
     exits=[NotFoundError],
 )
@@ -66,7 +74,7 @@ def _record(
     record = entry_record(name, node, video, node.size) | {"names": names}
     if video is None:
         missing = ("digest", "created", "tags", "metadata", "keyframes", "gops")
-        return record | dict.fromkeys(missing) | {"physical_videos": []}
+        return record | dict.fromkeys(missing) | {"physical_videos": [], "tiles": None}
     lengths, open_gops = [], 0
     for gop in catalog.gops(video.original):
         lengths.append(gop.frames)
@@ -86,7 +94,53 @@ def _record(
             "longest": lengths[-1],
         },
         "physical_videos": [_physical(physical) for physical in catalog.physicals(video)],
+        "tiles": _tiles(catalog, video),
     }
+
+
+def _tiles(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | None:
+    from vfsd.codecs.pixels import layout_in_display
+
+    original = video.original
+    with catalog.reading() as seen:
+        found = seen.segments.active(original.id)
+        retired = seen.segments.retired(original.id)
+    if not found:
+        return None
+    covered, layouts, codecs = _Stretches(), Counter[str](), Counter[str]()
+    for segment in found:
+        covered.add(segment.first_frame, segment.end_frame)
+        layouts[str(layout_in_display(segment.layout, original.media))] += len(segment.frames)
+        codecs[segment.profile] += len(segment.frames)
+    table = catalog.frame_table(original)
+
+    def starts(frame: int) -> int:
+        return table.frame_pts(frame) if frame < original.frames else original.end_pts
+
+    ticks = sum(starts(end) - starts(first) for first, end in covered.parts)
+    return {
+        "segments": len(found),
+        "frames": sum(end - first for first, end in covered.parts),
+        "share": ticks / max(1, original.end_pts - original.first_pts),
+        "bytes": sum(segment.size for segment in found),
+        "psnr": min(segment.psnr for segment in found),
+        "codecs": [name for name, _ in codecs.most_common()],
+        "layouts": [name for name, _ in layouts.most_common()],
+        "retired_bytes": sum(segment.size for segment in retired),
+    }
+
+
+class _Stretches:
+    """The union of ranges that come by their first number."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[int, int]] = []
+
+    def add(self, first: int, end: int) -> None:
+        if self.parts and first <= self.parts[-1][1]:
+            self.parts[-1] = (self.parts[-1][0], max(end, self.parts[-1][1]))
+        else:
+            self.parts.append((first, end))
 
 
 def _physical(physical: PhysicalVideo) -> dict[str, Any]:
@@ -182,6 +236,8 @@ def _facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tuple[str
         yield stream.kind, " ".join(filter(None, (stream.codec, language)))
     for physical in record["physical_videos"]:
         yield "stored", _stored(physical)
+    if record["tiles"] is not None:
+        yield "tiles", _tiles_text(record["tiles"])
     yield "verified", "by a full decode" if original.verified else "not yet"
     if video.tags:
         yield "tags", " ".join(sorted(video.tags))
@@ -205,6 +261,26 @@ def _picture(physical: PhysicalVideo) -> str:
     return ", ".join(parts)
 
 
+def _tiles_text(tiles: Mapping[str, Any]) -> str:
+    layouts = tiles["layouts"]
+    shown_layouts = ", ".join(layouts[:_MOST_LAYOUTS])
+    if len(layouts) > _MOST_LAYOUTS:
+        shown_layouts += f" and {len(layouts) - _MOST_LAYOUTS} more"
+    text = (
+        f"{tiles['share']:.0%} of the time, {tiles['segments']} segments, "
+        f"{human_bytes(tiles['bytes'])}, {' and '.join(tiles['codecs'])}, "
+        f"at least {tiles['psnr']:.1f} dB, {shown_layouts}"
+    )
+    if tiles["retired_bytes"]:
+        text += f"; {human_bytes(tiles['retired_bytes'])} kept for a step back"
+    return text
+
+
 def _stored(physical: Mapping[str, Any]) -> str:
-    where = f"object {physical['object']}" if physical["object"] else f"in {physical['linked']}"
+    if physical["object"]:
+        where = f"object {physical['object']}"
+    elif physical["linked"]:
+        where = f"in {physical['linked']}"
+    else:
+        where = f"{physical['frames']} frames in packs"
     return f"{physical['role']}, {human_bytes(physical['size'])}, {shown(where)}"

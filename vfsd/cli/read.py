@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
-from vfsd.cli.values import Span, a_rate, a_region, a_size, a_span, a_time, frame_range, some_frames
+from vfsd.cli.values import Span
+from vfsd.cli.viewoptions import check_one, request_for, view_options
 from vfsd.errors import ExistsError, IntegrityError, NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
@@ -22,19 +24,6 @@ if TYPE_CHECKING:
     from vfsd.grammar import Request
     from vfsd.tiling import Rect
     from vfsd.video import Video
-
-PIXEL_FORMATS = (
-    "rgb24",
-    "bgr24",
-    "rgb48",
-    "gray",
-    "gray16",
-    "yuv420p",
-    "yuv422p",
-    "yuv444p",
-    "yuv420p10",
-)
-"""Those of `vfsd.codecs.pixels`, which help does not wait for."""
 
 
 @define(
@@ -58,37 +47,7 @@ PIXEL_FORMATS = (
 )
 @click.argument("name")
 @click.argument("out")
-@click.option(
-    "--span",
-    metavar="A:B",
-    type=a_span,
-    help="Frames that appear in these seconds: 10:20, 1:05-1:10.",
-)
-@click.option(
-    "--frames",
-    "chosen",
-    metavar="A:B:S",
-    type=some_frames,
-    help="Frames A to B - 1, every S-th; or one.",
-)
-@click.option(
-    "--at", "moment", metavar="TIME", type=a_time, help="The frame on the screen at this time."
-)
-@click.option(
-    "--region", metavar="WxH+X+Y", type=a_region, help="Only these pixels of the displayed frame."
-)
-@click.option(
-    "--size",
-    metavar="WxH",
-    type=a_size,
-    help="Scale to this size; 0 for one of the two keeps the shape.",
-)
-@click.option(
-    "--fps", metavar="RATE", type=a_rate, help="So many frames a second: 5, 29.97 or 30000/1001."
-)
-@click.option(
-    "--format", "pixel_format", type=click.Choice(PIXEL_FORMATS), help="Layout of the pixels."
-)
+@view_options
 @click.option("--codec", type=click.Choice(("h264", "hevc")), help="Of a video; else as it suits.")
 @click.option("--replace", is_flag=True, help="Write over files that are there.")
 @click.pass_obj
@@ -103,6 +62,7 @@ def command(
     size: tuple[int, int] | None,
     fps: Fraction | None,
     pixel_format: str | None,
+    psnr: float | None,
     codec: str | None,
     replace: bool,
 ) -> None:
@@ -112,20 +72,20 @@ def command(
     .jpg, one picture, or with `%06d` in the name one for every frame, under its number; .rgb,
     .yuv or .raw, bare pixels one after the other; .mp4, .mkv, .h264, .hevc or .y4m, a video
     without sound, the same as a mount serves (`vfsd help views`); - is bare pixels to stdout.
-    Without --span, --frames or --at every frame is read.
+    Without --span, --frames or --at every frame is read.  Where a video has tiles (`vfsd retile`)
+    pixels may come from them, unless OUT is a video; `--psnr inf` takes the original alone.
     """
     from vfsd.cli.writing import target_of
 
-    if sum(given is not None for given in (span, chosen, moment)) > 1:
-        raise UsageError("give one of --span, --frames and --at")
+    check_one(span, chosen, moment)
     target = target_of(out, pixel_format, codec)
     if target.is_stdout and session.json:
         raise UsageError("pixels and JSON cannot both go to stdout", hint="name a file")
     place = session.place(name)
     with session.opened(place.root) as store:
         video = store[place.name]
-        request = _request(video, target, span, chosen, moment, region, size, fps)
-        work = _render if target.kind == "video" else _write
+        request = request_for(video, target.form, span, chosen, moment, region, size, fps)
+        work = _render if target.kind == "video" else partial(_write, psnr=psnr)
         was_verified = video.original.verified
         try:
             written = work(session, target, video, request, replace)
@@ -151,29 +111,6 @@ def command(
         )
     else:
         session.remark(f"{count} frames of {width}x{height}, {target.format}, to {shown(out)}")
-
-
-def _request(
-    video: Video,
-    target: Target,
-    span: Span | None,
-    chosen: slice | None,
-    moment: Fraction | None,
-    region: Rect | None,
-    size: tuple[int, int] | None,
-    fps: Fraction | None,
-) -> Request:
-    from vfsd.grammar import Request
-    from vfsd.view import View
-
-    frames = None
-    if moment is not None:
-        index = video.index_at(moment)
-        frames = (index, index + 1, 1)
-    elif chosen is not None:
-        wanted = frame_range(chosen, len(video))
-        frames = (wanted.start, wanted.stop, wanted.step)
-    return Request(View(span, frames, region, None, fps), target.form, size)
 
 
 def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[int, int]]:
@@ -204,7 +141,13 @@ def _render(
 
 
 def _write(
-    session: Session, target: Target, video: Video, request: Request, replace: bool
+    session: Session,
+    target: Target,
+    video: Video,
+    request: Request,
+    replace: bool,
+    *,
+    psnr: float | None,
 ) -> Written:
     """As pictures, an array or bare pixels."""
     from vfsd.cli.writing import write
@@ -218,6 +161,7 @@ def _write(
         size=view.size,
         fps=view.fps,
         format=target.form.pixel_format,
+        psnr=psnr,
     )
     with Progress(f"reading {video.name}", count, shown=session.shows_progress) as progress:
         return write(target, _counted(frames, progress), count, replace=replace)

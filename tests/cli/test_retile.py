@@ -1,0 +1,304 @@
+"""``vfsd retile``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.test_process import ROOT, VFSD, at_a_terminal
+from vfsd.store import Store
+from vfsd.tiling import Rect
+
+TRAFFIC = "cam1/traffic.mp4"
+
+
+def content(folder: Path) -> dict[str, bytes | None]:
+    """Every file below a folder, and what is in it."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def test_tiles_are_made_once(run: Run, place: Path) -> None:
+    first = run("retile", TRAFFIC, "--layout", "uniform:2x2", "--json").object
+    assert (first["segments"], first["kept"], first["frames"]) == (4, 0, 120)
+    assert first["tiles"] == 16
+    assert first["psnr"] >= 40
+    assert first["rate"] == pytest.approx(120 / first["seconds"])
+    with Store.open(place / "videos") as store:
+        made = store.catalog.segments(store[TRAFFIC].info)
+    assert sum(segment.size for segment in made) == first["bytes"]
+    again = run("retile", TRAFFIC, "--layout", "uniform:2x2", "--json").object
+    assert (again["segments"], again["kept"], again["psnr"], again["rate"]) == (0, 4, None, None)
+    assert "nothing to do, all 4" in run("retile", TRAFFIC, "--layout", "uniform:2x2").out
+
+
+def test_what_was_made_is_said(run: Run) -> None:
+    said = run("retile", TRAFFIC, "--layout", "128+192x240", "--span", "1:2", "--quality", "30")
+    assert said.out.startswith(f"{TRAFFIC}: 1 segments of 2 tiles together, ")
+    assert "30 frames in" in said.out
+    assert "minimum_psnr" in said.err  # a rate factor of 30 does not come to 40 dB
+
+
+def test_several_videos_and_patterns(run: Run) -> None:
+    done = run("retile", "cam1/*", TRAFFIC, "--layout", "uniform:1x2", "--json")
+    assert [one["name"] for one in done.objects] == ["cam1/open-gop.mkv", TRAFFIC]
+    assert run("retile", "cam2/*", "--layout", "uniform:1x2").code == 3
+
+
+def test_settings_are_obeyed(run: Run, place: Path) -> None:
+    args = ("--layout", "uniform:1x2", "--seconds", "4", "--codec", "small", "--psnr", "35")
+    done = run("retile", TRAFFIC, *args, "--jobs", "1", "--json").object
+    assert (done["segments"], done["tiles"]) == (1, 2)
+    with Store.open(place / "videos") as store:
+        segments = store.catalog.segments(store[TRAFFIC].info)
+    assert {segment.profile for segment in segments} == {"small"}
+    assert all(segment.psnr >= 35 for segment in segments)
+
+
+@pytest.mark.parametrize("name", ["traffic.mp4", "portrait.mp4"])
+def test_a_region_is_one_tile_of_what_is_displayed(run: Run, place: Path, name: str) -> None:
+    """Also where frames are turned upright after decoding."""
+    assert run("ingest", f"footage/{name}", "--as", "it.mp4").code == 0
+    region = Rect(20, 130, 80, 200)
+    assert run("retile", "it.mp4", "--roi", str(region)).code == 0
+    with Store.open(place / "videos") as store:
+        video = store["it.mp4"]
+        assert len(store.catalog.segments(video.info)[0].cells) > 2
+        for source in video.explain(region=region).sources:
+            assert source.segment is not None
+            assert len(source.tiles) == 1
+    tiles = run("layout", "show", "it.mp4", "--json").object["segments"][0]["tiles"]
+    assert sum(Rect.parse(tile["region"]).contains(region) for tile in tiles) == 1
+
+
+def test_several_regions_are_one_tile(run: Run) -> None:
+    args = ("--roi", "20x20+100+100", "--roi", "20x20+180+130")
+    assert run("retile", TRAFFIC, *args).code == 0
+    tiles = run("layout", "show", TRAFFIC, "--json").object["segments"][0]["tiles"]
+    both = Rect(100, 100, 200, 150)
+    assert sum(Rect.parse(tile["region"]).contains(both) for tile in tiles) == 1
+
+
+def test_layouts_are_those_of_the_displayed_frame(run: Run) -> None:
+    """The picture of portrait.mp4 is stored as 320x240 and shown as 240x320."""
+    assert run("ingest", "footage/portrait.mp4").code == 0
+    assert run("retile", "portrait.mp4", "--layout", "112+128x64+128+128").code == 0
+    assert run("layout", "show", "portrait.mp4", "--json").object["segments"][0]["layout"] == (
+        "112+128x64+128+128"
+    )
+    assert run("retile", "portrait.mp4", "--layout", "uniform:3x2").code == 0
+    shown = run("layout", "show", "portrait.mp4", "--json").object["segments"][0]["layout"]
+    columns, rows = shown.split("x")
+    assert (len(columns.split("+")), len(rows.split("+"))) == (2, 3)
+    done = run("retile", "portrait.mp4", "--layout", "100+140x320")
+    assert done.code == 2
+    assert "turned by 90 degrees" in done.err
+
+
+# ---------------------------------------------------------------------------------------- files
+
+
+def test_what_show_prints_is_a_layout_file(run: Run, place: Path) -> None:
+    assert run("retile", TRAFFIC, "--layout", "uniform:2x2", "--span", "1:3").code == 0
+    path = place / "layout.json"
+    printed = run("layout", "show", TRAFFIC, "--json")
+    path.write_text(printed.out, encoding="utf-8")
+    assert run("layout", "drop", TRAFFIC).code == 0
+    done = run("retile", TRAFFIC, "--layout-file", path, "--json").object
+    assert (done["segments"], done["frames"]) == (2, 60)
+    again = run("layout", "show", TRAFFIC, "--json").object["segments"]
+    before = printed.object["segments"]
+    assert [(s["frames"], s["layout"]) for s in again] == [
+        (s["frames"], s["layout"]) for s in before
+    ]
+
+
+def test_a_layout_file_may_be_written_by_hand(run: Run, place: Path) -> None:
+    path = place / "layout.json"
+    wanted = [
+        {"frames": [60, 75], "layout": "uniform:1x2"},
+        {"frames": [0, 7], "layout": "untiled"},
+    ]
+    path.write_text(json.dumps(wanted), encoding="utf-8")
+    assert run("retile", TRAFFIC, "--layout-file", path).code == 0
+    found = run("layout", "show", TRAFFIC, "--json").object["segments"]
+    assert [(s["frames"], s["layout"]) for s in found] == [
+        ([0, 7], "320x240"),
+        ([60, 75], "160+160x240"),
+    ]
+    assert run("retile", TRAFFIC, "--layout-file", path, "--seconds", "2").code == 2
+    part = run("retile", TRAFFIC, "--layout-file", path, "--span", "2:3", "--json").object
+    assert (part["segments"], part["kept"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "word"),
+    [
+        ([{"frames": [0, 30], "layout": "uniform:1x2", "colour": 1}], "'colour'"),
+        ({"segments": [], "colour": 1}, "'colour'"),
+        ({"segments": [{"frames": [0, 30], "layout": "untiled", "colour": 1}]}, "'colour'"),
+        ([{"frames": [0, 30]}], '"layout"'),
+        ([{"frames": [0, 121], "layout": "untiled"}], "0 to 120"),
+        ([{"frames": [5, 5], "layout": "untiled"}], "5 to 5"),
+        ([{"frames": [0.5, 3], "layout": "untiled"}], "[first, end]"),
+        ([{"frames": [0, 30], "layout": 7}], "no text"),
+        ([{"frames": [0, 30], "layout": "70+250x240"}], "segment 0"),
+        ([{"frames": [0, 30], "layout": "untiled"}] * 2, "two segments"),
+        ([7], "no object"),
+        ({}, "segments"),
+        (7, "segments"),
+    ],
+)
+def test_a_wrong_layout_file_is_told_apart(run: Run, place: Path, wanted: Any, word: str) -> None:
+    path = place / "layout.json"
+    path.write_text(json.dumps(wanted), encoding="utf-8")
+    done = run("retile", TRAFFIC, "--layout-file", path)
+    assert (done.code, done.out) == (2, "")
+    assert word in done.err
+    assert "mistake in vfsd" not in done.err
+
+
+def test_a_layout_file_that_is_none(run: Run, place: Path) -> None:
+    path = place / "layout.json"
+    path.write_bytes(b"\xff{")
+    assert run("retile", TRAFFIC, "--layout-file", path).code == 2
+    assert run("retile", TRAFFIC, "--layout-file", place / "none.json").code == 3
+
+
+# --------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "word"),
+    [
+        ((TRAFFIC,), 2, "one of --layout"),
+        ((TRAFFIC, "--layout", "uniform:2x2", "--roi", "9x9+0+0"), 2, "one of --layout"),
+        ((TRAFFIC, "--layout", "uniform:9x9"), 2, "64"),
+        ((TRAFFIC, "--layout", "70+250x240"), 2, "16"),
+        ((TRAFFIC, "--layout", "640x480"), 2, "320x240"),
+        ((TRAFFIC, "--layout", "best"), 2, "not a layout"),
+        ((TRAFFIC, "--roi", "300x300+300+0"), 6, "outside"),
+        ((TRAFFIC, "--layout", "uniform:2x2", "--span", "9:10"), 6, "after the end"),
+        ((TRAFFIC, "--layout", "uniform:2x2", "--psnr", "40", "--quality", "20"), 2, "either"),
+        ((TRAFFIC, "--layout", "uniform:2x2", "--codec", "best"), 2, "best"),
+        ((TRAFFIC, "--layout", "uniform:2x2", "--seconds", "0"), 2, "--seconds"),
+        (("cam1/none.mp4", "--layout", "uniform:2x2"), 3, "none.mp4"),
+        ((TRAFFIC, "cam1/none.mp4", "--layout", "uniform:2x2"), 3, "none.mp4"),
+    ],
+)
+def test_what_cannot_be_done_is_told_before_anything_is(
+    run: Run, args: tuple[str, ...], code: int, word: str
+) -> None:
+    done = run("retile", *args)
+    assert (done.code, done.out) == (code, "")
+    assert word in done.err
+    assert run("layout", "history", TRAFFIC, "--json").out == ""
+
+
+# -------------------------------------------------------------------------------------- dry run
+
+
+def test_a_dry_run_changes_nothing_and_is_near(run: Run, place: Path) -> None:
+    before = content(place / "videos")
+    args = ("retile", TRAFFIC, "--layout", "uniform:2x2")
+    told = run(*args, "--dry-run", "--json").object
+    text = run(*args, "--dry-run").out
+    assert content(place / "videos") == before
+    assert "4 to make, 0 already there" in text
+    assert "from one segment" in text
+    assert "of an average tile" in text
+    made = run(*args, "--json").object
+    for key in ("name", "segments", "kept", "frames", "tiles"):
+        assert told[key] == made[key]
+    assert told["bytes"] == pytest.approx(made["bytes"], rel=0.4)
+    assert told["psnr"] >= 40
+    assert told["sampled"] == [60, 90]
+    assert told["read"]["gain"] == pytest.approx(4, rel=0.1)
+    after = run(*args, "--dry-run", "--json").object
+    assert (after["segments"], after["kept"], after["sampled"], after["read"]) == (0, 4, None, None)
+
+
+def test_a_dry_run_counts_a_read_of_the_region(run: Run) -> None:
+    args = ("retile", TRAFFIC, "--roi", "60x60+130+90")
+    told = run(*args, "--dry-run", "--json").object["read"]
+    assert run(*args).code == 0
+    found = run("explain", TRAFFIC, "--region", "60x60+130+90", "--json").object
+    assert told["pixels"] == found["decoded"]["pixels"]
+    assert told["untiled_pixels"] == pytest.approx(found["untiled"]["pixels"], rel=0.02)
+    assert told["seconds"] == pytest.approx(found["decoded"]["seconds"], rel=0.5)
+    assert "of the region" in run(*args, "--psnr", "41", "--dry-run").out
+
+
+# ----------------------------------------------------------------------------------------- Ctrl-C
+
+
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+
+
+def test_an_interrupted_run_is_gone_on_with(run: Run, place: Path, importable: None) -> None:
+    # Many short segments at a good quality take long enough to be interrupted between two.
+    args = ["retile", TRAFFIC, "--layout", "uniform:2x2", "--seconds", "0.1", "--psnr", "50"]
+    command = [*VFSD, "-s", "videos", *args, "--codec", "small"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        watch = threading.Event()
+        objects = place / "videos" / "objects"
+        before = len([path for path in objects.rglob("*") if path.is_file()])
+        while process.poll() is None:
+            if len([path for path in objects.rglob("*") if path.is_file()]) > before + 1:
+                break
+            watch.wait(0.01)
+        process.send_signal(signal.SIGINT)
+        said, error = (stream.decode() for stream in process.communicate())
+    assert process.returncode == 130, error
+    assert said == ""
+    assert "say it again to go on" in error
+    assert error.endswith("vfsd: interrupted\n")
+    there = run("layout", "show", TRAFFIC, "--json").object["segments"]
+    assert run("fsck", "--deep").out == ""
+    rest = run(*args, "--codec", "small", "--json").object
+    assert rest["kept"] == len(there) > 0
+    assert rest["segments"] > 0
+    ends = run("layout", "show", TRAFFIC, "--json").object["segments"]
+    assert sum(end - first for first, end in (one["frames"] for one in ends)) == 120
+
+
+IMPATIENT = """
+from vfsd.cli import main
+from vfsd.cli.progress import Progress
+Progress.__init__.__kwdefaults__["delay_seconds"] = 0.01
+main()
+"""
+
+
+def test_progress_is_shown_at_a_terminal(
+    place: Path, importable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    args = ["-s", "videos", "retile", TRAFFIC, "--layout", "uniform:2x2", "--codec", "small"]
+    code, seen = at_a_terminal([sys.executable, "-c", IMPATIENT, *args])
+    assert code == 0
+    assert f"tiling {TRAFFIC}" in seen
+
+
+def test_frames_are_checked_first(run: Run, place: Path) -> None:
+    shutil.copy2(place / "footage/traffic.mp4", place / "footage/new.mp4")
+    assert run("ingest", "footage/new.mp4", "--no-verify").code == 0
+    assert run("retile", "new.mp4", "--layout", "uniform:1x2", "--dry-run").code == 0
+    assert "not yet" in run("info", "new.mp4").out
+    assert run("retile", "new.mp4", "--layout", "uniform:1x2").code == 0
+    assert "by a full decode" in run("info", "new.mp4").out

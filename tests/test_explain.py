@@ -1,0 +1,87 @@
+"""What a read is said to decode is what it is given to decode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from vfsd.errors import OutOfRangeError
+from vfsd.store import Store
+from vfsd.tiling import Rect
+from vfsd.tiling.cost import Work
+from vfsd.video import Video
+
+REGION = Rect(20, 20, 60, 60)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def video(store: Store) -> Video:
+    """120 frames of 320x240 in four GOPs of 30."""
+    return store.ingest(FOLDER / "traffic.mp4")
+
+
+def packet_bytes(video: Video, first: int, end: int) -> int:
+    return int(video.table.columns(first, end).size.sum())
+
+
+def test_without_tiles_both_ways_are_the_same(video: Video) -> None:
+    found = video.explain(region=REGION)
+    (source,) = found.sources
+    assert source.segment is None
+    assert source.span == range(120)
+    assert found.work == found.untiled == Work(1, 120, 120 * 320 * 240, packet_bytes(video, 0, 120))
+    assert (found.pixel_gain, found.time_gain) == (1, 1)
+
+
+def test_tiles_are_counted_by_their_pictures(video: Video) -> None:
+    segments = video.retile("uniform:3x4")
+    found = video.explain(region=REGION)
+    assert [source.segment for source in found.sources] == segments
+    assert [source.tiles for source in found.sources] == [(0,)] * 4
+    tile = segments[0].cells[0].rect
+    assert found.work.pixels == 120 * tile.area
+    assert found.work.bytes == sum(segment.cells[0].size for segment in segments)
+    assert found.untiled.pixels == 120 * 320 * 240
+    assert found.pixel_gain == pytest.approx(320 * 240 / tile.area)
+    assert found.time_gain > 1
+    assert found.seconds == sum(source.seconds for source in found.sources)
+    assert found.plan.psnr >= 40
+    assert len(video.explain(region=REGION, psnr=math.inf).sources) == 1
+
+
+def test_a_part_with_tiles_lies_between_parts_without(video: Video) -> None:
+    (segment,) = video.retile("uniform:3x4", span=(1, 2))
+    found = video.explain(region=REGION)
+    assert [(source.segment, source.span) for source in found.sources] == [
+        (None, range(30)),
+        (segment, range(30, 60)),
+        (None, range(60, 120)),
+    ]
+    assert [source.work.pictures for source in found.sources] == [30, 30, 60]
+
+
+def test_sparse_frames_are_counted_from_their_key_frames(video: Video) -> None:
+    found = video.explain(frames=slice(5, 120, 60))
+    (source,) = found.sources
+    assert source.frames == (5, 65)
+    assert source.work.starts == 2
+    runs = video.table.decode_runs([5, 65])
+    assert source.work.pictures == sum(run.end_packet - run.first_packet for run in runs)
+    one = video.explain(span=(0, 4), fps=1)
+    assert one.work.starts == 4
+    assert one.untiled == one.work
+
+
+def test_what_is_outside_is_refused(video: Video) -> None:
+    with pytest.raises(OutOfRangeError):
+        video.explain(region=(0, 0, 400, 10))

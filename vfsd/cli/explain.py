@@ -1,0 +1,284 @@
+"""``vfsd explain``: what a read decodes, from where, and what it would without tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import clock, columns, facts, print_json, print_line, shown
+from vfsd.cli.session import Place, Session
+from vfsd.cli.values import Span
+from vfsd.cli.viewoptions import check_one, request_for, view_options
+from vfsd.errors import NotFoundError, OutOfRangeError
+from vfsd.units import human_bytes
+
+if TYPE_CHECKING:
+    from vfsd.cli.measuring import Measured
+    from vfsd.explain import Explanation, Source
+    from vfsd.tiling import Rect
+    from vfsd.tiling.cost import Work
+    from vfsd.video import Video
+    from vfsd.view import View
+
+
+@define(
+    "explain",
+    examples=[
+        "vfsd -s videos explain cam1/traffic.mp4 --region 80x60+100+90",
+        "vfsd -s videos explain cam1/traffic.mp4 --span 1:3 --region 80x60+100+90 --run",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "frames": "number of frames of the result",
+        "width": "pixels of a frame of the result",
+        "height": "pixels of a frame of the result",
+        "psnr": "dB that the result has at least, null where all comes from the original",
+        "sources": "list of objects, by time: source (original or tiles), frames ([first, end]), "
+        "count (frames wanted of them), layout, codec and tiles (numbers; null for the original), "
+        "starts, pictures, pixels, bytes, seconds",
+        "decoded": "object: starts (decoders that start at a key frame), pictures (packets), "
+        "pixels, bytes, and seconds (predicted CPU time)",
+        "untiled": "object: the same if all came from the original",
+        "pixel_gain": "how many times fewer pixels are decoded than without tiles",
+        "time_gain": "how many times less time is predicted than without tiles",
+        "measured": "with --run, object: seconds and cpu_seconds, untiled_seconds and "
+        "untiled_cpu_seconds, gain (of seconds), and psnr of the results (null: they are "
+        "equal); else null",
+    },
+    exits=[NotFoundError, OutOfRangeError],
+)
+@click.argument("name", metavar="VIDEO")
+@view_options
+@click.option("--run", is_flag=True, help="Read it both ways as well, and measure.")
+@click.pass_obj
+def command(
+    session: Session,
+    name: str,
+    span: Span | None,
+    chosen: slice | None,
+    moment: Fraction | None,
+    region: Rect | None,
+    size: tuple[int, int] | None,
+    fps: Fraction | None,
+    pixel_format: str | None,
+    psnr: float | None,
+    run: bool,
+) -> None:
+    """Say what a read decodes, and from where.
+
+    The options are those of `vfsd read`.  Seconds are predicted CPU time of decoding alone, from a
+    model of the cost; `--run` reads both ways, each in the best of three tries and with nothing
+    kept from before, and compares the results.
+    """
+    check_one(span, chosen, moment)
+    form = pixel_format or "rgb24"
+    place = session.place(name)
+    with session.opened(place.root) as store:
+        video = store[place.name]
+        view = _view(video, span, chosen, moment, region, size, fps)
+        found = video.explain(
+            span=view.span,
+            frames=None if view.frames is None else slice(*view.frames),
+            region=view.region,
+            size=view.size,
+            fps=view.fps,
+            format=form,
+            psnr=psnr,
+        )
+        measured = _measured(session, place, video, found, view, form, psnr) if run else None
+        if session.json:
+            print_json(_record(video, found, measured))
+            return
+        _print(video, found, measured)
+
+
+def _view(
+    video: Video,
+    span: Span | None,
+    chosen: slice | None,
+    moment: Fraction | None,
+    region: Rect | None,
+    size: tuple[int, int] | None,
+    fps: Fraction | None,
+) -> View:
+    from vfsd.grammar import Form
+
+    request = request_for(video, Form("raw"), span, chosen, moment, region, size, fps)
+    return request.sized(video.width, video.height)
+
+
+def _measured(
+    session: Session,
+    place: Place,
+    video: Video,
+    found: Explanation,
+    view: View,
+    form: str,
+    psnr: float | None,
+) -> Measured:
+    from vfsd.cli.measuring import measure
+    from vfsd.cli.progress import Progress
+
+    with Progress(f"reading {video.name}", None, shown=session.shows_progress) as progress:
+        return measure(
+            lambda: session.opened(place.root),
+            place.name,
+            found.plan,
+            view,
+            form,
+            psnr,
+            progress.advance,
+        )
+
+
+# ------------------------------------------------------------------------------ for programs
+
+
+def _record(video: Video, found: Explanation, measured: Measured | None) -> dict[str, object]:
+    psnr = found.plan.psnr
+    return {
+        "name": video.name,
+        "frames": len(found.plan.frames),
+        "width": found.plan.size[0],
+        "height": found.plan.size[1],
+        "psnr": None if psnr == float("inf") else psnr,
+        "sources": [_source(video, source) for source in found.sources],
+        "decoded": _work(found.work, found.seconds),
+        "untiled": _work(found.untiled, found.untiled_seconds),
+        "pixel_gain": found.pixel_gain,
+        "time_gain": found.time_gain,
+        "measured": None if measured is None else measured.record(),
+    }
+
+
+def _source(video: Video, source: Source) -> dict[str, Any]:
+    from vfsd.cli.layout.records import displayed
+
+    segment = source.segment
+    return {
+        "source": "original" if segment is None else "tiles",
+        "frames": [source.span.start, source.span.stop],
+        "count": len(source.frames),
+        "layout": None if segment is None else displayed(video, segment),
+        "codec": None if segment is None else segment.profile,
+        "tiles": None if segment is None else list(source.tiles),
+        **_work(source.work, source.seconds),
+    }
+
+
+def _work(work: Work, seconds: float) -> dict[str, Any]:
+    return {
+        "starts": work.starts,
+        "pictures": work.pictures,
+        "pixels": work.pixels,
+        "bytes": round(work.bytes),
+        "seconds": seconds,
+    }
+
+
+# -------------------------------------------------------------------------------- for people
+
+
+def _print(video: Video, found: Explanation, measured: Measured | None) -> None:
+    plan = found.plan
+    width, height = plan.size
+    print_line(f"{shown(video.name)}: {len(plan.frames)} frames of {width}x{height}")
+    rows: list[tuple[str, ...]] = [
+        ("seconds", "frames", "pictures", "pixels", "bytes", "predicted", "from")
+    ]
+    for together in _rows(found.sources):
+        rows.append(_cells(video, together))
+    rows.append(("together", "", *_numbers(found.work, found.seconds), ""))
+    if plan.tiled:
+        rows.append(("untiled", "", *_numbers(found.untiled, found.untiled_seconds), "original"))
+    for line in columns(rows, "<<>>>><"):
+        print_line(line)
+    for line in facts(_conclusions(found, measured)):
+        print_line(line)
+
+
+def _rows(sources: Sequence[Source]) -> Iterator[list[Source]]:
+    """Sources that follow each other and are alike, as one line."""
+    for _, group in groupby(
+        sources,
+        lambda one: (
+            None if one.segment is None else (one.segment.layout, one.segment.profile),
+            one.tiles,
+        ),
+    ):
+        yield list(group)
+
+
+def _cells(video: Video, together: Sequence[Source]) -> tuple[str, ...]:
+    from vfsd.cli.layout.records import displayed, span_of
+    from vfsd.tiling.cost import Work
+
+    first = together[0]
+    frames = range(first.span.start, together[-1].span.stop)
+    start, end = span_of(video, frames)
+    origin = f"original, {video.original.media.codec}"
+    if first.segment is not None:
+        origin = (
+            f"{_tiles(first.tiles)} of {first.segment.layout.count}, {first.segment.profile}, "
+            f"{displayed(video, first.segment)}"
+        )
+        if len(together) > 1:
+            origin += f", {len(together)} segments"
+    work = sum((source.work for source in together), Work())
+    return (
+        f"{clock(start)}-{clock(end)}",
+        f"{frames.start}-{frames.stop - 1}",
+        *_numbers(work, sum(source.seconds for source in together)),
+        origin,
+    )
+
+
+def _tiles(tiles: Sequence[int]) -> str:
+    if len(tiles) > 6:
+        return f"{len(tiles)} tiles"
+    return f"{'tile' if len(tiles) == 1 else 'tiles'} {', '.join(map(str, tiles))}"
+
+
+def _numbers(work: Work, seconds: float) -> tuple[str, str, str, str]:
+    return (
+        str(work.pictures),
+        f"{work.pixels / 1e6:.2f} M",
+        human_bytes(work.bytes),
+        duration(seconds),
+    )
+
+
+def _conclusions(found: Explanation, measured: Measured | None) -> Iterator[tuple[str, str]]:
+    if found.plan.tiled:
+        yield (
+            "gain",
+            f"{found.pixel_gain:.1f} times fewer pixels, {found.time_gain:.1f} times less time "
+            "(predicted CPU time of decoding)",
+        )
+        yield "quality", f"at least {found.plan.psnr:.1f} dB in every tile"
+    else:
+        yield "gain", "none: everything comes from the original"
+    if measured is None:
+        return
+    yield (
+        "measured",
+        f"{duration(measured.seconds)} ({duration(measured.cpu_seconds)} of CPU time), untiled "
+        f"{duration(measured.untiled_seconds)} ({duration(measured.untiled_cpu_seconds)}): "
+        f"{measured.gain:.1f} times",
+    )
+    yield (
+        "compared",
+        "the results are equal"
+        if measured.psnr is None
+        else f"{measured.psnr:.1f} dB between the results",
+    )
+
+
+def duration(seconds: float) -> str:
+    """Milliseconds, or seconds where there are many."""
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -1,0 +1,145 @@
+"""``vfsd layout show``: which tiles a video has, as text and as a picture."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.layout.records import (
+    ALIGNMENT,
+    HEADINGS,
+    SHOW_FIELDS,
+    run_cells,
+    runs,
+    segment_record,
+)
+from vfsd.cli.layout.selecting import SPAN, touching
+from vfsd.cli.output import columns, print_json, print_line, shown
+from vfsd.cli.session import Session
+from vfsd.cli.values import Span, a_time
+from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
+from vfsd.units import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vfsd.model import Segment
+    from vfsd.video import Video
+
+
+@define(
+    "layout show",
+    examples=[
+        "vfsd -s videos layout show cam1/traffic.mp4",
+        "vfsd -s videos layout show cam1/traffic.mp4 --at 1.5",
+        "vfsd -s videos layout show cam1/traffic.mp4 -o tiles.png --at 1.5",
+    ],
+    fields=SHOW_FIELDS,
+    exits=[NotFoundError, ExistsError, OutOfRangeError],
+)
+@click.argument("name", metavar="VIDEO")
+@SPAN
+@click.option(
+    "--at", "moment", metavar="TIME", type=a_time, help="The tiles of the frame at this time."
+)
+@click.option(
+    "-o", "--out", metavar="FILE", help="Draw the tiles over a frame: a .png or .jpg to write."
+)
+@click.option("--replace", is_flag=True, help="Write over a FILE that is there.")
+@click.pass_obj
+def command(
+    session: Session,
+    name: str,
+    span: Span | None,
+    moment: Fraction | None,
+    out: str | None,
+    replace: bool,
+) -> None:
+    """Show the tiles of a video that reads may use.
+
+    One line for segments in a row with the same layout; with --at, a line for every tile of the
+    frame that is then on the screen.  The picture has the number, size and quality of each tile
+    on a frame of the original (without --at, one from the middle of the first segment).  What
+    --json prints is what `vfsd retile --layout-file` takes.
+    """
+    if span is not None and moment is not None:
+        raise UsageError("give either --span or --at, not both")
+    place = session.place(name)
+    with session.opened(place.root) as store:
+        video = store[place.name]
+        if moment is not None:
+            index = video.index_at(moment)
+            frames = range(index, index + 1)
+        else:
+            frames = video.frames_in(span)
+        found = touching(store.catalog.segments(video.info), frames)
+        if out is not None:
+            _draw(session, video, found, None if moment is None else frames.start, out, replace)
+        if session.json:
+            print_json(_shown(video, found))
+        elif moment is not None:
+            _print_tiles(video, found)
+        elif found:
+            rows = [HEADINGS, *(run_cells(video, run) for run in runs(found))]
+            for line in columns(rows, ALIGNMENT):
+                print_line(line)
+        else:
+            session.remark(f"{shown(place.name)} has no tiles there")
+
+
+def _shown(video: Video, found: Sequence[Segment]) -> dict[str, Any]:
+    return {
+        "name": video.name,
+        "width": video.width,
+        "height": video.height,
+        "total_frames": len(video),
+        "segments": [segment_record(video, segment) for segment in found],
+    }
+
+
+def _print_tiles(video: Video, found: Sequence[Segment]) -> None:
+    for segment in found:
+        record = segment_record(video, segment)
+        first, end = record["frames"]
+        print_line(
+            f"frames {first} to {end - 1}, {record['layout']}, {record['codec']}, "
+            f"{human_bytes(segment.size)}"
+        )
+        rows = [("tile", "region", "size", "dB", "rate factor")]
+        rows += [
+            (
+                str(tile["tile"]),
+                tile["region"],
+                human_bytes(tile["size"]),
+                f"{tile['psnr']:.1f}",
+                str(tile["quality"]),
+            )
+            for tile in record["tiles"]
+        ]
+        for line in columns(rows, "><>>>"):
+            print_line(line)
+
+
+def _draw(
+    session: Session,
+    video: Video,
+    found: Sequence[Segment],
+    frame: int | None,
+    out: str,
+    replace: bool,
+) -> None:
+    """Write the picture of one segment; of those that share the frame, the one made last."""
+    from vfsd.cli.layout.picture import write_picture
+
+    if not found:
+        raise NotFoundError(
+            f"{video.name} has no tiles there", hint="see `vfsd layout show`, without -o"
+        )
+    if frame is None:
+        frame = found[0].frames[len(found[0].frames) // 2]
+    here = [segment for segment in found if frame in segment.frames]
+    write_picture(video, max(here, key=lambda one: one.created_ns), frame, out, replace=replace)
+    session.remark(f"frame {frame} with its tiles, to {shown(out)}")

@@ -1,0 +1,196 @@
+"""What `vfsd retile` does to each video: plan, estimate, encode.
+
+Layouts and regions are of the displayed frame here, as users see it; segments have them of the
+stored picture.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from vfsd.cli.layout.records import SEGMENT_FIELDS, SHOW_FIELDS
+from vfsd.cli.layoutfile import read_layout_file
+from vfsd.codecs.pixels import layout_in_picture, needed_area
+from vfsd.codecs.tiles import TileCodec, tile_codec
+from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.model import MediaInfo, Segment
+from vfsd.retile import PlannedSegment, Sample, TileSettings, missing, sample
+from vfsd.store import Store
+from vfsd.tileplan import original_work, tile_work
+from vfsd.tiling import Rect, TileLayout, parse_layout
+from vfsd.tiling.around import around, union
+from vfsd.tiling.cost import Work
+from vfsd.video import Video
+
+Span = tuple[Fraction, Fraction | None]
+
+_UNIFORM = re.compile(r"uniform:(\d+)x(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the user asks for; one of `layout`, `regions` and `file` is given."""
+
+    layout: str | None
+    regions: tuple[Rect, ...]  #: of the displayed frame
+    file: Path | None
+    span: Span | None
+    seconds: float  #: that a segment lasts, about
+    settings: TileSettings
+
+    def plan(self, video: Video) -> list[PlannedSegment]:
+        """Every segment that is wanted.  Raises `UsageError`, `OutOfRangeError`."""
+        media = video.original.media
+        codec = tile_codec(self.settings.codec, media)
+        if self.file is not None:
+            known = {"show": frozenset({"schema", *SHOW_FIELDS}), "segment": SEGMENT_FIELDS.keys()}
+            planned = read_layout_file(
+                self.file,
+                len(video),
+                lambda text: displayed_layout(text, media, codec),
+                {kind: frozenset(keys) for kind, keys in known.items()},
+            )
+            chosen = video.frames_in(self.span)
+            return [
+                one
+                for one in planned
+                if one.frames.start < chosen.stop and chosen.start < one.frames.stop
+            ]
+        if self.layout is not None:
+            layout = displayed_layout(self.layout, media, codec)
+        else:
+            layout = around(self.needed(media), media.width, media.height, codec.rules)
+        return [
+            PlannedSegment(frames, layout) for frames in video.sequences(self.span, self.seconds)
+        ]
+
+    def needed(self, media: MediaInfo) -> Rect:
+        """What of the stored picture a read of the regions looks at."""
+        for region in self.regions:
+            if not media.frame_rect.contains(region):
+                raise OutOfRangeError(
+                    f"the region {region} reaches outside the frame of "
+                    f"{media.display_width}x{media.display_height}"
+                )
+        return needed_area(media, "rgb24", union(self.regions), None)
+
+
+def displayed_layout(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:
+    """A layout that is written down for the displayed frame, as one of the stored picture.
+
+    Raises `UsageError` where it does not fit the picture or the codec's rules.
+    """
+    grid = _UNIFORM.fullmatch(text)
+    if grid is not None or text == "untiled":
+        if grid is not None and media.rotation in (90, 270):
+            text = f"uniform:{grid[2]}x{grid[1]}"
+        return parse_layout(text, media.width, media.height, codec.rules)
+    layout = TileLayout.parse(text)
+    if (layout.width, layout.height) != (media.display_width, media.display_height):
+        raise UsageError(
+            f"the layout {text} is for frames of {layout.width}x{layout.height}, "
+            f"not of {media.display_width}x{media.display_height}"
+        )
+    turned = layout_in_picture(layout, media)
+    try:
+        codec.rules.check(turned)
+    except UsageError as error:
+        hint = "write uniform:RxC, or give regions with --roi, and edges are put where they may be"
+        if media.rotation:
+            hint = f"the picture is stored turned by {media.rotation} degrees, and cut as {turned}"
+        raise UsageError(str(error), hint=hint) from error
+    return turned
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What tiling a video comes to, going by one segment."""
+
+    planned: Sequence[PlannedSegment]
+    missing: Sequence[PlannedSegment]
+    sample: Sample | None  #: None where nothing is missing
+    bytes: int  #: of what is missing
+    seconds: float  #: until it is made
+    read: Work  #: a read of the regions, or of an average tile, from all that is planned
+    read_seconds: float
+    untiled: Work  #: the same from the original
+    untiled_seconds: float
+
+    @property
+    def frames(self) -> int:
+        return sum(len(one.frames) for one in self.missing)
+
+    @property
+    def tiles(self) -> int:
+        return sum(one.layout.count for one in self.missing)
+
+
+def estimate(store: Store, video: Video, order: Order, jobs: int | None) -> Estimate:
+    """Encode one segment in memory and conclude from it.  Nothing is stored."""
+    planned = order.plan(video)
+    wanted = missing(store.parts, video.info, planned, order.settings)
+    if not wanted:
+        return Estimate(planned, (), None, 0, 0.0, Work(), 0.0, Work(), 0.0)
+    middle = wanted[len(wanted) // 2]
+    one = sample(store.parts, store.tools.pool, video.info, video.table, middle, order.settings)
+    frames = sum(len(plan.frames) for plan in wanted)
+    share = frames / len(middle.frames)
+    hands = max(1, min(jobs or os.cpu_count() or 1, os.cpu_count() or 1, len(wanted)))
+    costs = video.costs
+    like = _segment_of(one, video)
+    read = _read_of(one, video, order, len(planned), sum(len(plan.frames) for plan in planned))
+    all_frames = [frame for plan in planned for frame in plan.frames]
+    untiled = original_work(video.original, video.table, all_frames)
+    return Estimate(
+        planned,
+        wanted,
+        one,
+        round(one.bytes * share),
+        one.seconds * share / hands,
+        read,
+        costs.of_tiles(like).seconds(read),
+        untiled,
+        costs.of_original(video.original).seconds(untiled),
+    )
+
+
+def _read_of(one: Sample, video: Video, order: Order, segments: int, frames: int) -> Work:
+    """Reading the regions (or an average tile) from so many segments like the sample."""
+    like = _segment_of(one, video)
+    last = one.frames[-1]
+    if order.regions:
+        tiles = one.layout.covering(order.needed(video.original.media))
+        work, parts = tile_work(like, tiles, last), 1
+    else:
+        parts = one.layout.count
+        work = tile_work(like, range(parts), last)
+    share = frames / len(one.frames) / parts
+    return Work(
+        round(work.starts * segments / parts),
+        round(work.pictures * share),
+        round(work.pixels * share),
+        work.bytes * share,
+    )
+
+
+def _segment_of(one: Sample, video: Video) -> Segment:
+    return Segment(
+        id=0,
+        physical_id=0,
+        original_id=video.original.id,
+        first_frame=one.frames.start,
+        end_frame=one.frames.stop,
+        layout=one.layout,
+        profile=one.profile,
+        object_key="",
+        size=one.bytes,
+        psnr=one.psnr,
+        created_ns=0,
+        retired_ns=None,
+        cells=one.cells,
+    )

@@ -1,0 +1,30 @@
+"""Which videos of a store a command is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from vfsd.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from vfsd.store import Store
+    from vfsd.video import Video
+
+
+def videos_named(store: Store, names: Sequence[str]) -> list[Video]:
+    """The videos with these names, each once, in that order.
+
+    A name with ``*``, ``?`` or ``[`` in it that nothing has is a pattern, as of `vfsd find`.
+    Raises `NotFoundError` for a name that no video has, or a pattern that no name fits.
+    """
+    found: dict[str, Video] = {}
+    for name in names:
+        if set("*?[") & set(name) and name not in store:
+            fitting = list(store.find(name))
+            if not fitting:
+                raise NotFoundError(f"no video is called like {name!r}", hint="see `vfsd find`")
+            found.update((video.name, video) for video in fitting)
+        else:
+            found.setdefault(name, store[name])
+    return list(found.values())

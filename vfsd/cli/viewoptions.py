@@ -1,0 +1,118 @@
+"""Options that say which pixels of a video are meant; `vfsd read` and `vfsd explain` take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from vfsd.cli.values import Span, a_rate, a_region, a_size, a_span, a_time, frame_range, some_frames
+from vfsd.errors import UsageError
+
+if TYPE_CHECKING:
+    from vfsd.grammar import Form, Request
+    from vfsd.tiling import Rect
+    from vfsd.video import Video
+
+PIXEL_FORMATS = (
+    "rgb24",
+    "bgr24",
+    "rgb48",
+    "gray",
+    "gray16",
+    "yuv420p",
+    "yuv422p",
+    "yuv444p",
+    "yuv420p10",
+)
+"""Those of `vfsd.codecs.pixels`, which help does not wait for."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--span",
+        metavar="A:B",
+        type=a_span,
+        help="Frames that appear in these seconds: 10:20, 1:05-1:10.",
+    ),
+    click.option(
+        "--frames",
+        "chosen",
+        metavar="A:B:S",
+        type=some_frames,
+        help="Frames A to B - 1, every S-th; or one.",
+    ),
+    click.option(
+        "--at", "moment", metavar="TIME", type=a_time, help="The frame on the screen at this time."
+    ),
+    click.option(
+        "--region",
+        metavar="WxH+X+Y",
+        type=a_region,
+        help="Only these pixels of the displayed frame.",
+    ),
+    click.option(
+        "--size",
+        metavar="WxH",
+        type=a_size,
+        help="Scale to this size; 0 for one of the two keeps the shape.",
+    ),
+    click.option(
+        "--fps",
+        metavar="RATE",
+        type=a_rate,
+        help="So many frames a second: 5, 29.97 or 30000/1001.",
+    ),
+    click.option(
+        "--format", "pixel_format", type=click.Choice(PIXEL_FORMATS), help="Layout of the pixels."
+    ),
+)
+_PSNR = click.option(
+    "--psnr",
+    metavar="DB",
+    type=click.FloatRange(0),
+    help="Take tiles from so many dB against the original on; inf: never. Else as the store has "
+    "it in minimum_psnr.",
+)
+
+
+def view_options(function: _F) -> _F:
+    """Give a command the parameters `span`, `chosen` (frames), `moment`, `region`, `size`, `fps`,
+    `pixel_format` and `psnr`.
+    """
+    for option in reversed((*_OPTIONS, _PSNR)):
+        function = option(function)
+    return function
+
+
+def check_one(span: Span | None, chosen: slice | None, moment: Fraction | None) -> None:
+    """Raises `UsageError` where frames are said in more than one way."""
+    if sum(given is not None for given in (span, chosen, moment)) > 1:
+        raise UsageError("give one of --span, --frames and --at")
+
+
+def request_for(
+    video: Video,
+    form: Form,
+    span: Span | None,
+    chosen: slice | None,
+    moment: Fraction | None,
+    region: Rect | None,
+    size: tuple[int, int] | None,
+    fps: Fraction | None,
+) -> Request:
+    """What the options ask for.  Raises `OutOfRangeError`, `UsageError`."""
+    from vfsd.grammar import Request
+    from vfsd.view import View
+
+    frames = None
+    if moment is not None:
+        index = video.index_at(moment)
+        frames = (index, index + 1, 1)
+    elif chosen is not None:
+        wanted = frame_range(chosen, len(video))
+        frames = (wanted.start, wanted.stop, wanted.step)
+    return Request(View(span, frames, region, None, fps), form, size)
