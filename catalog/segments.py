@@ -49,8 +49,8 @@ class Segments:
     def publish(self, segment: Segment) -> Segment:
         """Add a segment; its pack has to be recorded already.
 
-        Active ones whose frames all lie in it are retired, and what they had retired in their time
-        is forgotten: one step back stays possible.
+        Active ones of which all frames have later segments by now are retired, and what they had
+        retired in their time is forgotten: one step back stays possible.
         """
         within = sa.and_(
             segments.c.original_id == segment.original_id,
@@ -81,6 +81,9 @@ class Segments:
         self._connection.execute(
             sa.insert(cells), [_cell_to_row(number, cell) for cell in segment.cells]
         )
+        for old in self._active_within(segment.original_id, segment.frames):
+            if old.id != number and self._is_covered(old):
+                self.retire([old.id], now_ns=segment.created_ns)
         self._count(segment.physical_id)
         return replace(segment, id=number)
 
@@ -119,6 +122,23 @@ class Segments:
         for row in self._connection.execute(mine):
             found.setdefault(row.segment_id, []).append(_cell_from_row(row))
         return [_segment_from_row(row, tuple(found.get(row.id, ()))) for row in rows]
+
+    def _active_within(self, original_id: int, frames: range) -> list[Segment]:
+        """Active ones that have any of those frames."""
+        return self._select(
+            segments.c.original_id == original_id,
+            segments.c.retired_ns.is_(None),
+            segments.c.first_frame < frames.stop,
+            segments.c.end_frame > frames.start,
+        )
+
+    def _is_covered(self, old: Segment) -> bool:
+        """Whether later ones, together, have all frames of an active segment."""
+        at = old.first_frame
+        for segment in self._active_within(old.original_id, old.frames):  # by first frame
+            if segment.id > old.id and segment.first_frame <= at:
+                at = max(at, segment.end_frame)
+        return at >= old.end_frame
 
     def _delete(self, condition: sa.ColumnElement[bool]) -> None:
         touched = list(

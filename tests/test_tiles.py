@@ -382,3 +382,13 @@ def test_progress_is_told_in_the_thread_that_asked(store: Store, video: Video) -
     assert {thread for _, _, thread in told} == {threading.current_thread()}
     assert told[-1][:2] == (len(video), len(video))
     assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+
+
+def test_shorter_segments_take_the_place_of_longer_ones(store: Store, video: Video) -> None:
+    video.retile("uniform:2x2")
+    finer = TileLayout.cut_at(320, 240, [96], [96])
+    halves = video.sequences(None, 0.5)
+    video.retile([PlannedSegment(frames, finer) for frames in halves[:1]])
+    assert layouts(store, video) == {"160+160x128+112", str(finer)}  # the rest is still needed
+    video.retile([PlannedSegment(frames, finer) for frames in halves])
+    assert layouts(store, video) == {str(finer)}

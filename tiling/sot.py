@@ -28,8 +28,8 @@ def cut_sequences(
     appears, and last when the last one ends, in seconds and never falling.
 
     A SOT ends where a group of pictures starts if one does between half and one and a half of
-    the target after its own start, so that it is made from whole groups: at the nearest to the
-    target.  Otherwise it ends at the frame nearest to the target, no earlier than half of it.  A
+    the target after its own start, so that it is made from whole groups, or where the video ends:
+    at the nearest to the target.  Otherwise it ends at the frame nearest to the target, no earlier than half of it.  A
     rest of less than half a target at the end is added to the SOT before.
 
     No SOT has more than `maximum_frames` frames, which comes before all of the above.  One may be
@@ -50,8 +50,9 @@ def cut_sequences(
     if not (target > 0 and maximum_frames > 0):
         raise UsageError("a sequence of tiles has a length of more than nothing")
     ends = [0]
+    boundaries = np.append(keys, frames)  # the end of the video is as good as a key frame
     while ends[-1] < frames:
-        ends.append(_next_end(ends[-1], keys, times, target, maximum_frames))
+        ends.append(_next_end(ends[-1], boundaries, times, target, maximum_frames))
     if (
         len(ends) > 2
         and times[-1] - times[ends[-2]] < _SHORTEST * target
