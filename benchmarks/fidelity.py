@@ -137,7 +137,7 @@ def frames_of_ffmpeg(path: Path) -> list[str]:
 
 
 def frames_of_vfsd(video: Video, store: Store) -> Iterator[str]:
-    with store.pool.decoder(video.original, video.table) as decoder:
+    with store.tools.pool.decoder(video.original, video.table) as decoder:
         for _, frame in decoder.stream(0):
             digest = hashlib.md5(usedforsecurity=False)
             for plane in plane_bytes(frame):

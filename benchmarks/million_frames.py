@@ -37,7 +37,7 @@ def main() -> None:
     finish(options, "million_frames", figures, passed=passed)
 
 
-def put(catalog: Catalog, frames: int) -> None:
+def put(catalog: Catalog, frames: int, name: str = "long.mp4") -> None:
     """B-frames in pairs, an open clock, sizes as encoders make them."""
     rng = np.random.default_rng(3)
     pts = np.arange(frames, dtype=np.int64) * 512
@@ -76,7 +76,7 @@ def put(catalog: Catalog, frames: int) -> None:
     )
     with catalog.writing() as change:
         node = change.tree.create(
-            1, "long.mp4", 0o100644, uid=0, gid=0, now_ns=0, state=FileState.SPOOLED
+            1, name, 0o100644, uid=0, gid=0, now_ns=0, state=FileState.SPOOLED
         )
         change.objects.record("0" * 64, original.size, now_ns=0)
         change.tree.update(node.ino, state=FileState.VIDEO, object_key="0" * 64)

@@ -4,6 +4,8 @@ SQLAlchemy is known in here only; values of `vfsd.model` come out.
 """
 
 from vfsd.catalog.catalog import Catalog, Transaction
+from vfsd.catalog.detectionquery import DetectionFilter, DetectionQuery
+from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import ChangeWatch
 from vfsd.catalog.query import VideoFilter, VideoQuery
 from vfsd.catalog.tree import ROOT, Tree, split
@@ -13,6 +15,9 @@ __all__ = [
     "ROOT",
     "Catalog",
     "ChangeWatch",
+    "DetectionFilter",
+    "DetectionQuery",
+    "Detections",
     "Objects",
     "Transaction",
     "Tree",

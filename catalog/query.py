@@ -135,7 +135,7 @@ class VideoQuery:
                 sa.exists().where(tags.c.video_id == videos.c.id, tags.c.tag == tag)
             )
         for key, value in what.metadata.items():
-            query = query.where(_json_equals(videos.c.metadata[key], value))
+            query = query.where(json_equals(videos.c.metadata[key], value))
         duration = (
             sa.cast(physical_videos.c.end_pts - physical_videos.c.first_pts, sa.Float)
             * physical_videos.c.time_base_num
@@ -172,7 +172,8 @@ def _literal(text: str) -> str:
     return re.escape(text) if inner is None else inner.group(1)
 
 
-def _json_equals(element: Any, value: Any) -> sa.ColumnElement[bool]:
+def json_equals(element: Any, value: Any) -> sa.ColumnElement[bool]:
+    """Raises `UsageError` for values of which equality is not asked."""
     if isinstance(value, bool):
         return sa.and_(element.as_boolean() == value)
     if isinstance(value, int):

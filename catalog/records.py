@@ -65,6 +65,7 @@ def physical_from_row(row: Row[Any]) -> PhysicalVideo:
         software=row.software,
         created_ns=row.created_ns,
         notes=tuple(row.notes),
+        cost_factor=row.cost_factor,
     )
 
 
@@ -96,6 +97,7 @@ def physical_to_row(physical: PhysicalVideo) -> dict[str, Any]:
         "media": media_to_json(media),
         "extradata": media.extradata,
         "notes": list(physical.notes),
+        "cost_factor": physical.cost_factor,
     }
 
 

@@ -243,6 +243,11 @@ physical_videos = Table(
     Column("media", JSON, nullable=False, comment="the rest of what the file says of its stream"),
     Column("extradata", LargeBinary, nullable=False, comment="codec configuration"),
     Column("notes", JSON, nullable=False, comment="list of oddities met while indexing"),
+    Column(
+        "cost_factor",
+        Float,
+        comment="decoding takes as many times what the codec's rule says; null: not measured",
+    ),
     CheckConstraint("role IN ('original', 'tiled', 'rendition')", name="role"),
     CheckConstraint("access IN ('extent', 'demux', 'sequential')", name="access"),
     CheckConstraint(
@@ -352,5 +357,28 @@ cells = Table(
     Column("quality", Integer, nullable=False, comment="rate factor that it was encoded with"),
     Column("psnr", Float, nullable=False, comment="dB of luma against the source, measured"),
     comment="Tiles of a segment: each a stream that decodes alone.",
+    sqlite_with_rowid=False,
+)
+
+costs = Table(
+    "costs",
+    metadata,
+    Column("host", String(255), primary_key=True, comment="where it was measured"),
+    Column(
+        "name",
+        String(32),
+        primary_key=True,
+        comment="a codec as FFmpeg calls it, or a tile codec",
+    ),
+    Column("start", Float, nullable=False, comment="CPU seconds to start at a key picture"),
+    Column("picture", Float, nullable=False, comment="CPU seconds for each picture"),
+    Column("pixel", Float, nullable=False, comment="CPU seconds for each pixel"),
+    Column("byte", Float, nullable=False, comment="CPU seconds for each byte"),
+    Column("encode_pixel", Float, comment="CPU seconds to encode a pixel; tile codecs only"),
+    Column("r2", Float, nullable=False, comment="share of the variance that these explain"),
+    Column("samples", Integer, nullable=False, comment="decodes that were timed"),
+    Column("software", String(255), nullable=False, comment="versions that it was measured with"),
+    Column("measured_ns", BigInteger, nullable=False, comment="when"),
+    comment="What decoding costs, by host: measured, not guessed.",
     sqlite_with_rowid=False,
 )

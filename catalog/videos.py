@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.catalog.detections import Detections
 from vfsd.catalog.records import (
     bounds_from_row,
     bounds_to_row,
@@ -122,19 +123,23 @@ class Videos:
         """Make a file a video, with its original.  `original.id` and `video_id` are ignored.
 
         A file that was a video before its bytes changed keeps its number, tags and metadata;
-        everything that was made from the old bytes goes.
+        everything that was made from the old bytes goes.  So do its detections, which are about
+        pixels, unless the bytes are the same again.
         """
-        video_id: int | None = self._connection.execute(
-            sa.select(videos.c.id).where(videos.c.ino == ino)
-        ).scalar()
-        if video_id is None:
+        there = self._connection.execute(
+            sa.select(videos.c.id, videos.c.digest).where(videos.c.ino == ino)
+        ).first()
+        if there is None:
             result = self._connection.execute(
                 sa.insert(videos).values(ino=ino, digest=digest, created_ns=now_ns, metadata={})
             )
             assert result.inserted_primary_key is not None
             video_id = int(result.inserted_primary_key[0])
         else:
+            video_id = int(there.id)
             self.drop_physicals(ino)
+            if there.digest != digest:
+                Detections(self._connection).remove_of_video(video_id)
             self._connection.execute(
                 sa.update(videos).where(videos.c.id == video_id).values(digest=digest)
             )
@@ -144,7 +149,8 @@ class Videos:
     def drop_physicals(self, ino: int) -> None:
         """The file's bytes are about to change: forget every encoding of what they were.
 
-        The video's row stays, for the sake of its tags and metadata, until `put` or `remove`.
+        The video's row stays, for the sake of its tags, metadata and detections, until `put` or
+        `remove`.
         """
         mine = sa.select(videos.c.id).where(videos.c.ino == ino)
         self._connection.execute(
@@ -190,6 +196,13 @@ class Videos:
             sa.update(physical_videos)
             .where(physical_videos.c.id == physical_id)
             .values(verified=True)
+        )
+
+    def set_cost_factor(self, physical_id: int, factor: float) -> None:
+        self._connection.execute(
+            sa.update(physical_videos)
+            .where(physical_videos.c.id == physical_id)
+            .values(cost_factor=factor)
         )
 
     def remove(self, ino: int) -> None:

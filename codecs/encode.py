@@ -9,7 +9,6 @@ not on the quality or the pictures: runs of different quality go into one file b
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
 
-from vfsd.codecs import nal
+from vfsd.codecs import bits, nal
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
 
@@ -54,8 +53,6 @@ NOMINAL_RATE = Fraction(25)
 """What encoders are told: they make pictures finer that are shown for longer, and a low rate would
 take many times the bytes.  The true rate is written into the parameter sets afterwards."""
 _TICKS_PER_PICTURE = {"h264": 2, "hevc": 1}
-_EMULATION = re.compile(rb"\0\0(?=[\0-\3])")
-"""Bytes behind which a unit has to have a 3, lest they be taken for a start code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +145,12 @@ def _retimed(codec: str, unit: bytes, rate: Fraction) -> bytes:
     ticks = _TICKS_PER_PICTURE[codec]
     nominal = NOMINAL_RATE.denominator << 32 | NOMINAL_RATE.numerator * ticks
     told = rate.denominator << 32 | rate.numerator * ticks
-    payload = nal.unescaped(unit)
-    bits = int.from_bytes(payload, "big")
+    payload = bits.unescaped(unit)
+    value = int.from_bytes(payload, "big")
     for shift in range(len(payload) * 8 - 64 + 1):
-        if bits >> shift & (1 << 64) - 1 == nominal:
-            bits ^= (nominal ^ told) << shift
-            return _EMULATION.sub(b"\0\0\3", bits.to_bytes(len(payload), "big"))
+        if value >> shift & (1 << 64) - 1 == nominal:
+            value ^= (nominal ^ told) << shift
+            return bits.escaped(value.to_bytes(len(payload), "big"))
     return unit
 
 

@@ -5,52 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from vfsd.codecs.bits import BitReader, unescaped
+from vfsd.codecs.bits import DamagedError as DamagedError
+
 START_CODE = b"\0\0\0\1"
 
 H264_IDR, H264_SEI, H264_SPS, H264_PPS = 5, 6, 7, 8
 HEVC_VPS, HEVC_SPS, HEVC_PPS = 32, 33, 34
-
-
-class DamagedError(ValueError):
-    """The bytes do not parse."""
-
-
-class BitReader:
-    """Fields of an unescaped payload, most significant bit first.
-
-    Raises `DamagedError` when the payload ends too early.
-    """
-
-    def __init__(self, payload: bytes) -> None:
-        self._value = int.from_bytes(payload, "big")
-        self._left = len(payload) * 8
-
-    def bits(self, count: int) -> int:
-        self._left -= count
-        if self._left < 0:
-            raise DamagedError("the unit is too short")
-        return self._value >> self._left & ((1 << count) - 1)
-
-    def flag(self) -> bool:
-        return bool(self.bits(1))
-
-    def golomb(self) -> int:
-        """An unsigned Exp-Golomb number."""
-        zeros = 0
-        while not self.bits(1):
-            zeros += 1
-            if zeros > 32:
-                raise DamagedError("a number is too long")
-        return (1 << zeros) - 1 + self.bits(zeros)
-
-    def signed_golomb(self) -> int:
-        number = self.golomb()
-        return (number + 1) // 2 if number & 1 else -(number // 2)
-
-
-def unescaped(unit: bytes) -> bytes:
-    """`unit` without the bytes that keep start codes out of it."""
-    return unit.replace(b"\0\0\3", b"\0\0")
 
 
 # ------------------------------------------------------------------------------------- splitting

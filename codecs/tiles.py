@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -233,7 +233,7 @@ class CellDecoder:
             self._context.flush_buffers()
         self.fed = 0
 
-    def decode(self, payload: memoryview) -> Iterator[tuple[int, av.VideoFrame]]:
+    def decode(self, payload: memoryview) -> list[tuple[int, av.VideoFrame]]:
         """(number in the cell, picture) of what comes out of the decoder with the next packet."""
         self._is_fresh = False
         number, self.fed = self.fed, self.fed + 1
@@ -241,14 +241,13 @@ class CellDecoder:
             pictures = self._context.decode(_packet(number, payload))
         except FFmpegError as error:
             raise IntegrityError(f"packet {number} of a tile is damaged") from error
-        for picture in pictures:
-            yield picture.pts or 0, picture
+        return [(picture.pts or 0, picture) for picture in pictures]
 
-    def drain(self) -> Iterator[tuple[int, av.VideoFrame]]:
-        """What is still in the decoder; it has to be restarted afterwards."""
-        for picture in self._context.decode(None):
-            yield picture.pts or 0, picture
+    def drain(self) -> list[tuple[int, av.VideoFrame]]:
+        """What is still in the decoder, which starts afresh afterwards."""
+        pictures = [(picture.pts or 0, picture) for picture in self._context.decode(None)]
         self.restart()
+        return pictures
 
 
 def psnr(mean_square: float, peak: int) -> float:

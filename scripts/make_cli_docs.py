@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from vfsd.cli.app import SECTIONS, cli
+from vfsd.cli.app import SECTIONS, App, cli
 from vfsd.cli.command import Command, common_options
 from vfsd.cli.exitcodes import error_classes, exit_codes
 
@@ -63,10 +63,10 @@ def page() -> str:
 def commands() -> Iterator[Command]:
     """Every command, in the order of the page."""
     context = click.Context(cli, info_name="vfsd")
-    assert isinstance(cli, click.Group)
+    assert isinstance(cli, App)
     for names in SECTIONS.values():
         for name in names:
-            found = cli.get_command(context, name)
+            found = cli.find(context, name.split())
             assert isinstance(found, Command)
             yield found
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sample_videos import FOLDER
+from vfsd.codecs.kvazaar import kvazaar_available
 
 ROOT = FOLDER.parent
 
@@ -43,6 +44,17 @@ def test_random_access(tmp_path: Path) -> None:
     clip = str(FOLDER / "traffic.mp4")
     report = run(tmp_path, "random_access", "--frames", "5", "--runs", "1", clip)
     assert report["figures"]["traffic.mp4"]["vfsd"]["wrong"] == 0
+
+
+def test_stitching(tmp_path: Path) -> None:
+    if not kvazaar_available():
+        pytest.skip("kvazaar is not there: pip install 'vfsd[stitch]'")
+    clip = str(FOLDER / "traffic.mp4")
+    figures = run(tmp_path, "stitching", "--frames", "4", "--runs", "1", clip)["figures"]
+    assert {"2x2", "3x3", "4x4", "mixed"} < set(figures["traffic.mp4"])
+    for found in figures["traffic.mp4"].values():
+        assert found["ffmpeg"] == 0
+        assert not found["libde265"]
 
 
 @pytest.mark.mount

@@ -92,8 +92,8 @@ def test_the_memory_stays_within_its_budget(tmp_path: Path) -> None:
         most = 0
         for index in random_frames(store["video"], 200):
             assert store["video"][index].data.any()
-            assert store.pool.memory <= budget
-            most = max(most, store.pool.memory)
+            assert store.tools.pool.memory <= budget
+            most = max(most, store.tools.pool.memory)
         assert most > budget // 2
 
 

@@ -75,7 +75,7 @@ def from_tiles(store: Store, video: Video, frames: list[int], view: View, form: 
     plan = plan_frames(
         np.array(frames), view, video.original, video.table, pixel_format=form, tiles=tiles
     )
-    reader = Reader(video.table, store.pool, store.packs)
+    reader = Reader(video.table, store.tools)
     return reader.execute(plan, pixel_format=form)
 
 

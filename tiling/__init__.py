@@ -1,11 +1,28 @@
-"""Pure geometry of the frame: rectangles, and layouts of tiles.
+"""Pure geometry of the frame: rectangles, layouts of tiles around boxes, and what reading costs.
 
 Nothing in here knows files, codecs or the catalog.
 """
 
+from vfsd.tiling.counting import TILE_COST, Decoded, decoded_pixels
 from vfsd.tiling.geometry import Rect
 from vfsd.tiling.layout import LayoutRules, TileLayout
+from vfsd.tiling.partition import coarse, fine
 from vfsd.tiling.sot import cut_sequences
 from vfsd.tiling.uniform import parse_layout, uniform
+from vfsd.tiling.wanted import Boxes, FrameNumbers
 
-__all__ = ["LayoutRules", "Rect", "TileLayout", "cut_sequences", "parse_layout", "uniform"]
+__all__ = [
+    "TILE_COST",
+    "Boxes",
+    "Decoded",
+    "FrameNumbers",
+    "LayoutRules",
+    "Rect",
+    "TileLayout",
+    "coarse",
+    "cut_sequences",
+    "decoded_pixels",
+    "fine",
+    "parse_layout",
+    "uniform",
+]

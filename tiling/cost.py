@@ -37,6 +37,11 @@ class DecodeCost:
     pixel: float
     byte: float
 
+    def times(self, factor: float) -> DecodeCost:
+        return DecodeCost(
+            self.start * factor, self.picture * factor, self.pixel * factor, self.byte * factor
+        )
+
     def seconds(self, work: Work) -> float:
         return (
             self.start * work.starts
@@ -47,12 +52,12 @@ class DecodeCost:
 
 
 DEFAULT_COSTS = {
-    "h264": DecodeCost(1e-4, 2e-5, 0.5e-9, 150e-9),
-    "hevc": DecodeCost(1e-4, 2e-5, 1.0e-9, 250e-9),
-    "av1": DecodeCost(1e-4, 3e-5, 0.4e-9, 250e-9),
-    "vp9": DecodeCost(1e-4, 2e-5, 0.6e-9, 150e-9),
-    "fast": DecodeCost(1.5e-4, 1e-5, 0.46e-9, 60e-9),
-    "small": DecodeCost(3e-4, 1e-5, 0.4e-9, 250e-9),
+    "h264": DecodeCost(0.0, 25e-6, 0.88e-9, 88e-9),
+    "hevc": DecodeCost(19e-6, 38e-6, 1.32e-9, 114e-9),
+    "vp9": DecodeCost(0.0, 16e-6, 0.69e-9, 111e-9),
+    "av1": DecodeCost(56e-6, 22e-6, 0.55e-9, 102e-9),
+    "fast": DecodeCost(82e-6, 11e-6, 0.68e-9, 28e-9),
+    "small": DecodeCost(137e-6, 47e-6, 0.54e-9, 111e-9),
 }
 """By codec, and by name of the tile codec, where nothing was measured on the host."""
 

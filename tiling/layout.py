@@ -118,10 +118,9 @@ class TileLayout:
 
     def cuts(self, rect: Rect) -> bool:
         """Whether a boundary between tiles runs through the inside of `rect`."""
-        return (
-            len(_span(self.column_edges, rect.x1, rect.x2)) > 1
-            or len(_span(self.row_edges, rect.y1, rect.y2)) > 1
-        )
+        columns = _span(self.column_edges, rect.x1, rect.x2)
+        rows = _span(self.row_edges, rect.y1, rect.y2)
+        return len(columns) * len(rows) > 1
 
 
 @dataclass(frozen=True, slots=True)

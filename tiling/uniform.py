@@ -11,8 +11,7 @@ _UNIFORM = re.compile(r"uniform:(\d{1,4})x(\d{1,4})")
 
 
 def uniform(width: int, height: int, rows: int, columns: int, rules: LayoutRules) -> TileLayout:
-    """A picture of `width` x `height` pixels in `rows` x `columns` tiles, as equal as
-    `rules` allow.
+    """A picture of `width` x `height` pixels in `rows` x `columns` tiles as equal as can be.
 
     Every boundary is at the multiple of the alignment that is nearest to where it would divide
     the picture equally, or at the nearest one that leaves the minimum on both sides.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vfsd.array import VideoArray
     from vfsd.catalog import Catalog
+    from vfsd.detections import Detection, DetectionColumns, Source
     from vfsd.errors import VfsdError
     from vfsd.frames import Frame, Frames
     from vfsd.store import Store
@@ -25,9 +26,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Catalog",
+    "Detection",
+    "DetectionColumns",
     "Frame",
     "Frames",
     "Rect",
+    "Source",
     "Store",
     "VfsdError",
     "Video",
@@ -37,9 +41,12 @@ __all__ = [
 
 _HOMES = {
     "Catalog": "vfsd.catalog",
+    "Detection": "vfsd.detections",
+    "DetectionColumns": "vfsd.detections",
     "Frame": "vfsd.frames",
     "Frames": "vfsd.frames",
     "Rect": "vfsd.tiling",
+    "Source": "vfsd.detections",
     "Store": "vfsd.store",
     "VfsdError": "vfsd.errors",
     "Video": "vfsd.video",

@@ -199,7 +199,7 @@ def _serve(
         stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         stack.enter_context(StoreDirectory.open(root).mounted(str(place)))
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
-        views = stack.enter_context(closing(Views(store.parts, store.pool)))
+        views = stack.enter_context(closing(Views(store.parts, store.tools)))
         filesystem = Filesystem(store.parts, views=views)
         stack.callback(filesystem.close, DRAIN_SECONDS)
         if not parsed.read_only:

@@ -1,46 +1,71 @@
-"""The tiles that reads may use, known without asking the catalog each time."""
+"""The tiles that reads may use and what they cost, known without asking the catalog each time."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 
 from vfsd.catalog import Catalog, ChangeWatch
+from vfsd.host import host_name
 from vfsd.model import LogicalVideo, Segment
+from vfsd.plan import Tiles
+from vfsd.tileplan import Costs
+from vfsd.tiling.cost import DecodeCost, Work
 
 _VIDEOS = 64
+_WEIGHT = 0.2
+"""Of a new measurement, in the running mean of what an encoding costs."""
+_LIMITS = (0.25, 4.0)
+"""What is farther from the prediction was disturbed."""
+_SHORTEST = 1e-3
+"""Seconds: what took less tells of the clock rather than of the encoding."""
 
 
-class ActiveSegments:
-    """Active segments of the videos that were read lately.  Thread-safe."""
+class TileSources:
+    """What planners need to know of the videos that were read lately.  Thread-safe."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._watch = catalog.watch()
-        self._known: OrderedDict[int, Sequence[Segment]] = OrderedDict()  # by original
+        self._segments: OrderedDict[int, list[Segment]] = OrderedDict()  # by original
+        self._measured: dict[str, DecodeCost] | None = None
+        self._factors: dict[int, float] = {}  # by encoding, from reads of this process
         self._guard = threading.Lock()
         self._pid = os.getpid()
         self._parents: list[ChangeWatch] = []
 
-    def of(self, video: LogicalVideo) -> Sequence[Segment]:
-        """As they are now, whoever has changed them; by their first frame."""
+    def of(self, video: LogicalVideo, psnr: float) -> Tiles:
+        """The tiles as they are now, whoever has changed them."""
         key = video.original.id
         with self._guard:
             self._forget_parent()
             if self._watch.changed():
-                self._known.clear()
-            found = self._known.get(key)
+                self._segments.clear()
+                self._measured = None
+            found, measured = self._segments.get(key), self._measured
             if found is not None:
-                self._known.move_to_end(key)
-                return found
-        found = self._catalog.segments(video)
+                self._segments.move_to_end(key)
+        if found is None or measured is None:
+            found = self._catalog.segments(video)
+            measured = {cost.name: cost.decode for cost in self._catalog.costs(host_name())}
+            with self._guard:
+                self._measured = measured
+                self._segments[key] = found
+                while len(self._segments) > _VIDEOS:
+                    self._segments.popitem(last=False)
+        return Tiles(found, Costs(measured, self._factors), psnr)
+
+    def note(self, segment: Segment, work: Work, seconds: float) -> None:
+        """Decoding some tiles of a segment has taken so long."""
         with self._guard:
-            self._known[key] = found
-            while len(self._known) > _VIDEOS:
-                self._known.popitem(last=False)
-        return found
+            rule = Costs(self._measured or {}).of_tiles(segment).seconds(work)
+            if min(rule, seconds) < _SHORTEST:
+                return
+            low, high = _LIMITS
+            ratio = min(high, max(low, seconds / rule))
+            before = self._factors.get(segment.physical_id, ratio)
+            self._factors[segment.physical_id] = before + _WEIGHT * (ratio - before)
 
     def close(self) -> None:
         self._watch.close()

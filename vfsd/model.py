@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from vfsd.tiling import Rect, TileLayout
+from vfsd.tiling.cost import DecodeCost
 
 # ---------------------------------------------------------------------------------------- media
 
@@ -116,6 +117,7 @@ class PhysicalVideo:
     software: str  #: versions of what made it or indexed it
     created_ns: int  #: Unix time
     notes: tuple[str, ...] = ()  #: oddities met while indexing, for people
+    cost_factor: float | None = None  #: decoding takes as many times what the codec's rule says
 
     @property
     def time_base(self) -> Fraction:
@@ -199,6 +201,20 @@ class Segment:
     @property
     def frames(self) -> range:
         return range(self.first_frame, self.end_frame)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCost:
+    """What a codec was measured to cost on a host."""
+
+    host: str
+    name: str  #: FFmpeg's name of the codec, or that of a tile codec
+    decode: DecodeCost
+    encode_pixel: float | None  #: CPU seconds; tile codecs only
+    r2: float  #: the share of the variance that `decode` explains
+    samples: int  #: decodes that were timed
+    software: str
+    measured_ns: int  #: Unix time
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from time import thread_time
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.pack import PackedCell, open_pack
@@ -13,12 +14,17 @@ from vfsd.codecs.tiles import CellDecoder
 from vfsd.errors import IntegrityError
 from vfsd.model import Segment
 from vfsd.objects import ObjectStore
+from vfsd.tiling.cost import Work
 
 _OPEN_PACKS = 64
 _IDLE_PIXELS = 1 << 24
 """Of the pictures of idle decoders, each of which has memory for several: some 100 MB."""
 _READ_BYTES = 4 << 20
 """One read is at most as large, unless a packet is larger."""
+
+
+Note = Callable[[Segment, Work, float], None]
+"""Called with what was decoded of a segment, and the CPU seconds that it took."""
 
 
 class _Pack:
@@ -68,11 +74,12 @@ class PackPool:
         self._pid = os.getpid()
 
     def pictures(
-        self, segment: Segment, tile: int, wanted: Sequence[int]
+        self, segment: Segment, tile: int, wanted: Sequence[int], note: Note | None = None
     ) -> Iterator[tuple[int, VideoFrame]]:
         """(frame of the video, picture) of the frames in `wanted`, which ascends.
 
-        A picture is the caller's until the next is asked for.  Raises `IntegrityError` for a
+        A picture is the caller's until the next is asked for.  What that took is told to `note`
+        in the end.  Raises `IntegrityError` for a
         damaged pack, `OSError` where it is gone.
         """
         pack = self._pack(segment.object_key)
@@ -82,8 +89,13 @@ class PackPool:
         decoder = self._decoder(place, cell, numbers[0])
         left = iter(numbers)
         expected = next(left, None)
-        for payload in pack.packets(cell, decoder.fed, numbers[-1] + 1):
-            for number, picture in decoder.decode(payload):
+        first = decoder.fed
+        spent = 0.0
+        for payload in pack.packets(cell, first, numbers[-1] + 1):
+            start = thread_time()
+            pictures = decoder.decode(payload)
+            spent += thread_time() - start
+            for number, picture in pictures:
                 if number == expected:
                     yield segment.first_frame + number, picture
                     expected = next(left, None)
@@ -94,6 +106,8 @@ class PackPool:
                     expected = next(left, None)
         if expected is not None:
             raise IntegrityError(f"frame {segment.first_frame + expected} of a tile is missing")
+        if note is not None:
+            note(segment, _work(cell, first, numbers[-1] + 1), spent)
         with self._guard:
             self._idle.append(_Idle(place, cell, decoder))
             while len(self._idle) > 1 and sum(one.pixels for one in self._idle) > _IDLE_PIXELS:
@@ -141,3 +155,13 @@ class PackPool:
             # Decoder state did not come along through the fork; open packs did.
             self._pid = os.getpid()
             self._idle = []
+
+
+def _work(cell: PackedCell, first: int, end: int) -> Work:
+    pictures = end - first
+    return Work(
+        starts=int(not first),
+        pictures=pictures,
+        pixels=pictures * cell.width * cell.height,
+        bytes=cell.offsets[end] - cell.offsets[first],
+    )

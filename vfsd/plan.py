@@ -107,6 +107,17 @@ def make_plan(
     return plan_frames(frames, view, physical, table, pixel_format=pixel_format, tiles=tiles)
 
 
+def plan_pictures(
+    frames: Ints, needed: Rect, physical: PhysicalVideo, table: FrameTable, tiles: Tiles
+) -> ReadPlan:
+    """Where to take `needed`, of the stored pictures, of frames from; nothing is converted."""
+    full = physical.media.frame_rect
+    tiled = choose_tiles(
+        frames, needed, physical, table, tiles.segments, tiles.costs, psnr=tiles.psnr
+    )
+    return ReadPlan(physical, frames, full, (full.width, full.height), (), None, tuple(tiled))
+
+
 def plan_frames(
     frames: Ints,
     view: View,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -13,14 +13,14 @@ import numpy as np
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.compose import Composer
 from vfsd.codecs.pixels import PixelConverter, in_display, in_picture
-from vfsd.decoders import DecoderPool, decoder_threads
+from vfsd.decoders import decoder_threads
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
 from vfsd.frametable import DecodeRun, FrameTable
-from vfsd.packs import PackPool
 from vfsd.plan import ReadPlan, is_stream
 from vfsd.tileplan import TileRun
 from vfsd.tiling import Rect
+from vfsd.tools import Tools
 
 _GRID = 16
 """Edges of tiles lie on multiples of it."""
@@ -29,12 +29,13 @@ Job = Callable[[], None]
 
 
 class Reader:
-    """Carries out plans for one video's table with what decoders and packs a store keeps open."""
+    """Carries out plans for a video, with what a store keeps open."""
 
-    def __init__(self, table: FrameTable, pool: DecoderPool, packs: PackPool) -> None:
+    def __init__(self, table: FrameTable, tools: Tools) -> None:
         self._table = table
-        self._pool = pool
-        self._packs = packs
+        self._pool = tools.pool
+        self._packs = tools.packs
+        self._note = tools.sources.note
 
     def execute(self, plan: ReadPlan, *, pixel_format: str = "rgb24") -> Pixels:
         """The pictures of `plan`, one after the other along the first axis.
@@ -60,6 +61,20 @@ class Reader:
 
         Takes the memory of one picture at a time.
         """
+        converter = _converter(plan, pixel_format)
+        for places, picture, held in self.pictures(plan, converter.needed):
+            data = converter.convert(picture, held=held)
+            for place in places:
+                yield place, data
+
+    def pictures(
+        self, plan: ReadPlan, needed: Rect
+    ) -> Iterator[tuple[list[int], VideoFrame, Rect | None]]:
+        """(places in the result, picture, what it holds) for a plan whose frames ascend.
+
+        A picture is the caller's until the next is asked for.  What it holds is a part of the
+        stored picture with all of `needed`; None: the whole.
+        """
         source = {frame: number for number, run in enumerate(plan.tiled) for frame in run.frames}
         frames = enumerate(plan.frames.tolist())
         for number, group in groupby(frames, lambda pair: source.get(pair[1], -1)):
@@ -67,12 +82,13 @@ class Reader:
             for place, frame in group:
                 places.setdefault(frame, []).append(place)
             if number < 0:
-                pictures = self._from_original(plan, list(places), pixel_format)
-            else:
-                pictures = self._composed(plan.tiled[number], list(places), plan, pixel_format)
-            for frame, data in pictures:
-                for place in places[frame]:
-                    yield place, data
+                for frame, picture in self._from_original(plan, list(places)):
+                    yield places[frame], picture, None
+                continue
+            for frame, picture, held in self._composed(
+                plan.tiled[number], list(places), plan, needed
+            ):
+                yield places[frame], picture, held
 
     # -- from the original
 
@@ -115,21 +131,15 @@ class Reader:
             ):
                 result.put(frame, picture, converter)
 
-    def _from_original(
-        self, plan: ReadPlan, frames: list[int], pixel_format: str
-    ) -> Iterator[tuple[int, Pixels]]:
-        converter = _converter(plan, pixel_format)
+    def _from_original(self, plan: ReadPlan, frames: list[int]) -> Iterator[tuple[int, VideoFrame]]:
         with self._pool.decoder(plan.physical, self._table) as decoder:
-            pictures: Iterable[tuple[int, VideoFrame]]
             if is_stream(np.asarray(frames)):
-                pictures = decoder.stream(
+                yield from decoder.stream(
                     frames[0], frames[-1] + 1, threads=decoder_threads(plan.physical.media)
                 )
-            else:
-                runs = self._table.decode_runs(frames)
-                pictures = (pair for run in runs for pair in decoder.decode(run))
-            for frame, picture in pictures:
-                yield frame, converter.convert(picture)
+                return
+            for run in self._table.decode_runs(frames):
+                yield from decoder.decode(run)
 
     # -- from tiles
 
@@ -171,34 +181,35 @@ class Reader:
             converter = PixelConverter(media, pixel_format=pixel_format, region=shown)
             inner = shown.moved(-plan.region.x1, -plan.region.y1)
             rows, columns = slice(inner.y1, inner.y2), slice(inner.x1, inner.x2)
-            for frame, picture in self._packs.pictures(run.segment, tile, run.frames):
+            for frame, picture in self._packs.pictures(run.segment, tile, run.frames, self._note):
                 for place in result.places[frame]:
                     converter.convert(picture, result.data[place, rows, columns], held=rect)
 
     def _compose_run(
         self, run: TileRun, plan: ReadPlan, pixel_format: str, result: _Result
     ) -> None:
-        for frame, data in self._composed(run, list(run.frames), plan, pixel_format):
-            for place in result.places[frame]:
-                result.data[place] = data
+        converter = _converter(plan, pixel_format)
+        for frame, picture, held in self._composed(run, list(run.frames), plan, converter.needed):
+            result.put(frame, picture, converter, held)
 
     def _composed(
-        self, run: TileRun, frames: list[int], plan: ReadPlan, pixel_format: str
-    ) -> Iterator[tuple[int, Pixels]]:
-        """Put the tiles of each frame together, and convert that."""
-        converter = _converter(plan, pixel_format)
+        self, run: TileRun, frames: list[int], plan: ReadPlan, needed: Rect
+    ) -> Iterator[tuple[int, VideoFrame, Rect]]:
+        """Put the tiles of each frame together, so that `needed` is whole."""
         cells = [run.segment.cells[tile] for tile in run.tiles]
-        streams = [self._packs.pictures(run.segment, tile, frames) for tile in run.tiles]
+        streams = [
+            self._packs.pictures(run.segment, tile, frames, self._note) for tile in run.tiles
+        ]
         if len(cells) == 1:
             for frame, picture in streams[0]:
-                yield frame, converter.convert(picture, held=cells[0].rect)
+                yield frame, picture, cells[0].rect
             return
         media = plan.physical.media
-        composer = Composer(_on_grid(converter.needed, media.width, media.height))
+        composer = Composer(_on_grid(needed, media.width, media.height))
         for together in zip(*streams, strict=True):
             for (_, picture), cell in zip(together, cells, strict=True):
                 whole = composer.put(picture, cell.rect)
-            yield together[0][0], converter.convert(whole, held=composer.area)
+            yield together[0][0], whole, composer.area
 
 
 class _Result:
@@ -210,10 +221,16 @@ class _Result:
         for place, frame in enumerate(frames.tolist()):
             self.places.setdefault(frame, []).append(place)
 
-    def put(self, frame: int, picture: VideoFrame, converter: PixelConverter) -> None:
+    def put(
+        self,
+        frame: int,
+        picture: VideoFrame,
+        converter: PixelConverter,
+        held: Rect | None = None,
+    ) -> None:
         """Convert a picture to the frame's first place, and copy that to the others."""
         first, *others = self.places[frame]
-        converter.convert(picture, self.data[first])
+        converter.convert(picture, self.data[first], held=held)
         for other in others:
             self.data[other] = self.data[first]
 

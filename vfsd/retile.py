@@ -22,10 +22,12 @@ from vfsd.codecs.tiles import CellEncoder, TileCodec, tile_codec
 from vfsd.decoders import DecoderPool
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.frametable import FrameTable
+from vfsd.host import host_name
 from vfsd.ingest import software
 from vfsd.model import Access, Cell, LogicalVideo, PhysicalVideo, Role, Segment
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished, reclaim
+from vfsd.tileplan import Costs, original_work
 from vfsd.tiling import Rect, TileLayout
 
 _TRIES = 6
@@ -114,6 +116,7 @@ def retile(
         finally:
             work.stop.set()
             executor.shutdown(cancel_futures=True)
+    work.note_cost()
     reclaim(parts)
     return sorted(made, key=lambda segment: segment.first_frame)
 
@@ -144,6 +147,8 @@ class _Work:
         self._start: dict[Rect, int] = {}  # the rate factor that a tile had lately
         self._physical: int | None = None
         self._publishing = threading.Lock()
+        self._decoded: list[tuple[range, float]] = []  # and the CPU seconds that it took
+        self._guard = threading.Lock()
 
     def missing(self, planned: Sequence[PlannedSegment]) -> list[PlannedSegment]:
         """Those that no active segment is yet."""
@@ -163,6 +168,22 @@ class _Work:
         }
         return [plan for plan in planned if (plan.frames, plan.layout) not in have]
 
+    def note_cost(self) -> None:
+        """Keep how much more, or less, decoding the original takes than the rule says."""
+        spent = sum(seconds for _, seconds in self._decoded)
+        original = self._video.original
+        measured = self._parts.catalog.costs(host_name())
+        rule = Costs({cost.name: cost.decode for cost in measured}).of_original(
+            replace(original, cost_factor=None)
+        )
+        expected = sum(
+            rule.seconds(original_work(original, self._table, [frames.start, frames.stop - 1]))
+            for frames, _ in self._decoded
+        )
+        if spent and expected:
+            with self._parts.catalog.writing() as change:
+                change.videos.set_cost_factor(original.id, spent / expected)
+
     def encode_chunk(
         self, chunk: Sequence[PlannedSegment], on_frames: Callable[[int], None]
     ) -> list[Segment]:
@@ -175,11 +196,20 @@ class _Work:
         return made
 
     def _pictures(self, frames: range) -> Iterator[VideoFrame]:
+        spent = 0.0
         with self._pool.decoder(self._video.original, self._table) as decoder:
-            for _, picture in decoder.stream(frames.start, frames.stop):
+            pictures = decoder.stream(frames.start, frames.stop)
+            while True:
+                start = time.thread_time()
+                _, picture = next(pictures, (0, None))
+                spent += time.thread_time() - start
+                if picture is None:
+                    break
                 if self.stop.is_set():
                     raise _StoppedError
                 yield picture
+        with self._guard:
+            self._decoded.append((frames, spent))
 
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]

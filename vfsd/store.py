@@ -11,7 +11,6 @@ from typing import Any
 
 from vfsd.catalog import Catalog, split
 from vfsd.config import Settings
-from vfsd.decoders import DecoderPool
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -20,13 +19,12 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
-from vfsd.layouts import ActiveSegments
 from vfsd.model import FileState, LogicalVideo, Node
 from vfsd.objects import ObjectStore, Progress
-from vfsd.packs import PackPool
 from vfsd.parts import Parts
 from vfsd.reclaim import reclaim
 from vfsd.storedir import StoreDirectory
+from vfsd.tools import Tools
 from vfsd.video import Video
 
 _SETTLE_SECONDS = 30.0
@@ -44,9 +42,7 @@ class Store:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._pool = DecoderPool(parts)
-        self._packs = PackPool(parts.objects)
-        self._segments = ActiveSegments(parts.catalog)
+        self._tools = Tools.of(parts)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, catalog_url: str | None = None) -> Store:
@@ -72,9 +68,7 @@ class Store:
         return cls(Parts(directory, catalog, ObjectStore(directory), settings, read_only))
 
     def close(self) -> None:
-        self._pool.close()
-        self._packs.close()
-        self._segments.close()
+        self._tools.close()
         self._parts.catalog.close()
 
     def __enter__(self) -> Store:
@@ -101,14 +95,9 @@ class Store:
         return self._parts
 
     @property
-    def pool(self) -> DecoderPool:
-        """The decoders that its videos share."""
-        return self._pool
-
-    @property
-    def packs(self) -> PackPool:
-        """The open packs of tiles that its videos share."""
-        return self._packs
+    def tools(self) -> Tools:
+        """What its videos are read with, and share."""
+        return self._tools
 
     @property
     def catalog(self) -> Catalog:
@@ -150,7 +139,7 @@ class Store:
 
     def open_video(self, info: LogicalVideo) -> Video:
         """A video that the catalog has described."""
-        return Video(self._parts, info, self._pool, self._packs, self._segments)
+        return Video(self._parts, self._tools, info)
 
     # -- the tree
 

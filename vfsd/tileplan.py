@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -33,15 +33,20 @@ class TileRun:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What decoding costs on this host: by codec, and by name of the tile codec."""
+    """What decoding costs on this host."""
 
-    by_name: Mapping[str, DecodeCost]
+    by_name: Mapping[str, DecodeCost] = field(default_factory=dict)
+    """By codec, and by name of the tile codec; without an entry: what is the rule elsewhere."""
+    factors: Mapping[int, float] = field(default_factory=dict)
+    """By number of a tiled encoding: as many times as much, as its content makes it."""
 
-    @classmethod
-    def default(cls) -> Costs:
-        return cls(DEFAULT_COSTS)
+    def of_original(self, physical: PhysicalVideo) -> DecodeCost:
+        return self._of(physical.media.codec).times(physical.cost_factor or 1.0)
 
-    def of(self, name: str) -> DecodeCost:
+    def of_tiles(self, segment: Segment) -> DecodeCost:
+        return self._of(segment.profile).times(self.factors.get(segment.physical_id, 1.0))
+
+    def _of(self, name: str) -> DecodeCost:
         return self.by_name.get(name) or DEFAULT_COSTS.get(name, OTHER_COST)
 
 
@@ -109,7 +114,7 @@ def choose_tiles(
         return []
     cuts = sorted({edge for segment, _ in usable for edge in _edges(segment)})
     parts = [part for part in _split(wanted, cuts) if part]
-    own = costs.of(physical.media.codec)
+    own = costs.of_original(physical)
     ways: list[list[_Way]] = []
     for part in parts:
         here = [_Way(None, (), part)]
@@ -150,7 +155,7 @@ def _cheapest(
     def alone(way: _Way) -> float:
         if way.segment is None:
             return own.seconds(original_work(physical, table, way.frames))
-        cost = costs.of(way.segment.profile)
+        cost = costs.of_tiles(way.segment)
         return cost.seconds(tile_work(way.segment, way.tiles, way.frames[-1]))
 
     def saved(before: _Way, way: _Way) -> float:
@@ -161,7 +166,7 @@ def _cheapest(
             if last.first_packet == run.first_packet or run.first_packet < last.end_packet:
                 return own.seconds(original_work(physical, table, [before.frames[-1]]))
         elif way.segment is not None and before.segment is way.segment:
-            cost = costs.of(way.segment.profile)
+            cost = costs.of_tiles(way.segment)
             return cost.seconds(tile_work(way.segment, way.tiles, before.frames[-1]))
         return 0.0
 

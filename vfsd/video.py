@@ -16,22 +16,20 @@ import numpy as np
 from vfsd.array import Axis, VideoArray
 from vfsd.codecs.examine import examine
 from vfsd.codecs.tiles import tile_codec
-from vfsd.decoders import DecoderPool
 from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
 from vfsd.frametable import FrameTable
 from vfsd.ingest import describe_original, pages
-from vfsd.layouts import ActiveSegments
 from vfsd.model import LogicalVideo, PhysicalVideo, Segment
-from vfsd.packs import PackPool
 from vfsd.parts import Parts
 from vfsd.plan import ReadPlan, Tiles, make_plan, plan_frames, select_frames
 from vfsd.reader import Reader
 from vfsd.retile import OnProgress, PlannedSegment, TileSettings, retile
-from vfsd.tileplan import Costs
 from vfsd.tiling import Rect, TileLayout, cut_sequences, parse_layout
-from vfsd.units import Seconds, seconds, ticks_at_or_before
+from vfsd.tools import Tools
+from vfsd.units import Seconds, seconds
+from vfsd.videolabels import VideoLabels
 from vfsd.view import View
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ _log = logging.getLogger(__name__)
 Region = Rect | tuple[int, int, int, int]
 
 
-class Video:
+class Video(VideoLabels):
     """One video of a store.  Frames are exact: `video[i]` is the i-th frame of a full decode.
 
     Indexing with an int gives a `Frame`, with a slice or a list of ints `Frames`; with a slice of
@@ -60,15 +58,11 @@ class Video:
     def __init__(
         self,
         parts: Parts,
+        tools: Tools,
         info: LogicalVideo,
-        pool: DecoderPool,
-        packs: PackPool,
-        segments: ActiveSegments,
     ) -> None:
         self._parts = parts
-        self._pool = pool
-        self._packs = packs
-        self._segments = segments
+        self._tools = tools
         self.info = info  #: what the catalog says
         self._table: FrameTable | None = None
         self._guard = threading.Lock()
@@ -205,11 +199,6 @@ class Video:
         """The frames that are on the screen at `times`."""
         return self.frames([self.index_at(time) for time in times], region=region)
 
-    def index_at(self, time: Seconds) -> int:
-        """The number of the frame that is on the screen at `time`.  Raises `OutOfRangeError`."""
-        ticks = ticks_at_or_before(seconds(time), self.original.time_base)
-        return self.table.frame_at(self.original.first_pts + ticks)
-
     # -- views
 
     def read(
@@ -321,7 +310,7 @@ class Video:
             layout = [PlannedSegment(frames, layout) for frames in self.sequences(span)]
         return retile(
             self._parts,
-            self._pool,
+            self._tools.pool,
             self.info,
             self.table,
             layout,
@@ -397,14 +386,14 @@ class Video:
             return dataclasses.replace(self._dress(data, plan.frames), psnr=plan.psnr)
 
     def _reader(self) -> Reader:
-        return Reader(self.table, self._pool, self._packs)
+        return Reader(self.table, self._tools)
 
     def _tiles(self, psnr: float | None) -> Tiles | None:
         """What reads may use besides the original."""
         if psnr == math.inf:
             return None
         wanted = float(self._parts.settings.minimum_psnr) if psnr is None else psnr
-        return Tiles(self._segments.of(self.info), Costs.default(), wanted)
+        return self._tools.sources.of(self.info, wanted)
 
     def _warn_of_tiles(self, error: Exception) -> None:
         # Another process may have made new tiles meanwhile; what is damaged, fsck finds.

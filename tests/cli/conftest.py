@@ -14,10 +14,18 @@ import pytest
 from click.testing import CliRunner
 
 from sample_videos import FOLDER
-from vfsd.cli.app import cli
-from vfsd.cli.command import Command
+from vfsd.cli.app import App, cli
+from vfsd.cli.command import Command, Group
 
 CLIPS = ("traffic.mp4", "open-gop.mkv", "portrait.mp4", "mjpeg.avi")
+
+LABELS = """\
+frame,track,label,x1,y1,x2,y2,confidence
+0,1,car,10,20,60,50,0.9
+0,,red,10,20,60,50,
+5,1,car,20,20,70,50.5,0.4
+7,2,truck,200,100,300,180,0.8
+"""
 
 
 @dataclass(frozen=True)
@@ -57,10 +65,12 @@ def run_command(*args: str | Path, input: str | None = None) -> Result:
 
 def check_documented(words: list[str], result: Result) -> None:
     """The keys that were printed are those that the command says it prints."""
-    assert isinstance(cli, click.Group)
+    assert isinstance(cli, App)
     context = click.Context(cli)
-    name = next(word for word in words if word in cli.list_commands(context))
-    command = cli.get_command(context, name)
+    at = next(at for at, word in enumerate(words) if word in cli.list_commands(context))
+    command = cli.find(context, words[at : at + 1])
+    if isinstance(command, Group):
+        command = cli.find(context, words[at : at + 2])
     assert isinstance(command, Command)
     fields = next(
         (command.variants[word] for word in words if word in command.variants), command.fields
@@ -73,10 +83,12 @@ def check_documented(words: list[str], result: Result) -> None:
 
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a store ``videos``, a folder ``footage`` and an empty one, ``mnt``."""
+    """A folder with a store ``videos`` and folders ``footage``, ``labels`` and, empty, ``mnt``."""
     place = tmp_path_factory.mktemp("pristine")
     (place / "footage").mkdir()
     (place / "mnt").mkdir()
+    (place / "labels").mkdir()
+    (place / "labels" / "traffic.csv").write_text(LABELS, encoding="utf-8")
     for name in CLIPS:
         shutil.copy2(FOLDER / name, place / "footage" / name)
     (place / "footage" / "notes.txt").write_text("no video\n", encoding="utf-8")

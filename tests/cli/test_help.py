@@ -41,12 +41,12 @@ def test_every_command_has_help_and_an_example(command: Command) -> None:
     for option in command.params:
         assert not isinstance(option, click.Option) or option.help
     for flag in ("-h", "--help"):
-        done = run_command(command.name, flag)
+        done = run_command(*command.name.split(), flag)
         assert done.code == 0
         assert done.out.startswith(f"Usage: vfsd {command.name}")
         for example in command.examples:
             assert example in done.out
-    assert run_command("help", command.name).out.strip() == done.out.strip()
+    assert run_command("help", *command.name.split()).out.strip() == done.out.strip()
 
 
 def test_the_page_of_commands_is_up_to_date() -> None:
@@ -98,7 +98,9 @@ def test_the_version() -> None:
     assert run_command("--version").out.startswith("vfsd ")
 
 
-@pytest.mark.parametrize("args", [["--help"], ["info", "--help"], ["ingest", "-h"], ["-V"]])
+@pytest.mark.parametrize(
+    "args", [["--help"], ["info", "--help"], ["labels", "import", "-h"], ["ingest", "-h"], ["-V"]]
+)
 def test_help_imports_nothing_but_click_and_the_standard_library(args: list[str]) -> None:
     program = (
         "import sys\n"

@@ -59,7 +59,7 @@ def filled_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture(scope="session")
 def shelf(filled_store: Store) -> Iterator[Shelf]:
-    views = Views(filled_store.parts, filled_store.pool)
+    views = Views(filled_store.parts, filled_store.tools)
     yield Shelf(filled_store, views)
     views.close()
 
@@ -69,7 +69,7 @@ def fresh(tmp_path: Path) -> Iterator[Shelf]:
     """A store with one video, whose views nobody has read yet."""
     with Store.create(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "traffic.mp4")
-        views = Views(store.parts, store.pool)
+        views = Views(store.parts, store.tools)
         yield Shelf(store, views)
         views.close()
 

@@ -35,7 +35,7 @@ def test_what_was_rendered_is_found_by_others(
     assert fresh.read("traffic.mp4", VIEW) == right
     assert files(fresh.store.parts.directory.cache)
     monkeypatch.delattr(EncodedRendition, "_encoded")  # nobody encodes any more
-    again = Views(fresh.store.parts, fresh.store.pool)
+    again = Views(fresh.store.parts, fresh.store.tools)
     assert Shelf(fresh.store, again).read("traffic.mp4", VIEW) == right
     again.close()
 
@@ -47,7 +47,7 @@ def test_files_may_vanish_or_be_damaged_at_any_time(fresh: Shelf, right: bytes) 
     first.unlink()
     second.write_bytes(second.read_bytes()[:-1])
     for _ in range(2):
-        again = Views(fresh.store.parts, fresh.store.pool)
+        again = Views(fresh.store.parts, fresh.store.tools)
         assert Shelf(fresh.store, again).read("traffic.mp4", VIEW) == right
         again.close()
         shutil.rmtree(cache)
@@ -61,7 +61,7 @@ def test_a_small_budget_is_kept_and_nothing_is_wrong(
     Settings(view_cache_bytes=budget).save(tmp_path / "store" / "config.toml")
     with Store.open(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "traffic.mp4")
-        views = Views(store.parts, store.pool)
+        views = Views(store.parts, store.tools)
         shelf = Shelf(store, views)
         assert shelf.read("traffic.mp4", VIEW) == right
         assert shelf.read("traffic.mp4", VIEW) == right
@@ -73,7 +73,7 @@ def test_a_small_budget_is_kept_and_nothing_is_wrong(
 def test_a_store_that_is_read_only_is_left_alone(fresh: Shelf, right: bytes) -> None:
     before = files(fresh.store.path)
     with Store.open(fresh.store.path, read_only=True) as store:
-        views = Views(store.parts, store.pool)
+        views = Views(store.parts, store.tools)
         assert Shelf(store, views).read("traffic.mp4", VIEW) == right
         views.close()
     assert files(fresh.store.path / "cache") == []
@@ -86,7 +86,7 @@ def test_other_encoders_make_other_files(
     fresh.read("traffic.mp4", VIEW)
     count = len(files(fresh.store.parts.directory.cache))
     monkeypatch.setattr("vfsd.views.rendition.library_versions", lambda: "newer")
-    again = Views(fresh.store.parts, fresh.store.pool)
+    again = Views(fresh.store.parts, fresh.store.tools)
     assert Shelf(fresh.store, again).read("traffic.mp4", VIEW) == right
     again.close()
     assert len(files(fresh.store.parts.directory.cache)) == 2 * count

@@ -130,7 +130,7 @@ def test_what_is_allotted_too_little_becomes_coarser(
     monkeypatch.setattr(allotment, "_MARGIN", 0.12)
     with Store.create(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "a.mp4")
-        views = Views(store.parts, store.pool)
+        views = Views(store.parts, store.tools)
         tight = Shelf(store, views)
         data = tight.read("a.mp4", "codec=hevc.mp4")
         assert numbers(data) == list(range(120))
@@ -148,7 +148,7 @@ def test_noise_after_a_black_key_frame_fits(tmp_path: Path) -> None:
     (tmp_path / "noise.mp4").write_bytes(made(pictures, quality=30))
     with Store.create(tmp_path / "store") as store:
         store.ingest(tmp_path / "noise.mp4", "a.mp4")
-        views = Views(store.parts, store.pool)
+        views = Views(store.parts, store.tools)
         frames = decoded(Shelf(store, views).read("a.mp4", "t=0.1-.mp4"))
         wanted = store["a.mp4"].read(span=(0.1, None)).data
         for frame, right in zip(frames, wanted, strict=True):

@@ -71,7 +71,7 @@ def test_copies_are_bit_exact_and_encodes_nearly(shelf: Shelf, name: str, suffix
     video = shelf.video(name)
     frames = decoded(shelf.read(name, f"full.{suffix}"))
     if suffix in COPIED[name]:
-        with video._pool.decoder(video.original, video.table) as decoder:
+        with video._tools.pool.decoder(video.original, video.table) as decoder:
             stored = [fingerprint(frame) for _, frame in decoder.stream()]
         assert [fingerprint(frame) for frame in frames] == stored
         return

@@ -15,9 +15,9 @@ import pytest
 from tests.views.conftest import Shelf
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.views.encoding import EncodedRendition
-from vfsd.views.footage import Workshop
 from vfsd.views.rendering import RenditionFile
 from vfsd.views.slots import EvenSlots, ListedSlots, Slots
+from vfsd.views.workshop import Workshop
 
 PATHS = [
     "full.mp4",

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from vfsd import __version__
-from vfsd.cli.command import CONTEXT, Command, common_options
+from vfsd.cli.command import CONTEXT, Command, Group, common_options
 from vfsd.cli.exitcodes import EXIT_BROKEN_PIPE
 from vfsd.cli.failure import guarded, let_go_of_stdout
 from vfsd.cli.session import Session
@@ -20,34 +20,47 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "Videos": ("ingest", "ls", "find", "info", "tag", "mv", "rm"),
         "Frames": ("frames", "read"),
+        "Labels": ("labels import", "labels export", "labels query", "labels ls", "labels rm"),
         "Mount": ("mount", "umount"),
         "Store": ("init", "config", "fsck", "gc", "verify", "doctor"),
         "Help": ("help",),
     }
 )
-"""Every command.  Each is the `command` of the module of that name beside this one."""
+"""Every command.  Each is the `command` of the module of that name beside this one, or in the
+package of that name where there are two words."""
 
 
 class App(click.Group):
     """A group whose commands are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for names in SECTIONS.values() for name in names]
+        words = (name.partition(" ")[0] for names in SECTIONS.values() for name in names)
+        return list(dict.fromkeys(words))
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> Command | Group | None:
         if cmd_name not in self.list_commands(ctx):
             return None
         found = importlib.import_module(f"vfsd.cli.{cmd_name}").command
-        assert isinstance(found, Command)
+        assert isinstance(found, (Command, Group))
+        return found
+
+    def find(self, ctx: click.Context, words: Sequence[str]) -> Command | Group | None:
+        """The command, or the group of commands, that a line with these words starts."""
+        found: App | Command | Group | None = self
+        for word in words:
+            if not isinstance(found, (App, Group)):
+                return None
+            found = found.get_command(ctx, word)
+        assert not isinstance(found, App)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, self.list_commands(ctx)))
+        width = max(len(name) for names in SECTIONS.values() for name in names)
         limit = formatter.width - width - 4
         for title, names in SECTIONS.items():
             rows = []
             for name in names:
-                command = self.get_command(ctx, name)
+                command = self.find(ctx, name.split())
                 assert command is not None
                 rows.append((name.ljust(width), command.get_short_help_str(limit)))
             with formatter.section(title):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import keyword
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -19,10 +21,10 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 class Command(click.Command):
     """A command that says how it is used and what it ends with.
 
-    `examples` are command lines that run as they stand, on a store called ``videos`` and a folder
-    called ``footage`` (the tests run them).  `fields` are the keys of each object that ``--json``
-    prints, `variants` those that it prints with certain options; `exits` are the exit codes that
-    are particular to it.
+    `examples` are command lines that run as they stand, on a store called ``videos`` and folders
+    called ``footage`` and ``labels`` (the tests run them).  `fields` are the keys of each object
+    that ``--json`` prints, `variants` those that it prints with certain options; `exits` are the
+    exit codes that are particular to it.  A command of a group has the group's name before its own.
     """
 
     def __init__(
@@ -57,6 +59,43 @@ class Command(click.Command):
         if self.exits:
             with formatter.section("Exit codes, besides those of every command"):
                 formatter.write_dl([(str(code), meaning(code)) for code in self.exits])
+
+
+class Group(click.Group):
+    """Commands of one topic, ``vfsd TOPIC COMMAND``; each is the `command` of a module.
+
+    The module has the command's name, with an underscore where Python needs that name itself.
+    """
+
+    def __init__(self, name: str, package: str, commands: Sequence[str], help: str) -> None:
+        super().__init__(
+            name,
+            help=help,
+            context_settings=CONTEXT,
+            invoke_without_command=True,
+            params=common_options(),
+            callback=_say_how_it_is_used,
+        )
+        self._package = package
+        self._names = tuple(commands)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._names)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> Command | None:
+        if cmd_name not in self._names:
+            return None
+        module = cmd_name + "_" * keyword.iskeyword(cmd_name)
+        found = importlib.import_module(f"{self._package}.{module}").command
+        assert isinstance(found, Command)
+        return found
+
+
+@click.pass_context
+def _say_how_it_is_used(ctx: click.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(2)
 
 
 def define(

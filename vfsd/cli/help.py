@@ -17,13 +17,14 @@ _TOPICS = ("exit-codes", "views")
 
 @define(
     "help",
-    examples=["vfsd help read", "vfsd help exit-codes"],
+    examples=["vfsd help read", "vfsd help labels import", "vfsd help exit-codes"],
     fields={"topic": "what was asked for", "text": "what there is to say"},
 )
-@click.argument("topic", required=False)
+@click.argument("words", metavar="[TOPIC]", nargs=-1)
 @click.pass_context
-def command(ctx: click.Context, topic: str | None) -> None:
+def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Explain a command, or one of the topics `exit-codes` and `views`."""
+    topic = " ".join(words) or None
     text = _text(ctx, topic)
     session = ctx.find_object(Session)
     if session is not None and session.json:
@@ -39,12 +40,14 @@ def _text(ctx: click.Context, topic: str | None) -> str:
         from vfsd import grammar
 
         return (grammar.__doc__ or "").strip()
+    from vfsd.cli.app import App
+
     app = ctx.find_root().command
-    assert isinstance(app, click.Group)
+    assert isinstance(app, App)
     parent = ctx.find_root()
     if topic is None:
         return parent.get_help()
-    found = app.get_command(parent, topic)
+    found = app.find(parent, topic.split())
     if found is None:
         raise UsageError(
             f"there is no help on {topic!r}",

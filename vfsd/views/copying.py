@@ -23,9 +23,10 @@ from vfsd.framepages import Ints, PacketColumns, PacketFlag
 from vfsd.grammar import Form
 from vfsd.model import Access, MediaInfo
 from vfsd.view import View
-from vfsd.views.footage import Footage, Workshop
+from vfsd.views.footage import Footage
 from vfsd.views.showing import Showing, segment_ticks
 from vfsd.views.slots import ListedSlots, Slots
+from vfsd.views.workshop import Workshop
 
 _SEGMENT_BYTES = 16 << 20
 """A segment is cut off, key packet or not, where it would become larger."""

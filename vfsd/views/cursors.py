@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -9,11 +10,16 @@ from contextlib import contextmanager
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.decoders import DecoderPool, decoder_threads
+from vfsd.decoders import decoder_threads
+from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints
-from vfsd.frametable import FrameTable
-from vfsd.model import PhysicalVideo
-from vfsd.plan import is_stream
+from vfsd.plan import is_stream, plan_pictures
+from vfsd.reader import Reader
+from vfsd.tiling import Rect
+from vfsd.tools import Tools
+from vfsd.views.footage import Footage
+
+_log = logging.getLogger(__name__)
 
 _CHUNK = 256
 """Scattered frames are planned for as many at a time."""
@@ -23,21 +29,26 @@ _KEPT_PICTURES = 12
 """That a decoder may hold, beside those that wait for their turn: references, threads."""
 
 
+Shown = tuple[VideoFrame, Rect | None]
+"""A picture, and which part of the stored picture it holds; None: all of it."""
+
+
 class Cursor:
     """The pictures of a list of frames, from one place on.  One user at a time."""
 
     def __init__(
         self,
-        pool: DecoderPool,
-        physical: PhysicalVideo,
-        table: FrameTable,
+        tools: Tools,
+        footage: Footage,
+        needed: Rect,
         frames: Ints,
         place: int,
     ) -> None:
-        self._table = table
+        """`needed` is what of each stored picture has to be there."""
+        self._table = footage.table
         self._frames = frames
-        self._feed = _pictures(pool, physical, table, frames, place)
-        media = physical.media
+        self._feed = _shown(tools, footage, needed, frames, place)
+        media = footage.physical.media
         picture = media.width * media.height * 3 // 2 * (2 if media.bit_depth > 8 else 1)
         self.memory = picture * (_KEPT_PICTURES + media.reorder_delay)  #: bytes, roughly
         self.place = place  #: of the picture that comes next
@@ -51,8 +62,8 @@ class Cursor:
         start = self._table.decode_run(int(self._frames[place])).first_packet
         return start <= self._table.frame(int(self._frames[self.place])).packet
 
-    def pictures(self, first: int, stop: int) -> Iterator[VideoFrame]:
-        """The pictures at the places ``first <= p < stop``; `first` is not before `place`.
+    def pictures(self, first: int, stop: int) -> Iterator[Shown]:
+        """What is at the places ``first <= p < stop``; `first` is not before `place`.
 
         Raises `IntegrityError` when the file does not yield a frame that its table promises.
         """
@@ -74,8 +85,8 @@ class Cursors:
     Their decoders hold `budget` bytes of pictures at most, or those of one.
     """
 
-    def __init__(self, pool: DecoderPool, budget: int) -> None:
-        self._pool = pool
+    def __init__(self, tools: Tools, budget: int) -> None:
+        self._tools = tools
         self._budget = budget
         self._idle: list[tuple[str, Cursor]] = []
         self._closed = False
@@ -83,15 +94,15 @@ class Cursors:
 
     @contextmanager
     def at(
-        self, key: str, physical: PhysicalVideo, table: FrameTable, frames: Ints, place: int
+        self, key: str, footage: Footage, needed: Rect, frames: Ints, place: int
     ) -> Iterator[Cursor]:
         """A cursor for `place`, or not far before it, of this block's own.
 
-        `key` stands for the encoding and the list of frames.
+        `key` stands for the encoding, what is needed of it, and the list of frames.
         """
         cursor = self._take(key, place)
         if cursor is None:
-            cursor = Cursor(self._pool, physical, table, frames, place)
+            cursor = Cursor(self._tools, footage, needed, frames, place)
         try:
             yield cursor
         except BaseException:
@@ -133,16 +144,41 @@ class Cursors:
             old.close()
 
 
-def _pictures(
-    pool: DecoderPool, physical: PhysicalVideo, table: FrameTable, frames: Ints, place: int
-) -> Generator[VideoFrame, None, None]:
+def _shown(
+    tools: Tools, footage: Footage, needed: Rect, frames: Ints, place: int
+) -> Generator[Shown, None, None]:
+    if footage.tiles is None or not footage.tiles.segments:
+        yield from _from_original(tools, footage, frames, place)
+        return
+    while place < len(frames):
+        chunk = frames[place : place + _CHUNK]
+        plan = plan_pictures(chunk, needed, footage.physical, footage.table, footage.tiles)
+        if not plan.tiled:
+            yield from _from_original(tools, footage, chunk, 0)
+            place += len(chunk)
+            continue
+        try:
+            for places, picture, held in Reader(footage.table, tools).pictures(plan, needed):
+                for _ in places:
+                    yield picture, held
+                place += len(places)
+        except (IntegrityError, FileNotFoundError) as error:
+            _log.warning("a view is made from the original, not from tiles: %s", error)
+            yield from _from_original(tools, footage, frames, place)
+            return
+
+
+def _from_original(
+    tools: Tools, footage: Footage, frames: Ints, place: int
+) -> Generator[Shown, None, None]:
+    physical, table, pool = footage.physical, footage.table, tools.pool
     threads = decoder_threads(physical.media)
     rest = frames[place:]
     if is_stream(rest):
         with pool.decoder(physical, table) as decoder:
             first, stop = int(rest[0]), int(rest[-1]) + 1
             for _, picture in decoder.stream(first, stop, threads=threads):
-                yield picture
+                yield picture, None
         return
     for start in range(0, len(rest), _CHUNK):
         chunk = rest[start : start + _CHUNK]
@@ -151,4 +187,4 @@ def _pictures(
             with pool.decoder(physical, table, run, threads=threads) as decoder:
                 for index, picture in decoder.decode(run, threads=threads):
                     for _ in range(int(times[index])):
-                        yield picture
+                        yield picture, None

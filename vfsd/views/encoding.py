@@ -40,10 +40,11 @@ from vfsd.grammar import Form
 from vfsd.model import MediaInfo
 from vfsd.view import View
 from vfsd.views.allotment import Shape, allot
-from vfsd.views.footage import Footage, Workshop
+from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, PictureForm, picture_form
 from vfsd.views.showing import Showing, segment_ticks
 from vfsd.views.slots import ListedSlots, Slots
+from vfsd.views.workshop import Workshop
 
 DEFAULT_CODEC = "h264"
 QUALITY = {"h264": 20, "hevc": 20}
@@ -142,11 +143,9 @@ class EncodedRendition:
     def _decoded(self, first: int, stop: int, workshop: Workshop) -> Iterator[Pixels]:
         footage, frames = self._footage, self._showing.frames
         converter = PictureConverter(self._pictures)
-        with workshop.cursors.at(
-            self.key, footage.physical, footage.table, frames, first
-        ) as cursor:
-            for frame in cursor.pictures(first, stop):
-                yield converter.convert(frame)
+        with workshop.cursors.at(self.key, footage, converter.needed, frames, first) as cursor:
+            for picture, held in cursor.pictures(first, stop):
+                yield converter.convert(picture, held)
 
     def _gray(self, count: int) -> Iterator[Pixels]:
         width, height = self._pictures.size

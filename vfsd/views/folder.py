@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, Protocol
 
 from vfsd import grammar
-from vfsd.decoders import DecoderPool
 from vfsd.errors import NotFoundError
 from vfsd.model import LogicalVideo
 from vfsd.objects import Progress
 from vfsd.parts import Parts
+from vfsd.plan import Tiles
+from vfsd.tileplan import Costs
+from vfsd.tools import Tools
 from vfsd.video import Video
 from vfsd.views.footage import Footage
 from vfsd.views.infofile import info_json
@@ -82,9 +84,10 @@ class Views:
     `UsageError` and `OutOfRangeError` for one that asks for what cannot be had.
     """
 
-    def __init__(self, parts: Parts, pool: DecoderPool) -> None:
+    def __init__(self, parts: Parts, tools: Tools) -> None:
         self._parts = parts
-        self._renderer = Renderer(parts, pool)
+        self._tools = tools
+        self._renderer = Renderer(parts, tools)
         self._watch = parts.catalog.watch()
         self._guard = threading.Lock()
         self._fresh = 0  # counts changes of the catalog
@@ -166,9 +169,10 @@ class Views:
         with self._parts.catalog.reading() as seen:
             info = seen.videos.of_inode(ino)
         if found is not None and found[1].footage.physical == info.original:
-            known = _Known(info, found[1].footage)
+            tiles = _tiles(self._parts, self._tools, info)
+            known = _Known(info, replace(found[1].footage, tiles=tiles))
         else:
-            known = _Known(info, footage_of(self._parts, info))
+            known = _Known(info, footage_of(self._parts, self._tools, info))
         with self._guard:
             self._videos[ino] = (fresh, known)
             while len(self._videos) > _VIDEOS:
@@ -176,11 +180,18 @@ class Views:
         return known
 
 
-def footage_of(parts: Parts, info: LogicalVideo) -> Footage:
-    """The stored encoding that views of a video are made from."""
+def footage_of(parts: Parts, tools: Tools, info: LogicalVideo) -> Footage:
+    """What views of a video are made from."""
     original = info.original
     table = parts.catalog.frame_table(original)
-    return Footage(info.digest, original, table, parts.bytes_of(original))
+    tiles = _tiles(parts, tools, info)
+    return Footage(info.digest, original, table, parts.bytes_of(original), tiles)
+
+
+def _tiles(parts: Parts, tools: Tools, info: LogicalVideo) -> Tiles:
+    """As other processes choose them, too: not by what reads have taken in this one."""
+    tiles = tools.sources.of(info, float(parts.settings.minimum_psnr))
+    return replace(tiles, costs=Costs(tiles.costs.by_name))
 
 
 def render(
@@ -195,9 +206,9 @@ def render(
     `OutOfRangeError`, `UsageError`, `IntegrityError`.
     """
     parts = video._parts
-    renderer = Renderer(parts, video._pool)
+    renderer = Renderer(parts, video._tools)
     try:
-        rendition = rendition_of(footage_of(parts, video.info), request)
+        rendition = rendition_of(footage_of(parts, video._tools, video.info), request)
         return write_out(renderer, rendition, out, on_progress)
     finally:
         renderer.close()

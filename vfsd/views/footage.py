@@ -1,20 +1,13 @@
-"""Reading a stored encoding for views: its packets and its pictures, with tools kept warm."""
+"""What views of a video are made from."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from vfsd.codecs.packets import PacketReader
-from vfsd.decoders import DecoderPool
 from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo
-from vfsd.views.cursors import Cursors
-
-_READERS = 4
+from vfsd.plan import Tiles
 
 
 @dataclass(frozen=True)
@@ -25,11 +18,18 @@ class Footage:
     physical: PhysicalVideo
     table: FrameTable
     path: Path
+    tiles: Tiles | None = None  #: what pictures may come from besides
 
     @property
     def key(self) -> str:
         """Stands for the bytes and for what is known of them, which a full decode may correct."""
         known = self.physical
+        tiles = []
+        if self.tiles is not None and self.tiles.segments:
+            # Other tiles, or the original in their place, are other pixels.
+            numbers = [segment.id for segment in self.tiles.segments]
+            tiles = [numbers, sorted(self.tiles.costs.by_name.items()), self.tiles.psnr]
+            tiles.append(known.cost_factor)
         return "/".join(
             str(part)
             for part in (
@@ -39,64 +39,6 @@ class Footage:
                 known.first_pts,
                 known.end_pts,
                 known.verified,
+                *tiles,
             )
         )
-
-
-class PacketReaders:
-    """Idle packet readers, at most `_READERS`.  Thread-safe.
-
-    A reader of a container that cannot be sliced knows its way on from where it stands.
-    """
-
-    def __init__(self) -> None:
-        self._idle: list[tuple[str, PacketReader]] = []
-        self._most = _READERS
-        self._guard = threading.Lock()
-
-    @contextmanager
-    def reader(self, footage: Footage) -> Iterator[PacketReader]:
-        """A reader of this block's own.  Raises `OSError`."""
-        reader = self._take(footage.key)
-        if reader is None:
-            physical = footage.physical
-            reader = PacketReader(footage.path, physical.media, physical.access, footage.table)
-        try:
-            yield reader
-        except BaseException:
-            reader.close()
-            raise
-        with self._guard:
-            self._idle.append((footage.key, reader))
-            surplus = self._idle[: max(0, len(self._idle) - self._most)]
-            del self._idle[: len(surplus)]
-        for _, old in surplus:
-            old.close()
-
-    def close(self) -> None:
-        with self._guard:
-            self._most = 0
-            idle, self._idle = self._idle, []
-        for _, reader in idle:
-            reader.close()
-
-    def _take(self, key: str) -> PacketReader | None:
-        with self._guard:
-            for number in range(len(self._idle) - 1, -1, -1):
-                if self._idle[number][0] == key:
-                    return self._idle.pop(number)[1]
-        return None
-
-
-class Workshop:
-    """The tools that renditions are made with, shared by all of a process."""
-
-    def __init__(self, pool: DecoderPool, memory: int) -> None:
-        """`memory` is what idle decoders may hold: bytes."""
-        self.pool = pool
-        self.cursors = Cursors(pool, memory)
-        self.readers = PacketReaders()
-
-    def close(self) -> None:
-        self.cursors.close()
-        self.readers.close()

@@ -71,9 +71,17 @@ class PictureConverter:
         self._height = form.size[1]
         self.bytes = math.prod(self._converter.shape) * self._converter.dtype.itemsize
 
-    def convert(self, frame: VideoFrame) -> Pixels:
-        """The picture's samples, in the order in which raw forms store them."""
-        pixels: Pixels = self._converter.convert(frame)
+    @property
+    def needed(self) -> Rect:
+        """What of a stored picture, not turned upright yet, is looked at."""
+        return self._converter.needed
+
+    def convert(self, frame: VideoFrame, held: Rect | None = None) -> Pixels:
+        """The picture's samples, in the order in which raw forms store them.
+
+        `held` is the part of the stored picture that `frame` is; None: all of it.
+        """
+        pixels: Pixels = self._converter.convert(frame, held=held)
         if self._interleaves:
             chroma = pixels[self._height :]
             chroma[:] = chroma.reshape(2, -1).T.reshape(chroma.shape)

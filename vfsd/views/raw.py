@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from vfsd.grammar import Form
 from vfsd.view import View
-from vfsd.views.footage import Footage, Workshop
+from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, picture_form
 from vfsd.views.showing import Showing
 from vfsd.views.slots import EvenSlots, Slots
+from vfsd.views.workshop import Workshop
 
 _Y4M_FRAME = b"FRAME\n"
 
@@ -40,11 +41,12 @@ class RawRendition:
         if not slot:
             return self._header
         footage, place = self._footage, slot - 1
+        converter = PictureConverter(self._pictures)
         with workshop.cursors.at(
-            self.key, footage.physical, footage.table, self._showing.frames, place
+            self.key, footage, converter.needed, self._showing.frames, place
         ) as cursor:
-            (frame,) = cursor.pictures(place, place + 1)
-        return self._prefix + PictureConverter(self._pictures).convert(frame).tobytes()
+            ((picture, held),) = cursor.pictures(place, place + 1)
+            return self._prefix + converter.convert(picture, held).tobytes()
 
     def _y4m_header(self) -> bytes:
         width, height = self._pictures.size

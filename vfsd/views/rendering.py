@@ -6,12 +6,12 @@ import os
 import threading
 from typing import BinaryIO
 
-from vfsd.decoders import DecoderPool
 from vfsd.objects import Progress
 from vfsd.parts import Parts
-from vfsd.views.footage import Workshop
+from vfsd.tools import Tools
 from vfsd.views.rendercache import FileCache, MemoryCache, RenderCache
 from vfsd.views.rendition import JpegRendition, Rendition
+from vfsd.views.workshop import Workshop
 
 _MEMORY_BYTES = 64 << 20
 _AHEAD_BYTES = 16 << 20
@@ -23,11 +23,11 @@ _CHUNK = 1 << 20
 class Renderer:
     """What all renditions of a process share: tools, caches, threads.  Thread-safe."""
 
-    def __init__(self, parts: Parts, pool: DecoderPool) -> None:
+    def __init__(self, parts: Parts, tools: Tools) -> None:
         files = None
         if not parts.read_only:
             files = FileCache(parts.directory.cache, parts.settings.view_cache_bytes)
-        self.workshop = Workshop(pool, parts.settings.decoder_memory // 2)
+        self.workshop = Workshop(tools, parts.settings.decoder_memory // 2)
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
 
     def slot(self, rendition: Rendition, slot: int) -> bytes:

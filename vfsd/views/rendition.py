@@ -20,11 +20,12 @@ from vfsd.grammar import Request, unparse
 from vfsd.view import View
 from vfsd.views.copying import find_copy
 from vfsd.views.encoding import EncodedRendition
-from vfsd.views.footage import Footage, Workshop
+from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, picture_form
 from vfsd.views.raw import RawRendition
 from vfsd.views.showing import show
 from vfsd.views.slots import EvenSlots, Slots
+from vfsd.views.workshop import Workshop
 
 STILL_SIZES = {"npy": npy_size, "png": png_size}
 """Forms of stills whose size follows from width and height."""

@@ -1,4 +1,4 @@
-"""Tiled encodings: segments and their cells."""
+"""Tiled encodings: segments and their cells; and what decoding costs."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -17,6 +17,15 @@ _BYTES = (
 
 def upgrade() -> None:
     _let_tiled_encodings_have_no_object()
+    op.add_column(
+        "physical_videos",
+        sa.Column(
+            "cost_factor",
+            sa.Float(),
+            nullable=True,
+            comment="decoding takes as many times what the codec's rule says; null: not measured",
+        ),
+    )
     op.create_table(
         "segments",
         sa.Column("id", _Id, autoincrement=True, nullable=False, comment="never used again"),
@@ -123,6 +132,43 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("segment_id", "tile", name=op.f("pk_cells")),
         comment="Tiles of a segment: each a stream that decodes alone.",
+        sqlite_with_rowid=False,
+    )
+
+    op.create_table(
+        "costs",
+        sa.Column("host", sa.String(length=255), nullable=False, comment="where it was measured"),
+        sa.Column(
+            "name",
+            sa.String(length=32),
+            nullable=False,
+            comment="a codec as FFmpeg calls it, or a tile codec",
+        ),
+        sa.Column(
+            "start", sa.Float(), nullable=False, comment="CPU seconds to start at a key picture"
+        ),
+        sa.Column("picture", sa.Float(), nullable=False, comment="CPU seconds for each picture"),
+        sa.Column("pixel", sa.Float(), nullable=False, comment="CPU seconds for each pixel"),
+        sa.Column("byte", sa.Float(), nullable=False, comment="CPU seconds for each byte"),
+        sa.Column(
+            "encode_pixel",
+            sa.Float(),
+            nullable=True,
+            comment="CPU seconds to encode a pixel; tile codecs only",
+        ),
+        sa.Column(
+            "r2", sa.Float(), nullable=False, comment="share of the variance that these explain"
+        ),
+        sa.Column("samples", sa.Integer(), nullable=False, comment="decodes that were timed"),
+        sa.Column(
+            "software",
+            sa.String(length=255),
+            nullable=False,
+            comment="versions that it was measured with",
+        ),
+        sa.Column("measured_ns", sa.BigInteger(), nullable=False, comment="when"),
+        sa.PrimaryKeyConstraint("host", "name", name=op.f("pk_costs")),
+        comment="What decoding costs, by host: measured, not guessed.",
         sqlite_with_rowid=False,
     )
 

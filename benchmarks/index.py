@@ -1,0 +1,243 @@
+"""The semantic index: boxes in, and boxes by label, time and region out, at several sizes.
+
+The boxes lie in up to 100 videos; one of them is a large one with a tenth of all boxes, nearly all
+of the same label.  Every answer that is timed is compared with what numpy finds in the
+columns that were put in.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import arguments, finish, table
+from benchmarks.million_frames import put, size
+from vfsd.catalog import Catalog
+from vfsd.detections import DetectionColumns
+from vfsd.model import LogicalVideo
+
+LABELS = ("car", "truck", "person", "bus", "bicycle", "dog", "sign", "boat")
+SHARES = (0.5, 0.15, 0.15, 0.1, 0.05, 0.03, 0.015, 0.005)
+SHARES_IN_THE_LARGE = (0.995, 0, 0, 0, 0, 0, 0, 0.005)
+BOXES_A_FRAME = 10
+WIDTH, HEIGHT = 1920, 1080
+BOUND_MS = 5.0
+BATCH = 1_000_000
+
+Region = tuple[int, int, int, int]
+
+
+def main() -> None:
+    parser = arguments(__doc__, runs=200)
+    parser.add_argument("--boxes", type=int, nargs="+", default=[100_000, 1_000_000])
+    options = parser.parse_args()
+    figures = {str(boxes): measure(boxes, options.runs) for boxes in options.boxes}
+    rows = [
+        (boxes, what, *values.values())
+        for boxes, measured in figures.items()
+        for what, values in measured["lookups"].items()
+    ]
+    print(
+        table(
+            ("boxes", "boxes/s in", "bytes a box"),
+            [(boxes, int(m["boxes_a_second"]), m["bytes_a_box"]) for boxes, m in figures.items()],
+        )
+    )
+    print(table(("boxes", "lookup", "boxes found", "median ms", "95 % ms"), rows))
+    passed = all(
+        values["p95_ms"] < BOUND_MS
+        for measured in figures.values()
+        for what, values in measured["lookups"].items()
+        if what != "label + region, all of a crowded place"
+    )
+    finish(options, "index", figures, passed=passed)
+
+
+def measure(boxes: int, runs: int) -> dict[str, Any]:
+    """Figures of one catalog with so many boxes."""
+    large = boxes // 10
+    others = max(1, min(99, (boxes - large) // 1000))
+    counts = [large, *[len(part) for part in np.array_split(np.empty(boxes - large), others)]]
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/catalog.sqlite3"
+        with Catalog.create(url) as catalog:
+            videos = [a_video(catalog, number, count) for number, count in enumerate(counts)]
+        before, took = size(folder), 0.0  # closed: the log has been moved into the database
+        with Catalog.open(url) as catalog:
+            kept: dict[int, DetectionColumns] = {}
+            for number, (video, count) in enumerate(zip(videos, counts, strict=True)):
+                for columns in some_boxes(number, count, video.original.frames):
+                    start = time.perf_counter()
+                    catalog.add_detections(video, columns, "detector")
+                    took += time.perf_counter() - start
+                    if number in (0, 1):
+                        old = [kept[number]] if number in kept else []
+                        kept[number] = DetectionColumns.concat([*old, columns]).in_order()
+        bytes_a_box = (size(folder) - before) / boxes
+        with Catalog.open(url) as catalog:
+            lookups = {
+                what: timed(catalog, videos, kept, make, runs) for what, make in CASES.items()
+            }
+    return {
+        "videos": len(counts),
+        "largest_video": large,
+        "boxes_a_second": boxes / took,
+        "bytes_a_box": bytes_a_box,
+        "lookups": lookups,
+    }
+
+
+def a_video(catalog: Catalog, number: int, boxes: int) -> LogicalVideo:
+    put(catalog, max(300, boxes // BOXES_A_FRAME), name=f"{number:03}.mp4")
+    return catalog.video(f"{number:03}.mp4")
+
+
+def some_boxes(seed: int, count: int, frames: int) -> list[DetectionColumns]:
+    """Objects on two roads that cross; one box in a thousand lies anywhere else."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for part in np.array_split(np.arange(count), max(1, count // BATCH)):
+        here = len(part)
+        width = np.exp(rng.normal(4.2, 0.5, here)).clip(8, 600)
+        height = width * rng.uniform(0.5, 1.2, here)
+        along = rng.random(here)
+        across = rng.random(here)
+        kind = rng.random(here)
+        x = np.where(kind < 0.7, along * WIDTH, 900 + across * 150)
+        y = np.where(kind < 0.7, 500 + across * 200, along * HEIGHT)
+        anywhere = kind > 0.999
+        x = np.where(anywhere, along * WIDTH, x)
+        y = np.where(anywhere, across * HEIGHT, y)
+        first = np.column_stack([x, y]).round(1)
+        low, high = part[0] * frames // count, (part[-1] + 1) * frames // count
+        made.append(
+            DetectionColumns.of(
+                np.sort(rng.integers(low, max(high, low + 1), here)),
+                np.array(LABELS)[
+                    rng.choice(len(LABELS), here, p=SHARES if seed else SHARES_IN_THE_LARGE)
+                ],
+                np.hstack([first, first + np.column_stack([width, height]).round(1)]),
+                rng.random(here).round(3),
+                rng.integers(0, 5000, here),
+            )
+        )
+    return made
+
+
+# -- what is asked: (number of the video, label, frames, region)
+
+Question = tuple[int, str, range | None, Region | None]
+
+
+def short_time(rng: np.random.Generator, frames: int) -> Question:
+    start = int(rng.integers(0, max(1, frames - 30)))
+    return 1, "car", range(start, start + 30), None
+
+
+def short_time_and_region(rng: np.random.Generator, frames: int) -> Question:
+    number, label, span, _ = short_time(rng, frames)
+    return number, label, span, region_at(rng, 400, 300)
+
+
+def short_time_in_the_large(rng: np.random.Generator, frames: int) -> Question:
+    return 0, *short_time_and_region(rng, frames)[1:]
+
+
+def rare_label(rng: np.random.Generator, frames: int) -> Question:
+    start = int(rng.integers(0, max(1, frames - 2000)))
+    return 0, "boat", range(start, start + 2000), region_at(rng, 400, 300)
+
+
+def quiet_place(rng: np.random.Generator, _frames: int) -> Question:
+    x, y = int(rng.integers(0, 600)), int(rng.integers(0, 200))
+    return 0, "car", None, (x, y, x + 100, y + 80)
+
+
+def long_time(rng: np.random.Generator, frames: int) -> Question:
+    start = int(rng.integers(0, max(1, frames // 2)))
+    x, y = int(rng.integers(0, 600)), int(rng.integers(0, 200))
+    return 0, "car", range(start, start + frames // 2), (x, y, x + 200, y + 150)
+
+
+def nothing_there(rng: np.random.Generator, _frames: int) -> Question:
+    x = int(rng.integers(2600, 3400))
+    return 0, "car", None, (x, 20, x + 300, 300)
+
+
+def crowded_place(rng: np.random.Generator, _frames: int) -> Question:
+    x = int(rng.integers(0, 700))
+    return 0, "car", None, (x, 560, x + 100, 640)
+
+
+CASES: dict[str, Callable[[np.random.Generator, int], Question]] = {
+    "label + 1 s": short_time,
+    "label + 1 s + region": short_time_and_region,
+    "the same in the large video": short_time_in_the_large,
+    "rare label + 1 min + region, large video": rare_label,
+    "label + region, a quiet place, large video": quiet_place,
+    "label + half the time + region, large video": long_time,
+    "label + region where nothing is, large video": nothing_there,
+    "label + region, all of a crowded place": crowded_place,
+}
+
+
+def region_at(rng: np.random.Generator, width: int, height: int) -> Region:
+    x, y = int(rng.integers(0, WIDTH - width)), int(rng.integers(0, HEIGHT - height))
+    return x, y, x + width, y + height
+
+
+def timed(
+    catalog: Catalog,
+    videos: list[LogicalVideo],
+    kept: dict[int, DetectionColumns],
+    make: Callable[[np.random.Generator, int], Question],
+    runs: int,
+) -> dict[str, float]:
+    rng = np.random.default_rng(11)
+    times, found = [], []
+    for run in range(runs + 5):
+        number = make(np.random.default_rng(0), 1000)[0]
+        number, label, frames, region = make(rng, videos[number].original.frames)
+        start = time.perf_counter()
+        answer = catalog.detections(videos[number], label, frames=frames, region=region).columns()
+        if run >= 5:  # before that SQLAlchemy compiles what it will use again
+            times.append((time.perf_counter() - start) * 1000)
+            found.append(len(answer))
+        if run % 10 == 0:
+            check(answer, kept[number], label, frames, region)
+    return {
+        "found": float(np.median(found)),
+        "median_ms": float(np.median(times)),
+        "p95_ms": float(np.percentile(times, 95)),
+    }
+
+
+def check(
+    answer: DetectionColumns,
+    rows: DetectionColumns,
+    label: str,
+    frames: range | None,
+    region: Region | None,
+) -> None:
+    """The answer is what numpy finds, box for box."""
+    wanted = rows.codes == rows.names.index(label)
+    if frames is not None:
+        wanted &= (rows.frames >= frames.start) & (rows.frames < frames.stop)
+    if region is not None:
+        x1, y1, x2, y2 = region
+        wanted &= (rows.boxes[:, 0] < x2) & (rows.boxes[:, 2] > x1)
+        wanted &= (rows.boxes[:, 1] < y2) & (rows.boxes[:, 3] > y1)
+    expected = rows.select(wanted)
+    assert np.array_equal(answer.frames, expected.frames)
+    assert np.array_equal(answer.boxes, expected.boxes)
+    assert np.array_equal(answer.confidences, expected.confidences)
+    assert np.array_equal(answer.tracks, expected.tracks)
+    assert set(answer.labels) <= {label}
+
+
+if __name__ == "__main__":
+    main()

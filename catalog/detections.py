@@ -1,0 +1,447 @@
+"""Labelled boxes, and who has looked where, within one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from vfsd.catalog.detections_schema import detections, examined, labels, sources
+from vfsd.catalog.places import bounds, cells
+from vfsd.detections import (
+    NO_TRACK,
+    DetectionColumns,
+    Examined,
+    Ints,
+    LabelSummary,
+    Source,
+    runs,
+)
+
+Progress = Callable[[int, int], None]
+
+_BATCH = 20_000
+_MANY = 50_000
+_LARGE_CACHE_KIB = 131_072
+
+_COLUMNS = (
+    "video_id",
+    "label_id",
+    "frame",
+    "seq",
+    "x1",
+    "y1",
+    "x2",
+    "y2",
+    "confidence",
+    "track",
+    "source_id",
+    "cell",
+    "bounds",
+    "attributes",
+)
+
+
+class Detections:
+    """The semantic index as one transaction sees it.
+
+    Videos are given by number; whether a number still means the bytes that a caller has in mind is
+    for the caller to see to (`vfsd.catalog.Catalog` does).
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- changing
+
+    def add(
+        self,
+        video_id: int,
+        rows: DetectionColumns,
+        source: Source,
+        *,
+        on_progress: Progress | None = None,
+    ) -> int:
+        """Put boxes in; how many.  `on_progress` is told (done, of how many); it may raise."""
+        if not len(rows):
+            return 0
+        rows = rows.in_order()
+        source_id = self.source_id(source)
+        codes = np.array([self._label_id(name) for name in rows.names], dtype=np.int64)
+        seq = self._places_in_frames(video_id, rows.frames)
+        # In the order of the table, so that its pages are filled one after the other.
+        order = np.lexsort((seq, rows.frames, codes[rows.codes]))
+        with self._room_for(len(rows)):
+            for at in range(0, len(order), _BATCH):
+                part = order[at : at + _BATCH]
+                self._insert(video_id, source_id, rows, codes, seq, part)
+                if on_progress is not None:
+                    on_progress(min(at + _BATCH, len(order)), len(order))
+        return len(rows)
+
+    def mark_examined(self, video_id: int, frames: Iterable[range], source: Source) -> None:
+        """Note that `source` has looked at these frames; ranges that touch become one."""
+        source_id = self.source_id(source)
+        mine = sa.and_(examined.c.video_id == video_id, examined.c.source_id == source_id)
+        kept = self._connection.execute(
+            sa.select(examined.c.first_frame, examined.c.end_frame).where(mine)
+        )
+        before = sorted((row.first_frame, row.end_frame) for row in kept)
+        after = _merged([*before, *((part.start, part.stop) for part in frames if len(part))])
+        if after != before:
+            self._connection.execute(sa.delete(examined).where(mine))
+            self._insert_examined(video_id, source_id, after)
+
+    def remove(
+        self,
+        video_id: int,
+        *,
+        source_ids: Sequence[int] | None = None,
+        label_ids: Sequence[int] | None = None,
+        frames: range | None = None,
+    ) -> int:
+        """Take boxes out for which everything given holds; how many.
+
+        Where labels are not given, the frames that the sources have examined are forgotten with
+        their boxes: nobody can tell any more what was found there.
+        """
+        chosen = [detections.c.video_id == video_id]
+        if source_ids is not None:
+            chosen.append(detections.c.source_id.in_(source_ids))
+        if label_ids is None:
+            self._forget_examined(video_id, source_ids, frames)
+            if frames is not None:
+                label_ids = self.label_ids(video_id)  # lets the rows be found by their order
+        if label_ids is not None:
+            chosen.append(detections.c.label_id.in_(label_ids))
+        if frames is not None:
+            chosen.append(detections.c.frame.between(frames.start, frames.stop - 1))
+        return self._connection.execute(sa.delete(detections).where(*chosen)).rowcount
+
+    def remove_of_video(self, video_id: int) -> None:
+        """Forget everything: the video's bytes are others now."""
+        for table in (detections, examined):
+            self._connection.execute(sa.delete(table).where(table.c.video_id == video_id))
+
+    # -- looking
+
+    def digest(self, video_id: int) -> str | None:
+        """Of the bytes that the boxes are about; None where the video is gone."""
+        found: str | None = self._connection.execute(_DIGEST, {"id": video_id}).scalar()
+        return found
+
+    def label_ids(self, video_id: int) -> list[int]:
+        """The labels that a video has boxes of, without reading the boxes."""
+        rows = self._connection.execute(_LABELS_OF_VIDEO, {"video": video_id})
+        return [row[0] for row in rows if row[0] is not None]
+
+    def label_names(self, ids: Iterable[int]) -> dict[int, str]:
+        return dict(self._by_ids(sa.select(labels.c.id, labels.c.name), labels.c.id, ids))
+
+    def known_labels(self, names: Iterable[str]) -> dict[str, int]:
+        """The numbers of those among `names` that any video has ever used."""
+        return {
+            name: number
+            for number, name in self._by_ids(
+                sa.select(labels.c.id, labels.c.name), labels.c.name, names
+            )
+        }
+
+    def sources_by_id(self, ids: Iterable[int]) -> dict[int, Source]:
+        rows = self._by_ids(sa.select(sources), sources.c.id, ids)
+        return {
+            number: Source(name, model, version, json.loads(parameters))
+            for number, name, model, version, parameters in rows
+        }
+
+    def known_sources(self, source: str | Source) -> list[int]:
+        """The numbers of a source; of all of that name where only a name is given."""
+        if isinstance(source, str):
+            query = sa.select(sources.c.id).where(sources.c.name == source)
+        else:
+            query = sa.select(sources.c.id).where(_is_source(source))
+        return list(self._connection.execute(query).scalars())
+
+    def sources_of(self, video_id: int) -> list[Source]:
+        """Who has said anything of a video, or has examined any of it, in order of arrival."""
+        found: set[int] = set()
+        for table in (detections, examined):
+            query = sa.select(table.c.source_id).where(table.c.video_id == video_id).distinct()
+            found.update(self._connection.execute(query).scalars())
+        known = self.sources_by_id(found)
+        return [known[number] for number in sorted(known)]
+
+    def summary(self, video_id: int, source_ids: Sequence[int] | None = None) -> list[LabelSummary]:
+        """Each label of a video, by name.  Reads all its boxes."""
+        chosen = [detections.c.video_id == video_id]
+        if source_ids is not None:
+            chosen.append(detections.c.source_id.in_(source_ids))
+        found = self._connection.execute(
+            sa.select(
+                labels.c.name,
+                sa.func.count(),
+                sa.func.count(detections.c.frame.distinct()),
+                sa.func.min(detections.c.frame),
+                sa.func.max(detections.c.frame),
+            )
+            .join(labels, labels.c.id == detections.c.label_id)
+            .where(*chosen)
+            .group_by(labels.c.name)
+            .order_by(labels.c.name)
+        ).all()
+        tracked = (
+            sa.select(detections.c.label_id, detections.c.source_id, detections.c.track)
+            .where(*chosen, detections.c.track.is_not(None))
+            .distinct()
+            .subquery()
+        )
+        tracks: dict[str, int] = {
+            row[0]: row[1]
+            for row in self._connection.execute(
+                sa.select(labels.c.name, sa.func.count())
+                .join(tracked, tracked.c.label_id == labels.c.id)
+                .group_by(labels.c.name)
+            )
+        }
+        return [
+            LabelSummary(name, boxes, frames, tracks.get(name, 0), first, last + 1)
+            for name, boxes, frames, first, last in sorted(found)
+        ]
+
+    def examined(self, video_id: int, source_ids: Sequence[int] | None = None) -> list[Examined]:
+        """The frames that have been looked at, by source, then by frame."""
+        chosen = [examined.c.video_id == video_id]
+        if source_ids is not None:
+            chosen.append(examined.c.source_id.in_(source_ids))
+        rows = self._connection.execute(
+            sa.select(examined.c.source_id, examined.c.first_frame, examined.c.end_frame)
+            .where(*chosen)
+            .order_by(examined.c.source_id, examined.c.first_frame)
+        ).all()
+        known = self.sources_by_id({row.source_id for row in rows})
+        return [
+            Examined(known[row.source_id], range(row.first_frame, row.end_frame)) for row in rows
+        ]
+
+    def source_id(self, source: Source) -> int:
+        """The number of a source, which is made known if it is new."""
+        found = self.known_sources(source)
+        if found:
+            return found[0]
+        made = self._connection.execute(
+            sa.insert(sources).values(
+                name=source.name,
+                model=source.model,
+                version=source.version,
+                parameters=_canonical(source.parameters),
+            )
+        )
+        assert made.inserted_primary_key is not None
+        return int(made.inserted_primary_key[0])
+
+    # -- the work
+
+    def _label_id(self, name: str) -> int:
+        found = self._connection.execute(sa.select(labels.c.id).where(labels.c.name == name))
+        number: int | None = found.scalar()
+        if number is None:
+            made = self._connection.execute(sa.insert(labels).values(name=name))
+            assert made.inserted_primary_key is not None
+            number = int(made.inserted_primary_key[0])
+        return number
+
+    def _places_in_frames(self, video_id: int, frames: Ints) -> Ints:
+        """The `seq` of new rows with ascending `frames`: after those that each frame has."""
+        starts = np.flatnonzero(np.diff(frames, prepend=-1))
+        counts = np.diff(np.append(starts, len(frames)))
+        places: Ints = np.arange(len(frames)) - np.repeat(starts, counts)
+        there = self._connection.execute(
+            sa.select(detections.c.frame, sa.func.max(detections.c.seq))
+            .where(
+                detections.c.video_id == video_id,
+                detections.c.label_id.in_(self.label_ids(video_id)),
+                detections.c.frame.between(int(frames[0]), int(frames[-1])),
+            )
+            .group_by(detections.c.frame)
+        ).all()
+        if there:
+            taken = np.array([tuple(row) for row in there], dtype=np.int64)
+            taken = taken[np.argsort(taken[:, 0])]
+            at = np.searchsorted(taken[:, 0], frames).clip(max=len(taken) - 1)
+            places += np.where(taken[at, 0] == frames, taken[at, 1] + 1, 0)
+        return places
+
+    def _insert(
+        self,
+        video_id: int,
+        source_id: int,
+        rows: DetectionColumns,
+        codes: Ints,
+        seq: Ints,
+        part: Ints,
+    ) -> None:
+        count = len(part)
+        boxes = rows.boxes[part]
+        confidences = rows.confidences[part]
+        tracks = rows.tracks[part]
+        values = (
+            [video_id] * count,
+            codes[rows.codes[part]].tolist(),
+            rows.frames[part].tolist(),
+            seq[part].tolist(),
+            *(boxes[:, corner].tolist() for corner in range(4)),
+            _with_gaps(confidences, np.isnan(confidences)),
+            _with_gaps(tracks, tracks == NO_TRACK),
+            [source_id] * count,
+            cells(boxes).tolist(),
+            bounds(boxes).tolist(),
+            [dict(rows.attributes_of(at)) or None for at in part.tolist()]
+            if rows.attributes is not None
+            else [None] * count,
+        )
+        self._insert_rows(zip(*values, strict=True))
+
+    def _insert_rows(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """On SQLite straight to the driver: SQLAlchemy would take as long as the database does."""
+        if self._connection.dialect.name != "sqlite":
+            made = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
+            self._connection.execute(sa.insert(detections), made)
+            return
+        text = f"INSERT INTO detections ({', '.join(_COLUMNS)}) VALUES ({_MARKS})"
+        plain = [
+            row if row[-1] is None else (*row[:-1], json.dumps(row[-1], ensure_ascii=False))
+            for row in rows
+        ]
+        self._connection.exec_driver_sql(text, plain)
+
+    def _room_for(self, count: int) -> _LargeCache:
+        return _LargeCache(
+            self._connection
+            if count >= _MANY and self._connection.dialect.name == "sqlite"
+            else None
+        )
+
+    def _insert_examined(
+        self, video_id: int, source_id: int, ranges: Iterable[tuple[int, int]]
+    ) -> None:
+        made = [
+            {
+                "video_id": video_id,
+                "source_id": source_id,
+                "first_frame": start,
+                "end_frame": stop,
+            }
+            for start, stop in ranges
+        ]
+        if made:
+            self._connection.execute(sa.insert(examined), made)
+
+    def _forget_examined(
+        self, video_id: int, source_ids: Sequence[int] | None, frames: range | None
+    ) -> None:
+        chosen = [examined.c.video_id == video_id]
+        if source_ids is not None:
+            chosen.append(examined.c.source_id.in_(source_ids))
+        rows = self._connection.execute(sa.select(examined).where(*chosen)).all()
+        self._connection.execute(sa.delete(examined).where(*chosen))
+        if frames is None:
+            return
+        for row in rows:
+            left = [
+                (row.first_frame, min(row.end_frame, frames.start)),
+                (max(row.first_frame, frames.stop), row.end_frame),
+            ]
+            self._insert_examined(
+                video_id, row.source_id, [(start, stop) for start, stop in left if start < stop]
+            )
+
+    def _by_ids(
+        self, query: sa.Select[Any], column: sa.Column[Any], values: Iterable[Any]
+    ) -> Iterator[Any]:
+        wanted = sorted(set(values))
+        for at in range(0, len(wanted), 500):
+            part = wanted[at : at + 500]
+            yield from self._connection.execute(query.where(column.in_(part)))
+
+
+class _LargeCache:
+    """While many rows go in, their index is kept in memory: it is not filled in its own order."""
+
+    def __init__(self, connection: Connection | None) -> None:
+        self._connection = connection
+        self._before = 0
+
+    def __enter__(self) -> None:
+        if self._connection is not None:
+            self._before = self._connection.exec_driver_sql("PRAGMA cache_size").scalar_one()
+            self._connection.exec_driver_sql(f"PRAGMA cache_size = -{_LARGE_CACHE_KIB}")
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.exec_driver_sql(f"PRAGMA cache_size = {self._before}")
+
+
+def ranges_of(frames: Iterable[int] | Iterable[range] | Ints) -> list[range]:
+    """What callers call a set of frames, as ranges that neither overlap nor touch."""
+    if isinstance(frames, range) and frames.step == 1:
+        return [frames] if len(frames) else []
+    several = list(frames)
+    parts = [part for part in several if isinstance(part, range)]
+    if parts and len(parts) == len(several):
+        return [range(*pair) for pair in _merged(pair for part in parts for pair in _pairs(part))]
+    return runs(np.unique(np.asarray(several, dtype=np.int64)))
+
+
+def _with_gaps(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> list[Any]:
+    """As Python numbers, None where one is missing."""
+    objects = values.astype(object)
+    objects[missing] = None
+    found: list[Any] = objects.tolist()
+    return found
+
+
+def _pairs(part: range) -> list[tuple[int, int]]:
+    return [(run.start, run.stop) for run in ranges_of(part)]
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Half-open ranges without overlaps, in order."""
+    made: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if made and start <= made[-1][1]:
+            made[-1] = (made[-1][0], max(made[-1][1], stop))
+        else:
+            made.append((start, stop))
+    return made
+
+
+def _canonical(parameters: Mapping[str, Any]) -> str:
+    return json.dumps(dict(parameters), sort_keys=True, separators=(",", ":"))
+
+
+def _is_source(source: Source) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        sources.c.name == source.name,
+        sources.c.model == source.model,
+        sources.c.version == source.version,
+        sources.c.parameters == _canonical(source.parameters),
+    )
+
+
+_MARKS = ", ".join("?" * len(_COLUMNS))
+_DIGEST = sa.text("SELECT digest FROM videos WHERE id = :id")
+# From one label to the next by the table's order: as many steps as there are labels.
+_LABELS_OF_VIDEO = sa.text(
+    "WITH RECURSIVE step(label) AS ("
+    " SELECT min(label_id) FROM detections WHERE video_id = :video"
+    " UNION ALL"
+    " SELECT (SELECT min(label_id) FROM detections"
+    "         WHERE video_id = :video AND label_id > step.label)"
+    " FROM step WHERE step.label IS NOT NULL"
+    ") SELECT label FROM step WHERE label IS NOT NULL"
+)

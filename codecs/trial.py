@@ -1,0 +1,146 @@
+"""Trial decodes: streams made for the purpose, decoded, and timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import av
+import cv2
+import numpy as np
+from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
+
+from vfsd.codecs.context import decoder_for
+from vfsd.codecs.tiles import TILE_CODECS, CellEncoder
+from vfsd.model import MediaInfo
+from vfsd.tiling import Rect
+from vfsd.tiling.cost import Work
+
+_SIZES = ((64, 64), (128, 128), (320, 176), (640, 368), (1280, 720))
+_PICTURES = 24
+_REPEATS = 3
+_NOISE = (1.0, 3.0)
+"""Standard deviations, in levels: how much there is to code in places where nothing moves."""
+
+_ENCODERS = {
+    "h264": ("libx264", {"preset": "medium"}, (20, 28)),
+    "hevc": ("libx265", {"preset": "ultrafast", "x265-params": "log-level=none"}, (22, 30)),
+    "vp9": ("libvpx-vp9", {"deadline": "realtime", "cpu-used": "8", "b": "0"}, (30, 45)),
+    "av1": ("libsvtav1", {"preset": "10", "svtav1-params": "lp=1"}, (30, 45)),
+}
+_TILE_QUALITIES = {"fast": (17, 21, 26), "small": (25, 35, 45)}
+
+TRIAL_CODECS = (*_ENCODERS, *_TILE_QUALITIES)
+"""Codecs by FFmpeg's name, and tile codecs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One stream, decoded by itself."""
+
+    work: Work
+    seconds: float  #: CPU time of the decode, the least of several
+    encode_seconds: float | None  #: CPU time of the encoding; tile codecs only
+
+
+def trials(name: str) -> Iterator[Trial]:
+    """Streams of several sizes and qualities, whole and in part."""
+    for width, height in _SIZES:
+        for noise in _NOISE:
+            pictures = _scene(width, height, noise)
+            qualities = _TILE_QUALITIES[name] if name in TILE_CODECS else _ENCODERS[name][2]
+            for quality in qualities:
+                start = time.process_time()  # encoders have threads of their own
+                if name in TILE_CODECS:
+                    codec, extradata, packets = _encoded_tile(name, pictures, quality)
+                    spent: float | None = time.process_time() - start
+                else:
+                    codec, extradata, packets = _encoded(name, pictures, quality)
+                    spent = None
+                for count in (len(packets), len(packets) // 4):
+                    part = packets[:count]
+                    yield Trial(
+                        Work(1, count, count * width * height, sum(map(len, part))),
+                        min(_decode(codec, extradata, part) for _ in range(_REPEATS)),
+                        spent if count == len(packets) else None,
+                    )
+
+
+def _decode(codec: str, extradata: bytes, packets: Sequence[bytes]) -> float:
+    start = time.thread_time()
+    context = decoder_for(codec, extradata)
+    for number, payload in enumerate(packets):
+        packet = Packet(payload)
+        packet.pts = number
+        context.decode(packet)
+    context.decode(None)
+    return time.thread_time() - start
+
+
+def _encoded_tile(
+    name: str, pictures: Sequence[av.VideoFrame], quality: int
+) -> tuple[str, bytes, Sequence[bytes]]:
+    width, height = pictures[0].width, pictures[0].height
+    encoder = CellEncoder(
+        TILE_CODECS[name], _media(width, height), Rect.of_size(width, height), quality
+    )
+    for picture in pictures:
+        encoder.put(picture)
+    stream, _ = encoder.finish()
+    return stream.codec, stream.extradata, stream.packets
+
+
+def _encoded(
+    name: str, pictures: Sequence[av.VideoFrame], quality: int
+) -> tuple[str, bytes, Sequence[bytes]]:
+    encoder, options, _ = _ENCODERS[name]
+    context = av.CodecContext.create(encoder, "w")
+    assert isinstance(context, VideoCodecContext)
+    context.width, context.height = pictures[0].width, pictures[0].height
+    context.pix_fmt = "yuv420p"
+    context.framerate = Fraction(25)
+    context.thread_count = 1
+    context.options = {**options, "crf": str(quality), "flags": "+global_header"}
+    packets = []
+    for number, picture in enumerate(pictures):
+        picture.pts = number
+        packets += [bytes(packet) for packet in context.encode(picture)]
+    packets += [bytes(packet) for packet in context.encode(None)]
+    return name, bytes(context.extradata or b""), packets
+
+
+def _scene(width: int, height: int, noise: float) -> list[av.VideoFrame]:
+    """A still texture, parts of it that move over it, and noise; the same every time."""
+    rng = np.random.default_rng(1)
+    rough = rng.normal(0, 1, (height + 64, width + 64)).astype(np.float32)
+    smooth = np.asarray(cv2.GaussianBlur(rough, (0, 0), 3))
+    texture = 128 + smooth * (40 / max(float(smooth.std()), 1e-6))
+    side = max(16, min(width, height) // 4)
+    pictures = []
+    for number in range(_PICTURES):
+        luma = texture[:height, :width].copy()
+        for part in range(4):
+            x = (number * (2 + part) + part * width // 4) % max(1, width - side)
+            y = (part * height // 4 + number) % max(1, height - side)
+            luma[y : y + side, x : x + side] = texture[64 : 64 + side, 64 : 64 + side]
+        luma += rng.normal(0, noise, luma.shape)
+        planes = np.full((height * 3 // 2, width), 128, np.uint8)
+        planes[:height] = np.clip(luma, 16, 235)
+        pictures.append(av.VideoFrame.from_ndarray(planes, format="yuv420p"))
+    return pictures
+
+
+def _media(width: int, height: int) -> MediaInfo:
+    return MediaInfo(
+        container="",
+        codec="rawvideo",
+        profile=None,
+        width=width,
+        height=height,
+        pixel_format="yuv420p",
+        time_base=Fraction(1, 25),
+        average_rate=None,
+    )

@@ -1,0 +1,600 @@
+"""The semantic index: what goes in comes out, by label, time and region, and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import multiprocessing
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from alembic import command
+from alembic.config import Config
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.catalog.make import add_video, original, table
+from vfsd.catalog import Catalog
+from vfsd.catalog import detectionquery as lookup
+from vfsd.catalog.detections import ranges_of
+from vfsd.catalog.engine import Database
+from vfsd.catalog.places import bounds, cells, cells_of, units
+from vfsd.detections import Detection, DetectionColumns, LabelSummary, Source
+from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
+from vfsd.model import LogicalVideo
+from vfsd.tiling import Rect
+
+FRAMES = 100
+
+
+@pytest.fixture
+def video(catalog: Catalog) -> LogicalVideo:
+    with catalog.writing() as change:
+        return add_video(change, "cam1/a.mp4", frames=FRAMES)
+
+
+def columns(count: int, seed: int = 0, frames: int = FRAMES) -> DetectionColumns:
+    """Boxes of all sizes everywhere, some out of the frame; what may be missing sometimes is."""
+    rng = np.random.default_rng(seed)
+    first = rng.uniform(-50, 600, (count, 2)).round(1)
+    sizes = np.exp(rng.uniform(0, 8.5, (count, 2))).round(1)
+    names = np.array(["bus", "car", "red", "truck"])
+    return DetectionColumns.of(
+        rng.integers(0, frames, count),
+        names[rng.integers(0, 4, count)],
+        np.hstack([first, first + sizes]),
+        np.where(rng.random(count) < 0.8, rng.random(count).round(2), np.nan),
+        np.where(rng.random(count) < 0.5, rng.integers(0, 9, count), -1),
+        [{"lane": int(at % 3), "wet": True} if at % 5 == 0 else None for at in range(count)],
+    )
+
+
+def from_source(rows: DetectionColumns, source: Source) -> list[Detection]:
+    return [dataclasses.replace(one, source=source) for one in rows.in_order()]
+
+
+def test_what_is_put_in_comes_out_by_frame_in_order_of_arrival(
+    catalog: Catalog, video: LogicalVideo
+) -> None:
+    first, second = columns(500, 1), columns(300, 2)
+    yolo = Source("yolo", "v8n", "8.1", {"imgsz": 640, "classes": [2, 7]})
+    assert catalog.add_detections(video, first, yolo) == 500
+    catalog.add_detections(video, second, "people")
+    expected = from_source(first, yolo) + from_source(second, Source("people"))
+    expected.sort(key=lambda one: one.frame)  # stable
+    found = catalog.detections(video)
+    assert list(found) == expected
+    assert len(found) == 800
+    assert found.first() == expected[0]
+    assert found
+    assert catalog.sources(video) == [yolo, Source("people")]
+    assert list(found.frames()) == sorted({one.frame for one in expected})
+
+
+def test_one_after_the_other_is_the_same_as_all_at_once(
+    catalog: Catalog, video: LogicalVideo
+) -> None:
+    rows = columns(60, 3)
+    for at in range(60):
+        catalog.add_detections(video, rows.select(slice(at, at + 1)), "s")
+    assert list(catalog.detections(video)) == from_source(rows, Source("s"))
+
+
+def test_nothing_is_found_where_there_is_nothing(catalog: Catalog, video: LogicalVideo) -> None:
+    assert catalog.add_detections(video, DetectionColumns.of([], [], []), "s") == 0
+    for found in (
+        catalog.detections(video),
+        catalog.detections(video, "car"),
+        catalog.detections(video, frames=range(5, 5)),
+        catalog.detections(video, frames=[]),
+    ):
+        assert list(found) == []
+        assert (len(found), found.first(), bool(found)) == (0, None, False)
+        assert found.columns().boxes.shape == (0, 4)
+        assert found.frames().tolist() == []
+    assert [*catalog.labels(video), *catalog.examined(video), *catalog.sources(video)] == []
+
+
+# ------------------------------------------------------------------------------- finding
+
+
+def meets(one: Detection, region: tuple[float, float, float, float]) -> bool:
+    x1, y1, x2, y2 = one.box
+    return x1 < region[2] and x2 > region[0] and y1 < region[3] and y2 > region[1]
+
+
+@pytest.fixture
+def filled(catalog: Catalog, video: LogicalVideo) -> list[Detection]:
+    rows = columns(3000, 7)
+    catalog.add_detections(video, rows, "s")
+    return from_source(rows, Source("s"))
+
+
+@pytest.mark.parametrize("path", ["places", "time", "either"])
+def test_lookups_find_what_a_look_at_all_finds(
+    catalog: Catalog,
+    video: LogicalVideo,
+    filled: list[Detection],
+    path: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if path == "time":
+        monkeypatch.setattr(lookup, "_MOST_CELLS", 0)
+    if path == "either":
+        monkeypatch.setattr(lookup, "_MOST_SEEKS", 0)
+    rng = np.random.default_rng(5)
+    for number in range(60):
+        x, y = rng.uniform(-100, 900, 2)
+        region = (x, y, x + rng.uniform(0.1, 400), y + rng.uniform(0.1, 400))
+        start = int(rng.integers(0, FRAMES))
+        frames = range(start, int(rng.integers(start, FRAMES + 20)), int(rng.integers(1, 4)))
+        labels = [None, "car", ["car", "bus"], "nothing"][number % 4]
+        wanted = {"car", "bus"} if isinstance(labels, list) else {labels}
+        expected = [
+            one
+            for one in filled
+            if (labels is None or one.label in wanted)
+            and one.frame in frames
+            and meets(one, region)
+        ]
+        found = catalog.detections(video, labels, frames=frames, region=region)
+        assert list(found) == expected
+        assert len(found) == len(expected)
+        assert list(found.frames()) == sorted({one.frame for one in expected})
+
+
+def test_frames_may_be_numbers_lists_and_steps_back(
+    catalog: Catalog, video: LogicalVideo, filled: list[Detection]
+) -> None:
+    def numbers(frames: Any) -> list[Detection]:
+        return list(catalog.detections(video, frames=frames))
+
+    assert numbers(7) == numbers([7]) == [one for one in filled if one.frame == 7]
+    some = [1, 50, 3, 50, 99, 400]
+    assert numbers(some) == [one for one in filled if one.frame in some]
+    assert numbers(range(9, 2, -3)) == [one for one in filled if one.frame in (9, 6, 3)]
+    assert numbers(np.arange(1000)) == filled
+
+
+def test_conditions_about_the_box_alone(
+    catalog: Catalog, video: LogicalVideo, filled: list[Detection]
+) -> None:
+    catalog.add_detections(video, columns(50, 8), Source("s", "other"))
+    found = list(
+        catalog.detections(
+            video, source=Source("s"), min_confidence=0.5, track=3, attributes={"lane": 0}
+        )
+    )
+    assert found == [
+        one
+        for one in filled
+        if one.confidence is not None
+        and one.confidence >= 0.5
+        and one.track == 3
+        and one.attributes.get("lane") == 0
+    ]
+    assert found
+    assert len(catalog.detections(video, source="s")) == 3050
+    assert len(catalog.detections(video, source="nobody")) == 0
+    assert len(catalog.detections(video, attributes={"wet": True})) == 610
+    with pytest.raises(UsageError):
+        catalog.detections(video, region=(5, 5, 5, 9))
+    assert len(catalog.detections(video, region=Rect(0, 0, 1, 1))) == sum(
+        meets(one, (0, 0, 1, 1)) for one in filled
+    )
+
+
+def test_labels_and_properties_of_the_same_object(catalog: Catalog, video: LogicalVideo) -> None:
+    box, near = (10.0, 10.0, 50.0, 40.0), (10.0, 10.0, 50.0, 41.0)
+    seen = [
+        Detection(1, "car", box),
+        Detection(1, "red", box),
+        Detection(1, "truck", near),
+        Detection(2, "car", box),
+        Detection(3, "truck", box, track=4),
+        Detection(3, "red", near, track=4),
+        Detection(3, "wet", near),
+        Detection(4, "red", near, track=4),
+        Detection(4, "car", box, track=5),
+    ]
+    catalog.add_detections(video, DetectionColumns.from_detections(seen[::2]), "a")
+    catalog.add_detections(video, DetectionColumns.from_detections(seen[1::2]), "colours")
+
+    def found(*labels: Any, **rest: Any) -> list[tuple[int, str]]:
+        return sorted((one.frame, one.label) for one in catalog.detections(video, *labels, **rest))
+
+    assert found([["car", "truck"], ["red"]]) == [(1, "car"), (1, "red"), (3, "red"), (3, "truck")]
+    assert found([["car", "truck"], ["red"]], source="a") == [(1, "car"), (3, "truck")]
+    assert found([["red"], ["wet"]]) == [(3, "red"), (3, "wet")]
+    assert found([["car"], ["red"]]) == [(1, "car"), (1, "red")]
+    assert found([["car"], ["nothing"]]) == []
+    assert found([["car", "red"]]) == found(["car", "red"])
+    assert found(("wet",)) == found("wet") == found([["wet"], ["wet", "x"]]) == [(3, "wet")]
+    wrong: Any
+    for wrong in ([], [[]], ["car", ["red"]], [1]):
+        with pytest.raises(UsageError):
+            found(wrong)
+
+
+def test_arrow_and_pandas(catalog: Catalog, video: LogicalVideo) -> None:
+    catalog.add_detections(
+        video,
+        DetectionColumns.from_detections(
+            [Detection(3, "car", (0, 1, 2, 3.5), 0.5, 7), Detection(4, "bus", (1, 1, 2, 2))]
+        ),
+        Source("s", "m"),
+    )
+    pytest.importorskip("pyarrow")
+    expected = {
+        "frame": [3, 4],
+        "label": ["car", "bus"],
+        "x1": [0.0, 1.0],
+        "y1": [1.0, 1.0],
+        "x2": [2.0, 2.0],
+        "y2": [3.5, 2.0],
+        "confidence": [0.5, None],
+        "track": [7, None],
+        "source": ["s m", "s m"],
+    }
+    assert catalog.detections(video).to_arrow().to_pydict() == expected
+    pandas = pytest.importorskip("pandas")
+    frame = catalog.detections(video).to_pandas()
+    assert list(frame["label"]) == expected["label"]
+    assert frame["track"][0] == 7
+    assert frame["track"][1] is pandas.NA
+    assert np.isnan(frame["confidence"][1])
+
+
+# ------------------------------------------------------------------------------- places
+
+
+coordinate = st.floats(-2000, 20_000, allow_nan=False)
+extent = st.floats(0.001, 9000)
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> tuple[float, float, float, float]:
+    x, y = draw(coordinate), draw(coordinate)
+    return x, y, x + draw(extent), y + draw(extent)
+
+
+@given(boxes(), boxes())
+@settings(max_examples=500)
+def test_no_box_that_meets_a_region_is_passed_over(
+    box: tuple[float, float, float, float], region: tuple[float, float, float, float]
+) -> None:
+    if not meets(Detection(0, "x", box), region):
+        return
+    array = np.array([box])
+    chosen = cells_of(region, 1_000_000)
+    assert chosen is not None
+    assert cells(array)[0] in chosen
+    packed = int(bounds(array)[0])
+    x1, y1, x2, y2 = (packed >> shift & 4095 for shift in (36, 24, 12, 0))
+    low_x, low_y, high_x, high_y = units(region)
+    assert x1 <= high_x
+    assert y1 <= high_y
+    assert x2 >= low_x
+    assert y2 >= low_y
+
+
+def test_a_large_region_is_not_taken_apart() -> None:
+    assert cells_of((0, 0, 3840, 2160), 512) is None
+    assert len(cells_of((600, 300, 1000, 600), 512) or ()) < 150
+
+
+def test_the_index_of_places_answers_for_a_region(
+    catalog: Catalog, video: LogicalVideo, filled: list[Detection]
+) -> None:
+    with catalog._database.reading() as connection:
+        what = lookup.make_filter("car", None, (10, 10, 20, 20), None, None, None, None)
+        (one,) = lookup._Search(connection, video, what).statements()
+        text = one.compile(connection, compile_kwargs={"literal_binds": True})
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all()
+    steps = [row[3] for row in plan]
+    assert "place USING COVERING INDEX ix_detections_video_id_label_id_cell" in steps[0]
+    assert "box USING PRIMARY KEY (video_id=? AND label_id=? AND frame=? AND seq=?)" in steps[1]
+
+
+# ------------------------------------------------------------------------------- changing
+
+
+def test_examined_frames_are_merged(catalog: Catalog, video: LogicalVideo) -> None:
+    def ranges(source: str | None = None) -> list[tuple[int, int]]:
+        return [(e.frames.start, e.frames.stop) for e in catalog.examined(video, source)]
+
+    catalog.mark_examined(video, range(10, 20), "a")
+    catalog.mark_examined(video, [range(30, 40), range(0, 5)], "a")
+    assert ranges() == [(0, 5), (10, 20), (30, 40)]
+    catalog.mark_examined(video, range(18, 31), "a")
+    assert ranges() == [(0, 5), (10, 40)]
+    catalog.mark_examined(video, [5, 9, 7, 60], "a")
+    assert ranges() == [(0, 6), (7, 8), (9, 40), (60, 61)]
+    catalog.mark_examined(video, range(0, 100), "b")
+    assert ranges("b") == [(0, 100)]
+    assert ranges("a")[0] == (0, 6)
+    catalog.add_detections(video, DetectionColumns.of([], [], []), "c", examined=range(0, 9, 3))
+    assert ranges("c") == [(0, 1), (3, 4), (6, 7)]
+    with pytest.raises(OutOfRangeError, match="no frame 100"):
+        catalog.mark_examined(video, range(99, 101), "a")
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 20)), max_size=12))
+def test_ranges_are_sets_of_frames(pairs: list[tuple[int, int]]) -> None:
+    given = [range(start, start + count) for start, count in pairs]
+    merged = ranges_of(given)
+    assert [n for part in merged for n in part] == sorted({n for part in given for n in part})
+    assert all(one.stop < other.start for one, other in itertools.pairwise(merged))
+    assert ranges_of([n for part in given for n in part]) == merged
+
+
+def test_replacing_is_by_source(catalog: Catalog, video: LogicalVideo) -> None:
+    v1, v2 = Source("yolo", "n", "1"), Source("yolo", "n", "2")
+    catalog.add_detections(video, columns(40, 1), v1, examined=range(50))
+    catalog.add_detections(video, columns(30, 2), v2, examined=range(60))
+    catalog.add_detections(video, columns(20, 3), v1, examined=range(10), replace=True)
+    assert list(catalog.detections(video, source=v1)) == from_source(columns(20, 3), v1)
+    assert list(catalog.detections(video, source=v2)) == from_source(columns(30, 2), v2)
+    assert [e.frames for e in catalog.examined(video)] == [range(10), range(60)]
+    with pytest.raises(OutOfRangeError):
+        catalog.add_detections(video, columns(20, 4, frames=200), v1, replace=True)
+    assert len(catalog.detections(video, source=v1)) == 20
+
+
+def test_removing(catalog: Catalog, video: LogicalVideo, filled: list[Detection]) -> None:
+    catalog.add_detections(video, columns(100, 9), "other", examined=range(100))
+    catalog.mark_examined(video, range(100), "s")
+    gone = catalog.remove_detections(video, labels="car", frames=range(10, 30), source="s")
+    assert gone == sum(one.label == "car" and 10 <= one.frame < 30 for one in filled)
+    assert [e.frames for e in catalog.examined(video, "s")] == [range(100)]
+    catalog.remove_detections(video, frames=range(40, 60), source="s")
+    assert len(catalog.detections(video, source="s", frames=range(40, 60))) == 0
+    assert len(catalog.detections(video, source="other", frames=range(40, 60))) > 0
+    assert [e.frames for e in catalog.examined(video, "s")] == [range(40), range(60, 100)]
+    catalog.remove_detections(video, labels=["bus", "truck"])
+    assert {one.label for one in catalog.labels(video)} == {"car", "red"}
+    catalog.remove_detections(video, source="s")
+    assert catalog.sources(video) == [Source("other")]
+    assert catalog.remove_detections(video, labels="unheard of") == 0
+    assert catalog.remove_detections(video) == len(columns(100, 9)) - sum(
+        label in ("bus", "truck") for label in columns(100, 9).labels
+    )
+    assert catalog.sources(video) == []
+
+
+def test_labels_are_summed_up(catalog: Catalog, video: LogicalVideo) -> None:
+    box = (0, 0, 1, 1)
+    catalog.add_detections(
+        video,
+        DetectionColumns.from_detections(
+            [
+                Detection(3, "car", box, track=1),
+                Detection(3, "car", box, track=2),
+                Detection(9, "car", box, track=1),
+                Detection(5, "bus", box),
+            ]
+        ),
+        "a",
+    )
+    catalog.add_detections(video, DetectionColumns.of([20], "car", [box], tracks=[1]), "b")
+    assert catalog.labels(video) == [
+        LabelSummary("bus", 1, 1, 0, 5, 6),
+        LabelSummary("car", 4, 3, 3, 3, 21),
+    ]
+    assert catalog.labels(video, source="b") == [LabelSummary("car", 1, 1, 1, 20, 21)]
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ({"frames": [-1]}, "negative"),
+        ({"frames": [0.5]}, "type float"),
+        ({"boxes": [[0, 0, 0, 5]]}, "no area"),
+        ({"boxes": [[5, 0, 4, 5]]}, "no area"),
+        ({"boxes": [[0, 0, float("nan"), 5]]}, "out of all bounds"),
+        ({"boxes": [[0, 0, 1e300, 5]]}, "out of all bounds"),
+        ({"boxes": [[0, 0, 1]]}, "shape"),
+        ({"labels": [""]}, "cannot be a label"),
+        ({"labels": [" x"]}, "cannot be a label"),
+        ({"labels": ["a\nb"]}, "cannot be a label"),
+        ({"labels": ["x" * 256]}, "cannot be a label"),
+        ({"labels": ["a", "b"]}, "2 labels"),
+        ({"confidences": [float("inf")]}, "infinite"),
+        ({"tracks": [-5]}, "negative"),
+        ({"attributes": [{"a": [1]}]}, "attribute"),
+        ({"attributes": [{"a": float("nan")}]}, "attribute"),
+        ({"attributes": [{"": 1}]}, "attribute"),
+    ],
+)
+def test_what_cannot_be_is_refused(row: dict[str, Any], what: str) -> None:
+    given: dict[str, Any] = {"frames": [1], "labels": ["a"], "boxes": [[0, 0, 1, 1]]} | row
+    with pytest.raises(UsageError, match=what):
+        DetectionColumns.of(**given)
+
+
+def test_giving_up_half_way_changes_nothing(catalog: Catalog, video: LogicalVideo) -> None:
+    class EnoughError(Exception):
+        pass
+
+    def report(done: int, total: int) -> None:
+        assert (done, total) == (20_000, 30_000)
+        raise EnoughError
+
+    with pytest.raises(EnoughError):
+        catalog.add_detections(video, columns(30_000), "s", examined=[1], on_progress=report)
+    assert catalog.sources(video) == []
+
+
+# --------------------------------------------------------------------- videos come and go
+
+
+def put_again(catalog: Catalog, video: LogicalVideo, key: str) -> LogicalVideo:
+    with catalog.writing() as change:
+        change.videos.drop_physicals(video.ino)
+        change.objects.record(key, 5, now_ns=1)
+        change.tree.update(video.ino, object_key=key)
+        return change.videos.put(video.ino, original(key), table(), digest=key, now_ns=9)
+
+
+def test_other_bytes_have_no_detections(catalog: Catalog, video: LogicalVideo) -> None:
+    catalog.add_detections(video, columns(10), "s", examined=range(9))
+    again = put_again(catalog, video, video.digest)
+    assert len(catalog.detections(again)) == 10
+    other = put_again(catalog, video, "c" * 64)
+    assert other.id == video.id
+    assert len(catalog.detections(other)) == 0
+    assert catalog.examined(other) == []
+    for work in (
+        lambda: catalog.add_detections(video, columns(1), "s"),
+        lambda: catalog.mark_examined(video, range(1), "s"),
+        lambda: catalog.remove_detections(video),
+        lambda: list(catalog.detections(video)),
+    ):
+        with pytest.raises(NotFoundError, match="have changed"):
+            work()
+
+
+def test_detections_go_with_their_video(catalog: Catalog, video: LogicalVideo) -> None:
+    catalog.add_detections(video, columns(10), "s", examined=range(9))
+    with catalog.writing() as change:
+        change.videos.remove(video.ino)
+    with pytest.raises(NotFoundError, match="no longer there"):
+        list(catalog.detections(video))
+    raw = sqlite3.connect(_file_of(catalog))
+    for name in ("detections", "examined"):
+        assert raw.execute(f"SELECT count(*) FROM {name}").fetchone() == (0,)
+    raw.close()
+
+
+def test_every_encoding_shares_them(catalog: Catalog, video: LogicalVideo) -> None:
+    catalog.add_detections(video, columns(10), "s")
+    with catalog.writing() as change:
+        change.objects.record("d" * 64, 5, now_ns=1)
+        change.videos.add_physical(
+            video.id, dataclasses.replace(original("d" * 64), parent_id=video.original.id), table()
+        )
+    assert len(catalog.detections(video)) == 10
+
+
+def test_videos_do_not_share_them(catalog: Catalog, video: LogicalVideo) -> None:
+    with catalog.writing() as change:
+        other = add_video(change, "b.mp4")
+    catalog.add_detections(video, columns(10), "s")
+    assert len(catalog.detections(other)) == 0
+    assert catalog.labels(other) == []
+
+
+def test_the_sql_view_shows_every_box(catalog: Catalog, video: LogicalVideo) -> None:
+    rows = columns(10)
+    catalog.add_detections(video, rows, Source("yolo", "n", "1"))
+    raw = sqlite3.connect(_file_of(catalog))
+    found = raw.execute(
+        "SELECT name, frame, label, x1, y1, x2, y2, confidence, track, source, model, version, "
+        "attributes FROM v_detections WHERE name = 'cam1/a.mp4'"
+    ).fetchall()
+    raw.close()
+    assert sorted(row[:7] for row in found) == sorted(
+        ("cam1/a.mp4", one.frame, one.label, *one.box) for one in rows
+    )
+    assert {row[9:12] for row in found} == {("yolo", "n", "1")}
+    assert {"lane": 0, "wet": True} in [json.loads(row[12]) for row in found if row[12]]
+
+
+def _add_many(url: str, source: str, times: int) -> None:
+    with Catalog.open(url) as mine:
+        video = mine.video("cam1/a.mp4")
+        for seed in range(times):
+            mine.add_detections(video, columns(100, seed), source, examined=[seed])
+
+
+def test_processes_add_while_others_look(catalog: Catalog, video: LogicalVideo) -> None:
+    url = f"sqlite:///{_file_of(catalog)}"
+    spawn = multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=_add_many, args=(url, name, 20)) for name in "ab"]
+    for writer in writers:
+        writer.start()
+    looks = 0
+    while any(writer.is_alive() for writer in writers):
+        found = catalog.detections(video).columns()
+        assert len(found) % 100 == 0  # never half a transaction
+        looks += 1
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    assert looks
+    assert len(catalog.detections(video, source="a")) == 2000
+    assert catalog.examined(video, "b")[0].frames == range(20)
+
+
+# ------------------------------------------------------------------------------- the schema
+
+
+def _file_of(catalog: Catalog) -> str:
+    path = catalog._database.path
+    assert path is not None
+    return path
+
+
+@pytest.fixture
+def first_revision(catalog: Catalog, tmp_path: Path) -> Path:
+    """A catalog as the first version left it, with a video in it."""
+    with catalog.writing() as change:
+        video = add_video(change, "cam1/a.mp4")
+    catalog.tag(video, "kept")
+    path = tmp_path / "old.sqlite3"
+    config = Config()
+    config.set_main_option("script_location", "vfsd.catalog:migrations")
+    database = Database(f"sqlite:///{path}")
+    with database.writing() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+    database.close()
+    raw = sqlite3.connect(path)
+    raw.execute("ATTACH ? AS new", (_file_of(catalog),))
+    raw.execute("DELETE FROM nodes")
+    tables = "nodes entries objects videos tags physical_videos frame_pages"
+    for table_name in tables.split():
+        names = [row[1] for row in raw.execute(f"PRAGMA table_info({table_name})")]
+        listed = ", ".join(names)
+        raw.execute(f"INSERT INTO {table_name} ({listed}) SELECT {listed} FROM new.{table_name}")
+    raw.commit()
+    raw.close()
+    return path
+
+
+def test_an_older_catalog_is_brought_up_to_date_with_its_data(first_revision: Path) -> None:
+    with Catalog.open(f"sqlite:///{first_revision}") as catalog:
+        video = catalog.video("cam1/a.mp4")
+        assert (video.original.frames, set(video.tags)) == (100, {"kept"})
+        assert len(catalog.frame_table(video.original)) == 100
+        catalog.add_detections(video, columns(10), "s")
+        assert len(catalog.detections(video)) == 10
+        assert catalog.damage() == []
+
+
+def test_the_index_works_on_postgresql(postgresql_url: str) -> None:
+    with Catalog.create(postgresql_url) as there:
+        with there.writing() as change:
+            video = add_video(change, "detections.mp4", key="e" * 64)
+        rows = columns(2000, 4)
+        there.add_detections(video, rows, Source("s", "m", parameters={"a": 1}), examined=range(9))
+        expected = from_source(rows, Source("s", "m", parameters={"a": 1}))
+        assert list(there.detections(video)) == expected
+        region = (10.0, 10.0, 300.0, 200.0)
+        found = there.detections(video, [["car"], ["car"]], frames=range(3, 90), region=region)
+        assert list(found) == [
+            one
+            for one in expected
+            if one.label == "car" and 3 <= one.frame < 90 and meets(one, region)
+        ]
+        assert len(there.detections(video, attributes={"lane": 0})) == sum(
+            one.attributes.get("lane") == 0 for one in expected
+        )
+        assert sum(one.boxes for one in there.labels(video)) == 2000
+        assert there.remove_detections(video, frames=range(50)) > 0
+        put_again(there, video, "f" * 64)
+        assert there.sources(video) == []

@@ -1,0 +1,195 @@
+"""``vfsd labels``: label files in and out, questions, and what is taken away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, run_command
+
+VIDEO = "cam1/traffic.mp4"
+
+
+@pytest.fixture
+def imported(run: Run) -> Run:
+    assert run("labels", "import", VIDEO, "labels/traffic.csv").code == 0
+    return run
+
+
+def test_import_says_what_went_in(run: Run) -> None:
+    done = run("labels", "import", VIDEO, "labels/traffic.csv", "--examined", "all", "--json")
+    assert done.object == {
+        "schema": 1,
+        "name": VIDEO,
+        "file": "labels/traffic.csv",
+        "format": "csv",
+        "sources": [{"name": "traffic", "model": "", "version": ""}],
+        "boxes": 4,
+        "labels": ["car", "red", "truck"],
+        "skipped": 0,
+        "examined": run("info", VIDEO, "--json").object["frames"],
+    }
+    done = run("labels", "import", VIDEO, "labels/traffic.csv", "--source", "x", "--model", "m")
+    assert done.err == f"4 boxes by x m into {VIDEO}\n"
+
+
+def test_replace_is_by_source(imported: Run) -> None:
+    for source, expected in (("traffic", 4), ("other", 8)):
+        words = ("labels", "import", VIDEO, "labels/traffic.csv", "--source", source)
+        assert imported(*words, "--replace").code == 0
+        done = imported("labels", "query", VIDEO, "--count", "--json")
+        assert done.object["boxes"] == expected
+
+
+def test_query_by_label_time_and_region(imported: Run) -> None:
+    def frames(*args: str) -> list[int]:
+        done = imported("labels", "query", VIDEO, *args, "--json")
+        assert done.code == 0, done.err
+        return [found["frame"] for found in done.objects]
+
+    assert frames() == [0, 0, 5, 7]
+    assert frames("car|truck") == [0, 5, 7]
+    assert frames("car & red") == [0, 0]
+    assert frames("car", "--frames", "1:6") == [5]
+    assert frames("--span", "0:0.1") == [0, 0]
+    assert frames("--region", "20x20+290+170") == [7]
+    assert frames("--min-confidence", "0.5") == [0, 7]
+    assert frames("--track", "1", "--source", "traffic") == [0, 5]
+    assert frames("--source", "traffic", "--model", "m") == []
+    assert frames("--attribute", "lane=3") == []
+    first = imported("labels", "query", VIDEO, "car", "--json").objects[0]
+    del first["schema"]
+    assert first == {
+        "frame": 0,
+        "seconds": 0.0,
+        "label": "car",
+        "box": [10.0, 20.0, 60.0, 50.0],
+        "confidence": 0.9,
+        "track": 1,
+        "source": "traffic",
+        "model": "",
+        "version": "",
+        "attributes": {},
+    }
+    lines = imported("labels", "query", VIDEO, "car").lines
+    assert lines[0].split() == [
+        "0",
+        "0:00.00",
+        "car",
+        "10",
+        "20",
+        "60",
+        "50",
+        "0.9",
+        "1",
+        "traffic",
+    ]
+    assert imported("labels", "query", VIDEO, "car", "--count").lines == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("labels", "query", VIDEO, "car|"), 2),
+        (("labels", "query", VIDEO, "--span", "0:1", "--frames", "3"), 2),
+        (("labels", "query", VIDEO, "--model", "x"), 2),
+        (("labels", "query", "cam1/none.mp4"), 3),
+        (("labels", "query", VIDEO, "--frames", "0:100000"), 6),
+        (("labels", "import", VIDEO, "labels/none.csv"), 3),
+        (("labels", "import", VIDEO, "footage/traffic.mp4"), 2),
+        (("labels", "import", VIDEO, "footage/traffic.mp4", "--format", "csv"), 2),
+        (("labels", "rm", VIDEO), 2),
+        (("labels", "export", VIDEO, "--format", "mot", "-o", "-"), 2),
+        (("labels", "export", VIDEO, "--format", "csv", "-o", "-", "--json"), 2),
+        (("labels", "export", VIDEO, "--format", "csv", "-o", "labels/traffic.csv"), 4),
+        (("labels", "export", VIDEO, "--format", "voc", "-o", "labels"), 4),
+        (("labels", "nothing"), 2),
+        (("labels",), 2),
+    ],
+)
+def test_what_cannot_be_done_is_said(run: Run, args: tuple[str, ...], code: int) -> None:
+    done = run(*args)
+    assert done.code == code
+    assert done.err
+
+
+def test_a_garbled_file_changes_nothing(imported: Run, place: Path) -> None:
+    path = place / "labels" / "bad.csv"
+    path.write_text("frame,label,x1,y1,x2,y2\n1,car,0,0,5,5\n2,car,0,0,0,5\n")
+    done = imported("labels", "import", VIDEO, "labels/bad.csv", "--source", "traffic", "--replace")
+    assert done.code == 2
+    assert "labels/bad.csv, line 3: the box 0, 0, 0, 5 has no area" in done.err
+    assert "--skip-empty" in done.err
+    assert imported("labels", "query", VIDEO, "--count").lines == ["4"]
+    assert imported("labels", "import", VIDEO, "labels/bad.csv", "--skip-empty").code == 0
+    assert imported("labels", "query", VIDEO, "--count").lines == ["5"]
+
+
+@pytest.mark.parametrize("format", ["coco", "mot", "yolo", "voc", "csv"])
+def test_what_is_exported_is_imported_again(imported: Run, place: Path, format: str) -> None:
+    before = imported("labels", "query", VIDEO, "--json").objects
+    out = {"coco": "out.json", "csv": "out.csv", "mot": "out.txt"}.get(format, "out")
+    done = imported("labels", "export", VIDEO, "--format", format, "-o", out, "--json")
+    assert done.code == 0, done.err
+    assert (done.object["boxes"], done.object["lost"]) == (4, [])
+    assert imported("labels", "rm", VIDEO, "--all", "--json").object["boxes"] == 4
+    done = imported("labels", "import", VIDEO, out, "--source", "traffic")
+    assert done.code == 0, done.err
+    assert imported("labels", "query", VIDEO, "--json").objects == before
+
+
+def test_export_to_stdout_of_a_part(imported: Run) -> None:
+    done = imported("labels", "export", VIDEO, "car", "--format", "csv", "-o", "-", "--clip")
+    assert done.lines == [
+        "frame,label,x1,y1,x2,y2,confidence,track,source,model,version",
+        "0,car,10,20,60,50,0.9,1,traffic,,",
+        "5,car,20,20,70,50.5,0.4,1,traffic,,",
+    ]
+    done = imported(
+        "labels", "export", VIDEO, "--format", "coco", "-o", "-", "--span", "0:0.1", "-q"
+    )
+    assert len(json.loads(done.out)["annotations"]) == 2
+
+
+def test_ls_sums_up(imported: Run) -> None:
+    imported("labels", "import", VIDEO, "labels/traffic.csv", "--source", "b", "--examined", "all")
+    summary = imported("labels", "ls", VIDEO, "--json").object
+    assert summary["labels"][0] == {
+        "label": "car",
+        "boxes": 4,
+        "frames": 2,
+        "tracks": 2,
+        "first_frame": 0,
+        "end_frame": 6,
+    }
+    frames = imported("info", VIDEO, "--json").object["frames"]
+    assert [one["examined"] for one in summary["sources"]] == [[], [[0, frames]]]
+    lines = imported("labels", "ls", VIDEO).lines
+    assert lines[0].split() == ["car", "4", "boxes", "2", "frames", "2", "tracks", "0-5"]
+    assert lines[-2:] == [
+        "traffic: it is not known which frames were examined",
+        f"b: examined 0-{frames - 1}",
+    ]
+
+
+def test_rm_takes_what_was_said(imported: Run) -> None:
+    assert imported("labels", "rm", VIDEO, "--label", "car", "--frames", "0:3").code == 0
+    assert imported("labels", "query", VIDEO, "--count").lines == ["3"]
+    done = imported("labels", "rm", VIDEO, "--source", "traffic")
+    assert done.err == f"3 boxes removed from {VIDEO}\n"
+
+
+def test_names_may_be_paths_and_the_store_named_anywhere(imported: Run, place: Path) -> None:
+    done = run_command("labels", "-s", "videos", "query", f"/{VIDEO}", "car", "--count")
+    assert done.lines == ["2"]
+
+
+def test_help_on_the_group() -> None:
+    done = run_command("labels", "--help")
+    assert done.code == 0
+    for name in ("import", "export", "query", "ls", "rm"):
+        assert f"\n  {name} " in done.out
+    assert run_command("help", "labels").code == 0
+    assert run_command("help", "labels", "nothing").code == 2

@@ -1,0 +1,337 @@
+"""Label files: what is written is read again as it was, and what others write is understood."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.labels.make import CLIP, files, read, write
+from vfsd.detections import Detection, DetectionColumns, Source
+from vfsd.errors import NotFoundError, UsageError
+from vfsd.labels import (
+    FORMATS,
+    WriteOptions,
+    format_of,
+    from_supervision,
+    lost_in,
+    read_labels,
+)
+
+QUICK = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@QUICK
+@given(data=st.data(), bases=st.tuples(st.integers(0, 1), st.integers(0, 1)))
+def test_what_is_written_is_read_again_exactly(
+    format: str, data: st.DataObject, bases: tuple[int, int]
+) -> None:
+    rows, examined = data.draw(files(format))
+    if format in ("yolo", "voc") and not rows and not examined:
+        return  # no file at all
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder), format, rows, examined, WriteOptions(*bases))
+        found = read(path, format, frame_base=bases[0], pixel_base=bases[1])
+    assert list(found.columns) == rows
+    if format in ("csv", "mot"):
+        assert found.examined is None
+    else:
+        frames = {one.frame for one in rows} | {part.start for part in examined}
+        assert [n for part in found.examined or () for n in part] == sorted(frames)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_defaults_of_reading_and_writing_agree(format: str, tmp_path: Path) -> None:
+    rows = [Detection(3, "car", (10.0, 20.5, 110.25, 60.0), 0.5, 7)]
+    path = write(tmp_path, format, rows, [])
+    assert list(read(path, format).columns) == rows
+
+
+# --------------------------------------------------------- files as other programs write them
+
+
+def boxes(path: Path, format: str, **options: object) -> list[tuple[int, str, list[float]]]:
+    found = read(path, format, **options).columns
+    return [(one.frame, one.label, list(one.box)) for one in found]
+
+
+def test_mot_ground_truth_counts_from_one_and_its_width_is_a_width(tmp_path: Path) -> None:
+    path = tmp_path / "gt.txt"
+    path.write_text("1,2,1,1,10,20,1,1,0.86\n2,2,912,484,97,109,0,7,1\n\n")
+    found = read(path, "mot").columns
+    assert [one.box for one in found] == [(0, 0, 10, 20), (911, 483, 1008, 592)]
+    assert (found[0].frame, found[0].label, found[0].track) == (0, "pedestrian", 2)
+    assert (found[0].confidence, found[0].attributes) == (1.0, {"visibility": 0.86})
+    assert found[1].label == "static person"
+    assert boxes(path, "mot", pixel_base=0)[0][2] == [1, 1, 11, 21]
+    assert boxes(path, "mot", frame_base=0)[0][0] == 1
+
+
+def test_mot_detections_have_no_class(tmp_path: Path) -> None:
+    path = tmp_path / "det.txt"
+    path.write_text("1,-1,794.27,247.59,71.245,174.88,4.56,-1,-1,-1\n")
+    (one,) = read(path, "mot", label="person").columns
+    assert one == Detection(0, "person", (793.27, 246.59, 864.515, 421.47), 4.56)
+    with pytest.raises(UsageError, match=r"det\.txt, line 1: there is no class"):
+        read(path, "mot")
+
+
+def test_mot_with_names(tmp_path: Path) -> None:
+    path = tmp_path / "gt.txt"
+    path.write_text("1,1,1,1,1,1,1,2,1\n")
+    assert boxes(path, "mot", names={2: "lorry"})[0][1] == "lorry"
+    with pytest.raises(UsageError, match="class 2 has no name"):
+        read(path, "mot", names={1: "lorry"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("classes.txt", "car\ntruck\n"),
+        ("data.yaml", "path: ../x  # root\nnames:\n  0: car\n  1: 'truck'\nnc: 2\n"),
+        ("data.yaml", "nc: 2\nnames: ['car', \"truck\"]\ntrain: x\n"),
+        ("data.yaml", "names: [car, truck]\n"),
+        ("data.yaml", "names: {0: car, 1: truck}\n"),
+        ("data.yaml", "names:\n- car\n- truck\ntrain: x\n"),
+    ],
+)
+def test_yolo_shares_are_pixels_of_the_video(tmp_path: Path, name: str, text: str) -> None:
+    folder = tmp_path / "labels"
+    folder.mkdir()
+    (tmp_path / name).write_text(text)
+    (folder / "clip_000007.txt").write_text("1 0.5 0.5 1 1 0.25 3\n0 0.25 0.5 0.5 0.5\n")
+    (folder / "clip_000008.txt").write_text("")
+    found = read(folder, "yolo")
+    assert list(found.columns) == [
+        Detection(7, "truck", (0, 0, 957, 539), 0.25, 3),
+        Detection(7, "car", (0, 134.75, 478.5, 404.25)),
+    ]
+    assert found.examined == [range(7, 9)]
+    assert read(folder, "yolo", frame_base=1).examined == [range(6, 8)]
+    assert read(folder, "yolo", frame_from="order").examined == [range(0, 2)]
+
+
+def test_voc_edges_are_inclusive_and_count_from_one(tmp_path: Path) -> None:
+    path = tmp_path / "frame_0012.xml"
+    path.write_text(
+        "<?xml version='1.0'?><annotation><size><width>957</width><height>539</height></size>"
+        "<object><name>dog</name><difficult>1</difficult><pose>Left</pose><bndbox><xmin>1</xmin>"
+        "<ymin>2</ymin><xmax>957</xmax><ymax>539</ymax></bndbox></object></annotation>"
+    )
+    (one,) = read(path, "voc").columns
+    assert one == Detection(
+        12, "dog", (0, 1, 957, 539), attributes={"difficult": 1, "pose": "Left"}
+    )
+    assert read(tmp_path, "voc", pixel_base=0).columns[0].box == (1, 2, 958, 540)
+
+
+def coco(tmp_path: Path, **image: object) -> Path:
+    path = tmp_path / "instances.json"
+    whole = {
+        "images": [
+            {"id": 31, "file_name": "a/img_00005.jpg", **image},
+            {"id": 32, "file_name": "6"},
+        ],
+        "annotations": [{"id": 1, "image_id": 31, "category_id": 3, "bbox": [116.1, 2, 75.3, 4]}],
+        "categories": [{"id": 3, "name": "car"}],
+    }
+    path.write_text(json.dumps(whole))
+    return path
+
+
+def test_coco_images_are_frames_by_an_explicit_rule(tmp_path: Path) -> None:
+    path = coco(tmp_path)
+    # 116.1 + 75.3 is 191.4, although floats add up to 191.39999999999998.
+    assert boxes(path, "coco") == [(5, "car", [116.1, 2, 191.4, 6])]
+    assert read(path, "coco").examined == [range(5, 7)]
+    assert boxes(path, "coco", frame_from="id", frame_base=1)[0][0] == 30
+    assert boxes(path, "coco", frame_from="order")[0][0] == 0
+    path = coco(tmp_path, frame_index=20)
+    assert boxes(path, "coco")[0][0] == 20
+    assert boxes(path, "coco", frame_from="name")[0][0] == 5
+    with pytest.raises(UsageError, match=r"images\[1\]: it does not tell"):
+        read(path, "coco", frame_from="field")
+    with pytest.raises(UsageError, match=r"100x50, the video 957x539"):
+        read(coco(tmp_path, width=100, height=50), "coco")
+
+
+def test_coco_results_are_a_bare_list(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text('[{"image_id": 4, "category_id": 1, "bbox": [0, 0, 2, 2], "score": 0.5}]')
+    (one,) = read(path, "coco", names={1: "car"}).columns
+    assert (one.frame, one.label, one.confidence) == (4, "car", 0.5)
+
+
+def test_csv_may_tell_times_and_anything_else(tmp_path: Path) -> None:
+    path = tmp_path / "seen.csv"
+    path.write_text(
+        "Time,class,x1,y1,x2,y2,conf,id,colour,attr:frame\n"
+        '0.5,car,1,2,3,4,,7,"dark, red",9\n0:01,car,1,2,3,4,0.5,,,\n'
+    )
+    first, second = read(path, "csv").columns
+    assert first == Detection(
+        12, "car", (1, 2, 3, 4), None, 7, attributes={"colour": "dark, red", "frame": 9}
+    )
+    assert (second.frame, second.confidence, dict(second.attributes)) == (25, 0.5, {})
+
+
+def test_supervision_without_supervision() -> None:
+    given = SimpleNamespace(
+        xyxy=np.array([[0, 0, 5, 5], [1, 1, 2, 2]], dtype=np.float32),
+        class_id=np.array([1, 0]),
+        confidence=np.array([0.5, 0.25], dtype=np.float32),
+        tracker_id=np.array([4, 9]),
+        data={},
+    )
+    found = from_supervision(given, 3, ["car", "bus"])
+    assert [(d.frame, d.label, d.confidence, d.track) for d in found] == [
+        (3, "bus", 0.5, 4),
+        (3, "car", 0.25, 9),
+    ]
+    given.data, given.tracker_id = {"class_name": np.array(["x", "y"])}, None
+    assert [(d.label, d.track) for d in from_supervision(given, 3)] == [("x", None), ("y", None)]
+    given.data = {}
+    with pytest.raises(UsageError, match="names"):
+        from_supervision(given, 3)
+    empty = SimpleNamespace(xyxy=np.empty((0, 4)), class_id=None, confidence=None)
+    assert len(from_supervision(empty, 3)) == 0
+
+
+# ---------------------------------------------------------------------------------- complaints
+
+BOMB = (
+    '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
+    "<annotation><object><name>&b;</name></object></annotation>"
+)
+OUTSIDE = (
+    '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]>'
+    "<annotation><object><name>&a;</name></object></annotation>"
+)
+
+
+@pytest.mark.parametrize(
+    ("format", "name", "text", "complaint"),
+    [
+        ("csv", "a.csv", "", "line 1: the file is empty"),
+        ("csv", "a.csv", "frame,label,x1,y1,x2\n", "no column is called y2"),
+        ("csv", "a.csv", "frame,frame_id,label,x1,y1,x2,y2\n", "two columns are 'frame'"),
+        ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,a,0,0,1\n", "line 2: 5 cells"),
+        ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,a,0,0,x,1\n", "line 2: 'x' is not a num"),
+        ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,a,0,0,nan,1\n", "line 2: 'nan' is not a f"),
+        ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1.5,a,0,0,1,1\n", "line 2: '1.5' is not a wh"),
+        ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n40,a,0,0,1,1\n", "line 2: there is no frame"),
+        ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,a,5,0,5,1\n", "line 2: the box .* no area"),
+        ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,,5,0,6,1\n", "line 2: '' cannot be a label"),
+        ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,a,0,0,1e99999,1\n", "line 2: .* bounds"),
+        ("csv", "a.csv", 'frame,label,x1,y1,x2,y2\n1,"a,0\n', "unexpected end of data"),
+        ("csv", "a.csv", "time,label,x1,y1,x2,y2\nx,a,0,0,1,1\n", "line 2: 'x' is not a time"),
+        ("mot", "a.txt", "1,1,1,1,1\n", "line 1: 5 columns"),
+        ("mot", "a.txt", "1,1,1,1,1,1,1,99,1\n", "line 1: class 99 has no name"),
+        ("mot", "a.txt", "0,1,1,1,1,1,1,1,1\n", "line 1: there is no frame -1"),
+        ("mot", "a.txt", "1,1,1,1,1,1,1,1,1\n1,1,1,1,-1,1,1,1,1\n", "line 2: the box"),
+        ("mot", "a.txt", "1,-7,1,1,1,1,1,1,1\n", "line 1: the number of a track is -7"),
+        ("mot", "a.txt", "\udcff".encode("utf-8", "surrogatepass"), "it is no text"),
+        ("yolo", "1.txt", "0 0.5 0.5 1\n", "line 1: 4 values"),
+        ("yolo", "1.txt", "0 .1 .1 .2 .1 .2 .2 .1 .2\n", "line 1: 9 values"),
+        ("yolo", "1.txt", "0 0.5 0.5 1 1\n", "line 1: class 0 has no name"),
+        ("yolo", "x.txt", "", "no number"),
+        ("voc", "1.xml", "<annotation>", "line 1: no XML"),
+        ("voc", "1.xml", "<a>" * 100, "nested too deeply"),
+        ("voc", "1.xml", BOMB, "a document type is declared"),
+        ("voc", "1.xml", OUTSIDE, "a document type is declared"),
+        ("voc", "1.xml", "<a><object><name>x</name></object></a>", "object 1: '' is not a num"),
+        ("coco", "a.json", "{", "line 1: no JSON"),
+        ("coco", "a.json", "[" * 100_000, "JSON"),
+        ("coco", "a.json", "3", "an object was expected"),
+        ("coco", "a.json", '{"images": 3}', "images: a list of objects"),
+        ("coco", "a.json", '{"images": [{"id": "x"}]}', r"images\[0\]: id is 'x'"),
+        ("coco", "a.json", '{"annotations": [{"image_id": 1, "category_id": 1}]}', "no image 1"),
+        ("coco", "a.json", '[{"image_id": 1, "category_id": 1}]', "category 1 has no name"),
+        ("coco", "a.json", "[NaN]", "NaN is not a number"),
+        ("coco", "a.json", '{"categories": [{"id": ' + "9" * 5000 + "}]}", "no JSON"),
+    ],
+)
+def test_what_is_garbled_is_refused_with_its_place(
+    tmp_path: Path, format: str, name: str, text: str | bytes, complaint: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(UsageError, match=complaint) as caught:
+        read(tmp_path if format == "yolo" else path, format)
+    assert name in str(caught.value) or format == "yolo"
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.binary(max_size=300) | st.text(max_size=200).map(str.encode))
+def test_no_bytes_at_all_do_anything_but_be_refused(format: str, data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        suffix = {"yolo": ".txt", "voc": ".xml"}.get(format, "")
+        path = Path(folder) / f"1{suffix}"
+        path.write_bytes(data)
+        with contextlib.suppress(UsageError):  # and nothing else
+            read(path, format, names={0: "a"}, label="b")
+
+
+def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vfsd.labels.common._LONGEST_LINE", 1000)
+    path = tmp_path / "a.csv"
+    path.write_text("frame" * 1000)
+    with pytest.raises(UsageError, match="a line of more than 999 characters"):
+        read(path, "csv")
+
+
+def test_boxes_without_area_may_be_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("frame,label,x1,y1,x2,y2\n1,a,5,0,5,1\n2,a,5,0,6,1\n")
+    found = read(path, "csv", skip_empty=True)
+    assert (len(found.columns), found.skipped) == (1, 1)
+
+
+def test_two_files_about_one_frame_are_refused(tmp_path: Path) -> None:
+    for name in ("a_1.txt", "b_01.txt"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(UsageError, match="the same frame"):
+        read(tmp_path, "yolo")
+    with pytest.raises(UsageError, match=r"there is no \.xml file"):
+        read(tmp_path, "voc")
+
+
+def test_formats_are_told_by_name(tmp_path: Path) -> None:
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v" / "1.xml").touch()
+    (tmp_path / "y").mkdir()
+    (tmp_path / "y" / "1.txt").touch()
+    names = ("a.json", "a.csv", "gt.txt", "1.xml", "v", "y")
+    expected = ["coco", "csv", "mot", "voc", "voc", "yolo"]
+    assert [format_of(tmp_path / name) for name in names] == expected
+    with pytest.raises(UsageError):
+        format_of(tmp_path / "a.bin")
+    with pytest.raises(NotFoundError):
+        read_labels(tmp_path / "none.csv", "csv", CLIP)
+    with pytest.raises(UsageError, match="folder"):
+        read_labels(tmp_path, "csv", CLIP)
+
+
+def test_what_a_format_has_no_place_for_is_told() -> None:
+    rows = DetectionColumns.from_detections(
+        [
+            Detection(1, "a", (0, 0, 1, 1), source=Source("x"), attributes={"visibility": 1}),
+            Detection(1, "a", (0, 0, 1, 1), source=Source("y", parameters={"k": 1})),
+        ]
+    )
+    assert lost_in("mot", rows) == ["sources", "parameters of sources"]
+    assert lost_in("yolo", rows) == ["attributes", "sources", "parameters of sources"]
+    assert lost_in("csv", rows) == ["parameters of sources"]
+    assert lost_in("voc", rows.select(slice(0, 1))) == ["sources", "parameters of sources"]
+    assert lost_in("coco", DetectionColumns.of([1], "a", [(0, 0, 1, 1)])) == []

@@ -1,0 +1,45 @@
+"""The language in which labels are asked for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vfsd.errors import UsageError
+from vfsd.labelexpr import clauses_of, format_labels, parse_labels
+
+
+@pytest.mark.parametrize(
+    ("text", "clauses"),
+    [
+        ("car", [["car"]]),
+        (" traffic light ", [["traffic light"]]),
+        ("car|truck", [["car", "truck"]]),
+        ("car | truck&red", [["car", "truck"], ["red"]]),
+        ('"a|b"&"say ""x"""|c', [["a|b"], ['say "x"', "c"]]),
+    ],
+)
+def test_expressions(text: str, clauses: list[list[str]]) -> None:
+    assert parse_labels(text) == clauses
+
+
+@pytest.mark.parametrize("text", ["", "  ", "|", "car|", "&car", "car||x", 'car "x"', '"car', '""'])
+def test_what_is_no_expression_says_where(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_labels(text)
+
+
+words = st.text(min_size=1, max_size=6).filter(lambda text: text.isprintable() and text.strip())
+
+
+@given(st.lists(st.lists(words, min_size=1, max_size=3), min_size=1, max_size=3))
+def test_what_is_formatted_is_parsed_again(clauses: list[list[str]]) -> None:
+    assert parse_labels(format_labels(clauses)) == clauses
+
+
+def test_python_forms() -> None:
+    assert clauses_of(None) == ()
+    assert clauses_of("a|b") == (frozenset({"a|b"}),)
+    assert clauses_of(("a", "b")) == (frozenset({"a", "b"}),)
+    assert clauses_of([["a"], ("b", "c")]) == (frozenset({"a"}), frozenset({"b", "c"}))

@@ -1,0 +1,167 @@
+"""Labels of real videos in a real store: the Python side, and the label files of the footage."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from vfsd import Detection, DetectionColumns, Source, Store, Video
+from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
+from vfsd.labels import FORMATS, read_labels, write_labels
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def video(store: Store) -> Video:
+    return store.ingest(FOLDER / "traffic.mp4", "cam1/a.mp4")
+
+
+def test_one_box_and_many(video: Video) -> None:
+    video.add_detection(
+        3, "car", (1, 2, 30.5, 40), 0.5, 7, source="people", attributes={"colour": "red"}
+    )
+    assert list(video.detections("car")) == [
+        Detection(3, "car", (1, 2, 30.5, 40), 0.5, 7, Source("people"), {"colour": "red"})
+    ]
+    count = 50_000
+    rng = np.random.default_rng(0)
+    first = rng.uniform(0, 100, (count, 2))
+    rows = DetectionColumns.of(
+        rng.integers(0, len(video), count), "dot", np.hstack([first, first + 3])
+    )
+    video.add_detections(rows, Source("net", "n", "1"), examined=range(len(video)))
+    assert len(video.detections("dot")) == count
+    assert [one.label for one in video.labels()] == ["car", "dot"]
+    assert video.sources() == [Source("people"), Source("net", "n", "1")]
+    assert [one.frames for one in video.examined("net")] == [range(len(video))]
+    assert video.remove_detections(source="net") == count
+
+
+def test_frames_by_time_are_those_that_are_read(video: Video) -> None:
+    for frame in range(len(video)):
+        video.add_detection(frame, "x", (0, 0, 1, 1), source="s")
+    for span in ((0, 0.5), (0.31, 1.007), (1, None), (0.1, 0.1)):
+        found = [one.frame for one in video.detections(span=span)]
+        assert found == list(video.frames_of_span(span))
+        if span[1] != 0.1:
+            assert found == video.read(span=span).index.tolist()
+    assert [one.frame for one in video.detections(frames=slice(-3, None))] == [
+        len(video) - 3,
+        len(video) - 2,
+        len(video) - 1,
+    ]
+    with pytest.raises(UsageError):
+        video.detections(span=(0, 1), frames=[1])
+    with pytest.raises(OutOfRangeError):
+        video.add_detection(len(video), "x", (0, 0, 1, 1), source="s")
+
+
+def test_a_box_tells_its_pixels(video: Video) -> None:
+    video.add_detection(0, "car", (-5.5, 10.2, 20.1, 9999), source="s")
+    (one,) = video.detections()
+    rect = one.rect(video.width, video.height)
+    assert rect is not None
+    assert (rect.x1, rect.y1, rect.x2, rect.y2) == (0, 10, 21, video.height)
+    assert video.frames([0], region=rect).data.shape[1:3] == (video.height - 10, 21)
+    assert Detection(0, "x", (-9, 0, -1, 5)).rect(100, 100) is None
+    (cut,) = video.detections().columns().clipped(video.width, video.height)
+    assert cut.box == (0, 10.2, 20.1, video.height)
+
+
+def test_replaced_pixels_lose_their_boxes_moved_ones_keep_them(store: Store, video: Video) -> None:
+    video.add_detection(0, "car", (0, 0, 1, 1), source="s")
+    store.catalog.tag(video.info, "kept")
+    store.move("cam1/a.mp4", "b.mp4")
+    assert len(store["b.mp4"].detections()) == 1
+    store.ingest(FOLDER / "traffic.mp4", "b.mp4", replace=True)
+    again = store.ingest(FOLDER / "portrait.mp4", "b.mp4", replace=True)
+    assert len(again.detections()) == 0
+    with pytest.raises(NotFoundError):
+        video.add_detection(0, "car", (0, 0, 1, 1), source="s")
+
+
+def test_label_files_in_python(video: Video, tmp_path: Path) -> None:
+    path = tmp_path / "labels.json"
+    rows = DetectionColumns.from_detections([Detection(2, "car", (0, 0, 5, 5), source=Source("s"))])
+    for _, pieces in write_labels("coco", rows, [range(0, 10)], video.clip):
+        path.write_text("".join(pieces))
+    found = read_labels(path, "coco", video.clip)
+    video.add_detections(found.columns, None, examined=found.examined, replace=True)
+    assert list(video.detections()) == list(rows)
+    assert [one.frames for one in video.examined("s")] == [range(0, 10)]
+
+
+# ------------------------------------------------------------------------------ the footage
+
+
+def clip_of(path: Path, footage: Path) -> Path | None:
+    """The video that a label file is about."""
+    stem = path.name.split(".")[0]
+    return next((found for found in (footage / "real").glob(f"{stem}.*")), None)
+
+
+@pytest.mark.footage
+def test_every_label_file_of_the_footage_goes_in_and_out(
+    store: Store, footage: Path, tmp_path: Path
+) -> None:
+    done = 0
+    for path in sorted((footage / "gt").glob("*.csv")):
+        source = clip_of(path, footage)
+        assert source is not None, path
+        video = store.ingest(source, f"{path.stem}{source.suffix}", link=True)
+        found = read_labels(path, "csv", video.clip)
+        video.add_detections(found.columns, None, replace=True)
+        with path.open() as file:
+            written = list(csv.DictReader(file))
+        rows = list(video.detections())
+        assert len(rows) == len(written)
+        expected = sorted(
+            (int(row["frame"]), row["label"], *(float(row[k]) for k in ("x1", "y1", "x2", "y2")))
+            for row in written
+        )
+        assert sorted((one.frame, one.label, *one.box) for one in rows) == expected
+        for format in FORMATS:
+            folder = tmp_path / path.stem / format
+            folder.mkdir(parents=True)
+            target = folder if format in ("yolo", "voc") else folder / "labels"
+            for name, pieces in write_labels(format, video.detections().columns(), [], video.clip):
+                file_path = folder / name if name else target
+                file_path.write_text("".join(pieces), encoding="utf-8", newline="")
+            again = read_labels(target, format, video.clip).columns
+            assert [(a.frame, a.label, a.box, a.confidence, a.track) for a in again] == [
+                (a.frame, a.label, a.box, a.confidence, a.track) for a in rows
+            ]
+            shutil.rmtree(folder)
+        done += 1
+    assert done >= 12
+
+
+@pytest.mark.slow
+def test_many_boxes_go_in_through_the_command_line(tmp_path: Path, video: Video) -> None:
+    """In another process, while this one has the store open."""
+    path = tmp_path / "many.csv"
+    count = 200_000
+    with path.open("w") as file:
+        file.write("frame,label,x1,y1,x2,y2,confidence\n")
+        for at in range(count):
+            file.write(f"{at * len(video) // count},car,{at % 300},{at % 200}.5,301,201,0.5\n")
+    words = ["labels", "import", "cam1/a.mp4", str(path), "--json"]
+    store = str(tmp_path / "store")
+    done = subprocess.run(
+        [sys.executable, "-m", "vfsd", "-s", store, *words], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(video.detections("car")) == count

@@ -1,0 +1,63 @@
+"""Views of a video that has tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.views.conftest import Shelf
+from vfsd.codecs.decode import FrameDecoder
+from vfsd.packs import PackPool
+from vfsd.tiling import Rect
+
+REGION = Rect(20, 20, 60, 60)
+RAW = "roi=40x40+20+20,pix=rgb24.raw"
+
+
+def pixels(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    return np.frombuffer(data, np.uint8).reshape(-1, 40, 40, 3)
+
+
+def test_a_region_is_read_from_tiles(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = pixels(fresh.read("traffic.mp4", RAW))
+    video = fresh.video("traffic.mp4")
+    video.retile("uniform:3x4")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the original is decoded")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FrameDecoder, "stream", refuse)
+        patch.setattr(FrameDecoder, "decode", refuse)
+        tiled = pixels(fresh.read("traffic.mp4", RAW))
+        encoded = fresh.read("traffic.mp4", "roi=40x40+20+20.mp4")
+    assert np.array_equal(tiled, video.read(region=REGION).data)
+    assert tiled.shape == before.shape
+    assert np.abs(tiled.astype(int) - before).mean() < 2
+    assert len(encoded) == fresh.size("traffic.mp4", "roi=40x40+20+20.mp4")
+
+
+def test_an_open_view_goes_on_with_what_it_was_opened_with(fresh: Shelf) -> None:
+    file = fresh.open("traffic.mp4", RAW)
+    exact = pixels(fresh.read("traffic.mp4", RAW))
+    fresh.video("traffic.mp4").retile("uniform:3x4")
+    data = bytearray(file.size)
+    at = 0
+    while count := file.readinto(memoryview(data)[at : at + 5000], at):
+        at += count
+    file.close()
+    assert np.array_equal(pixels(bytes(data)), exact)
+
+
+def test_a_view_goes_on_without_tiles_that_are_gone(
+    fresh: Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    exact = pixels(fresh.read("traffic.mp4", RAW))
+    fresh.video("traffic.mp4").retile("uniform:3x4")
+
+    def gone(*_: object) -> None:
+        raise FileNotFoundError("no such pack")
+
+    monkeypatch.setattr(PackPool, "pictures", gone)
+    assert np.array_equal(pixels(fresh.read("traffic.mp4", RAW)), exact)
+    assert "not from tiles" in caplog.text

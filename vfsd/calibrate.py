@@ -1,0 +1,56 @@
+"""Measuring what decoding costs on this host.
+
+Pictures of a textured scene with moving parts and noise are encoded in several sizes and
+qualities, decoded again, and the CPU time of each decode is explained by what it had to do (see
+`vfsd.tiling.cost`), with as small a relative error as can be.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from vfsd.codecs.trial import TRIAL_CODECS, trials
+from vfsd.host import host_name
+from vfsd.ingest import software
+from vfsd.model import MeasuredCost
+from vfsd.parts import Parts
+from vfsd.tiling.fit import fit
+
+OnProgress = Callable[[int, int], None]
+"""Called with (codecs done, codecs in all)."""
+
+
+def calibrate(parts: Parts, *, on_progress: OnProgress | None = None) -> list[MeasuredCost]:
+    """Measure every codec, and keep the results in the catalog, where reads find them."""
+    measured = []
+    for done, name in enumerate(TRIAL_CODECS):
+        if on_progress is not None:
+            on_progress(done, len(TRIAL_CODECS))
+        measured.append(measure(name))
+    with parts.catalog.writing() as change:
+        for cost in measured:
+            change.costs.put(cost)
+    return measured
+
+
+def measure(name: str) -> MeasuredCost:
+    """One codec: FFmpeg's name, or that of a tile codec."""
+    done = list(trials(name))
+    cost, r2 = fit([trial.work for trial in done], [trial.seconds for trial in done])
+    encoding = [trial for trial in done if trial.encode_seconds is not None]
+    encode_pixel = None
+    if encoding:
+        encode_pixel = sum(trial.encode_seconds or 0 for trial in encoding) / sum(
+            trial.work.pixels for trial in encoding
+        )
+    return MeasuredCost(
+        host=host_name(),
+        name=name,
+        decode=cost,
+        encode_pixel=encode_pixel,
+        r2=r2,
+        samples=len(done),
+        software=software(),
+        measured_ns=time.time_ns(),
+    )

@@ -1,0 +1,163 @@
+"""``vfsd labels import``: boxes of a label file into the index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.labels.common import FORMATS, base_options, source_options, the_source
+from vfsd.cli.output import print_json, shown
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session
+from vfsd.errors import NotFoundError, OutOfRangeError
+
+if TYPE_CHECKING:
+    from vfsd.detections import DetectionColumns, Source
+    from vfsd.labels import LabelFile
+
+
+@define(
+    "labels import",
+    examples=[
+        "vfsd -s videos labels import cam1/traffic.mp4 labels/traffic.csv",
+        "vfsd -s videos labels import cam1/traffic.mp4 labels/traffic.csv --source yolo "
+        "--model v8n --version 8.1 --examined all --replace",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "file": "what was read",
+        "format": "as what",
+        "sources": "list of who has found the boxes: objects of name, model, version",
+        "boxes": "number of boxes that went in",
+        "labels": "list of their labels",
+        "skipped": "boxes without area that --skip-empty left out",
+        "examined": "number of frames that the sources have looked at, according to the file",
+    },
+    exits=[NotFoundError, OutOfRangeError],
+)
+@click.argument("name", metavar="VIDEO")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--format", "format_", type=click.Choice(FORMATS), help="Else as FILE looks.")
+@source_options("Who found them; else what the file says, else the file's name.")
+@click.option("--replace", is_flag=True, help="Take out what the same source said before.")
+@base_options
+@click.option(
+    "--frame-from",
+    type=click.Choice(("auto", "field", "name", "id", "order")),
+    default="auto",
+    help="How a picture tells its frame: a field (coco: frame_index, frame_id), the number in its "
+    "file's name, its id (coco), or its place; auto: field or name.",
+)
+@click.option(
+    "--names",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Names of classes: one a line, or a data.yaml.",
+)
+@click.option("--label", metavar="WORD", help="The label of boxes that have none.")
+@click.option(
+    "--examined",
+    type=click.Choice(("auto", "all", "none")),
+    default="auto",
+    help="Which frames the source has looked at: those that the file is about (coco, yolo, voc), "
+    "all, or it is not known.",
+)
+@click.option("--skip-empty", is_flag=True, help="Leave boxes without area out.")
+@click.pass_obj
+def command(
+    session: Session,
+    name: str,
+    file: Path,
+    format_: str | None,
+    source: str | None,
+    model: str | None,
+    version: str | None,
+    replace: bool,
+    frame_base: int | None,
+    pixel_base: int | None,
+    frame_from: str,
+    names: Path | None,
+    label: str | None,
+    examined: str,
+    skip_empty: bool,
+) -> None:
+    """Put the boxes of a label file into the index of a VIDEO.
+
+    FILE is COCO JSON, MOT text, CSV with a header, or for YOLO and Pascal VOC the folder with a
+    file for each frame.  Everything goes in, or, where one line of it cannot be, nothing.  What the
+    boxes belong to are the pixels of the video: all its encodings share them.
+    """
+    from vfsd.labels import ReadOptions, format_of, names_for, read_labels
+
+    place = session.place(name)
+    who = the_source(source, model, version)
+    with (
+        session.opened(place.root, writing=True) as store,
+        Progress(f"reading {file}", None, shown=session.shows_progress) as progress,
+    ):
+
+        def report(done: int, total: int) -> None:
+            progress.reach(done, max(done, total))
+
+        video = store[place.name]
+        if not file.exists():
+            raise NotFoundError(f"there is no file {file}")
+        format_ = format_ or format_of(file)
+        options = ReadOptions(
+            frame_base,
+            pixel_base,
+            frame_from,
+            None if names is None else names_for(format_, names),
+            label,
+            skip_empty,
+        )
+        found = read_labels(file, format_, video.clip, options, on_progress=report)
+        rows = _with_sources(found.columns, file, who)
+        seen = _examined(found, examined, len(video))
+        progress.label(f"storing {len(rows)} boxes")
+        if len(rows):
+            video.add_detections(rows, None, examined=seen, replace=replace, on_progress=report)
+        else:
+            video.add_detections(
+                rows, who or file.stem, examined=seen, replace=replace, on_progress=report
+            )
+    sources = rows.sources
+    if session.json:
+        print_json(
+            {
+                "name": place.name,
+                "file": str(file),
+                "format": format_,
+                "sources": [
+                    {"name": one.name, "model": one.model, "version": one.version}
+                    for one in sources
+                ],
+                "boxes": len(rows),
+                "labels": sorted(set(rows.labels)),
+                "skipped": found.skipped,
+                "examined": sum(map(len, seen or [])),
+            }
+        )
+    else:
+        by = ", ".join(map(str, sources))
+        session.remark(f"{len(rows)} boxes{f' by {by}' if by else ''} into {shown(place.name)}")
+        if found.skipped:
+            session.remark(f"{found.skipped} boxes without area were left out")
+
+
+def _with_sources(rows: DetectionColumns, file: Path, who: str | Source | None) -> DetectionColumns:
+    """Each row with the source that was named, else its own, else one called as the file is."""
+    from vfsd.detections import source_from
+
+    fallback = source_from(file.stem if who is None else who)
+    own = [None if who is not None else rows.source_of(at) for at in range(len(rows))]
+    return rows.with_sources([one or fallback for one in own])
+
+
+def _examined(found: LabelFile, rule: str, frames: int) -> list[range] | None:
+    if rule == "all":
+        return [range(frames)]
+    return found.examined if rule == "auto" else None

@@ -1,0 +1,97 @@
+"""Which labels are meant: words, either-or, and both-at-once.
+
+    car                 boxes that are labelled car
+    car|truck           either
+    car|truck & red     either, and the same object is labelled red, too
+    "sign|left"         quoted where a label itself holds | or & or "
+
+``|`` binds tighter than ``&``: an expression is an AND of ORs.  In Python the same is a `str`, a
+list of them (either), or a list of lists (all of them: ``[["car", "truck"], ["red"]]``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from vfsd.errors import UsageError
+
+Labels = str | Sequence[str] | Sequence[Sequence[str]]
+Clauses = tuple[frozenset[str], ...]
+"""All of them have to hold; each holds when one of its labels does."""
+
+_TOKEN = re.compile(r'\s*(?:([|&])|"((?:[^"]|"")*)"|([^|&"]+))')
+_HINT = "write it as in: car|truck & red"
+
+
+def clauses_of(labels: Labels | None) -> Clauses:
+    """The one form of what Python callers give; nothing at all for None.
+
+    Raises `UsageError` for an empty list and for a mixture of words and lists.
+    """
+    if labels is None:
+        return ()
+    if isinstance(labels, str):
+        return (frozenset((labels,)),)
+    parts: list[Any] = list(labels)
+    if all(isinstance(part, str) for part in parts):
+        parts = [parts]
+    made = []
+    for part in parts:
+        if (
+            not isinstance(part, (list, tuple, set, frozenset))
+            or not part
+            or not all(isinstance(word, str) for word in part)
+        ):
+            raise UsageError(
+                f"{labels!r} does not say which labels are meant",
+                hint='give "car", ["car", "truck"] or [["car", "truck"], ["red"]]',
+            )
+        made.append(frozenset(part))
+    return tuple(made)
+
+
+def parse_labels(text: str) -> list[list[str]]:
+    """An expression as a list of lists, in the order in which it is written.
+
+    Raises `UsageError` that says where it cannot be understood.
+    """
+    clauses: list[list[str]] = [[]]
+    at, wants_word = 0, True
+    while text[at:].strip():
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise UsageError(f"{text!r}: a quote is not closed", hint=_HINT)
+        operator, quoted, bare = match.groups()
+        if (operator is None) != wants_word:
+            where = text[at:].strip()
+            raise UsageError(
+                f"{text!r}: a label was expected before {where!r}"
+                if wants_word
+                else f"{text!r}: | or & was expected before {where!r}",
+                hint=_HINT,
+            )
+        if operator is None:
+            word = bare.strip() if quoted is None else quoted.replace('""', '"')
+            if not word:
+                raise UsageError(f"{text!r}: a label is empty", hint=_HINT)
+            clauses[-1].append(word)
+        elif operator == "&":
+            clauses.append([])
+        wants_word = not wants_word
+        at = match.end()
+    if wants_word:
+        raise UsageError(f"{text!r} ends where a label was expected", hint=_HINT)
+    return clauses
+
+
+def format_labels(clauses: Sequence[Sequence[str]]) -> str:
+    """What `parse_labels` understands as `clauses`."""
+    return " & ".join("|".join(map(_quoted, clause)) for clause in clauses)
+
+
+def _quoted(word: str) -> str:
+    if set('|&"') & set(word) or word != word.strip():
+        return '"' + word.replace('"', '""') + '"'
+    return word

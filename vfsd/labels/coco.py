@@ -1,0 +1,254 @@
+"""COCO JSON: images, annotations with ``bbox: [x, y, width, height]``, and categories.
+
+Which frame an image is: `frame_index` or `frame_id` where it has one (field), else the last number
+in its file_name (name); `frame_from` can ask for one of these, or for the image's id, or for its
+place in the list (order).  Pixels are counted from 0 and may be fractional.  All images are frames
+that were examined.  Scores, `track_id` and `attributes` are kept; masks and key points are not.
+A bare list of results is understood, too; its image ids are frames, and classes need names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from vfsd.detections import Detection, DetectionColumns, Source
+from vfsd.errors import UsageError
+from vfsd.labels.common import (
+    Clip,
+    LabelFile,
+    Progress,
+    ReadOptions,
+    Rows,
+    WriteOptions,
+    examined_frames,
+    frame_of_name,
+    read_bytes,
+)
+from vfsd.labels.numbers import added, decimal, less, of_float, written
+
+
+def read(
+    path: Path, clip: Clip, options: ReadOptions, on_progress: Progress | None = None
+) -> LabelFile:
+    rows = Rows(clip, options, path, on_progress)
+    whole = _parsed(rows)
+    bare = isinstance(whole, list)
+    if bare:
+        whole = {"annotations": whole}
+    names = dict(options.names or {})
+    for number, category in enumerate(_list_of(rows, whole, "categories")):
+        names[_key(rows, f"categories[{number}]", category, "id")] = str(category.get("name", ""))
+    frames = _frames_of_images(rows, whole)
+    annotations = _list_of(rows, whole, "annotations")
+    for number, one in enumerate(annotations):
+        where = f"annotations[{number}]"
+        try:
+            _add(rows, where, one, frames, names, bare=bare)
+        except (ValueError, TypeError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise rows.complaint(where, str(error)) from None
+        rows.report(number + 1, len(annotations))
+    return rows.file(None if bare else iter(frames.values()))
+
+
+def _parsed(rows: Rows) -> Any:
+    try:
+        whole = json.loads(read_bytes(rows.path), parse_float=Decimal, parse_constant=_constant)
+    except json.JSONDecodeError as error:
+        raise rows.complaint(error.lineno, f"no JSON: {error.msg}") from None
+    except RecursionError:
+        raise rows.complaint(1, "no JSON of labels: it is nested too deeply") from None
+    except ValueError as error:  # digits without end, bytes that are no text
+        raise rows.complaint("somewhere in it", f"no JSON: {error}") from None
+    if not isinstance(whole, (dict, list)):
+        raise rows.complaint(1, "no COCO: an object was expected")
+    return whole
+
+
+def _constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
+def _list_of(rows: Rows, whole: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    found = whole.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise rows.complaint(key, "a list of objects was expected")
+    return found
+
+
+def _key(rows: Rows, where: str, one: Mapping[str, Any], key: str) -> int:
+    value = one.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise rows.complaint(where, f"{key} is {value!r}, where a whole number was expected")
+    return value
+
+
+def _frames_of_images(rows: Rows, whole: Mapping[str, Any]) -> dict[int, int]:
+    """Frame by image id."""
+    found: dict[int, int] = {}
+    taken: set[int] = set()
+    base = rows.options.frame_base or 0
+    for place, image in enumerate(_list_of(rows, whole, "images")):
+        where = f"images[{place}]"
+        number = _key(rows, where, image, "id")
+        frame = _frame(rows, where, image, place + base) - base
+        rows.require_frame(where, frame)
+        if number in found or frame in taken:
+            raise rows.complaint(where, f"another image has the same id or frame ({frame})")
+        size = (image.get("width", rows.clip.width), image.get("height", rows.clip.height))
+        if size != (rows.clip.width, rows.clip.height):
+            raise rows.complaint(
+                where,
+                f"the picture is {size[0]}x{size[1]}, the video "
+                f"{rows.clip.width}x{rows.clip.height}",
+                hint="scale the boxes to pixels of the video first",
+            )
+        found[number] = frame
+        taken.add(frame)
+    return found
+
+
+def _frame(rows: Rows, where: str, image: Mapping[str, Any], place: int) -> int:
+    rule = rows.options.frame_from
+    if rule == "order":
+        return place
+    if rule == "id":
+        return _key(rows, where, image, "id")
+    if rule in ("auto", "field"):
+        for key in ("frame_index", "frame_id"):
+            if key in image:
+                return _key(rows, where, image, key)
+    number = frame_of_name(str(image.get("file_name", ""))) if rule != "field" else None
+    if number is None:
+        raise rows.complaint(
+            where,
+            "it does not tell which frame it is",
+            hint="--frame-from id or --frame-from order may fit",
+        )
+    return number
+
+
+def _add(
+    rows: Rows,
+    where: str,
+    one: Mapping[str, Any],
+    frames: Mapping[int, int],
+    names: Mapping[int, str],
+    *,
+    bare: bool,
+) -> None:
+    image = _key(rows, where, one, "image_id")
+    category = _key(rows, where, one, "category_id")
+    frame = image - (rows.options.frame_base or 0) if bare else frames.get(image)
+    if frame is None:
+        raise rows.complaint(where, f"there is no image {image}")
+    if category not in names:
+        raise rows.complaint(
+            where, f"category {category} has no name", hint="--names FILE names the classes"
+        )
+    bbox = one.get("bbox")
+    if not isinstance(bbox, list) or len(bbox) != 4:
+        raise rows.complaint(where, "bbox is not [x, y, width, height]")
+    pixel_base = rows.options.pixel_base or 0
+    x, y, width, height = (_number(value) for value in bbox)
+    x, y = less(x, pixel_base), less(y, pixel_base)
+    score = one.get("score")
+    track = None if one.get("track_id") is None else _key(rows, where, one, "track_id")
+    attributes = one.get("attributes") or {}
+    if not isinstance(attributes, dict):
+        raise rows.complaint(where, "attributes are not an object")
+    rows.add(
+        where,
+        frame,
+        names[category],
+        (x, y, added(x, width), added(y, height)),
+        None if score is None else float(_number(score)),
+        track,
+        {key: float(v) if isinstance(v, Decimal) else v for key, v in attributes.items()},
+        _source(one.get("source")),
+    )
+
+
+def _number(value: object) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+        raise ValueError(f"{value!r} is not a number")
+    return decimal(str(value))
+
+
+def _source(value: object) -> Source | None:
+    if not isinstance(value, dict) or not value.get("name"):
+        return None
+    name, model, version = (str(value.get(key, "")) for key in ("name", "model", "version"))
+    return Source(name, model, version)
+
+
+def write(
+    columns: DetectionColumns, examined: list[range], clip: Clip, options: WriteOptions
+) -> Iterator[tuple[str, Iterable[str]]]:
+    yield "", _text(columns, examined, clip, options)
+
+
+def _text(
+    columns: DetectionColumns, examined: list[range], clip: Clip, options: WriteOptions
+) -> Iterator[str]:
+    base, pixel_base = options.frame_base or 0, options.pixel_base or 0
+    names = sorted(set(columns.labels))
+    categories = {name: number for number, name in enumerate(names, 1)}
+    yield json.dumps({"info": {"description": clip.name}})[:-1] + ', "images": [\n'
+    images = (
+        json.dumps(
+            {
+                "id": frame + 1,
+                "file_name": f"{frame + base:06}.png",
+                "width": clip.width,
+                "height": clip.height,
+                "frame_index": frame + base,
+            }
+        )
+        for frame in examined_frames(columns, examined).tolist()
+    )
+    yield from _joined(images)
+    yield '], "annotations": [\n'
+    yield from _joined(
+        _annotation(number, one, categories[one.label], pixel_base)
+        for number, one in enumerate(columns, 1)
+    )
+    yield '], "categories": [\n'
+    yield from _joined(json.dumps({"id": categories[name], "name": name}) for name in names)
+    yield "]}\n"
+
+
+def _annotation(number: int, one: Detection, category: int, pixel_base: int) -> str:
+    x1, y1, x2, y2 = map(of_float, one.box)
+    width, height = less(x2, x1), less(y2, y1)
+    box = (added(x1, pixel_base), added(y1, pixel_base), width, height)
+    known: dict[str, Any] = {"id": number, "image_id": one.frame + 1, "category_id": category}
+    rest: dict[str, Any] = {"area": float(width) * float(height), "iscrowd": 0}
+    if one.confidence is not None:
+        rest["score"] = one.confidence
+    if one.track is not None:
+        rest["track_id"] = one.track
+    if one.attributes:
+        rest["attributes"] = dict(one.attributes)
+    if one.source is not None:
+        source = one.source
+        rest["source"] = {
+            "name": source.name,
+            "model": source.model,
+            "version": source.version,
+        }
+    # By hand, since a Decimal is nothing that the json module writes.
+    bbox = ", ".join(map(written, box))
+    return f'{json.dumps(known)[:-1]}, "bbox": [{bbox}], {json.dumps(rest)[1:]}'
+
+
+def _joined(items: Iterable[str]) -> Iterator[str]:
+    separator = ""
+    for item in items:
+        yield separator + item
+        separator = ",\n"

@@ -1,0 +1,236 @@
+"""What all formats share: what is known of the video, the rows on their way, and complaints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vfsd.detections import (
+    FARTHEST,
+    Attributes,
+    Detection,
+    DetectionColumns,
+    Ints,
+    Source,
+    check_attributes,
+    runs,
+)
+from vfsd.errors import UsageError
+
+Progress = Callable[[int, int], None]
+
+MOST_BYTES = 2 << 30
+"""Of one label file.  JSON is held in memory while it is read, with about ten times its size."""
+
+_LAST_NUMBER = re.compile(r"(\d{1,18})(?=\D*$)")
+_REPORT_ROWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """The video that labels are about."""
+
+    name: str
+    width: int  #: pixels of the displayed frame
+    height: int
+    frames: int
+    frame_at: Callable[[Fraction], int]  #: which frame is shown at a time in seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a file does not say of itself; None: as its format has it."""
+
+    frame_base: int | None = None  #: number of the first frame
+    pixel_base: int | None = None  #: number of the first row and column
+    frame_from: str = "auto"  #: auto, field, id, name or order; see each format
+    names: Mapping[int, str] | None = None  #: classes by number
+    label: str | None = None  #: of boxes that have none
+    skip_empty: bool = False  #: leave boxes without area out instead of refusing the file
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    frame_base: int | None = None
+    pixel_base: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFile:
+    """What a file says."""
+
+    columns: DetectionColumns
+    examined: list[range] | None  #: frames it is about; None where the format cannot tell
+    skipped: int = 0  #: boxes without area
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows on their way into columns.  Each is checked while its place in the file is known."""
+
+    clip: Clip
+    options: ReadOptions
+    path: Path
+    on_progress: Progress | None = None
+    skipped: int = 0
+    _rows: list[Detection] = field(default_factory=list)
+    _labels: set[str] = field(default_factory=set)
+
+    def add(
+        self,
+        where: object,
+        frame: int,
+        label: str,
+        box: tuple[Decimal, Decimal, Decimal, Decimal],
+        confidence: float | None = None,
+        track: int | None = None,
+        attributes: Attributes | None = None,
+        source: Source | None = None,
+    ) -> None:
+        """Raises `UsageError` that names the file and the place in it."""
+        x1, y1, x2, y2 = map(float, box)
+        if not (x1 < x2 and y1 < y2):
+            if self.options.skip_empty:
+                self.skipped += 1
+                return
+            raise self.complaint(
+                where,
+                f"the box {x1:g}, {y1:g}, {x2:g}, {y2:g} has no area",
+                hint="--skip-empty leaves such boxes out",
+            )
+        if max(map(abs, (x1, y1, x2, y2))) > FARTHEST:
+            raise self.complaint(where, f"the box {x1:g}, {y1:g}, {x2:g}, {y2:g} is out of bounds")
+        self.require_frame(where, frame)
+        if track is not None and track < 0:
+            raise self.complaint(where, f"the number of a track is {track}")
+        try:
+            if label not in self._labels:
+                DetectionColumns.of([0], label, [(0, 0, 1, 1)])
+                self._labels.add(label)
+            check_attributes(attributes or {})
+        except UsageError as error:
+            raise self.complaint(where, str(error), hint=error.hint) from None
+        self._rows.append(
+            Detection(frame, label, (x1, y1, x2, y2), confidence, track, source, attributes or {})
+        )
+
+    def require_frame(self, where: object, frame: int) -> None:
+        if not 0 <= frame < self.clip.frames:
+            raise self.complaint(
+                where,
+                f"there is no frame {frame}, counted from 0: the video has {self.clip.frames}",
+                hint="--frame-base says with which number the file starts to count",
+            )
+
+    def complaint(self, where: object, what: str, *, hint: str | None = None) -> UsageError:
+        place = f"line {where}" if isinstance(where, int) else str(where)
+        return UsageError(f"{self.path}, {place}: {what}", hint=hint)
+
+    def report(self, done: int, total: int) -> None:
+        """Every so many rows, how far reading has come."""
+        if self.on_progress is not None and done % _REPORT_ROWS == 0:
+            self.on_progress(done, total)
+
+    def file(self, examined: Iterator[int] | None = None) -> LabelFile:
+        """What was read; `examined` are the frames that the file is about."""
+        return LabelFile(
+            DetectionColumns.from_detections(self._rows),
+            None if examined is None else runs(np.unique(np.array(list(examined), np.int64))),
+            self.skipped,
+        )
+
+
+def frame_of_name(name: str) -> int | None:
+    """The last number in a file's name, without its suffix."""
+    match = _LAST_NUMBER.search(Path(name).stem)
+    return None if match is None else int(match[1])
+
+
+def natural_order(name: str) -> list[tuple[int, int, str]]:
+    """A key by which img2 comes before img10."""
+    parts = re.split(r"(\d{1,18})", name)
+    return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in parts if p]
+
+
+def examined_frames(columns: DetectionColumns, examined: list[range]) -> Ints:
+    """The frames that a file about whole pictures holds: examined ones, and those with boxes."""
+    parts = [np.arange(part.start, part.stop, dtype=np.int64) for part in examined]
+    return np.unique(np.concatenate([columns.frames, *parts]))
+
+
+def read_bytes(path: Path) -> bytes:
+    """A whole file.  Raises `UsageError` for one that is too large to be one of labels."""
+    require_size(path)
+    return path.read_bytes()
+
+
+def require_size(path: Path, most: int = MOST_BYTES) -> None:
+    size = path.stat().st_size
+    if size > most:
+        raise UsageError(
+            f"{path} has {size} bytes; label files of up to {most} are read",
+            hint="cut it into parts and import them one after the other",
+        )
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """(number from 1, text) of each line that is not blank.  Raises `UsageError`."""
+    require_size(path)
+    number = 0
+    try:
+        with path.open(encoding="utf-8-sig", newline=None) as file:
+            for number, line in enumerate(_bounded(file.readline), 1):
+                if line.strip():
+                    yield number, line
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}, near line {number + 1}: it is no text: {error.reason}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}, near line {number + 1}: {error}") from None
+
+
+def _bounded(readline: Callable[[int], str]) -> Iterator[str]:
+    while line := readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise ValueError(f"a line of more than {_LONGEST_LINE - 1} characters")
+        yield line
+
+
+_LONGEST_LINE = 1 << 20
+
+
+def scalar_text(value: Any) -> str:
+    """An attribute as text that `scalar_value` gives back as it was."""
+    from json import dumps
+
+    if isinstance(value, str) and value and value == value.strip() and value.isprintable():
+        try:
+            same = scalar_value(value) == value and isinstance(scalar_value(value), str)
+        except ValueError:
+            same = False
+        if same:
+            return value
+    return dumps(value)
+
+
+def scalar_value(text: str) -> Any:
+    """What looks like a number, a truth value or a quoted word is one; the rest is text."""
+    from json import loads
+
+    try:
+        value = loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(value, float) and not np.isfinite(value):
+        return text
+    return value if isinstance(value, (str, int, float)) else text
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)

@@ -1,0 +1,89 @@
+"""The formats by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+
+from vfsd.detections import DetectionColumns
+from vfsd.errors import NotFoundError, UsageError
+from vfsd.labels import coco, csvfile, mot, voc, yolo
+from vfsd.labels.common import Clip, LabelFile, Progress, ReadOptions, WriteOptions
+
+_MODULES: Mapping[str, ModuleType] = MappingProxyType(
+    {"coco": coco, "mot": mot, "yolo": yolo, "voc": voc, "csv": csvfile}
+)
+FORMATS = tuple(_MODULES)
+
+FOLDERS = ("yolo", "voc")
+"""Those with a file for each frame."""
+
+_SUFFIXES: Mapping[str, str] = MappingProxyType(
+    {".json": "coco", ".csv": "csv", ".txt": "mot", ".xml": "voc"}
+)
+
+
+def format_of(path: Path) -> str:
+    """What a file looks like by its name, a folder by what is in it.  Raises `UsageError`."""
+    if path.is_dir():
+        suffixes = {child.suffix.lower() for child in path.iterdir()}
+        for suffix, name in ((".xml", "voc"), (".txt", "yolo")):
+            if suffix in suffixes:
+                return name
+    elif path.suffix.lower() in _SUFFIXES:
+        return _SUFFIXES[path.suffix.lower()]
+    raise UsageError(
+        f"{path} does not tell its format by its name", hint=f"--format {'|'.join(FORMATS)}"
+    )
+
+
+def read_labels(
+    path: Path,
+    format: str,
+    clip: Clip,
+    options: ReadOptions | None = None,
+    *,
+    on_progress: Progress | None = None,
+) -> LabelFile:
+    """What a file, or a folder of files, says of a video.
+
+    `on_progress` is told (rows or files done, of how many; 0: not known), and may raise to give up.
+    Raises `UsageError` that names the file and the place in it, `NotFoundError`.
+    """
+    if not path.exists():
+        raise NotFoundError(f"there is no file {path}")
+    if path.is_dir() and format not in FOLDERS:
+        raise UsageError(f"{path} is a folder; {format} is a single file")
+    found: LabelFile = _MODULES[format].read(path, clip, options or ReadOptions(), on_progress)
+    return found
+
+
+def write_labels(
+    format: str,
+    columns: DetectionColumns,
+    examined: list[range],
+    clip: Clip,
+    options: WriteOptions | None = None,
+) -> Iterator[tuple[str, Iterable[str]]]:
+    """(name, pieces of text) of each file to be written.
+
+    An empty name is the file that was asked for, others lie beside it, or in the folder that was.
+    """
+    made: Iterator[tuple[str, Iterable[str]]] = _MODULES[format].write(
+        columns, examined, clip, options or WriteOptions()
+    )
+    return made
+
+
+def lost_in(format: str, columns: DetectionColumns) -> list[str]:
+    """What of these rows the format has no place for."""
+    lost = []
+    known = {"mot": {"visibility"}, "yolo": set()}.get(format)
+    if known is not None and any(set(row or {}) - known for row in columns.attributes or ()):
+        lost.append("attributes")
+    if format not in ("coco", "csv") and len(columns.sources) > 1:
+        lost.append("sources")
+    if any(source.parameters for source in columns.sources):
+        lost.append("parameters of sources")
+    return lost

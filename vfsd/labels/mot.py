@@ -1,0 +1,147 @@
+"""MOT Challenge text: ``frame, id, left, top, width, height[, confidence, class, visibility]``.
+
+Frames and pixels are counted from 1.  Classes are numbers: `names` by number, or those of MOT16
+and MOT17 where nothing else is said; files of 10 columns (detections) have no class, their label
+is `label`.  -1 stands for what is not known.  What is written has a labels.txt beside it, with the
+names of classes 1, 2 ... in its lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from vfsd.detections import DetectionColumns
+from vfsd.errors import UsageError
+from vfsd.labels.common import (
+    Clip,
+    LabelFile,
+    Progress,
+    ReadOptions,
+    Rows,
+    WriteOptions,
+    lines_of,
+)
+from vfsd.labels.names import read_names
+from vfsd.labels.numbers import added, decimal, less, of_float, whole, written
+
+NAMES_FILE = "labels.txt"
+
+CLASSES: Mapping[int, str] = MappingProxyType(
+    {
+        1: "pedestrian",
+        2: "person on vehicle",
+        3: "car",
+        4: "bicycle",
+        5: "motorbike",
+        6: "non motorized vehicle",
+        7: "static person",
+        8: "distractor",
+        9: "occluder",
+        10: "occluder on the ground",
+        11: "occluder full",
+        12: "reflection",
+        13: "crowd",
+    }
+)
+_UNKNOWN = "-1"
+
+
+def read(
+    path: Path, clip: Clip, options: ReadOptions, on_progress: Progress | None = None
+) -> LabelFile:
+    rows = Rows(clip, options, path, on_progress)
+    names = _names(path, options)
+    for where, line in lines_of(path):
+        cells = [cell.strip() for cell in line.strip().rstrip(",").split(",")]
+        if not 6 <= len(cells) <= 10:
+            raise rows.complaint(where, f"{len(cells)} columns, where MOT has 6 to 10")
+        try:
+            _add(rows, where, cells, names)
+        except ValueError as error:
+            if isinstance(error, UsageError):
+                raise
+            raise rows.complaint(where, str(error)) from None
+        rows.report(where, 0)
+    return rows.file()
+
+
+def _names(path: Path, options: ReadOptions) -> Mapping[int, str]:
+    if options.names is not None:
+        return options.names
+    beside = path.parent / NAMES_FILE
+    if beside.is_file() and beside != path:
+        return {number + 1: name for number, name in read_names(beside).items()}
+    return CLASSES
+
+
+def _add(rows: Rows, where: int, cells: list[str], names: Mapping[int, str]) -> None:
+    options = rows.options
+    frame_base = 1 if options.frame_base is None else options.frame_base
+    pixel_base = 1 if options.pixel_base is None else options.pixel_base
+    x1, y1 = (less(decimal(cell), pixel_base) for cell in cells[2:4])
+    width, height = map(decimal, cells[4:6])
+    label, attributes = options.label, {}
+    if len(cells) in (8, 9) and cells[7] != _UNKNOWN:
+        number = whole(cells[7])
+        label = names.get(number)
+        if label is None:
+            raise rows.complaint(
+                where,
+                f"class {number} has no name",
+                hint="--names FILE names the classes, one a line, the first of them class 1",
+            )
+    if len(cells) == 9 and cells[8] != _UNKNOWN:
+        attributes["visibility"] = float(decimal(cells[8]))
+    if label is None:
+        raise rows.complaint(
+            where, "there is no class", hint="--label NAME says what such boxes are"
+        )
+    rows.add(
+        where,
+        whole(cells[0]) - frame_base,
+        label,
+        (x1, y1, added(x1, width), added(y1, height)),
+        None if len(cells) < 7 or cells[6] == _UNKNOWN else float(decimal(cells[6])),
+        None if cells[1] in (_UNKNOWN, "-1.0") else whole(cells[1]),
+        attributes,
+    )
+
+
+def write(
+    columns: DetectionColumns, examined: list[range], clip: Clip, options: WriteOptions
+) -> Iterator[tuple[str, Iterable[str]]]:
+    names = sorted(set(columns.labels))
+    yield "", _lines(columns, names, options)
+    yield NAMES_FILE, (f"{name}\n" for name in names)
+
+
+def _lines(columns: DetectionColumns, names: list[str], options: WriteOptions) -> Iterator[str]:
+    frame_base = 1 if options.frame_base is None else options.frame_base
+    pixel_base = 1 if options.pixel_base is None else options.pixel_base
+    classes = {name: number for number, name in enumerate(names, 1)}
+    for one in columns:
+        x1, y1, x2, y2 = map(of_float, one.box)
+        visibility = one.attributes.get("visibility")
+        cells = [
+            str(one.frame + frame_base),
+            _UNKNOWN if one.track is None else str(one.track),
+            *(written(added(corner, pixel_base)) for corner in (x1, y1)),
+            *(written(size) for size in (less(x2, x1), less(y2, y1))),
+            _known(one.confidence),
+            str(classes[one.label]),
+            _known(visibility if _is_number(visibility) else None),
+        ]
+        yield ",".join(cells) + "\n"
+
+
+def _known(value: float | None) -> str:
+    if value is None:
+        return _UNKNOWN
+    text = written(value)
+    return text if text != _UNKNOWN else "-1.0"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

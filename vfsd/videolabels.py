@@ -1,0 +1,182 @@
+"""What has been seen in a video: the part of `vfsd.video.Video` that is about labelled boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from vfsd.catalog import DetectionQuery
+from vfsd.detections import (
+    Attributes,
+    Detection,
+    DetectionColumns,
+    Examined,
+    Ints,
+    LabelSummary,
+    Source,
+)
+from vfsd.errors import UsageError
+from vfsd.frametable import FrameTable
+from vfsd.labelexpr import Labels
+from vfsd.labels import Clip
+from vfsd.model import LogicalVideo
+from vfsd.parts import Parts
+from vfsd.tiling import Rect
+from vfsd.units import Seconds, seconds, ticks_at_or_after, ticks_at_or_before
+
+
+class VideoLabels:
+    """The detections of one video.  They belong to its pixels, not to one encoding of them."""
+
+    _parts: Parts
+    info: LogicalVideo
+
+    @property
+    def table(self) -> FrameTable:
+        raise NotImplementedError
+
+    @property
+    def clip(self) -> Clip:
+        """What `vfsd.labels` has to know of the video to read and write label files."""
+        media = self.info.original.media
+        return Clip(
+            self.info.name,
+            media.display_width,
+            media.display_height,
+            self.info.original.frames,
+            self.index_at,
+        )
+
+    def index_at(self, time: Seconds) -> int:
+        """The number of the frame that is on the screen at `time`.  Raises `OutOfRangeError`."""
+        ticks = ticks_at_or_before(seconds(time), self.info.original.time_base)
+        return self.table.frame_at(self.info.original.first_pts + ticks)
+
+    # -- adding
+
+    def add_detection(
+        self,
+        frame: int,
+        label: str,
+        box: tuple[float, float, float, float],
+        confidence: float | None = None,
+        track: int | None = None,
+        *,
+        source: str | Source,
+        attributes: Attributes | None = None,
+    ) -> None:
+        """Add one box: x1, y1, x2, y2 in pixels of the displayed frame, x2 and y2 exclusive.
+
+        Each call is a transaction; for many boxes `add_detections` is a thousand times faster.
+        Raises `UsageError`, `OutOfRangeError` for a frame that is not there.
+        """
+        one = Detection(frame, label, box, confidence, track, None, attributes or {})
+        self.add_detections([one], source)
+
+    def add_detections(
+        self,
+        detections: DetectionColumns | Iterable[Detection],
+        source: str | Source | None,
+        *,
+        examined: Iterable[range] | Iterable[int] | Ints | None = None,
+        replace: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> int:
+        """Add what `source` has found, and note which frames it has `examined`; how many boxes.
+
+        All of it happens, or nothing.  With `replace`, everything that the very same source said
+        of this video before goes.  With None as `source` each detection's own counts.  Raises
+        `UsageError`, `OutOfRangeError`, `NotFoundError` when the video's bytes have changed.
+        """
+        rows = (
+            detections
+            if isinstance(detections, DetectionColumns)
+            else DetectionColumns.from_detections(detections)
+        )
+        return self._parts.catalog.add_detections(
+            self.info, rows, source, examined=examined, replace=replace, on_progress=on_progress
+        )
+
+    def mark_examined(
+        self, frames: range | Iterable[range] | Iterable[int] | Ints, source: str | Source
+    ) -> None:
+        """Note that `source` has looked at `frames`, so that finding nothing means something."""
+        self._parts.catalog.mark_examined(self.info, frames, source)
+
+    def remove_detections(
+        self,
+        *,
+        labels: str | Sequence[str] | None = None,
+        frames: range | None = None,
+        source: str | Source | None = None,
+    ) -> int:
+        """Remove the boxes for which everything given holds; how many.
+
+        Without `labels` the sources have no longer examined those frames, either.
+        """
+        return self._parts.catalog.remove_detections(
+            self.info, labels=labels, frames=frames, source=source
+        )
+
+    # -- looking
+
+    def detections(
+        self,
+        labels: Labels | None = None,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | Sequence[int] | Ints | int | None = None,
+        region: Rect | tuple[float, float, float, float] | None = None,
+        source: str | Source | None = None,
+        min_confidence: float | None = None,
+        track: int | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> DetectionQuery:
+        """The boxes for which everything given holds, by frame.
+
+        `labels`: "car"; ["car", "truck"], either; [["car", "truck"], ["red"]], both on one object.
+        `span`: frames that appear in ``span[0] <= t < span[1]`` seconds.  `region`: x1, y1, x2,
+        y2; what shares a part of it.  Iterating gives `Detection`s; `columns()` numpy arrays.
+        """
+        if span is not None and frames is not None:
+            raise UsageError("give either a span of time or frames, not both")
+        if isinstance(frames, slice):
+            frames = range(*frames.indices(self.info.original.frames))
+        if span is not None:
+            frames = self.frames_of_span(span)
+        return self._parts.catalog.detections(
+            self.info,
+            labels,
+            frames=frames,
+            region=region,
+            source=source,
+            min_confidence=min_confidence,
+            track=track,
+            attributes=attributes,
+        )
+
+    def labels(self, *, source: str | Source | None = None) -> list[LabelSummary]:
+        """The labels there are, by name, with numbers of boxes, frames and tracks."""
+        return self._parts.catalog.labels(self.info, source=source)
+
+    def sources(self) -> list[Source]:
+        """Who has said anything of the video, or has examined any of it."""
+        return self._parts.catalog.sources(self.info)
+
+    def examined(self, source: str | Source | None = None) -> list[Examined]:
+        """The frames that have been looked at, by source, then by frame."""
+        return self._parts.catalog.examined(self.info, source)
+
+    def frames_of_span(self, span: tuple[Seconds, Seconds | None]) -> range:
+        """The numbers of the frames that appear in ``span[0] <= t < span[1]`` seconds."""
+        original = self.info.original
+        low, high = (
+            None
+            if time is None
+            else original.first_pts + ticks_at_or_after(seconds(time), original.time_base)
+            for time in span
+        )
+        table = self.table
+        return table.frames_starting_between(
+            original.first_pts if low is None else low, table.end_pts if high is None else high
+        )
