@@ -65,7 +65,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         long = [] if options.videos else [footage() / c for c in LONG if (footage() / c).exists()]
         cases = [(path.name, path, 2.0) for path in videos]
-        cases += [(f"{path.name} x{REPEATED}", repeated(path, REPEATED, Path(folder)), 1.0) for path in long]
+        cases += [
+            (f"{path.name} x{REPEATED}", repeated(path, REPEATED, Path(folder)), 1.0)
+            for path in long
+        ]
         for name, path, bound in cases:
             figures[name] = measured = measure(path, options.frames, options.runs)
             passed &= measured["vfsd"]["wrong"] == 0 and measured["pyav"]["ratio"] >= 1

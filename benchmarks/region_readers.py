@@ -63,13 +63,14 @@ def ffmpeg(task: Task, threads: int) -> Pixels:
     crop = f"crop={region.width}:{region.height}:{region.x1}:{region.y1}"
     result = task.empty()
     command = [
-        *("ffmpeg", "-v", "error", "-threads", str(threads), "-i", task.path),
+        *("ffmpeg", "-v", "error", "-threads", str(threads), "-i", str(task.path)),
         *("-map", "0:v:0", "-fps_mode", "passthrough", "-frames:v", str(task.frames)),
         *("-vf", crop, "-f", "rawvideo", "-pix_fmt", "rgb24", "pipe:1"),
     ]
+    buffer: Any = result  # which arrays are, though not by their annotation
     with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=-1) as process:
-        assert process.stdout is not None
-        read = process.stdout.readinto(memoryview(result).cast("B"))  # type: ignore[attr-defined]
+        pipe: Any = process.stdout
+        read = pipe.readinto(memoryview(buffer).cast("B"))
     if read != result.nbytes:
         raise ValueError(f"ffmpeg gave {read} bytes of {result.nbytes}")
     return result
