@@ -6,13 +6,15 @@ import argparse
 import json
 import os
 import platform
+import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import av
 import numpy as np
@@ -20,6 +22,8 @@ import numpy as np
 import vfsd
 
 ROOT = Path(__file__).resolve().parent.parent
+
+Result = TypeVar("Result")
 
 
 def footage() -> Path:
@@ -65,6 +69,40 @@ def interleaved(contestants: Mapping[str, Callable[[], object]], runs: int) -> d
             if number:
                 times[names[at]].append(time.perf_counter() - start)
     return {name: Timing(tuple(values)) for name, values in times.items()}
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one piece of work took, in seconds."""
+
+    wall: float
+    cpu: float  #: of this process and of children that have ended
+
+
+def used(work: Callable[[], Result]) -> tuple[Result, Usage]:
+    """The result of `work`, and what it took."""
+    wall, cpu = time.perf_counter(), _cpu_seconds()
+    result = work()
+    return result, Usage(time.perf_counter() - wall, _cpu_seconds() - cpu)
+
+
+def _cpu_seconds() -> float:
+    mine = resource.getrusage(resource.RUSAGE_SELF)
+    theirs = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return mine.ru_utime + mine.ru_stime + theirs.ru_utime + theirs.ru_stime
+
+
+def repeated(path: Path, times: int, folder: Path) -> Path:
+    """The packets of a file so many times over, in a new file in `folder`."""
+    target = folder / path.name
+    subprocess.run(
+        [
+            *("ffmpeg", "-v", "error", "-stream_loop", str(times - 1), "-i", path),
+            *("-map", "0:v:0", "-c", "copy", target),
+        ],
+        check=True,
+    )
+    return target
 
 
 def paired_ratio(one: Timing, other: Timing) -> float:

@@ -11,7 +11,6 @@ help with the next: there the time is that of the decoder.
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +24,15 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.common import Timing, arguments, finish, footage, paired_ratio, table
+from benchmarks.common import (
+    Timing,
+    arguments,
+    finish,
+    footage,
+    paired_ratio,
+    repeated,
+    table,
+)
 from vfsd.store import Store
 
 Luma = npt.NDArray[np.uint8]
@@ -58,7 +65,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         long = [] if options.videos else [footage() / c for c in LONG if (footage() / c).exists()]
         cases = [(path.name, path, 2.0) for path in videos]
-        cases += [(f"{path.name} x{REPEATED}", repeated(path, Path(folder)), 1.0) for path in long]
+        cases += [
+            (f"{path.name} x{REPEATED}", repeated(path, REPEATED, Path(folder)), 1.0)
+            for path in long
+        ]
         for name, path, bound in cases:
             figures[name] = measured = measure(path, options.frames, options.runs)
             passed &= measured["vfsd"]["wrong"] == 0 and measured["pyav"]["ratio"] >= 1
@@ -68,19 +78,6 @@ def main() -> None:
                 rows.append((name, reader, values["wrong"], values["ms"], f"{values['ratio']:.2f}"))
     print(table(("video", "reader", "wrong frames", "ms a frame", "time / vfsd's"), rows))
     finish(options, "random_access", figures, passed=passed)
-
-
-def repeated(path: Path, folder: Path) -> Path:
-    """The same packets over and over, in one file."""
-    target = folder / path.name
-    subprocess.run(
-        [
-            *("ffmpeg", "-v", "error", "-stream_loop", str(REPEATED - 1), "-i", path),
-            *("-map", "0:v:0", "-c", "copy", target),
-        ],
-        check=True,
-    )
-    return target
 
 
 def measure(path: Path, count: int, runs: int) -> dict[str, Any]:

@@ -59,6 +59,17 @@ PIXEL_FORMATS = tuple(_LAYOUTS)
 """Every `pixel_format` of a `PixelConverter`."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """How pictures of one form are converted; areas are of the picture that is given."""
+
+    area: Rect
+    picture: Rect
+    is_gray: bool
+    window: Rect | None  #: what is cut out before; None: the picture is converted as a whole
+    inner: Rect  #: where the area lies in what is converted
+
+
 class PixelConverter:
     """Turns decoded frames of one video into arrays of one form.  Not thread-safe.
 
@@ -105,8 +116,11 @@ class PixelConverter:
         off_grid = self._area.x1 % layout.subsampled[0] or self._area.y1 % layout.subsampled[1]
         if off_grid or (width, height) != (region.width, region.height):
             self._scaled = (height, width) if self._turns % 2 else (width, height)
+        self._fitted: tuple[object, ...] = ()  # the form of pictures that `_fit` is for
+        self._fit: _Fit | None = None
         self._reformatter = VideoReformatter()
         self._scratch: av.VideoFrame | None = None
+        self._scratch_planes: list[npt.NDArray[Any]] = []
         self._levels: npt.NDArray[Any] | None = None  # the gray of each level of luma
         self.dtype: np.dtype[Any] = np.dtype(layout.dtype)  #: of one result
         self.shape: tuple[int, ...]  #: of one result
@@ -151,43 +165,45 @@ class PixelConverter:
 
         Raises `UsageError` when `out` has another shape or type, or `frame` another size.
         """
-        whole = Rect.of_size(self._media.width, self._media.height)
-        held = held or whole
-        if not _has_size(frame, held):
-            raise UsageError(
-                f"a frame of {frame.width}x{frame.height} in a video of "
-                f"{self._media.width}x{self._media.height}"
-            )
+        form = (held, frame.width, frame.height, frame.format.name)
+        if self._fit is None or form != self._fitted:
+            self._fit, self._fitted = self._fitting(frame, held), form
+        fit = self._fit
         if out is not None and (out.shape != self.shape or out.dtype != self.dtype):
             raise UsageError(f"the result has shape {self.shape} and type {self.dtype}")
-        if self._layout.channels == 1 and _has_luma(frame):
-            return self._gray(frame, self._area.moved(-held.x1, -held.y1), out)
-        area = self._area.moved(-held.x1, -held.y1)
-        picture = Rect.of_size(held.width, held.height)
+        if fit.is_gray:
+            return self._gray(frame, fit.area, out)
         if self._scaled is not None:
-            converted, inner = self._scale(frame, area, picture), None
+            converted, inner = self._scale(frame, fit.area, fit.picture), None
         else:
-            converted, inner = self._convert_area(frame, area, picture)
+            source = frame if fit.window is None else self._cropped(frame, fit.window)
+            converted, inner = self._reformat(source), fit.inner
         if not self._layout.channels:
             return self._planar(converted, inner, out)
         if out is None and (converted is frame or converted is self._scratch):
             out = np.empty(self.shape, self.dtype)  # not a view of what is used again
         return self._packed(converted, inner, out)
 
-    # -- the picture, not turned yet
+    def _fitting(self, frame: av.VideoFrame, held: Rect | None) -> _Fit:
+        """What is the same for all pictures of a form.  Raises `UsageError` for a wrong size."""
+        held = held or Rect.of_size(self._media.width, self._media.height)
+        if not _has_size(frame, held):
+            raise UsageError(
+                f"a frame of {frame.width}x{frame.height} in a video of "
+                f"{self._media.width}x{self._media.height}"
+            )
+        area = self._area.moved(-held.x1, -held.y1)
+        picture = Rect.of_size(held.width, held.height)
+        is_gray = self._layout.channels == 1 and _has_luma(frame)
+        window, inner = None, area
+        if self._scaled is None and _is_croppable(frame):
+            window = self._window(frame.format.name, area, picture)
+            inner = area.moved(-window.x1, -window.y1)
+            if window == Rect.of_size(frame.width, frame.height):
+                window = None
+        return _Fit(area, picture, is_gray, window, inner)
 
-    def _convert_area(
-        self, frame: av.VideoFrame, area: Rect, picture: Rect
-    ) -> tuple[av.VideoFrame, Rect]:
-        """A converted frame that holds the area, and where in it the area lies."""
-        if not _is_croppable(frame):
-            return self._reformat(frame), area
-        window = self._window(frame.format.name, area, picture)
-        if window == Rect.of_size(frame.width, frame.height):
-            source = frame
-        else:
-            source = self._cropped(frame, window)
-        return self._reformat(source), area.moved(-window.x1, -window.y1)
+    # -- the picture, not turned yet
 
     def _window(self, pixel_format: str, area: Rect, picture: Rect) -> Rect:
         """What is converted: the area on the grid, with a margin where filters need one."""
@@ -242,8 +258,9 @@ class PixelConverter:
         form = (window.width, window.height, frame.format.name)
         if scratch is None or (scratch.width, scratch.height, scratch.format.name) != form:
             scratch = self._scratch = av.VideoFrame(*form)
+            self._scratch_planes = plane_samples(scratch)
         copy_colors(frame, scratch)
-        planes = zip(plane_samples(frame), plane_samples(scratch), strict=True)
+        planes = zip(plane_samples(frame), self._scratch_planes, strict=True)
         for number, (source, target) in enumerate(planes):
             shares_x, shares_y = shares(frame, number)
             x, y = window.x1 // shares_x, window.y1 // shares_y
@@ -283,7 +300,7 @@ class PixelConverter:
         pixels = rows.reshape(rows.shape[0], -1, self._layout.channels)
         if inner is not None:
             pixels = pixels[inner.y1 : inner.y2, inner.x1 : inner.x2]
-        upright = np.rot90(pixels, -self._turns)
+        upright = np.rot90(pixels, -self._turns) if self._turns else pixels
         if out is None:
             return np.ascontiguousarray(upright)
         out[...] = upright

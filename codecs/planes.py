@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import cache
 from typing import Any
 
 import av
@@ -21,12 +22,13 @@ def plane_bytes(frame: av.VideoFrame) -> list[npt.NDArray[np.uint8]]:
         view = np.frombuffer(samples, np.uint8).reshape(plane.height, abs(plane.line_size))
         if plane.line_size < 0:
             view = view[::-1]
-        views.append(view[:, : plane.width * _bytes_per_column(frame, number)])
+        views.append(view[:, : plane.width * _bytes_per_column(frame.format.name, number)])
     return views
 
 
-def _bytes_per_column(frame: av.VideoFrame, number: int) -> int:
-    layout = frame.format
+@cache
+def _bytes_per_column(pixel_format: str, number: int) -> int:
+    layout = av.VideoFormat(pixel_format)
     mine = [c for c in layout.components if c.plane == number]
     wide = 2 if mine[0].bits > 8 else 1
     if layout.is_planar or len(mine) == len(layout.components) == 1:
@@ -36,15 +38,24 @@ def _bytes_per_column(frame: av.VideoFrame, number: int) -> int:
 
 def plane_samples(frame: av.VideoFrame) -> list[npt.NDArray[Any]]:
     """As `plane_bytes`, but of uint16 where samples are wider than a byte.  Planar formats only."""
-    wide = frame.format.components[0].bits > 8
-    return [v.view(np.uint16) if wide else v for v in plane_bytes(frame)]
+    views = plane_bytes(frame)
+    return [v.view(np.uint16) for v in views] if _is_wide(frame.format.name) else views
+
+
+@cache
+def _is_wide(pixel_format: str) -> bool:
+    return bool(av.VideoFormat(pixel_format).components[0].bits > 8)
 
 
 def shares(frame: av.VideoFrame, plane: int) -> tuple[int, int]:
     """How many columns and rows of pixels share a sample of that plane."""
-    if plane not in (1, 2):
-        return 1, 1
-    return 16 // frame.format.chroma_width(16), 16 // frame.format.chroma_height(16)
+    return _shares(frame.format.name) if plane in (1, 2) else (1, 1)
+
+
+@cache
+def _shares(pixel_format: str) -> tuple[int, int]:
+    layout = av.VideoFormat(pixel_format)
+    return 16 // layout.chroma_width(16), 16 // layout.chroma_height(16)
 
 
 def picture_bytes(frame: av.VideoFrame) -> int:

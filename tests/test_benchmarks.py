@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from sample_videos import FOLDER
+from sample_videos.encoding import Encoding
+from sample_videos.scene import Scene
+from sample_videos.writing import write
 from vfsd.codecs.kvazaar import kvazaar_available
 
 ROOT = FOLDER.parent
@@ -61,6 +64,32 @@ def test_stitching(tmp_path: Path) -> None:
     for found in figures["traffic.mp4"].values():
         assert found["ffmpeg"] == 0
         assert not found["libde265"]
+
+
+def made(tmp_path: Path, width: int, height: int, frames: int) -> str:
+    """A clip that is large enough for sixteen tiles."""
+    path = tmp_path / "made.mp4"
+    write(Scene(width=width, height=height, frames=frames), Encoding(gop=15), path)
+    return str(path)
+
+
+def test_spatial(tmp_path: Path) -> None:
+    if shutil.which("ffmpeg") is None:
+        pytest.skip("ffmpeg is not installed")
+    clip = made(tmp_path, 512, 384, 20)
+    options = ("--share", "0.05", "--seconds", "0.5", "--frames", "3", "--runs", "1")
+    (found,) = run(tmp_path, "spatial", *options, clip)["figures"].values()
+    assert found["vfsd, around"]["worst_psnr"] > 35
+    assert found["vfsd, grid"]["worst_psnr"] > 35
+
+
+def test_tiling_cost(tmp_path: Path) -> None:
+    clip = made(tmp_path, 320, 256, 20)
+    (found,) = run(tmp_path, "tiling_cost", "--runs", "1", clip)["figures"].values()
+    assert {"untiled", "uniform:2x2", "uniform:4x4"} <= set(found["layouts"])
+    for values in found["layouts"].values():
+        assert abs(values["lost"]) < 1
+    assert all(values["least_psnr"] >= 40 for values in found["aimed"].values())
 
 
 @pytest.mark.mount

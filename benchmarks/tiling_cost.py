@@ -1,0 +1,239 @@
+"""What tiling costs: time against one plain encode, bytes and quality against untiled pictures.
+
+Time: `Video.retile` of a whole clip in each layout against the ffmpeg program that decodes the
+original and encodes it once with the same preset and rate factor, both with all cores.  Bytes and
+quality: against a re-encode by the same encoder that is not cut (a layout of one tile).  The
+quality is told by frames read from the tiles and compared with the original's, not by what was
+noted when the tiles were made.
+
+With a wanted PSNR instead of a rate factor, cells that are not good enough are encoded again; how
+many pixels that takes is told at the end.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+import tempfile
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import vfsd.retile
+from benchmarks.common import Timing, Usage, arguments, finish, footage, paired_ratio, table, used
+from benchmarks.spatial import around, some_region
+from vfsd.codecs.tiles import CellEncoder, TileCodec, tile_codec
+from vfsd.errors import UsageError
+from vfsd.model import MediaInfo
+from vfsd.plan import Tiles, plan_frames
+from vfsd.reader import Reader
+from vfsd.relayout import drop
+from vfsd.retile import TileSettings
+from vfsd.store import Store
+from vfsd.tileplan import Costs
+from vfsd.tiling import Rect, TileLayout, parse_layout
+from vfsd.tiling.cost import DecodeCost
+from vfsd.video import Video
+from vfsd.view import View
+
+CLIPS = (
+    "real/futsal_1080p.mp4",
+    "real/nflx_OldTownCross_1080p.mp4",
+    "real/birds_duck_1080x1920_hevc.mp4",
+    "real/derived_mosaic_4k_hevc.mp4",
+)
+GRIDS = ("uniform:2x2", "uniform:3x3", "uniform:4x4")
+UNTILED = "untiled"
+
+SPEED_BOUND = 0.9
+BYTES_BOUND = 1.15
+PSNR_BOUND = 1.0
+COMPARED = 24
+"""Frames of a clip whose pixels are compared."""
+
+FREE = Costs({"fast": DecodeCost(0, 0, 0, 0)})  # reads take tiles, whatever they cost
+
+
+def main() -> None:
+    parser = arguments(__doc__, runs=3)
+    parser.add_argument("videos", nargs="*", type=Path, help="default: clips of the footage")
+    parser.add_argument("--quality", type=int, default=23, help="rate factor")
+    parser.add_argument("--psnr", type=float, default=40.0, help="of the second part")
+    options = parser.parse_args()
+    found = [footage() / clip for clip in CLIPS if (footage() / clip).exists()]
+    videos = options.videos or found or sorted(footage().glob("*.mp4"))[:2]
+    figures: dict[str, Any] = {}
+    passed = True
+    for path in videos:
+        figures[path.name] = measure(path, options.quality, options.psnr, options.runs)
+        passed &= show(path.name, options.psnr, figures[path.name])
+    finish(options, "tiling_cost", figures, passed=passed)
+
+
+def measure(path: Path, quality: int, psnr: float, runs: int) -> dict[str, Any]:
+    settings = TileSettings(quality=quality)
+    with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder) / "store") as store:
+        video = store.ingest(path, "video")
+        video.verify()
+        cuts = layouts(video.original.media)
+        usages: dict[str, list[Usage]] = {name: [] for name in (*cuts, "ffmpeg")}
+        results: dict[str, dict[str, Any]] = {name: {} for name in cuts}
+        rng = np.random.default_rng(0)
+        for number in range(runs):
+            for name in rng.permutation(list(usages)).tolist():
+                if name == "ffmpeg":
+                    if shutil.which("ffmpeg"):
+                        target = Path(folder) / "plain.h264"
+                        usages[name].append(used(partial(plain, path, quality, target))[1])
+                    continue
+                segments, usage = used(partial(video.retile, cuts[name], settings=settings))
+                usages[name].append(usage)
+                results[name]["bytes"] = sum(segment.size for segment in segments)
+                if not number:
+                    results[name]["psnr"] = compared(store, video)
+                drop(store.parts, video.info, range(len(video)))
+        wall = {k: Timing(tuple(u.wall for u in many)) for k, many in usages.items() if many}
+        cpu = {k: Timing(tuple(u.cpu for u in many)) for k, many in usages.items() if many}
+        for name, result in results.items():
+            result["frames_a_second"] = len(video) / wall[name].median
+            result["cpu"] = cpu[name].median
+            if "ffmpeg" in wall:
+                result["speed"] = paired_ratio(wall["ffmpeg"], wall[name])
+                result["cpu_speed"] = paired_ratio(cpu["ffmpeg"], cpu[name])
+            result["bytes_ratio"] = result["bytes"] / results[UNTILED]["bytes"]
+            result["lost"] = results[UNTILED]["psnr"] - result["psnr"]
+        return {
+            "frames": len(video),
+            "layouts": results,
+            "aimed": {name: aimed(store, video, cuts[name], psnr) for name in cuts},
+        }
+
+
+def layouts(media: MediaInfo) -> dict[str, TileLayout]:
+    """Those that the picture is large enough for."""
+    width, height = media.width, media.height
+    rules = tile_codec(TileSettings().codec, media).rules
+    found = {UNTILED: TileLayout.untiled(width, height)}
+    for grid in GRIDS:
+        with suppress(UsageError):
+            found[grid] = parse_layout(grid, width, height, rules)
+    with suppress(UsageError):
+        cut = around(some_region(width, height, 0.1), width, height)
+        rules.check(cut)
+        found["around a region"] = cut
+    return found
+
+
+def plain(path: Path, quality: int, target: Path) -> None:
+    """One encode of all frames by the ffmpeg program."""
+    subprocess.run(
+        [
+            *("ffmpeg", "-v", "error", "-y", "-i", str(path), "-map", "0:v:0"),
+            *("-fps_mode", "passthrough", "-c:v", "libx264", "-preset", "veryfast"),
+            *("-tune", "fastdecode", "-bf", "0", "-crf", str(quality), str(target)),
+        ],
+        check=True,
+    )
+
+
+def compared(store: Store, video: Video) -> float:
+    """PSNR of luma, as gray, of whole frames put together from tiles; every frame must be there."""
+    chosen = np.unique(np.linspace(0, len(video) - 1, COMPARED).round().astype(np.int64))
+    squares = []
+    for index in chosen.tolist():
+        tiles = Tiles(store.catalog.segments(video.info), FREE, 0.0)
+        plan = plan_frames(
+            np.array([index]),
+            View(),
+            video.original,
+            video.table,
+            pixel_format="gray",
+            tiles=tiles,
+        )
+        if not plan.tiled:
+            raise ValueError(f"frame {index} is in no tile")
+        tiled = Reader(video.table, store.tools).execute(plan, pixel_format="gray")
+        exact = video.frames([index], format="gray", psnr=math.inf).data
+        squares.append(float(np.square(tiled.astype(np.int32) - exact).mean()))
+    return 10 * math.log10(255**2 / max(float(np.mean(squares)), 1e-9))
+
+
+class _Counting(CellEncoder):
+    """Notes how many pixels are encoded."""
+
+    pixels = 0
+
+    def __init__(self, codec: TileCodec, media: MediaInfo, rect: Rect, quality: int) -> None:
+        super().__init__(codec, media, rect, quality)
+        self._pixels = rect.area
+
+    def put(self, picture: Any) -> None:
+        super().put(picture)
+        _Counting.pixels += self._pixels
+
+
+def aimed(store: Store, video: Video, cut: TileLayout, psnr: float) -> dict[str, float]:
+    """What it takes when cells have to be as good as `psnr`, and how good they then are."""
+    media = video.original.media
+    _Counting.pixels = 0
+    with mock.patch.object(vfsd.retile, "CellEncoder", _Counting):
+        segments, usage = used(partial(video.retile, cut, settings=TileSettings(psnr=psnr)))
+    drop(store.parts, video.info, range(len(video)))
+    return {
+        "frames_a_second": len(video) / usage.wall,
+        "cpu": usage.cpu,
+        "encoded": _Counting.pixels / (media.width * media.height * len(video)),
+        "bytes": sum(segment.size for segment in segments),
+        "least_psnr": min(segment.psnr for segment in segments),
+    }
+
+
+def show(name: str, psnr: float, found: dict[str, Any]) -> bool:
+    """Print it; whether every bound is met."""
+    rows = [
+        (
+            layout,
+            f"{values['frames_a_second']:.1f}",
+            *(f"{values[key]:.2f}" if key in values else "" for key in ("speed", "cpu_speed")),
+            f"{values['bytes_ratio'] - 1:+.1%}",
+            f"{values['psnr']:.2f}",
+            f"{-values['lost']:+.2f}",
+        )
+        for layout, values in found["layouts"].items()
+    ]
+    print(f"\n### {name}, {found['frames']} frames\n")
+    speed = ("frames/s", "speed / ffmpeg's", "by CPU")
+    print(table(("layout", *speed, "bytes added", "PSNR dB", "dB gained"), rows))
+    print(f"\nWith at least {psnr:g} dB in every cell:\n")
+    rows = [
+        (
+            layout,
+            f"{values['frames_a_second']:.1f}",
+            f"{values['cpu']:.1f}",
+            f"{values['encoded']:.2f}",
+            f"{values['least_psnr']:.2f}",
+        )
+        for layout, values in found["aimed"].items()
+    ]
+    print(table(("layout", "frames/s", "CPU s", "times encoded", "least PSNR dB"), rows))
+    missed = []
+    for layout, values in found["layouts"].items():
+        if values.get("speed", 1) < SPEED_BOUND:
+            missed.append(f"{layout}: speed >= {SPEED_BOUND}")
+        if values["bytes_ratio"] > BYTES_BOUND:
+            missed.append(f"{layout}: bytes added <= {BYTES_BOUND - 1:.0%}")
+        if values["lost"] > PSNR_BOUND:
+            missed.append(f"{layout}: within {PSNR_BOUND:g} dB")
+    if any(values["least_psnr"] < psnr for values in found["aimed"].values()):
+        missed.append(f"every cell has {psnr:g} dB")
+    print("\nmissed: " + "; ".join(missed) if missed else "\nall met", flush=True)
+    return not missed
+
+
+if __name__ == "__main__":
+    main()
