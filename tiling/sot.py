@@ -29,8 +29,8 @@ def cut_sequences(
 
     A SOT ends where a group of pictures starts if one does between half and one and a half of
     the target after its own start, so that it is made from whole groups, or where the video ends:
-    at the nearest to the target.  Otherwise it ends at the frame nearest to the target, no earlier than half of it.  A
-    rest of less than half a target at the end is added to the SOT before.
+    at the nearest to the target.  Otherwise it ends at the frame nearest to the target, no earlier
+    than half of it.  A rest of less than half a target at the end is added to the SOT before.
 
     No SOT has more than `maximum_frames` frames, which comes before all of the above.  One may be
     longer than one and a half targets only if its last frame is shown for long, or by that rest.

@@ -302,3 +302,34 @@ def test_frames_are_checked_first(run: Run, place: Path) -> None:
     assert "not yet" in run("info", "new.mp4").out
     assert run("retile", "new.mp4", "--layout", "uniform:1x2").code == 0
     assert "by a full decode" in run("info", "new.mp4").out
+
+
+def boxes_file(folder: Path) -> Path:
+    """A car in the upper left corner for the first half of the sample video."""
+    rows = [f"{frame},car,16,16,60,60" for frame in range(60)]
+    path = folder / "boxes.csv"
+    path.write_text("\n".join(["frame,label,x1,y1,x2,y2", *rows]) + "\n")
+    return path
+
+
+def test_around_what_was_seen(run: Run, tmp_path: Path) -> None:
+    name = "cam1/traffic.mp4"
+    assert run("labels", "import", name, boxes_file(tmp_path), "--source", "me").code == 0
+    made = run("retile", name, "--around", "car,truck", "--json").object
+    assert made["frames"] == 60  # nothing was seen in the rest
+    shown = run("layout", "show", name, "--json").object
+    assert {segment["layout"] for segment in shown["segments"]} == {"64+256x64+176"}
+    again = run("retile", name, "--around", "car|truck", "--json").object
+    assert (again["segments"], again["kept"]) == (0, made["segments"])
+    padded = run("retile", name, "--around", "car", "--coarse", "--padding", "8", "--json").object
+    assert padded["segments"] == made["segments"]
+    none = run("retile", name, "--around", "unicorn")
+    assert none.code == 0
+    assert "nothing was seen" in none.out
+
+
+def test_around_goes_alone(run: Run) -> None:
+    name = "cam1/traffic.mp4"
+    assert run("retile", name, "--around", "car", "--layout", "uniform:2x2").code == 2
+    assert run("retile", name, "--layout", "uniform:2x2", "--coarse").code == 2
+    assert run("retile", name, "--around", "car&").code == 2

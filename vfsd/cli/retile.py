@@ -41,6 +41,7 @@ PSNR = 40.0
     "retile",
     examples=[
         "vfsd -s videos retile cam1/traffic.mp4 --layout uniform:2x2",
+        "vfsd -s videos retile cam1/traffic.mp4 --around car,truck",
         "vfsd -s videos retile cam1/traffic.mp4 --roi 80x60+100+90 --span 1:3 --codec small",
         "vfsd -s videos retile 'cam1/*.mp4' --layout 160+160x128+112 --psnr 42 --dry-run",
     ],
@@ -97,6 +98,23 @@ PSNR = 40.0
     help="One tile around this region of the displayed frame; several are one together.",
 )
 @click.option(
+    "--around",
+    metavar="LABELS",
+    help="Around what was seen with these labels, where that pays: car,truck or an expression as "
+    "of `vfsd labels query`.",
+)
+@click.option(
+    "--coarse/--fine",
+    default=None,
+    help="With --around: one tile for all that was seen, or tiles that tell it apart (the rule).",
+)
+@click.option(
+    "--padding",
+    metavar="PIXELS",
+    type=click.IntRange(0),
+    help="With --around: kept around each box.",
+)
+@click.option(
     "--layout-file",
     metavar="FILE",
     type=click.Path(path_type=Path),
@@ -136,6 +154,9 @@ def command(
     names: tuple[str, ...],
     layout: str | None,
     regions: tuple[Rect, ...],
+    around: str | None,
+    coarse: bool | None,
+    padding: int | None,
     layout_file: Path | None,
     span: Span | None,
     codec: str,
@@ -152,17 +173,21 @@ def command(
     Ctrl-C goes on when it is said again.  A new layout takes the place of the one before
     (`vfsd layout rollback` takes that back).  `--dry-run` encodes one segment without storing it.
     """
-    if sum((layout is not None, bool(regions), layout_file is not None)) != 1:
-        raise UsageError("give one of --layout, --roi and --layout-file")
+    ways = (layout is not None, bool(regions), around is not None, layout_file is not None)
+    if sum(ways) != 1:
+        raise UsageError("give one of --layout, --roi, --around and --layout-file")
+    if around is None and (coarse is not None or padding is not None):
+        raise UsageError("--coarse, --fine and --padding go with --around")
     if psnr is not None and quality is not None:
         raise UsageError("give either --psnr or --quality, not both")
     if layout_file is not None and seconds is not None:
         raise UsageError("a --layout-file says how long segments are", hint="leave out --seconds")
-    from vfsd.cli.retiling import Order
+    from vfsd.cli.retiling import Around, Order
     from vfsd.retile import TileSettings
 
     settings = TileSettings(codec, PSNR if psnr is None else psnr, quality)
-    order = Order(layout, regions, layout_file, span, seconds or 1.0, settings)
+    boxes = None if around is None else Around(around, bool(coarse), padding or 0)
+    order = Order(layout, regions, boxes, layout_file, span, seconds or 1.0, settings)
     root, paths = session.places(names)
     with session.opened(root, writing=not dry_run) as store:
         videos = videos_named(store, paths)
@@ -243,6 +268,9 @@ def _report(
                 "rate": frames / seconds if frames and seconds else None,
             }
         )
+        return
+    if worst is None and not kept:
+        print_line(f"{shown(video.name)}: nothing was seen where tiles would pay")
         return
     if worst is None:
         print_line(f"{shown(video.name)}: nothing to do, all {kept} segments are there")

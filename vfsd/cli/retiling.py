@@ -18,26 +18,51 @@ from vfsd.cli.layoutfile import read_layout_file
 from vfsd.codecs.pixels import layout_in_picture, needed_area
 from vfsd.codecs.tiles import TileCodec, tile_codec
 from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.labelexpr import parse_labels
 from vfsd.model import MediaInfo, Segment
 from vfsd.retile import PlannedSegment, Sample, TileSettings, missing, sample
 from vfsd.store import Store
 from vfsd.tileplan import original_work, tile_work
-from vfsd.tiling import Rect, TileLayout, parse_layout
+from vfsd.tiling import Rect, TileLayout, coarse, fine, parse_layout
 from vfsd.tiling.around import around, union
 from vfsd.tiling.cost import Work
 from vfsd.video import Video
 
 Span = tuple[Fraction, Fraction | None]
+Planned = list[PlannedSegment]
 
+_COMMA = re.compile(r'("[^"]*")|,')
+"""A comma between words, or what stands in quotes."""
 _UNIFORM = re.compile(r"uniform:(\d+)x(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
+class Around:
+    """Layouts around what was seen."""
+
+    labels: str  #: words between commas, or an expression
+    coarse: bool  #: one tile for everything, instead of tiles that tell it apart
+    padding: int  #: pixels around each box
+
+    def plan(self, video: Video, span: Span | None, seconds: float, codec: str) -> Planned:
+        """Raises `UsageError`; gives nothing where tiles would not pay."""
+        return video.around(
+            parse_labels(_COMMA.sub(lambda found: found[1] or "|", self.labels)),
+            partition=coarse if self.coarse else fine,
+            span=span,
+            codec=codec,
+            padding=self.padding,
+            seconds_each=seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
-    """What the user asks for; one of `layout`, `regions` and `file` is given."""
+    """What the user asks for; one of `layout`, `regions`, `boxes` and `file` is given."""
 
     layout: str | None
     regions: tuple[Rect, ...]  #: of the displayed frame
+    boxes: Around | None
     file: Path | None
     span: Span | None
     seconds: float  #: that a segment lasts, about
@@ -61,6 +86,8 @@ class Order:
                 for one in planned
                 if one.frames.start < chosen.stop and chosen.start < one.frames.stop
             ]
+        if self.boxes is not None:
+            return self.boxes.plan(video, self.span, self.seconds, self.settings.codec)
         if self.layout is not None:
             layout = displayed_layout(self.layout, media, codec)
         else:
