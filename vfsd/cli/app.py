@@ -20,7 +20,14 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "Videos": ("ingest", "ls", "find", "info", "tag", "mv", "rm"),
         "Frames": ("frames", "read"),
-        "Labels": ("labels import", "labels export", "labels query", "labels ls", "labels rm"),
+        "Labels": (
+            "detect",
+            "labels import",
+            "labels export",
+            "labels query",
+            "labels ls",
+            "labels rm",
+        ),
         "Mount": ("mount", "umount"),
         "Store": ("init", "config", "fsck", "gc", "verify", "doctor"),
         "Help": ("help",),
