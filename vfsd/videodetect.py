@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vfsd.detections import Detection, DetectionColumns, Ints, Source
-from vfsd.errors import UsageError
+from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.frames import Frame
 from vfsd.units import Seconds
 from vfsd.videolabels import VideoLabels
@@ -56,8 +56,8 @@ class VideoDetect(VideoLabels):
         again.  With `replace` they are, and chunk by chunk everything that this source said of
         the span goes; what an interruption leaves is new up to some frame, and old after it.
 
-        Raises `UsageError`, `OutOfRangeError`, `NotFoundError` when the video's bytes have
-        changed, and what the detector raises.
+        Raises `UsageError`, `OutOfRangeError` for a span without frames, `NotFoundError` when the
+        video's bytes have changed, and what the detector raises.
         """
         from vfsd.detect.chunks import plan_chunks
 
@@ -66,6 +66,8 @@ class VideoDetect(VideoLabels):
         wanted = detector.wants(width, height)
         source = detector.source
         chosen = range(self.info.original.frames) if span is None else self.frames_of_span(span)
+        if not chosen:
+            raise OutOfRangeError(f"no frame of {self.info.name!r} appears in that span")
         chunks = plan_chunks(
             self._numbers(wanted, every),
             chosen,

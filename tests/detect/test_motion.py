@@ -84,7 +84,7 @@ def test_what_cannot_be() -> None:
     assert motion_regions([], 10, 10) == motion_regions([], 10, 10, context=small) == []
     for wrong in ({"every": 0}, {"every": "x"}, {"block": 1}, {"threshold": 0}, {"longest": 0}):
         with pytest.raises(UsageError):
-            MotionDetector(**wrong)  # type: ignore[arg-type]
+            MotionDetector(**wrong)
     with pytest.raises(UsageError):
         Wanted(block=0)
 

@@ -79,12 +79,14 @@ def test_only_some_frames(video: Video) -> None:
         ("key", "key", None, video.keyframes.tolist()),
         ("span", 1, (1, Fraction(3, 2)), list(range(30, 45))),
         ("both", 7, (1, 2), [35, 42, 49, 56]),
-        ("none", 1, (1, 1), []),
+        ("none", 50, (1, 1.5), []),
     ):
         video.detect(Fake(name), span, every)  # type: ignore[arg-type]
         assert frames_with_boxes(video, name) == examined(video, name) == expected
     with pytest.raises(UsageError):
         video.detect(Fake(), every=0)
+    with pytest.raises(OutOfRangeError):
+        video.detect(Fake(), (5, 6))
 
 
 def test_an_interrupted_run_goes_on_where_it_was(video: Video) -> None:

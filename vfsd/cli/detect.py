@@ -77,11 +77,11 @@ def command(
     classes: Path | None,
     replace: bool,
 ) -> None:
-    """Look for objects in VIDEOs, and add their boxes to the index.
+    """Find objects in VIDEOs, and keep their boxes.
 
-    What was found goes in a portion of frames at a time, with the note that these frames were
-    examined.  Frames that the very same detector with the same settings has examined are not
-    looked at again, so what was interrupted is finished by saying it again.
+    What was found goes into the index a portion of frames at a time, with the note that these
+    frames were examined.  Frames that the very same detector with the same settings has examined
+    are not looked at again, so what was interrupted is finished by saying it again.
     """
     if every is not None and keyframes:
         raise UsageError("give either --every or --keyframes")

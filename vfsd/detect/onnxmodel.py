@@ -6,6 +6,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,15 @@ _MOST_BYTES = (2 << 30) - 1
 
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
 """Of pixels; the floating ones run from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What a model says it takes."""
+
+    name: str
+    type: str
+    shape: tuple[object, ...]
 
 
 class OnnxDetector:
@@ -68,10 +78,9 @@ class OnnxDetector:
         data = _bytes_of(self._path)
         self._session = _session(data, self._path)
         self._guard = threading.Lock()
-        self._names = class_names(_metadata(self._session), None if names is None else Path(names))
-        self._input, self._type, self._first, self._picture = _input_of(
-            self._session, self._path, side
-        )
+        metadata, inputs, self._outputs = _described(self._session, self._path)
+        self._names = class_names(metadata, None if names is None else Path(names))
+        self._input, self._type, self._first, self._picture = _input_of(inputs, self._path, side)
         self._source = Source(
             "onnx",
             self._path.stem.strip()[:MOST_LETTERS],
@@ -127,8 +136,7 @@ class OnnxDetector:
                 values = self._session.run(None, {self._input: pixels[None]})
         except Exception as error:  # onnxruntime's own have no common base
             raise UsageError(f"{self._path} cannot be run: {_in_short(error)}") from error
-        names = [one.name for one in self._session.get_outputs()]
-        return dict(zip(names, values, strict=True))
+        return dict(zip(self._outputs, values, strict=True))
 
     def _name(self, kind: int) -> str:
         return self._label or self._names.get(kind, f"class {kind}")
@@ -157,9 +165,9 @@ def _session(data: bytes, path: Path) -> Any:
     # One order of additions, whatever else the machine does: the same boxes each time.
     options.use_deterministic_compute = True
     try:
-        # From bytes: such a model cannot refer to other files beside it.
+        # There is nothing to fall back to; trying would print to stdout, which is for data.
         return onnxruntime.InferenceSession(
-            data, sess_options=options, providers=["CPUExecutionProvider"]
+            data, sess_options=options, providers=["CPUExecutionProvider"], enable_fallback=0
         )
     except Exception as error:  # onnxruntime's own have no common base
         raise UsageError(
@@ -168,14 +176,23 @@ def _session(data: bytes, path: Path) -> Any:
         ) from error
 
 
-def _metadata(session: Any) -> dict[str, str]:
-    return dict(session.get_modelmeta().custom_metadata_map)
+def _described(session: Any, path: Path) -> tuple[dict[str, str], list[_Input], list[str]]:
+    """(metadata, inputs, names of outputs)"""
+    try:
+        return (
+            dict(session.get_modelmeta().custom_metadata_map),
+            [_Input(one.name, one.type, tuple(one.shape)) for one in session.get_inputs()],
+            [one.name for one in session.get_outputs()],
+        )
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is no model that can be run: its words are no text") from None
 
 
-def _input_of(session: Any, path: Path, side: int) -> tuple[str, Any, bool, tuple[int, int]]:
+def _input_of(
+    inputs: list[_Input], path: Path, side: int
+) -> tuple[str, Any, bool, tuple[int, int]]:
     """(name, type of pixels, whether colours come first, (width, height))"""
-    inputs = session.get_inputs()
-    shape = inputs[0].shape if len(inputs) == 1 else []
+    shape = inputs[0].shape if len(inputs) == 1 else ()
     kind = _TYPES.get(inputs[0].type) if len(inputs) == 1 else None
     if len(shape) == 4 and kind is not None and 3 in (shape[1], shape[3]):
         first = shape[1] == 3
@@ -184,7 +201,7 @@ def _input_of(session: Any, path: Path, side: int) -> tuple[str, Any, bool, tupl
         height, width = (one if isinstance(one, int) and one > 0 else side for one in sides)
         if max(width, height) <= _LARGEST_SIDE:
             return inputs[0].name, kind, first, (width, height)
-    said = ", ".join(f"{one.name} {one.type} {one.shape}" for one in inputs)
+    said = ", ".join(f"{one.name!r} {one.type} {one.shape}" for one in inputs)
     raise UsageError(
         f"{path} does not take a picture, but {said or 'nothing'}",
         hint="the input has to be one picture: 1 x 3 x height x width, or 1 x height x width x 3",
