@@ -282,14 +282,15 @@ class Catalog:
         source: str | Source | None,
         *,
         examined: Iterable[range] | Iterable[int] | Ints | None = None,
-        replace: bool = False,
+        replace: bool | range = False,
         on_progress: Progress | None = None,
     ) -> int:
         """Add boxes that `source` has found, and the frames that it has `examined`; how many.
 
         Without a source each row's own counts, and all of these have examined the frames.  With
-        `replace` everything that the very same sources said of the video before goes; all in one
-        transaction.  `on_progress` is told (done, of how many), and may raise to give up.
+        `replace` everything that the very same sources said of the video before, or of a range of
+        its frames (without steps), goes; all in one transaction.  `on_progress` is told (done, of
+        how many), and may raise to give up.
 
         Raises `OutOfRangeError` for a frame that the video does not have, `NotFoundError` when
         the video's bytes have changed since it was looked up.
@@ -305,8 +306,12 @@ class Catalog:
         with self._about(video) as index:
             _require_frames(video, [*ranges, *_extent(rows)])
             for who, part in parts:
-                if replace:
-                    index.remove(video.id, source_ids=index.known_sources(who))
+                if replace is not False:
+                    index.remove(
+                        video.id,
+                        source_ids=index.known_sources(who),
+                        frames=replace if isinstance(replace, range) else None,
+                    )
                 if ranges:
                     index.mark_examined(video.id, ranges, who)
                 done += index.add(video.id, part, who, on_progress=report)

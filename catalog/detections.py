@@ -86,13 +86,22 @@ class Detections:
 
     def mark_examined(self, video_id: int, frames: Iterable[range], source: Source) -> None:
         """Note that `source` has looked at these frames; ranges that touch become one."""
+        added = [(part.start, part.stop) for part in frames if len(part)]
+        if not added:
+            return
         source_id = self.source_id(source)
-        mine = sa.and_(examined.c.video_id == video_id, examined.c.source_id == source_id)
+        # Only what the new ranges may touch: whoever looks at every tenth frame has many.
+        mine = sa.and_(
+            examined.c.video_id == video_id,
+            examined.c.source_id == source_id,
+            examined.c.first_frame <= max(stop for _, stop in added),
+            examined.c.end_frame >= min(start for start, _ in added),
+        )
         kept = self._connection.execute(
             sa.select(examined.c.first_frame, examined.c.end_frame).where(mine)
         )
         before = sorted((row.first_frame, row.end_frame) for row in kept)
-        after = _merged([*before, *((part.start, part.stop) for part in frames if len(part))])
+        after = _merged([*before, *added])
         if after != before:
             self._connection.execute(sa.delete(examined).where(mine))
             self._insert_examined(video_id, source_id, after)

@@ -37,7 +37,7 @@ from vfsd.tileplan import Costs
 from vfsd.tiling import Rect, TileLayout, cut_sequences, fine, parse_layout
 from vfsd.tools import Tools
 from vfsd.units import Seconds, seconds
-from vfsd.videolabels import VideoLabels
+from vfsd.videodetect import VideoDetect
 from vfsd.view import View
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 Region = Rect | tuple[int, int, int, int]
 
 
-class Video(VideoLabels):
+class Video(VideoDetect):
     """One video of a store.  Frames are exact: `video[i]` is the i-th frame of a full decode.
 
     Indexing with an int gives a `Frame`, with a slice or a list of ints `Frames`; with a slice of

@@ -1,0 +1,206 @@
+"""Frames shown to a detector, and what is kept of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from sample_videos.truth import GroundTruth
+from tests.detect.conftest import covered
+from vfsd import Detection, Frame, Source, Store, Video
+from vfsd.detect import Every, MotionDetector, Wanted
+from vfsd.detect.chunks import plan_chunks, steps
+from vfsd.detections import Ints
+from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
+
+
+@dataclass
+class Fake:
+    """One box in the middle of every frame; remembers what it was shown."""
+
+    name: str = "fake"
+    block: int = 1
+    every: Every = 1
+    fails_at: int = -1
+    seen: list[int] = field(default_factory=list)
+    shape: tuple[int, ...] = ()
+
+    @property
+    def source(self) -> Source:
+        return Source(self.name, parameters={"x": 1})
+
+    def wants(self, width: int, height: int) -> Wanted:
+        return Wanted((width // 2, height // 2), "gray", self.every, self.block)
+
+    def find(
+        self, frames: Iterable[Frame], width: int, height: int
+    ) -> Iterator[tuple[int, list[Detection]]]:
+        for frame in frames:
+            if frame.index == self.fails_at:
+                raise RuntimeError("no more")
+            self.seen.append(frame.index)
+            self.shape = frame.data.shape
+            box = (width / 2, height / 2, width / 2 + 1, height / 2 + 1)
+            yield frame.index, [Detection(frame.index, "middle", box)]
+
+
+@pytest.fixture
+def video(store: Store) -> Video:
+    return store.ingest(FOLDER / "traffic.mp4", "a.mp4")
+
+
+def frames_with_boxes(video: Video, source: str = "fake") -> list[int]:
+    return [one.frame for one in video.detections(source=source)]
+
+
+def examined(video: Video, source: str = "fake") -> list[int]:
+    return [frame for one in video.examined(source) for frame in one.frames]
+
+
+def test_every_frame_is_shown_once_in_the_size_that_was_wanted(video: Video) -> None:
+    detector, told = Fake(), []
+    assert video.detect(detector, on_progress=lambda *now: told.append(now)) == 120
+    assert detector.seen == frames_with_boxes(video) == examined(video) == list(range(120))
+    assert detector.shape[:2] == (120, 160)
+    assert told == [(at + 1, 120) for at in range(120)]
+    assert list(video.detections(frames=[7])) == [
+        Detection(7, "middle", (160, 120, 161, 121), source=detector.source)
+    ]
+
+
+def test_only_some_frames(video: Video) -> None:
+    for name, every, span, expected in (
+        ("n", 7, None, list(range(0, 120, 7))),
+        ("key", "key", None, video.keyframes.tolist()),
+        ("span", 1, (1, Fraction(3, 2)), list(range(30, 45))),
+        ("both", 7, (1, 2), [35, 42, 49, 56]),
+        ("none", 50, (1, 1.5), []),
+    ):
+        video.detect(Fake(name), span, every)  # type: ignore[arg-type]
+        assert frames_with_boxes(video, name) == examined(video, name) == expected
+    with pytest.raises(UsageError):
+        video.detect(Fake(), every=0)
+    with pytest.raises(OutOfRangeError):
+        video.detect(Fake(), (5, 6))
+
+
+def test_an_interrupted_run_goes_on_where_it_was(video: Video) -> None:
+    with pytest.raises(RuntimeError):
+        video.detect(Fake(fails_at=100))
+    assert frames_with_boxes(video) == examined(video) == list(range(64))
+    rest = Fake()
+    assert video.detect(rest) == 56
+    assert rest.seen == list(range(64, 120))
+    assert frames_with_boxes(video) == examined(video) == list(range(120))
+    assert video.detect(rest) == 0
+    assert len(rest.seen) == 56
+    other = Fake("other")
+    assert video.detect(other) == 120  # another source has to look for itself
+
+
+def test_whoever_reports_may_stop_it(video: Video) -> None:
+    def stop(done: int, total: int) -> None:
+        if done == 70:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        video.detect(Fake(), on_progress=stop)
+    assert examined(video) == list(range(64))
+
+
+def test_replace_looks_again(video: Video) -> None:
+    video.detect(Fake())
+    video.add_detection(3, "mine", (0, 0, 1, 1), source=Fake().source)
+    video.add_detection(3, "theirs", (0, 0, 1, 1), source="people")
+    assert video.detect(Fake(), every=10, replace=True, span=(0, 2)) == 6
+    expected = [*range(0, 60, 10), *range(60, 120)]
+    assert frames_with_boxes(video) == examined(video) == expected
+    assert len(video.detections("theirs")) == 1
+    with pytest.raises(RuntimeError):  # what was there stays until there is something better
+        video.detect(Fake(fails_at=65), replace=True)
+    assert frames_with_boxes(video) == list(range(120))
+
+
+def test_blocks_are_shown_whole_wherever_one_starts(video: Video) -> None:
+    detector = Fake(block=50)
+    video.detect(detector, span=(1, 2))
+    assert detector.seen == list(range(120))  # the last 20 belong to the second block
+    assert frames_with_boxes(video) == examined(video) == list(range(30, 60))
+    detector.seen.clear()
+    video.detect(detector)
+    assert frames_with_boxes(video) == list(range(120))
+    with pytest.raises(UsageError):
+        video.detect(detector, every=2)
+
+
+def test_motion_does_not_depend_on_where_one_starts(store: Store, video: Video) -> None:
+    detector = MotionDetector(every=2, block=20)
+    other = store.ingest(FOLDER / "traffic.mp4", "b.mp4")
+    video.detect(detector)
+    for span in ((3, None), (0.5, 1), (0, 3)):
+        other.detect(detector, span)
+    assert list(video.detections()) == list(other.detections())
+    assert len(video.detections()) > 100
+    assert {one.frame % 2 for one in video.detections()} == {0}
+
+
+def test_boxes_of_a_rotated_video_are_upright(store: Store) -> None:
+    video = store.ingest(FOLDER / "portrait.mp4", "p.mp4")
+    assert (video.width, video.height) == (240, 320)
+    detector = Fake()
+    video.detect(detector)
+    assert detector.shape[:2] == (160, 120)
+    video.detect(MotionDetector())
+    boxes = video.detections("motion").columns().boxes
+    assert boxes[:, 2].max() <= 240
+    assert 240 < boxes[:, 3].max() <= 320
+    # The truck at the left is the largest; in a picture on its side it would be elsewhere.
+    truth = GroundTruth.load(FOLDER / "portrait.mp4")
+    moving = [
+        covered((box.x1, box.y1, box.x2, box.y2), video.detections("motion", frames=[frame]))
+        for frame in range(0, 45, 5)
+        for box in truth.boxes[frame]
+    ]
+    assert np.mean(moving) > 0.25  # little moves in a second and a half
+
+
+def test_bytes_that_have_changed(store: Store, video: Video) -> None:
+    store.ingest(FOLDER / "portrait.mp4", "a.mp4", replace=True)
+    with pytest.raises((NotFoundError, FileNotFoundError, OutOfRangeError)):
+        video.detect(Fake())
+
+
+def numbers(*parts: range) -> Ints:
+    return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+
+
+def test_chunks() -> None:
+    plain = plan_chunks(numbers(range(200)), range(10, 150), [range(20, 30)], 1)
+    assert [len(chunk.shown) for chunk in plain] == [64, 64, 2]
+    assert [chunk.covers for chunk in plain] == [range(10, 84), range(84, 148), range(148, 150)]
+    blocks = plan_chunks(numbers(range(0, 200, 10)), range(25, 200), [range(60, 100)], 6)
+    assert [chunk.shown.tolist() for chunk in blocks] == [
+        list(range(0, 60, 10)),
+        list(range(60, 120, 10)),
+        list(range(120, 200, 10)),
+    ]
+    assert [chunk.kept.tolist() for chunk in blocks] == [
+        [30, 40, 50],
+        [100, 110],
+        list(range(120, 200, 10)),
+    ]
+    assert plan_chunks(numbers(range(5)), range(5, 5), [], 1) == []
+    assert plan_chunks(numbers(range(5)), range(5), [range(5)], 3) == []
+    assert [len(c.shown) for c in plan_chunks(numbers(range(5)), range(5), [], 60)] == [5]
+
+
+def test_steps() -> None:
+    for parts in ([], [range(5)], [range(3, 4)], [range(0, 90, 30), range(91, 95)]):
+        found = list(steps(numbers(range(0), *parts)))
+        assert [at for one in found for at in one] == [at for part in parts for at in part]
+    assert list(steps(numbers(range(0, 100, 7)))) == [range(0, 99, 7)]
