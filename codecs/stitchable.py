@@ -6,6 +6,7 @@ a file meanwhile, from which they are read once for each run and once for each m
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -25,6 +26,7 @@ from vfsd.codecs.kvazaar import encode_tile, encode_tiled
 from vfsd.codecs.pack import CellStream
 from vfsd.codecs.planes import plane_bytes
 from vfsd.codecs.tiles import TileCodec
+from vfsd.errors import NoSpaceError
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
 
@@ -126,8 +128,16 @@ class _Stored:
         self._file = file
         for picture in pictures:
             cut_out(picture, whole, even)
-            for plane in plane_bytes(even):
-                file.write(np.ascontiguousarray(plane).data)
+            try:
+                file.writelines(np.ascontiguousarray(plane).data for plane in plane_bytes(even))
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                raise NoSpaceError(
+                    f"the disk is full: {tempfile.gettempdir()} has no room for the pictures of a "
+                    "segment",
+                    hint="set TMPDIR to a folder with more",
+                ) from error
 
     def parts(self, rect: Rect) -> Iterator[Planes]:
         """A part of each picture, all of whose edges are even."""

@@ -96,7 +96,11 @@ def some_view(rng: np.random.Generator, video: Video, form: str) -> View:
 
 @pytest.mark.parametrize(
     ("clip", "codec"),
-    [(CLIPS[0], "small"), *((clip, codec) for clip in CLIPS for codec in ("fast", STITCHABLE))],
+    [
+        (CLIPS[0], "small"),
+        *((clip, codec) for clip in CLIPS for codec in ("fast", STITCHABLE)),
+        ("mjpeg.avi", STITCHABLE),  # full range
+    ],
 )
 def test_any_read_equals_the_tiles_put_together(
     store: Store, clip: str, codec: str, request: pytest.FixtureRequest

@@ -63,6 +63,8 @@ def find_stitch(
         return None
     area = in_picture(region, media)
     shown = (area.width // 2 * 2, area.height // 2 * 2)
+    if media.rotation and shown != (area.width, area.height):
+        return None  # what is left out may lie at any side
     blocks = tile_blocks(area, showing, footage.tiles.segments, footage.tiles.psnr)
     if not blocks or len(blocks) > MOST_SEGMENTS or min(shown) < 2:
         return None
@@ -228,13 +230,14 @@ def _cell_bytes(block: TileBlock, packs: PackPool) -> int:
     return sum(cells[tile].offsets[block.frames] - cells[tile].position for tile in block.tiles)
 
 
-def _samples(blocks: Sequence[TileBlock], packs: PackPool) -> set[tuple[bytes, ...]]:
+def _samples(blocks: Sequence[TileBlock], packs: PackPool) -> list[tuple[bytes, ...]]:
     """The parameter sets of a tile of each run of the encoder: within one, all are alike."""
     runs = {block.segment.physical_id: block for block in reversed(blocks)}
-    return {
+    found = {
         nal.parameter_sets("hevc", packs.cells(block.segment)[block.tiles[0]].extradata)
         for block in runs.values()
     }
+    return sorted(found)
 
 
 def _bits_per_second(blocks: Sequence[TileBlock], sizes: Ints, showing: Showing) -> int:
