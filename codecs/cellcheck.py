@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any, cast
 
 import av
@@ -43,7 +44,7 @@ class CellCheck:
         self._given += 1
 
     def packet(self, payload: bytes, configuration: bytes | None) -> None:
-        """The next packet; its source may be given later, as long as no picture comes out."""
+        """The next packet, and the stream's configuration, which the first one needs."""
         if self._decoder is None:
             self._decoder = decoder_for(self._codec, configuration)
         self._fed += 1
@@ -83,14 +84,11 @@ def checked_psnr(
 ) -> float:
     """As `CellCheck`, of a cell that is there as a whole."""
     check = CellCheck(codec)
-    lumas = iter(sources)
-    for payload in packets:
-        for luma in lumas:
+    for payload, luma in zip_longest(packets, sources):
+        if luma is not None:
             check.source(luma)
-            break
-        check.packet(payload, configuration)
-    for luma in lumas:
-        check.source(luma)
+        if payload is not None:
+            check.packet(payload, configuration)
     return check.finish(peak)
 
 
