@@ -179,6 +179,8 @@ class FragmentMuxer:
     def _entry(self) -> bytes:
         track = self._track
         kind, box = _ENTRIES[track.codec]
+        if track.sets_in_stream:
+            kind = b"hev1"
         contents = track.configuration
         if track.codec == "vp9":
             contents = records.vpcc(track.pixel_format) or b""

@@ -34,9 +34,11 @@ TREE_BLOCK = 64
 _GRAIN = 8
 """Sides that kvazaar encodes are multiples of this; the rest is made up, and not shown."""
 
+MOST_COLUMNS, MOST_ROWS = 20, 22
+"""Of tiles, in any stream of HEVC."""
+
 _LARGEST_SIDE = 8192
 _WORST_QUALITY = 51
-_MOST_COLUMNS, _MOST_ROWS = 20, 22
 _HINT = "pip install 'vfsd[stitch]'"
 
 _IGNORED = b"Invalid option"
@@ -65,10 +67,15 @@ _PARAMETERS = (
 
 def kvazaar_available() -> bool:
     try:
-        _program()
+        require_kvazaar()
     except ExtraMissingError:
         return False
     return True
+
+
+def require_kvazaar() -> None:
+    """Raises `ExtraMissingError` unless tiles can be encoded here."""
+    _program()
 
 
 @functools.cache
@@ -155,8 +162,8 @@ def _check(settings: EncoderSettings, widths: Sequence[int], heights: Sequence[i
     if max(width, height) > _LARGEST_SIDE:
         raise UsageError(f"{width}x{height} cannot be encoded: sides up to {_LARGEST_SIDE} can")
     for name, sizes, whole, most in (
-        ("columns", widths, width, _MOST_COLUMNS),
-        ("rows", heights, height, _MOST_ROWS),
+        ("columns", widths, width, MOST_COLUMNS),
+        ("rows", heights, height, MOST_ROWS),
     ):
         if not sizes or min(sizes) < 2 or sum(sizes) != whole:
             raise UsageError(f"{name} of {list(sizes)} pixels do not fill {whole}")

@@ -37,8 +37,11 @@ def avcc(sets: tuple[bytes, ...], prefix: int) -> bytes:
     return bytes(record)
 
 
-def hvcc(sets: tuple[bytes, ...], prefix: int) -> bytes:
-    """An HEVCDecoderConfigurationRecord; as `avcc`."""
+def hvcc(sets: tuple[bytes, ...], prefix: int, *, is_complete: bool = True) -> bytes:
+    """An HEVCDecoderConfigurationRecord; as `avcc`.
+
+    It is complete unless packets bring further parameter sets along.
+    """
     kinds = (nal.HEVC_VPS, nal.HEVC_SPS, nal.HEVC_PPS)
     arrays = [[unit for unit in sets if nal.unit_type("hevc", unit) == kind] for kind in kinds]
     if not all(arrays):
@@ -50,7 +53,7 @@ def hvcc(sets: tuple[bytes, ...], prefix: int) -> bytes:
     record.append(told.sublayers << 3 | told.nested << 2 | prefix - 1)
     record.append(len(arrays))
     for kind, units in zip(kinds, arrays, strict=True):
-        record += struct.pack(">BH", 0x80 | kind, len(units))
+        record += struct.pack(">BH", is_complete << 7 | kind, len(units))
         record += b"".join(_counted(unit) for unit in units)
     return bytes(record)
 

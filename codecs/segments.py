@@ -37,6 +37,7 @@ class Track:
     rate: Fraction | None = None  #: frames per second where it is constant
     rotation: int = 0  #: clockwise degrees that turn a picture upright
     sample_aspect_ratio: Fraction | None = None
+    sets_in_stream: bool = False  #: parameter sets change: packets bring them along; HEVC only
 
 
 @dataclass(frozen=True, slots=True)

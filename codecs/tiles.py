@@ -7,32 +7,28 @@ decoders as they are; no container is opened for a tile.
 
 from __future__ import annotations
 
-import math
 import os
-from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import cast
 
 import av
-import cv2
 from av.error import FFmpegError
 from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
+from vfsd.codecs.cellcheck import CellCheck, numbered_packet
 from vfsd.codecs.compose import cut_out
 from vfsd.codecs.context import decoder_for
 from vfsd.codecs.encode import NOMINAL_RATE, color_options
+from vfsd.codecs.hevc_tiles import STITCHABLE
+from vfsd.codecs.kvazaar import MOST_COLUMNS, MOST_ROWS, TREE_BLOCK, require_kvazaar
 from vfsd.codecs.pack import CellStream, PackedCell
 from vfsd.codecs.planes import plane_samples
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.model import MediaInfo
 from vfsd.tiling import LayoutRules, Rect
-
-LOSSLESS_PSNR = 100.0
-"""What is told of tiles without any difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +37,7 @@ class TileCodec:
 
     name: str
     codec: str  #: FFmpeg's name of the format
-    encoder: str  #: FFmpeg's name of the encoder
+    encoder: str  #: FFmpeg's name of the encoder; see `vfsd.codecs.segmentcells`
     options: Mapping[str, str]
     rules: LayoutRules
     quality: int  #: the rate factor to start with
@@ -92,6 +88,23 @@ TILE_CODECS = {
             decibels=0.35,
             pixel_formats={"yuv420p": "yuv420p", "yuv420p10le": "yuv420p10le"},
         ),
+        TileCodec(
+            name=STITCHABLE,
+            codec="hevc",
+            encoder="libkvazaar",
+            options={},  # all in `vfsd.codecs.kvazaar`
+            rules=LayoutRules(
+                align=TREE_BLOCK,
+                minimum_width=64,
+                minimum_height=64,
+                maximum_columns=MOST_COLUMNS,
+                maximum_rows=MOST_ROWS,
+            ),
+            quality=22,
+            finest=0,
+            decibels=0.8,
+            pixel_formats={"yuv420p": "yuv420p", "yuvj420p": "yuv420p"},
+        ),
     )
 }
 """By name."""
@@ -100,7 +113,8 @@ TILE_CODECS = {
 def tile_codec(name: str, media: MediaInfo) -> TileCodec:
     """The tile codec of that name, for the pictures of a video.
 
-    Raises `UsageError` where there is none, or it does not take such pictures.
+    Raises `UsageError` where there is none, or it does not take such pictures, `ExtraMissingError`
+    where its encoder is not installed.
     """
     codec = TILE_CODECS.get(name)
     if codec is None:
@@ -112,6 +126,8 @@ def tile_codec(name: str, media: MediaInfo) -> TileCodec:
             f"pictures in {media.pixel_format} cannot be tiled with {name!r}",
             hint=f"it takes {', '.join(codec.pixel_formats)}",
         )
+    if codec.name == STITCHABLE:
+        require_kvazaar()
     return codec
 
 
@@ -129,11 +145,9 @@ class CellEncoder:
         self._format = codec.pixel_formats[media.pixel_format]
         self._width, self._height = rect.width + rect.width % 2, rect.height + rect.height % 2
         self._context = self._opened(quality)
-        self._decoder: VideoCodecContext | None = None
-        self._pending: deque[av.VideoFrame] = deque()
+        self._check = CellCheck(codec.codec)
         self._packets: list[bytes] = []
-        self._squares = 0.0
-        self._checked = self._given = 0
+        self._given = 0
 
     def put(self, picture: av.VideoFrame) -> None:
         """The next picture of the segment, as a whole."""
@@ -142,19 +156,13 @@ class CellEncoder:
         tile.pts = self._given
         tile.time_base = self._context.time_base
         self._given += 1
-        self._pending.append(tile)
+        self._check.source(plane_samples(tile)[0])
         self._take(self._context.encode(tile))
 
     def finish(self) -> tuple[CellStream, float]:
         """The cell, and the PSNR of its luma in dB."""
         self._take(self._context.encode(None))
-        if self._decoder is not None:
-            self._compare(self._decoder.decode(None))
-        if not len(self._packets) == self._checked == self._given:
-            raise IntegrityError(
-                f"{self._given} pictures became {len(self._packets)} packets, of which "
-                f"{self._checked} decode"
-            )
+        quality = self._check.finish((1 << self._media.bit_depth) - 1)
         stream = CellStream(
             self._codec.codec,
             self._width,
@@ -162,9 +170,7 @@ class CellEncoder:
             bytes(self._context.extradata or b""),
             self._packets,
         )
-        samples = self._width * self._height * self._given
-        peak = (1 << self._media.bit_depth) - 1
-        return stream, psnr(self._squares / samples, peak)
+        return stream, quality
 
     def abandon(self) -> None:
         """No more pictures will come, and nobody wants the cell."""
@@ -199,20 +205,8 @@ class CellEncoder:
     def _take(self, packets: Iterable[Packet[VideoStream]]) -> None:
         for packet in packets:
             payload = bytes(packet)
-            if self._decoder is None:
-                self._decoder = decoder_for(self._codec.codec, self._context.extradata)
-            number = len(self._packets)
             self._packets.append(payload)
-            self._compare(self._decoder.decode(_packet(number, payload)))
-
-    def _compare(self, pictures: Iterable[av.VideoFrame]) -> None:
-        for picture in pictures:
-            if picture.pts != self._checked:
-                raise IntegrityError(f"picture {self._checked} of a tile came out of turn")
-            source = plane_samples(self._pending.popleft())[0]
-            difference = cv2.norm(source, plane_samples(picture)[0], cv2.NORM_L2SQR)
-            self._squares += float(difference)
-            self._checked += 1
+            self._check.packet(payload, self._context.extradata)
 
 
 class CellDecoder:
@@ -245,7 +239,7 @@ class CellDecoder:
         self._is_fresh = False
         number, self.fed = self.fed, self.fed + 1
         try:
-            pictures = self._context.decode(_packet(number, payload))
+            pictures = self._context.decode(numbered_packet(number, payload))
         except FFmpegError as error:
             raise IntegrityError(f"packet {number} of a tile is damaged") from error
         return [(picture.pts or 0, picture) for picture in pictures]
@@ -255,17 +249,3 @@ class CellDecoder:
         pictures = [(picture.pts or 0, picture) for picture in self._context.decode(None)]
         self.restart()
         return pictures
-
-
-def psnr(mean_square: float, peak: int) -> float:
-    """dB; `LOSSLESS_PSNR` at most."""
-    if mean_square <= 0:
-        return LOSSLESS_PSNR
-    return min(LOSSLESS_PSNR, 10 * math.log10(peak * peak / mean_square))
-
-
-def _packet(number: int, payload: bytes | memoryview) -> Packet[VideoStream]:
-    packet = cast("Packet[VideoStream]", Packet(len(payload)))
-    packet.update(bytes(payload))  # a copy, with the padding that decoders rely on
-    packet.pts = packet.dts = number
-    return packet

@@ -3,5 +3,5 @@
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
-vfsd_environment test,fusepy ffmpeg rsync git attr
+vfsd_environment test,fusepy,stitch ffmpeg rsync git attr
 exec "$PYTHON" -m pytest "$@"

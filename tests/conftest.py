@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from vfsd.codecs.kvazaar import kvazaar_available
 from vfsd.errors import EnvironmentMissingError
 from vfsd.fuse import MountOptions, require_fuse
 
@@ -42,3 +44,18 @@ def mountable() -> None:
         if os.environ.get("VFSD_REQUIRE_FUSE") == "1":
             pytest.fail(str(error))
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def kvazaar() -> None:
+    if not kvazaar_available():
+        pytest.skip("kvazaar is not there: pip install 'vfsd[stitch]'")
+
+
+@pytest.fixture(scope="session")
+def libde265() -> str:
+    """The program that decodes HEVC by libde265."""
+    found = shutil.which("dec265") or shutil.which("libde265-dec265")
+    if found is None:
+        pytest.skip("dec265 is not there: apt install libde265-examples")
+    return found

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
 import pytest
 
 from sample_videos import FOLDER
-from vfsd.codecs.compose import Composer
-from vfsd.codecs.context import decoder_for
-from vfsd.codecs.pack import open_pack
-from vfsd.codecs.pixels import PixelConverter
-from vfsd.errors import IntegrityError, NotFoundError, UsageError
+from tests.composing import Composed
+from vfsd.codecs import kvazaar as kvazaar_program
+from vfsd.codecs import stitchable
+from vfsd.codecs.hevc_tiles import STITCHABLE, TileStream
+from vfsd.codecs.kvazaar import encode_tiled
+from vfsd.codecs.tiles import TILE_CODECS
+from vfsd.errors import ExtraMissingError, IntegrityError, NotFoundError, UsageError
 from vfsd.frames import Pixels
 from vfsd.model import Role, Segment
 from vfsd.plan import Tiles, plan_frames
@@ -30,7 +34,7 @@ from vfsd.tiling.cost import DecodeCost
 from vfsd.video import Video
 from vfsd.view import View
 
-FREE = Costs({"fast": DecodeCost(0, 0, 0, 0), "small": DecodeCost(0, 0, 0, 0)})
+FREE = Costs({name: DecodeCost(0, 0, 0, 0) for name in ("fast", "small", STITCHABLE)})
 CLIPS = ("traffic.mp4", "portrait.mp4", "odd-size.webm", "variable-rate.mp4", "open-gop.mov")
 FORMATS = ("rgb24", "bgr24", "gray", "rgb48", "yuv444p", "yuv420p")
 
@@ -46,10 +50,10 @@ def video(store: Store) -> Video:
     return store.ingest(FOLDER / "traffic.mp4")
 
 
-def some_layout(rng: np.random.Generator, width: int, height: int) -> TileLayout:
+def some_layout(rng: np.random.Generator, width: int, height: int, align: int = 16) -> TileLayout:
     def cuts(length: int) -> list[int]:
         places: list[int] = []
-        for at in range(64, length - 63, 16):
+        for at in range(64, length - 63, align):
             if at - (places[-1] if places else 0) >= 64 and rng.random() < 0.3:
                 places.append(at)
         return places
@@ -60,12 +64,13 @@ def some_layout(rng: np.random.Generator, width: int, height: int) -> TileLayout
 def tile_anyhow(video: Video, rng: np.random.Generator, codec: str = "fast") -> list[Segment]:
     """Another layout for every second, and none for some."""
     media = video.original.media
+    align = TILE_CODECS[codec].rules.align
     planned = [
-        PlannedSegment(frames, some_layout(rng, media.width, media.height))
+        PlannedSegment(frames, some_layout(rng, media.width, media.height, align))
         for number, frames in enumerate(video.sequences(None, 0.4))
         if number != 1
     ]
-    settings = TileSettings(codec, quality=28 if codec == "fast" else 45)
+    settings = TileSettings(codec, quality=45 if codec == "small" else 28)
     return video.retile(planned, settings=settings)
 
 
@@ -79,34 +84,6 @@ def from_tiles(store: Store, video: Video, frames: list[int], view: View, form: 
     return reader.execute(plan, pixel_format=form)
 
 
-class Composed:
-    """All frames of a video, put together from tiles that were decoded one by one."""
-
-    def __init__(self, store: Store, video: Video) -> None:
-        self.media = video.original.media
-        picture = Rect.of_size(self.media.width, self.media.height)
-        self.pictures: dict[int, av.VideoFrame] = {}
-        for segment in store.catalog.segments(video.info):
-            fd, cells = open_pack(store.parts.objects.path(segment.object_key))
-            composers = [Composer(picture) for _ in segment.frames]
-            for cell, packed in zip(segment.cells, cells, strict=True):
-                context = decoder_for(packed.codec, packed.extradata)
-                decoded: list[av.VideoFrame] = []
-                with open(fd, "rb", closefd=False) as file:
-                    for start, end in zip(packed.offsets, packed.offsets[1:], strict=False):
-                        file.seek(start)
-                        decoded += context.decode(av.Packet(file.read(end - start)))
-                decoded += context.decode(None)
-                for frame, composer, tile in zip(segment.frames, composers, decoded, strict=True):
-                    self.pictures[frame] = composer.put(tile, cell.rect)
-
-    def convert(self, frame: int, view: View, form: str) -> Pixels:
-        size = view.size
-        converter = PixelConverter(self.media, pixel_format=form, region=view.region, size=size)
-        whole = Rect.of_size(self.media.width, self.media.height)
-        return converter.convert(self.pictures[frame], held=whole).copy()
-
-
 def some_view(rng: np.random.Generator, video: Video, form: str) -> View:
     x1, y1 = int(rng.integers(0, video.width - 2)), int(rng.integers(0, video.height - 2))
     x2 = int(rng.integers(x1 + 2, video.width + 1))
@@ -118,9 +95,18 @@ def some_view(rng: np.random.Generator, video: Video, form: str) -> View:
 
 
 @pytest.mark.parametrize(
-    ("clip", "codec"), [(CLIPS[0], "small"), *((clip, "fast") for clip in CLIPS)]
+    ("clip", "codec"),
+    [
+        (CLIPS[0], "small"),
+        *((clip, codec) for clip in CLIPS for codec in ("fast", STITCHABLE)),
+        ("mjpeg.avi", STITCHABLE),  # full range
+    ],
 )
-def test_any_read_equals_the_tiles_put_together(store: Store, clip: str, codec: str) -> None:
+def test_any_read_equals_the_tiles_put_together(
+    store: Store, clip: str, codec: str, request: pytest.FixtureRequest
+) -> None:
+    if codec == STITCHABLE:
+        request.getfixturevalue("kvazaar")
     rng = np.random.default_rng(len(clip))
     video = store.ingest(FOLDER / clip)
     segments = tile_anyhow(video, rng, codec)
@@ -283,6 +269,58 @@ def test_layouts_that_the_codec_does_not_take_are_refused(store: Store, video: V
         video.retile(TileLayout.cut_at(640, 480, [320], []))
     with pytest.raises(UsageError, match="no tile codec"):
         video.retile("uniform:2x2", settings=TileSettings("best"))
+
+
+def test_tiles_that_can_be_stitched_are_as_good_as_any(
+    store: Store, video: Video, kvazaar: None
+) -> None:
+    segments = video.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
+    assert {segment.profile for segment in segments} == {STITCHABLE}
+    assert {str(segment.layout) for segment in segments} == {"192+128x128+112"}
+    cells = [cell for segment in segments for cell in segment.cells]
+    assert all(cell.psnr >= 40 for cell in cells)
+    assert len({cell.quality for cell in cells}) > 1
+    region = Rect(20, 20, 60, 60)
+    near, exact = video.read(region=region), video.read(region=region, psnr=math.inf)
+    assert 40 <= near.psnr < 100
+    assert np.abs(exact.data.astype(int) - near.data).mean() < 2
+
+
+def test_a_tile_that_does_not_decode_to_its_source_is_not_published(
+    store: Store, video: Video, kvazaar: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = encode_tiled
+
+    def short(*arguments: Any) -> list[TileStream]:
+        return [
+            dataclasses.replace(stream, pictures=stream.pictures[:-1])
+            for stream in made(*arguments)
+        ]
+
+    monkeypatch.setattr(stitchable, "encode_tiled", short)
+    with pytest.raises(IntegrityError, match="became"):
+        video.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
+    assert store.catalog.segments(video.info) == []
+
+
+def test_without_the_encoder_tiles_are_still_read(
+    store: Store, video: Video, kvazaar: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    video.retile("uniform:2x2", settings=TileSettings(STITCHABLE))
+
+    def missing() -> str:
+        raise ExtraMissingError("kvazaar is not there")
+
+    monkeypatch.setattr(kvazaar_program, "_program", missing)
+    assert video.read(region=Rect(20, 20, 60, 60)).psnr < 100
+    with pytest.raises(ExtraMissingError):
+        video.retile("uniform:2x1", settings=TileSettings(STITCHABLE))
+
+
+def test_inner_edges_lie_on_blocks_of_64(video: Video, kvazaar: None) -> None:
+    layout = TileLayout.cut_at(320, 240, [96], [])
+    with pytest.raises(UsageError, match="no multiple of 64"):
+        video.retile(layout, settings=TileSettings(STITCHABLE))
 
 
 def test_pictures_that_no_tile_codec_takes_are_refused(store: Store, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ DEFAULT_COSTS = {
     "av1": DecodeCost(56e-6, 22e-6, 0.55e-9, 102e-9),
     "fast": DecodeCost(82e-6, 11e-6, 0.68e-9, 28e-9),
     "small": DecodeCost(137e-6, 47e-6, 0.54e-9, 111e-9),
+    "stitchable": DecodeCost(19e-6, 26e-6, 1.35e-9, 150e-9),
 }
 """By codec, and by name of the tile codec, where nothing was measured on the host."""
 

@@ -140,10 +140,13 @@ class LayoutRules:
     minimum_width: int = 64  #: pixels
     minimum_height: int = 64  #: pixels
     maximum_tiles: int | None = None  #: columns times rows; None: as many as there is room for
+    maximum_columns: int | None = None
+    maximum_rows: int | None = None
 
     def __post_init__(self) -> None:
         demands = (self.align, self.minimum_width, self.minimum_height)
-        if min(demands) < 1 or (self.maximum_tiles is not None and self.maximum_tiles < 1):
+        limits = (self.maximum_tiles, self.maximum_columns, self.maximum_rows)
+        if min(demands) < 1 or any(limit is not None and limit < 1 for limit in limits):
             raise UsageError(f"{self} cannot be kept: every value has to be 1 or more")
 
     def allows_tiles(self, width: int, height: int) -> bool:
@@ -154,9 +157,11 @@ class LayoutRules:
         """Raises `UsageError`, naming the first rule that `layout` breaks."""
         if layout.is_untiled:
             return
-        for edges, sizes, minimum, what in (
-            (layout.column_edges, layout.widths, self.minimum_width, "column"),
-            (layout.row_edges, layout.heights, self.minimum_height, "row"),
+        columns = self.minimum_width, self.maximum_columns
+        rows = self.minimum_height, self.maximum_rows
+        for edges, sizes, minimum, maximum, what in (
+            (layout.column_edges, layout.widths, *columns, "column"),
+            (layout.row_edges, layout.heights, *rows, "row"),
         ):
             for edge in edges[1:-1]:
                 if edge % self.align:
@@ -167,6 +172,8 @@ class LayoutRules:
                 raise UsageError(
                     f"{layout} has a {what} of {min(sizes)} pixels, fewer than {minimum}"
                 )
+            if maximum is not None and len(sizes) > maximum:
+                raise UsageError(f"{layout} has {len(sizes)} {what}s, more than {maximum}")
         if self.maximum_tiles is not None and layout.count > self.maximum_tiles:
             raise UsageError(f"{layout} has {layout.count} tiles, more than {self.maximum_tiles}")
 

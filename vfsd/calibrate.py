@@ -7,26 +7,36 @@ qualities, decoded again, and the CPU time of each decode is explained by what i
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
-from vfsd.codecs.trial import TRIAL_CODECS, trials
+from vfsd.codecs.trial import TRIAL_CODECS, can_be_tried, trials
 from vfsd.host import host_name
 from vfsd.ingest import software
 from vfsd.model import MeasuredCost
 from vfsd.parts import Parts
 from vfsd.tiling.fit import fit
 
+_log = logging.getLogger(__name__)
+
 OnProgress = Callable[[int, int], None]
 """Called with (codecs done, codecs in all)."""
 
 
 def calibrate(parts: Parts, *, on_progress: OnProgress | None = None) -> list[MeasuredCost]:
-    """Measure every codec, and keep the results in the catalog, where reads find them."""
+    """Measure every codec, and keep the results in the catalog, where reads find them.
+
+    Those whose encoders are not installed are left out, which a warning tells.
+    """
+    names = [name for name in TRIAL_CODECS if can_be_tried(name)]
+    for name in TRIAL_CODECS:
+        if name not in names:
+            _log.warning("%s is not measured: its encoder is not installed", name)
     measured = []
-    for done, name in enumerate(TRIAL_CODECS):
+    for done, name in enumerate(names):
         if on_progress is not None:
-            on_progress(done, len(TRIAL_CODECS))
+            on_progress(done, len(names))
         measured.append(measure(name))
     with parts.catalog.writing() as change:
         for cost in measured:

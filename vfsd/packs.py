@@ -113,6 +113,25 @@ class PackPool:
             while len(self._idle) > 1 and sum(one.pixels for one in self._idle) > _IDLE_PIXELS:
                 self._idle.pop(0)
 
+    def cells(self, segment: Segment) -> Sequence[PackedCell]:
+        """What is in the pack of a segment, by tile.
+
+        Raises `IntegrityError` where that is not what the catalog says, `OSError` where it is gone.
+        """
+        cells = self._pack(segment.object_key).cells
+        frames = len(segment.frames)
+        if len(cells) != len(segment.cells) or any(len(c.offsets) != frames + 1 for c in cells):
+            raise IntegrityError("a pack holds other tiles or frames than the catalog says")
+        return cells
+
+    def payloads(self, segment: Segment, tile: int, frames: int) -> list[bytes]:
+        """The packets of the first `frames` frames of a cell, as they are stored.
+
+        Raises as `cells`.
+        """
+        cell = self.cells(segment)[tile]
+        return [bytes(part) for part in self._pack(segment.object_key).packets(cell, 0, frames)]
+
     def close(self) -> None:
         with self._guard:
             self._packs.clear()

@@ -19,7 +19,8 @@ from itertools import islice
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.pack import CellStream, PackedCell, write_pack
-from vfsd.codecs.tiles import CellEncoder, TileCodec, tile_codec
+from vfsd.codecs.segmentcells import EncodedCell, encode_cells
+from vfsd.codecs.tiles import TileCodec, tile_codec
 from vfsd.decoders import DecoderPool
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.frametable import FrameTable
@@ -157,7 +158,7 @@ def retile(
 
     `jobs` segments are worked on at a time (default: one for each core).  Tiles are always made
     from the original.  Raises `UsageError` for pictures or layouts that the codec does not take,
-    `NoSpaceError`, `IntegrityError`; what was finished until then stays.
+    `ExtraMissingError`, `NoSpaceError`, `IntegrityError`; what was finished until then stays.
     """
     codec = _codec_for(video, planned, settings)
     work = _Work(parts, pool, video, table, codec, settings)
@@ -325,12 +326,14 @@ class _Work:
     ) -> tuple[list[CellStream], list[Cell]]:
         tiles = plan.layout.tiles
         quality = [self._first_quality(rect) for rect in tiles]
-        results: list[tuple[CellStream, float] | None] = [None] * len(tiles)
+        results: list[EncodedCell | None] = [None] * len(tiles)
+        media = self._video.original.media
         poor = list(range(len(tiles)))
         for attempt in range(_TRIES):
             if attempt:
                 pictures = self._pictures(plan.frames)
-            done = self._encode_tiles({tiles[tile]: quality[tile] for tile in poor}, pictures)
+            wanted = {tiles[tile]: quality[tile] for tile in poor}
+            done = encode_cells(self._codec, media, wanted, pictures)
             for tile, result in zip(poor, done, strict=True):
                 results[tile] = result
             poor = [
@@ -351,23 +354,6 @@ class _Work:
             cells.append(Cell(tile, rect, 0, 0, quality[tile], psnr))
         return streams, cells
 
-    def _encode_tiles(
-        self, tiles: dict[Rect, int], pictures: Iterator[VideoFrame]
-    ) -> list[tuple[CellStream, float]]:
-        media = self._video.original.media
-        encoders = [
-            CellEncoder(self._codec, media, rect, quality) for rect, quality in tiles.items()
-        ]
-        try:
-            for picture in pictures:
-                for encoder in encoders:
-                    encoder.put(picture)
-        except BaseException:
-            for encoder in encoders:
-                encoder.abandon()
-            raise
-        return [encoder.finish() for encoder in encoders]
-
     # -- quality
 
     def _first_quality(self, rect: Rect) -> int:
@@ -378,7 +364,7 @@ class _Work:
     def _is_poor(self, psnr: float) -> bool:
         return self._settings.quality is None and psnr < self._settings.psnr
 
-    def _finer(self, quality: int, result: tuple[CellStream, float] | None) -> int:
+    def _finer(self, quality: int, result: EncodedCell | None) -> int:
         assert result is not None
         steps = (self._settings.psnr - result[1]) / self._codec.decibels
         return max(self._codec.finest, quality - max(1, round(steps)))

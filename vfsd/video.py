@@ -399,7 +399,8 @@ class Video(VideoDetect):
         the new ones are returned.  `jobs` segments are encoded at a time.
 
         Raises `UsageError` for layouts or pictures that the tile codec does not take,
-        `IntegrityError`, `NoSpaceError`; what was finished until then stays.
+        `ExtraMissingError` where its encoder is not installed, `IntegrityError`, `NoSpaceError`;
+        what was finished until then stays.
         """
         self._require_verified()
         settings = settings or TileSettings()

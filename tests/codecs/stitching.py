@@ -88,8 +88,14 @@ def samples(frame: av.VideoFrame) -> Planes:
 def by_libde265(program: str, packets: Sequence[bytes], folder: Path) -> list[Planes]:
     """Every picture of an elementary stream whose pictures all have one size."""
     height, width = by_ffmpeg(packets[:1])[0][0].shape
+    return file_by_libde265(program, b"".join(packets), width, height, folder)
+
+
+def file_by_libde265(
+    program: str, data: bytes, width: int, height: int, folder: Path
+) -> list[Planes]:
     source, target = folder / "stream.hevc", folder / "pictures.yuv"
-    source.write_bytes(b"".join(packets))
+    source.write_bytes(data)
     done = subprocess.run(
         [program, "-q", "-o", str(target), str(source)], capture_output=True, text=True
     )

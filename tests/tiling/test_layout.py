@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 
 import pytest
@@ -94,7 +95,20 @@ def test_rules_name_what_is_broken(text: str, broken: str | None) -> None:
             rules.check(TileLayout.parse(text))
 
 
-@given(st.sampled_from(["align", "minimum_width", "minimum_height", "maximum_tiles"]))
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [("64+64+64x64", "3 columns"), ("64x64+64+64", "3 rows"), ("64+64x64", None)],
+)
+def test_columns_and_rows_are_counted(text: str, broken: str | None) -> None:
+    rules = LayoutRules(maximum_columns=2, maximum_rows=2)
+    if broken is None:
+        rules.check(TileLayout.parse(text))
+    else:
+        with pytest.raises(UsageError, match=broken):
+            rules.check(TileLayout.parse(text))
+
+
+@given(st.sampled_from([rule.name for rule in dataclasses.fields(LayoutRules)]))
 def test_rules_are_positive(name: str) -> None:
     with pytest.raises(UsageError):
         LayoutRules(**{name: 0})

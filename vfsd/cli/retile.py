@@ -124,9 +124,10 @@ PSNR = 40.0
 @click.option("--span", metavar="A:B", type=a_span, help="Only what appears in these seconds.")
 @click.option(
     "--codec",
-    type=click.Choice(("fast", "small")),
+    type=click.Choice(("fast", "small", "stitchable")),
     default="fast",
-    help="fast (H.264) decodes fastest and is the default, small (AV1) takes least space.",
+    help="fast (H.264) decodes fastest and is the default, small (AV1) takes least space, "
+    "stitchable (HEVC, needs the extra stitch to make) is served without decoding.",
 )
 @click.option(
     "--psnr",

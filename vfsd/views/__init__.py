@@ -1,8 +1,8 @@
 """Views: videos in other forms, as files of known size that are made when they are read.
 
 `folder` shows them below ``NAME@/``; `rendition` says what a name stands for; `slots` and
-`allotment` give every byte its place before it is made; `copying`, `encoding` and `raw` make the
-bytes, `rendering` sees to it that each is made once, and `rendercache` keeps them.
+`allotment` give every byte its place before it is made; `copying`, `stitching`, `encoding` and
+`raw` make the bytes, `rendering` sees to it that each is made once, and `rendercache` keeps them.
 """
 
 from vfsd.views.folder import ViewFile, Views, ViewStat, render

@@ -149,7 +149,7 @@ class Views:
         footage = known.footage
         folder, slash, name = path.rpartition("/")
         if not slash:
-            return rendition_of(footage, grammar.parse(name))
+            return rendition_of(footage, grammar.parse(name), self._tools.packs)
         if folder != FRAMES:
             raise NotFoundError(f"there is no view {path!r}")
         index, suffix = grammar.parse_still(name)
@@ -167,6 +167,7 @@ class Views:
         catalog = self._parts.catalog
         return ObjectFolder(
             footage,
+            self._tools.packs,
             lambda: [summary.label for summary in catalog.labels(info)],
             lambda label: catalog.detections(info, label).columns(),
         )
@@ -240,7 +241,8 @@ def render(
     parts = video._parts
     renderer = Renderer(parts, video._tools)
     try:
-        rendition = rendition_of(footage_of(parts, video._tools, video.info), request)
+        tools = video._tools
+        rendition = rendition_of(footage_of(parts, tools, video.info), request, tools.packs)
         return write_out(renderer, rendition, out, on_progress)
     finally:
         renderer.close()

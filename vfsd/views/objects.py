@@ -19,6 +19,7 @@ import numpy as np
 from vfsd import grammar
 from vfsd.detections import NO_TRACK, DetectionColumns
 from vfsd.errors import NotFoundError
+from vfsd.packs import PackPool
 from vfsd.tiling import Rect
 from vfsd.views.footage import Footage
 from vfsd.views.rendition import Rendition, StillRendition, rendition_of
@@ -41,11 +42,13 @@ class ObjectFolder:
     def __init__(
         self,
         footage: Footage,
+        packs: PackPool,
         labels: Callable[[], list[str]],
         boxes: Callable[[str], DetectionColumns],
     ) -> None:
         """`labels` tells which there are; `boxes` gives those of a label, by frame."""
         self._footage = footage
+        self._packs = packs
         self._ask_labels = labels
         self._ask_boxes = boxes
         self._labels: list[str] | None = None
@@ -150,7 +153,9 @@ class ObjectFolder:
         )
         first, last = int(rows.frames[0]), int(rows.frames[-1])
         return rendition_of(
-            self._footage, grammar.parse(f"frames={first}-{last + 1},roi={area}.mp4")
+            self._footage,
+            grammar.parse(f"frames={first}-{last + 1},roi={area}.mp4"),
+            self._packs,
         )
 
     def _rect(self, rows: DetectionColumns, row: int) -> Rect:

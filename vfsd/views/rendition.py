@@ -1,7 +1,8 @@
 """Renditions: what a view is as a file, how large each of its parts is, and how they are made.
 
-A rendition is worked out from the frame table alone: nothing is read or decoded before a slot is
-made.  Equal keys mean equal bytes, in every process and at any time.
+A rendition is worked out from the catalog (and, where tiles are stitched, from the tables of a few
+packs): nothing else is read, and nothing decoded, before a slot is made.  Equal keys mean equal
+bytes, in every process and at any time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from vfsd.codecs.stills import BEST_JPEG, jpeg
 from vfsd.errors import OutOfRangeError
 from vfsd.frames import Pixels
 from vfsd.grammar import Request, unparse
+from vfsd.packs import PackPool
 from vfsd.tiling import Rect
 from vfsd.view import View
 from vfsd.views.copying import find_copy
@@ -27,6 +29,7 @@ from vfsd.views.pictures import PictureConverter, picture_form
 from vfsd.views.raw import RawRendition
 from vfsd.views.showing import show
 from vfsd.views.slots import EvenSlots, Slots
+from vfsd.views.stitching import find_stitch
 from vfsd.views.workshop import Workshop
 
 STILL_SIZES = {"npy": npy_size, "png": png_size}
@@ -61,8 +64,8 @@ class Rendition(Protocol):
         """
 
 
-def rendition_of(footage: Footage, request: Request) -> Rendition:
-    """What `request` asks for.
+def rendition_of(footage: Footage, request: Request, packs: PackPool) -> Rendition:
+    """What `request` asks for: of what can be done, the cheapest.
 
     Raises `OutOfRangeError` outside the frame or the timeline, `UsageError` for what cannot be
     made.
@@ -75,8 +78,11 @@ def rendition_of(footage: Footage, request: Request) -> Rendition:
     showing = show(view, footage.physical, footage.table)
     if form.is_raw:
         return RawRendition(key, footage, view, form, showing)
-    copy = find_copy(key, footage, view, form, showing)
-    return copy or EncodedRendition(key, footage, view, form, showing)
+    return (
+        find_copy(key, footage, view, form, showing)
+        or find_stitch(key, footage, view, form, showing, packs)
+        or EncodedRendition(key, footage, view, form, showing)
+    )
 
 
 class StillRendition:

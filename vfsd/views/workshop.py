@@ -65,6 +65,7 @@ class Workshop:
     def __init__(self, tools: Tools, memory: int) -> None:
         """`memory` is what idle decoders may hold: bytes."""
         self.pool = tools.pool
+        self.packs = tools.packs
         self.cursors = Cursors(tools, memory)
         self.readers = PacketReaders()
 

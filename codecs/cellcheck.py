@@ -1,0 +1,107 @@
+"""Whether a cell decodes, packet by packet, to what it was made from, and how like that it is."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from typing import Any, cast
+
+import av
+import cv2
+import numpy.typing as npt
+from av.error import FFmpegError
+from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
+from av.video.stream import VideoStream
+
+from vfsd.codecs.context import decoder_for
+from vfsd.codecs.planes import plane_samples
+from vfsd.errors import IntegrityError
+
+LOSSLESS_PSNR = 100.0
+"""What is told of tiles without any difference."""
+
+
+class CellCheck:
+    """Decodes a cell as it comes from its encoder.
+
+    Raises `IntegrityError` unless the i-th packet shows the i-th picture.
+    """
+
+    def __init__(self, codec: str) -> None:
+        self._codec = codec
+        self._decoder: VideoCodecContext | None = None
+        self._pending: deque[npt.NDArray[Any]] = deque()
+        self._squares = 0.0
+        self._samples = self._given = self._fed = self._shown = 0
+
+    def source(self, luma: npt.NDArray[Any]) -> None:
+        """What the next picture was made from; kept until that is decoded."""
+        self._pending.append(luma)
+        self._samples += luma.size
+        self._given += 1
+
+    def packet(self, payload: bytes, configuration: bytes | None) -> None:
+        """The next packet, and the stream's configuration, which the first one needs."""
+        if self._decoder is None:
+            self._decoder = decoder_for(self._codec, configuration)
+        self._fed += 1
+        try:
+            pictures = self._decoder.decode(numbered_packet(self._fed - 1, payload))
+        except FFmpegError as error:
+            raise IntegrityError(f"packet {self._fed - 1} of a tile does not decode") from error
+        self._compare(pictures)
+
+    def finish(self, peak: int) -> float:
+        """The PSNR of luma in dB; `peak` is its largest value."""
+        if self._decoder is not None:
+            self._compare(self._decoder.decode(None))
+        if not self._fed == self._shown == self._given:
+            raise IntegrityError(
+                f"{self._given} pictures became {self._fed} packets, of which {self._shown} decode"
+            )
+        return psnr(self._squares / self._samples, peak)
+
+    def _compare(self, pictures: Iterable[av.VideoFrame]) -> None:
+        for picture in pictures:
+            if picture.pts != self._shown or not self._pending:
+                raise IntegrityError(f"picture {self._shown} of a tile came out of turn")
+            source, luma = self._pending.popleft(), plane_samples(picture)[0]
+            if source.shape != luma.shape:
+                raise IntegrityError(f"picture {self._shown} of a tile has another size")
+            self._squares += float(cv2.norm(source, luma, cv2.NORM_L2SQR))
+            self._shown += 1
+
+
+def checked_psnr(
+    codec: str,
+    configuration: bytes,
+    packets: Sequence[bytes],
+    sources: Iterable[npt.NDArray[Any]],
+    peak: int,
+) -> float:
+    """As `CellCheck`, of a cell that is there as a whole."""
+    check = CellCheck(codec)
+    for payload, luma in zip_longest(packets, sources):
+        if luma is not None:
+            check.source(luma)
+        if payload is not None:
+            check.packet(payload, configuration)
+    return check.finish(peak)
+
+
+def numbered_packet(number: int, payload: bytes | memoryview) -> Packet[VideoStream]:
+    """For a decoder, whose picture will have that number."""
+    packet = cast("Packet[VideoStream]", Packet(len(payload)))
+    packet.update(bytes(payload))  # a copy, with the padding that decoders rely on
+    packet.pts = packet.dts = number
+    return packet
+
+
+def psnr(mean_square: float, peak: int) -> float:
+    """dB; `LOSSLESS_PSNR` at most."""
+    if mean_square <= 0:
+        return LOSSLESS_PSNR
+    return min(LOSSLESS_PSNR, 10 * math.log10(peak * peak / mean_square))

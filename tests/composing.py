@@ -1,0 +1,43 @@
+"""Tiles put together in the plainest way, to compare with."""
+
+from __future__ import annotations
+
+import av
+
+from vfsd.codecs.compose import Composer
+from vfsd.codecs.context import decoder_for
+from vfsd.codecs.pack import open_pack
+from vfsd.codecs.pixels import PixelConverter
+from vfsd.frames import Pixels
+from vfsd.store import Store
+from vfsd.tiling import Rect
+from vfsd.video import Video
+from vfsd.view import View
+
+
+class Composed:
+    """All frames of a video, put together from tiles that were decoded one by one."""
+
+    def __init__(self, store: Store, video: Video) -> None:
+        self.media = video.original.media
+        picture = Rect.of_size(self.media.width, self.media.height)
+        self.pictures: dict[int, av.VideoFrame] = {}
+        for segment in store.catalog.segments(video.info):
+            fd, cells = open_pack(store.parts.objects.path(segment.object_key))
+            composers = [Composer(picture) for _ in segment.frames]
+            for cell, packed in zip(segment.cells, cells, strict=True):
+                context = decoder_for(packed.codec, packed.extradata)
+                decoded: list[av.VideoFrame] = []
+                with open(fd, "rb", closefd=False) as file:
+                    for start, end in zip(packed.offsets, packed.offsets[1:], strict=False):
+                        file.seek(start)
+                        decoded += context.decode(av.Packet(file.read(end - start)))
+                decoded += context.decode(None)
+                for frame, composer, tile in zip(segment.frames, composers, decoded, strict=True):
+                    self.pictures[frame] = composer.put(tile, cell.rect)
+
+    def convert(self, frame: int, view: View, form: str) -> Pixels:
+        size = view.size
+        converter = PixelConverter(self.media, pixel_format=form, region=view.region, size=size)
+        whole = Rect.of_size(self.media.width, self.media.height)
+        return converter.convert(self.pictures[frame], held=whole).copy()

@@ -1,0 +1,47 @@
+"""Calibration: what is measured, and what is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vfsd import calibrate
+from vfsd.codecs import trial
+from vfsd.codecs.hevc_tiles import STITCHABLE
+from vfsd.codecs.trial import TRIAL_CODECS, trials
+from vfsd.model import MeasuredCost
+from vfsd.store import Store
+from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost
+
+
+def measured(name: str) -> MeasuredCost:
+    cost = DecodeCost(1e-4, 1e-5, 1e-9, 1e-7)
+    return MeasuredCost("host", name, cost, None, 1.0, 1, "software", 1)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_codecs_without_an_encoder_are_left_out(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    there: bool,
+) -> None:
+    monkeypatch.setattr(calibrate, "measure", measured)
+    monkeypatch.setattr(trial, "kvazaar_available", lambda: there)
+    with Store.create(tmp_path / "store") as store:
+        names = [cost.name for cost in calibrate.calibrate(store.parts)]
+    assert names == [name for name in TRIAL_CODECS if there or name != STITCHABLE]
+    assert ("stitchable is not measured" in caplog.text) != there
+
+
+def test_every_codec_has_a_cost_that_was_not_measured_here() -> None:
+    assert set(TRIAL_CODECS) <= set(DEFAULT_COSTS)
+
+
+def test_trials_of_tiles_that_can_be_stitched(kvazaar: None) -> None:
+    found = trials(STITCHABLE)
+    whole, part = next(found), next(found)
+    assert whole.work.pictures == 4 * part.work.pictures == 24
+    assert whole.encode_seconds
+    assert 0 < part.seconds < 1

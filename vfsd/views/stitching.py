@@ -1,0 +1,248 @@
+"""Views that are stitched from tiles: neither decoded nor encoded, and exactly what the tiles are.
+
+A view is stitched when it shows every frame of its span in full size, the span begins where a
+segment of tiles does, each edge of what it shows is an edge of tiles in every one of the segments,
+and all of these were made to be stitched.  It may end anywhere.  Regions are stitched unless
+another codec is asked for, full frames where HEVC is asked for.
+
+What that takes in bytes is known from the sizes of cells: a slice header grows by a few bytes at
+most, and what is left over is padding.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+from blake3 import blake3
+
+from vfsd.codecs import nal, records
+from vfsd.codecs.framing import Framing, with_start_codes
+from vfsd.codecs.hevc_tiles import TileStream
+from vfsd.codecs.matroska import MAX_PACKET
+from vfsd.codecs.mux import muxer_for
+from vfsd.codecs.pixels import in_picture
+from vfsd.codecs.segments import LEAST_PADDING, PacketTimes, SegmentIndex, Track
+from vfsd.codecs.stitch import MOST_PICTURE_SETS, Stitcher, most_bytes
+from vfsd.codecs.stitchheads import Grid, StreamHead, stream_head
+from vfsd.errors import IntegrityError, RefusedMediaError, UsageError
+from vfsd.framepages import Ints
+from vfsd.grammar import Form
+from vfsd.model import MediaInfo
+from vfsd.packs import PackPool
+from vfsd.view import View
+from vfsd.views.footage import Footage
+from vfsd.views.showing import MOST_SEGMENTS, Showing
+from vfsd.views.slots import ListedSlots, Slots
+from vfsd.views.wholetiles import TileBlock, tile_blocks
+from vfsd.views.workshop import Workshop
+
+_log = logging.getLogger(__name__)
+
+_BLOCK_BYTES = 2000
+"""Memory that a block takes up, about."""
+_STITCHERS = 256
+"""Layouts, with the sets of their tiles, that are known again."""
+
+
+def find_stitch(
+    key: str, footage: Footage, view: View, form: Form, showing: Showing, packs: PackPool
+) -> StitchedRendition | None:
+    """How to serve `view` by stitching tiles; None where it has to be encoded."""
+    if footage.tiles is None or not footage.tiles.segments:
+        return None
+    media = footage.physical.media
+    full = media.frame_rect
+    region = view.region or full
+    if form.codec != "hevc" and (form.codec is not None or region == full):
+        return None
+    unscaled = view.size in (None, (region.width, region.height))
+    steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
+    if not unscaled or not steady or (media.rotation and form.container != "mp4"):
+        return None
+    area = in_picture(region, media)
+    shown = (area.width // 2 * 2, area.height // 2 * 2)
+    if media.rotation and shown != (area.width, area.height):
+        return None  # what is left out may lie at any side
+    blocks = tile_blocks(area, showing, footage.tiles.segments, footage.tiles.psnr)
+    if not blocks or len(blocks) > MOST_SEGMENTS or min(shown) < 2:
+        return None
+    in_stream = form.container == "hevc" or len({one.grid for one in blocks}) > MOST_PICTURE_SETS
+    try:
+        sizes = np.array([_cell_bytes(block, packs) for block in blocks], np.int64)
+        head = stream_head(
+            _samples(blocks, packs),
+            shown,
+            [block.grid for block in blocks],
+            in_stream=in_stream,
+            bits_per_second=_bits_per_second(blocks, sizes, showing),
+        )
+    except (IntegrityError, RefusedMediaError, OSError) as error:
+        _log.warning("a view is encoded, not stitched from tiles: %s", error)
+        return None
+    stitched = StitchedRendition(key, footage, form, showing, blocks, sizes, head, shown, in_stream)
+    if form.container == "matroska" and stitched.largest >= MAX_PACKET:
+        return None
+    return stitched
+
+
+class StitchedRendition:
+    """A file of stitched segments.  Slot 0 is the container's header."""
+
+    storable = False
+    """Stitching anew is hardly slower than reading from a cache."""
+
+    def __init__(
+        self,
+        key: str,
+        footage: Footage,
+        form: Form,
+        showing: Showing,
+        blocks: Sequence[TileBlock],
+        sizes: Ints,
+        head: StreamHead,
+        shown: tuple[int, int],
+        in_stream: bool,
+    ) -> None:
+        """`sizes` are those of the blocks' cells; `shown` is the size of a picture."""
+        numbers = ",".join(f"{block.segment.id}:{block.frames}" for block in blocks)
+        self.key = blake3(f"{key} stitched {numbers}".encode()).hexdigest()
+        self._showing = showing
+        self._blocks = blocks
+        self._head = head
+        self._in_stream = in_stream
+        self._stitchers: dict[tuple[Grid, tuple[bytes, ...]], Stitcher] = {}
+        counts = np.array([block.frames for block in blocks], np.int64)
+        self._starts = np.cumsum(counts) - counts
+        self._framing = _framing(form, head, in_stream)
+        payloads = sizes + _growth(blocks, head, in_stream)
+        self.largest = int(payloads.max())  #: bytes of pictures in a segment, at most
+        self._muxer = muxer_for(
+            form.container, self._track(footage.physical.media, shown, in_stream)
+        )
+        keys = np.zeros(len(showing), np.int64)
+        keys[self._starts] = 1
+        totals = payloads + self._muxer.overheads(showing.starts, keys, self._starts)
+        totals += LEAST_PADDING
+        self._index = SegmentIndex(
+            sizes=totals,
+            starts=showing.starts[self._starts],
+            starts_with_key=np.ones(len(totals), np.int64),
+            end=showing.end,
+        )
+        header = len(self._muxer.header()) + self._muxer.index_size(len(totals))
+        self.slots: Slots = ListedSlots(header, totals)
+        self.memory = showing.memory + _BLOCK_BYTES * len(blocks)
+
+    def make(self, slot: int, workshop: Workshop) -> bytes:
+        if not slot:
+            return self._muxer.header(self._index)
+        block = self._blocks[slot - 1]
+        try:
+            payloads = self._payloads(block, workshop.packs)
+        except (IntegrityError, RefusedMediaError, UsageError, OSError) as error:
+            # Its size was told already, so that nothing else can stand in its place.
+            _log.error("a view cannot be stitched, its tiles are damaged: %s", error)
+            raise IntegrityError(
+                f"the tiles of frames {block.segment.first_frame} to "
+                f"{block.segment.end_frame - 1} are damaged or gone: {error}",
+                hint="`vfsd fsck` tells more; tiles can be made anew from the original",
+            ) from error
+        size = self.slots[slot].size
+        data = self._muxer.segment(slot - 1, self._times(slot - 1), payloads, size)
+        if len(data) > size:
+            raise IntegrityError("a pack of tiles holds more than the catalog says")
+        return data
+
+    def _payloads(self, block: TileBlock, packs: PackPool) -> list[bytes]:
+        cells = packs.cells(block.segment)
+        streams = [
+            TileStream(rect, nal.parameter_sets("hevc", cells[tile].extradata))
+            for tile, rect in zip(block.tiles, block.rects, strict=True)
+        ]
+        stitcher = self._stitcher(block.grid, streams)
+        stored = [packs.payloads(block.segment, tile, block.frames) for tile in block.tiles]
+        pictures = [stitcher.picture(packets) for packets in zip(*stored, strict=True)]
+        if self._in_stream:
+            pictures[0] = with_start_codes(self._head.parameter_sets[block.grid]) + pictures[0]
+        return [self._framing.convert(picture, False) for picture in pictures]
+
+    def _stitcher(self, grid: Grid, streams: Sequence[TileStream]) -> Stitcher:
+        key = (grid, tuple(unit for stream in streams for unit in stream.parameter_sets))
+        known = self._stitchers.get(key)
+        if known is None:
+            if len(self._stitchers) >= _STITCHERS:
+                self._stitchers = {}
+            known = self._stitchers[key] = self._head.stitcher(grid, streams)
+        return known
+
+    def _times(self, number: int) -> PacketTimes:
+        first = int(self._starts[number])
+        stop = first + self._blocks[number].frames
+        shown = self._showing.starts[first:stop]
+        ends = self._showing.ends(first, stop)
+        keys = np.zeros(stop - first, np.int64)
+        keys[0] = 1
+        return PacketTimes(
+            shown=shown, lasting=ends - shown, decoded=shown, end=int(ends[-1]), keys=keys
+        )
+
+    def _track(self, media: MediaInfo, shown: tuple[int, int], in_stream: bool) -> Track:
+        showing = self._showing
+        lengths = np.diff(np.append(showing.starts[self._starts], showing.end))
+        return Track(
+            codec="hevc",
+            width=shown[0],
+            height=shown[1],
+            configuration=self._framing.configuration,
+            time_base=showing.time_base,
+            duration=showing.end,
+            longest=int(lengths.max()),
+            rate=showing.rate,
+            rotation=media.rotation,
+            sample_aspect_ratio=media.sample_aspect_ratio,
+            sets_in_stream=in_stream,
+        )
+
+
+def _framing(form: Form, head: StreamHead, in_stream: bool) -> Framing:
+    """Sets that stand in the stream are put there beforehand."""
+    if form.container == "hevc":
+        return Framing("hevc", b"", 0, 0)
+    return Framing("hevc", records.hvcc(head.shared, 4, is_complete=not in_stream), 0, 4)
+
+
+def _growth(blocks: Sequence[TileBlock], head: StreamHead, in_stream: bool) -> Ints:
+    """By how many bytes the pictures of each block may become larger than their cells are."""
+    grown = [block.frames * most_bytes([0] * len(block.tiles)) for block in blocks]
+    if in_stream:
+        sets = {grid: len(with_start_codes(units)) for grid, units in head.parameter_sets.items()}
+        grown = [size + sets[block.grid] for size, block in zip(grown, blocks, strict=True)]
+    return np.array(grown, np.int64)
+
+
+def _cell_bytes(block: TileBlock, packs: PackPool) -> int:
+    """Of the frames that are shown.  Only the last block of a view may be one that is cut off."""
+    if block.is_whole:
+        return block.size
+    cells = packs.cells(block.segment)
+    return sum(cells[tile].offsets[block.frames] - cells[tile].position for tile in block.tiles)
+
+
+def _samples(blocks: Sequence[TileBlock], packs: PackPool) -> list[tuple[bytes, ...]]:
+    """The parameter sets of a tile of each run of the encoder: within one, all are alike."""
+    runs = {block.segment.physical_id: block for block in reversed(blocks)}
+    found = {
+        nal.parameter_sets("hevc", packs.cells(block.segment)[block.tiles[0]].extradata)
+        for block in runs.values()
+    }
+    return sorted(found)
+
+
+def _bits_per_second(blocks: Sequence[TileBlock], sizes: Ints, showing: Showing) -> int:
+    """In the segment where they are the most."""
+    counts = [block.frames for block in blocks]
+    edges = np.append(showing.starts, showing.end)[np.cumsum([0, *counts])]
+    seconds = np.maximum(np.diff(edges), 1) * float(showing.time_base)
+    return int((8 * sizes / seconds).max())
