@@ -37,6 +37,10 @@ class Segments:
         """All of a tiled encoding, by their first frame."""
         return self._select(segments.c.physical_id == physical_id)
 
+    def all(self) -> list[Segment]:
+        """Those of all videos, retired ones included."""
+        return self._select(sa.true())
+
     def get(self, segment_id: int) -> Segment:
         """Raises `NotFoundError`."""
         found = self._select(segments.c.id == segment_id)

@@ -100,6 +100,30 @@ def test_spool_bytes_that_are_missing_or_in_excess(store: Store) -> None:
     assert "lost" in str(store.node("lost.txt").reason)
 
 
+def test_tiles_whose_packs_are_not_what_they_were(store: Store) -> None:
+    video = store["cam/a.mp4"]
+    exact = video.read(region=(0, 0, 20, 20), psnr=float("inf")).data
+    paths = [
+        store.parts.objects.path(segment.object_key) for segment in video.retile("uniform:2x2")
+    ]
+    paths[0].unlink()
+    paths[1].write_bytes(paths[1].read_bytes()[:-10])
+    paths[2].write_bytes(b"no pack" * 1000)
+    finds_and_repairs(store, "tiles")
+    assert [path.exists() for path in paths] == [False, False, False, True]
+    assert (video.read(region=(0, 0, 20, 20), psnr=float("inf")).data == exact).all()
+
+
+def test_tiles_with_a_flipped_bit(store: Store) -> None:
+    segment = store["cam/a.mp4"].retile("uniform:2x2")[1]
+    path = store.parts.objects.path(segment.object_key)
+    content = bytearray(path.read_bytes())
+    content[segment.cells[2].position + 50] ^= 4
+    path.write_bytes(content)
+    finds_and_repairs(store, "content", deep=True)
+    assert not path.exists()
+
+
 def test_a_missing_or_short_object_is_reported_and_not_hidden(store: Store) -> None:
     path = object_of(store)
     path.chmod(0o600)

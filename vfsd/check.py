@@ -5,6 +5,7 @@ orphans        no file without a name is left when nobody can have it open
 pending        no file waits for judgement when no mount is there to judge it
 links          every file counts as many names as it has, and can be reached
 spool          every file that is no video has its private bytes, and nothing else lies there
+tiles          every segment of tiles has its pack, with the cells that it says
 objects        every recorded object is there, in its full size
 garbage        nothing lies among the objects that the catalog does not know
 videos         every video has an original and a frame table that adds up
@@ -14,6 +15,7 @@ content        (deep) every object's bytes hash to its name
 
 from __future__ import annotations
 
+import os
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -22,9 +24,10 @@ from pathlib import Path
 
 from vfsd.catalog import ROOT, Transaction
 from vfsd.codecs.examine import examine
+from vfsd.codecs.pack import open_pack
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.ingest import describe_original, pages
-from vfsd.model import FileState, Node, PhysicalVideo
+from vfsd.model import FileState, Node, PhysicalVideo, Segment
 from vfsd.objects import digest
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished, reclaim
@@ -83,6 +86,7 @@ def run(
         ("pending", _pending),
         ("links", _links),
         ("spool", _spool),
+        ("tiles", _tiles),
         ("objects", _objects),
         ("garbage", _garbage),
         ("videos", _videos),
@@ -273,10 +277,55 @@ def _needs_spool(seen: Transaction, ino: int) -> bool:
         return False
 
 
+def _tiles(state: _Run) -> Iterator[Finding]:
+    parts = state.parts
+    with parts.catalog.reading() as seen:
+        segments = seen.segments.all()
+    for segment in segments:
+        fault = _pack_fault(parts, segment)
+        if fault is None:
+            continue
+        if state.repair:
+            _drop_tiles(parts, [segment])
+        yield state.report(
+            "tiles",
+            f"tiles of frames {segment.first_frame} to {segment.end_frame - 1}: {fault}",
+            repaired=state.repair,
+        )
+
+
+def _drop_tiles(parts: Parts, segments: list[Segment]) -> None:
+    """Reads decode the original then."""
+    with parts.catalog.writing() as change:
+        change.segments.delete(segment.id for segment in segments)
+    reclaim(parts, keys={segment.object_key for segment in segments})
+
+
+def _pack_fault(parts: Parts, segment: Segment) -> str | None:
+    try:
+        fd, cells = open_pack(parts.objects.path(segment.object_key))
+    except FileNotFoundError:
+        return f"their pack {segment.object_key} is missing"
+    except IntegrityError as error:
+        return str(error)
+    size = os.fstat(fd).st_size
+    os.close(fd)
+    if size != segment.size:
+        return f"their pack has {size} bytes, not {segment.size}"
+    if [(cell.position, cell.size) for cell in cells] != [
+        (cell.position, cell.size) for cell in segment.cells
+    ]:
+        return "their pack has other cells"
+    return None
+
+
 def _objects(state: _Run) -> Iterator[Finding]:
     with state.parts.catalog.reading() as seen:
         recorded = seen.objects.sizes()
+        packs = {segment.object_key for segment in seen.segments.all()}  # see "tiles"
     for key, size in sorted(recorded.items()):
+        if key in packs:
+            continue
         path = state.parts.objects.path(key)
         if not path.exists():
             yield state.report("objects", f"object {key} is missing ({size} bytes)")
@@ -369,11 +418,21 @@ def _linked(state: _Run) -> Iterator[Finding]:
 
 
 def _content(state: _Run) -> Iterator[Finding]:
-    for key in state.parts.objects.all_keys():
+    with state.parts.catalog.reading() as seen:
+        segments = seen.segments.all()
+    for key in list(state.parts.objects.all_keys()):
         with open(state.parts.objects.path(key), "rb") as file:
             found, _ = digest(file.fileno())
-        if found != key:
-            yield state.report("content", f"object {key} is damaged: its bytes hash to {found}")
+        if found == key:
+            continue
+        tiles = [segment for segment in segments if segment.object_key == key]
+        if tiles and state.repair:
+            _drop_tiles(state.parts, tiles)
+        yield state.report(
+            "content",
+            f"{'pack' if tiles else 'object'} {key} is damaged: its bytes hash to {found}",
+            repaired=bool(tiles) and state.repair,
+        )
 
 
 def _size(path: Path) -> int:
