@@ -24,7 +24,7 @@ from unittest import mock
 
 import numpy as np
 
-import vfsd.retile
+import vfsd.codecs.segmentcells
 from benchmarks.common import Timing, Usage, arguments, finish, footage, paired_ratio, table, used
 from benchmarks.spatial import around, some_region
 from vfsd.codecs.tiles import CellEncoder, TileCodec, tile_codec
@@ -181,7 +181,7 @@ def aimed(store: Store, video: Video, cut: TileLayout, psnr: float) -> dict[str,
     """What it takes when cells have to be as good as `psnr`, and how good they then are."""
     media = video.original.media
     _Counting.pixels = 0
-    with mock.patch.object(vfsd.retile, "CellEncoder", _Counting):
+    with mock.patch.object(vfsd.codecs.segmentcells, "CellEncoder", _Counting):
         segments, usage = used(partial(video.retile, cut, settings=TileSettings(psnr=psnr)))
     drop(store.parts, video.info, range(len(video)))
     return {

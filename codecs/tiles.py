@@ -113,8 +113,7 @@ TILE_CODECS = {
 def tile_codec(name: str, media: MediaInfo) -> TileCodec:
     """The tile codec of that name, for the pictures of a video.
 
-    Raises `UsageError` where there is none, or it does not take such pictures, `ExtraMissingError`
-    where its encoder is not installed.
+    Raises `UsageError` where there is none, or it does not take such pictures.
     """
     codec = TILE_CODECS.get(name)
     if codec is None:
@@ -126,9 +125,13 @@ def tile_codec(name: str, media: MediaInfo) -> TileCodec:
             f"pictures in {media.pixel_format} cannot be tiled with {name!r}",
             hint=f"it takes {', '.join(codec.pixel_formats)}",
         )
+    return codec
+
+
+def require_encoder(codec: TileCodec) -> None:
+    """Raises `ExtraMissingError` where what encodes such tiles is not installed."""
     if codec.name == STITCHABLE:
         require_kvazaar()
-    return codec
 
 
 class CellEncoder:

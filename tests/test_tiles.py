@@ -19,7 +19,7 @@ from vfsd.codecs import kvazaar as kvazaar_program
 from vfsd.codecs import stitchable
 from vfsd.codecs.hevc_tiles import STITCHABLE, TileStream
 from vfsd.codecs.kvazaar import encode_tiled
-from vfsd.codecs.tiles import TILE_CODECS
+from vfsd.codecs.tiles import TILE_CODECS, tile_codec
 from vfsd.errors import ExtraMissingError, IntegrityError, NotFoundError, UsageError
 from vfsd.frames import Pixels
 from vfsd.model import Role, Segment
@@ -313,6 +313,7 @@ def test_without_the_encoder_tiles_are_still_read(
 
     monkeypatch.setattr(kvazaar_program, "_program", missing)
     assert video.read(region=Rect(20, 20, 60, 60)).psnr < 100
+    assert tile_codec(STITCHABLE, video.original.media).rules.align == 64  # to plan with
     with pytest.raises(ExtraMissingError):
         video.retile("uniform:2x1", settings=TileSettings(STITCHABLE))
 

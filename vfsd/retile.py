@@ -20,7 +20,7 @@ from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.pack import CellStream, PackedCell, write_pack
 from vfsd.codecs.segmentcells import EncodedCell, encode_cells
-from vfsd.codecs.tiles import TileCodec, tile_codec
+from vfsd.codecs.tiles import TileCodec, require_encoder, tile_codec
 from vfsd.decoders import DecoderPool
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.frametable import FrameTable
@@ -216,9 +216,14 @@ def _watch(
 def _codec_for(
     video: LogicalVideo, planned: Sequence[PlannedSegment], settings: TileSettings
 ) -> TileCodec:
-    """The tile codec that is asked for.  Raises `UsageError` for layouts that it does not take."""
+    """The tile codec that is asked for.
+
+    Raises `UsageError` for layouts that it does not take, `ExtraMissingError` where there is
+    nothing to encode with.
+    """
     media = video.original.media
     codec = tile_codec(settings.codec, media)
+    require_encoder(codec)
     for layout in {plan.layout for plan in planned}:
         codec.rules.check(layout)
         if (layout.width, layout.height) != (media.width, media.height):

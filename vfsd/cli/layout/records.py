@@ -23,7 +23,7 @@ SEGMENT_FIELDS: Mapping[str, str] = MappingProxyType(
         "frames": "[first, end]: its frames, the end not included",
         "span": "[from, to] in seconds",
         "layout": "widths x heights of its columns and rows, on the displayed frame",
-        "codec": "name of the tile codec: fast or small",
+        "codec": "name of the tile codec: fast, small or stitchable",
         "size": "bytes",
         "psnr": "dB of its worst tile",
         "created": "when it was made, ISO 8601, UTC",
