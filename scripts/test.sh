@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs what the tests need, and runs them.  Arguments go to pytest: sh scripts/test.sh -k frames
+# Installs what the tests need, and runs them on all cores.  Arguments go to pytest: sh scripts/test.sh -k frames
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
 vfsd_environment test,fusepy,stitch ffmpeg rsync git attr
-exec "$PYTHON" -m pytest "$@"
+exec "$PYTHON" -m pytest -n auto --dist worksteal "$@"

@@ -32,7 +32,8 @@ def run(tmp_path: Path, name: str, *arguments: str) -> dict[str, Any]:
         text=True,
         check=False,
     )
-    assert done.returncode in (0, 1) and out.exists(), done.stderr
+    assert done.returncode in (0, 1), done.stderr
+    assert out.exists(), done.stderr
     report: dict[str, Any] = json.loads(out.read_text())
     assert report["benchmark"] == name
     return report

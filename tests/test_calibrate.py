@@ -10,6 +10,7 @@ from vfsd import calibrate
 from vfsd.codecs import trial
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.trial import TRIAL_CODECS, trials
+from vfsd.errors import UsageError
 from vfsd.model import MeasuredCost
 from vfsd.store import Store
 from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost
@@ -33,6 +34,16 @@ def test_codecs_without_an_encoder_are_left_out(
         names = [cost.name for cost in calibrate.calibrate(store.parts)]
     assert names == [name for name in TRIAL_CODECS if there or name != STITCHABLE]
     assert ("stitchable is not measured" in caplog.text) != there
+
+
+def test_some_codecs_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrate, "measure", measured)
+    with Store.create(tmp_path / "store") as store:
+        assert [cost.name for cost in calibrate.calibrate(store.parts, ["vp9", "fast"])] == [
+            name for name in TRIAL_CODECS if name in ("fast", "vp9")
+        ]
+        with pytest.raises(UsageError, match="no codec 'x265'"):
+            calibrate.calibrate(store.parts, ["x265"])
 
 
 def test_every_codec_has_a_cost_that_was_not_measured_here() -> None:

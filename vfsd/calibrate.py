@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from vfsd.codecs.trial import TRIAL_CODECS, can_be_tried, trials
+from vfsd.errors import UsageError
 from vfsd.host import host_name
 from vfsd.ingest import software
 from vfsd.model import MeasuredCost
@@ -24,13 +25,21 @@ OnProgress = Callable[[int, int], None]
 """Called with (codecs done, codecs in all)."""
 
 
-def calibrate(parts: Parts, *, on_progress: OnProgress | None = None) -> list[MeasuredCost]:
-    """Measure every codec, and keep the results in the catalog, where reads find them.
+def calibrate(
+    parts: Parts, codecs: Collection[str] = (), *, on_progress: OnProgress | None = None
+) -> list[MeasuredCost]:
+    """Measure `codecs`, or every one, and keep the results in the catalog, where reads find them.
 
-    Those whose encoders are not installed are left out, which a warning tells.
+    They are named as FFmpeg calls them, or as tile codecs are.  Those whose encoders are not
+    installed are left out, which a warning tells.  Raises `UsageError` for one that is not known.
     """
-    names = [name for name in TRIAL_CODECS if can_be_tried(name)]
-    for name in TRIAL_CODECS:
+    for name in codecs:
+        if name not in TRIAL_CODECS:
+            known = ", ".join(TRIAL_CODECS)
+            raise UsageError(f"there is no codec {name!r} to measure", hint=f"there are {known}")
+    chosen = [name for name in TRIAL_CODECS if not codecs or name in codecs]
+    names = [name for name in chosen if can_be_tried(name)]
+    for name in chosen:
         if name not in names:
             _log.warning("%s is not measured: its encoder is not installed", name)
     measured = []

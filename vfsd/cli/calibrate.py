@@ -20,7 +20,7 @@ _HEAD = "codec        start   picture     Mpixel       MB    encode Mpixel      
 
 @define(
     "calibrate",
-    examples=["vfsd -s videos calibrate", "vfsd -s videos calibrate --json"],
+    examples=["vfsd -s videos calibrate fast", "vfsd -s videos calibrate --show --json"],
     fields={
         "name": "a codec as FFmpeg calls it, or a tile codec",
         "start": "CPU seconds to start at a key picture",
@@ -34,24 +34,27 @@ _HEAD = "codec        start   picture     Mpixel       MB    encode Mpixel      
     exits=[NoStoreError],
     listing=True,
 )
+@click.argument("codecs", nargs=-1, metavar="[CODEC]...")
 @click.option("--show", is_flag=True, help="Only tell what was measured before.")
 @click.pass_obj
-def command(session: Session, show: bool) -> None:
+def command(session: Session, codecs: tuple[str, ...], show: bool) -> None:
     """Measure what decoding costs on this host.
 
     Reads are served from tiles where that costs less than the original, and this tells what it
-    costs.  Takes about a minute, in which the machine should have nothing else to do.  What is
-    measured is kept in the catalog, by name of the host, and used by all who open the store there.
+    costs.  Takes about a minute, in which the machine should have nothing else to do, or a part of
+    that for some CODECs only.  What is measured is kept in the catalog, by name of the host, and
+    used by all who open the store there.
     """
     from vfsd.calibrate import calibrate
     from vfsd.host import host_name
 
     with session.opened(session.root(), writing=not show) as store:
         if show:
-            costs = store.catalog.costs(host_name())
+            known = store.catalog.costs(host_name())
+            costs = [cost for cost in known if not codecs or cost.name in codecs]
         else:
             with Progress("calibrating", None, shown=session.shows_progress) as progress:
-                costs = calibrate(store.parts, on_progress=progress.reach)
+                costs = calibrate(store.parts, codecs, on_progress=progress.reach)
     if not session.json and costs:
         print_line(_HEAD)
     for cost in costs:
