@@ -28,7 +28,8 @@ _MARGIN = 16
 """Pixels around an area that filters may look at."""
 _POINTWISE = ("yuv420p", "yuvj420p", "yuv422p", "yuvj422p")
 """Formats from which 8-bit output is made without a look at the neighbours."""
-_EIGHT_BIT = ("rgb24", "bgr24", "gray")
+_PACKED_RGB = ("rgb24", "bgr24")
+_EIGHT_BIT = (*_PACKED_RGB, "gray")
 """Packed forms of eight bits."""
 _FULL_RANGE, _LIMITED_RANGE = 2, 1
 
@@ -74,8 +75,8 @@ class PixelConverter:
     """Turns decoded frames of one video into arrays of one form.  Not thread-safe.
 
     `region` is given in displayed coordinates (None: everything); `size` is (width, height) of
-    the result, displayed (None: that of the region): the region alone is scaled, bicubically, in
-    one step with the conversion.
+    the result, displayed (None: that of the region): the region alone is scaled, in one step with
+    the conversion; bicubically, or to means of areas when it has half the size or less.
 
     rgb24, bgr24 and rgb48 give height x width x 3, gray and gray16 height x width x 1.  yuv420p,
     yuv422p, yuv444p and yuv420p10 give the planes Y, U, V one after the other as rows of `width`
@@ -116,9 +117,13 @@ class PixelConverter:
         off_grid = self._area.x1 % layout.subsampled[0] or self._area.y1 % layout.subsampled[1]
         if off_grid or (width, height) != (region.width, region.height):
             self._scaled = (height, width) if self._turns % 2 else (width, height)
+        self._is_reduced = self._scaled is not None and (
+            2 * self._scaled[0] <= self._area.width and 2 * self._scaled[1] <= self._area.height
+        )
         self._fitted: tuple[object, ...] = ()  # the form of pictures that `_fit` is for
         self._fit: _Fit | None = None
         self._reformatter = VideoReformatter()
+        self._packer = VideoReformatter()
         self._scratch: av.VideoFrame | None = None
         self._scratch_planes: list[npt.NDArray[Any]] = []
         self._levels: npt.NDArray[Any] | None = None  # the gray of each level of luma
@@ -232,10 +237,19 @@ class PixelConverter:
         else:
             packed = self._reformatter.reformat(frame, format="gbrp", threads=1)
             source = self._cropped(packed, area)
+        if self._is_reduced and self._layout.name in _PACKED_RGB:
+            # Scaled straight to a packed form, two pixels of the result would share their chroma;
+            # this costs half as much, too.
+            planes = self._reformat(source, *self._scaled, pixel_format="gbrp")
+            return self._packer.reformat(planes, format=self._layout.name, threads=1)
         return self._reformat(source, *self._scaled)
 
     def _reformat(
-        self, frame: av.VideoFrame, width: int | None = None, height: int | None = None
+        self,
+        frame: av.VideoFrame,
+        width: int | None = None,
+        height: int | None = None,
+        pixel_format: str | None = None,
     ) -> av.VideoFrame:
         color_range = None
         if not self._layout.channels:
@@ -245,8 +259,8 @@ class PixelConverter:
             frame,
             width=width,
             height=height,
-            format=self._layout.name,
-            interpolation=Interpolation.BICUBIC,
+            format=pixel_format or self._layout.name,
+            interpolation=Interpolation.AREA if self._is_reduced else Interpolation.BICUBIC,
             src_color_range=color_range,
             dst_color_range=color_range,
             threads=1,
@@ -280,11 +294,12 @@ class PixelConverter:
         luma = plane_samples(frame)[0]
         if self._levels is None:
             self._levels = _gray_levels(frame, self.dtype)
-        gray = np.take(self._levels, luma[area.y1 : area.y2, area.x1 : area.x2], mode="clip")
+        luma = luma[area.y1 : area.y2, area.x1 : area.x2]
         if self._scaled is not None:
-            picture = av.VideoFrame(area.width, area.height, self._layout.name)
-            plane_samples(picture)[0][...] = gray
-            return self._packed(self._reformat(picture, *self._scaled), None, out)
+            picture = av.VideoFrame(area.width, area.height, _luma_format(frame))
+            plane_samples(picture)[0][...] = luma
+            luma = plane_samples(self._reformat(picture, *self._scaled, picture.format.name))[0]
+        gray = np.take(self._levels, luma, mode="clip")
         upright = np.rot90(gray, -self._turns)[..., np.newaxis]
         if out is None:
             return np.ascontiguousarray(upright)
@@ -415,6 +430,12 @@ def _has_luma(frame: av.VideoFrame) -> bool:
 
 def _is_full_range(frame: av.VideoFrame) -> bool:
     return frame.format.name.startswith(("yuvj", "gray")) or frame.color_range == _FULL_RANGE
+
+
+def _luma_format(frame: av.VideoFrame) -> str:
+    """That of a picture which has just the luma of `frame`."""
+    bits = frame.format.components[0].bits
+    return "gray" if bits == 8 else f"gray{bits}le"
 
 
 def _gray_levels(frame: av.VideoFrame, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
