@@ -1,0 +1,104 @@
+"""Full scans: every frame, but only where something may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from vfsd.detections import DetectionColumns
+from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.store import Store
+from vfsd.tiling import Rect
+from vfsd.video import Video
+
+BOXES = ((40, 40, 60, 60), (200, 165, 230, 190))
+"""Seen on frame 5, in the first second, of a video of 320x240 pixels."""
+
+
+@pytest.fixture
+def video(tmp_path: Path) -> Iterator[Video]:
+    """A video of which the first two seconds were examined, every fifth frame."""
+    with Store.create(tmp_path / "store") as store:
+        made = store.ingest(FOLDER / "traffic.mp4")
+        columns = DetectionColumns.of([5, 5], "motion", BOXES)
+        made.add_detections(columns, "mog2", examined=range(0, 60, 5))
+        yield made
+
+
+def seconds_of(video: Video) -> list[range]:
+    first, second, *rest = video.sequences()
+    assert rest, "the clip is longer than what was examined"
+    return [first, second, *rest]
+
+
+def test_frames_are_skipped_only_where_nothing_is_known_to_be(video: Video) -> None:
+    first, second, *rest = seconds_of(video)
+    scan = video.scan(roi="motion")
+    areas = {one.frame: one for one in scan.areas(size=(65, 65))}
+    assert sorted(areas) == [*first, *(frame for run in rest for frame in run)]
+    assert len(scan) == len(areas) == len(video) - len(second)
+    assert {areas[frame].rect for frame in first} == {Rect(40, 40, 230, 190)}
+    assert {areas[frame].rect for run in rest for frame in run} == {video.original.media.frame_rect}
+    assert {one.data.shape for one in areas.values()} == {(65, 65, 3)}
+    assert [len(areas[frame].detections) for frame in first[4:7]] == [0, 2, 0]
+
+
+def test_only_tiles_with_regions_are_decoded(video: Video) -> None:
+    video.retile("uniform:3x4", span=(0, 1))
+    scan = video.scan(roi="motion", frames=range(3, 9))
+    tiles = list(scan.tiles())
+    assert [tile.frame for tile in tiles] == sorted(2 * [*range(3, 9)])
+    exact = video.read(psnr=math.inf).data
+    for tile in tiles:
+        rect = tile.rect
+        assert sum(bool(rect.intersection(Rect(*box))) for box in BOXES) == 1
+        whole = exact[tile.frame, rect.y1 : rect.y2, rect.x1 : rect.x2].astype(int)
+        assert np.abs(whole - tile.data).mean() < 4
+    (with_box, other) = (tile for tile in tiles if tile.frame == 5)
+    assert with_box.detections[0].box == BOXES[0]
+    assert other.detections[0].box == BOXES[1]
+    batches = list(scan.batches(5, (32, 24), format="gray"))
+    assert [batch.data.shape for batch in batches] == [
+        (5, 24, 32, 1),
+        (5, 24, 32, 1),
+        (2, 24, 32, 1),
+    ]
+
+
+def test_padding_reaches_into_the_tiles_beside(video: Video) -> None:
+    video.retile("uniform:3x4", span=(0, 1))
+    alone = list(video.scan(roi="motion", frames=range(1)).tiles())
+    wider = list(video.scan(roi="motion", frames=range(1), padding=30).tiles())
+    assert {one.rect for one in alone} < {one.rect for one in wider}
+
+
+def test_a_region_of_the_camera(video: Video) -> None:
+    road = Rect(100, 100, 220, 180)
+    video.retile("uniform:3x4")
+    shown = list(video.scan(roi=road, span=(0.5, 1.5)).areas())
+    assert [one.frame for one in shown] == [*video.frames_of_span((0.5, 1.5))]
+    plain = video.read(span=(0.5, 1.5), region=road)
+    assert math.isfinite(plain.psnr)
+    assert np.array_equal(np.stack([one.data for one in shown]), plain.data)
+    held = video.scan(roi=road, frames=range(1)).tiles()
+    assert all(one.rect.intersection(road) for one in held)
+
+
+def test_what_one_source_has_not_examined_another_does_not_vouch_for(video: Video) -> None:
+    video.mark_examined(range(len(video)), "yolo")
+    second = seconds_of(video)[1]
+    assert len(video.scan(roi="motion")) == len(video) - len(second)
+    assert len(video.scan(roi="motion", source="yolo")) == 0
+    assert len(video.scan(roi="smoke")) == len(video)
+
+
+def test_what_does_not_go_together(video: Video) -> None:
+    with pytest.raises(UsageError, match="all that is in them"):
+        video.scan("car", roi="motion")  # type: ignore[call-overload]
+    with pytest.raises(OutOfRangeError):
+        video.scan(roi=Rect(0, 0, 9999, 9999))

@@ -1,0 +1,277 @@
+"""Areas of frames, from tiles where those are cheaper and good enough, or from the original.
+
+What scans and full scans want is a list of areas, by frame; here are their pixels.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import groupby, islice
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.compose import Composer
+from vfsd.codecs.pixels import PixelConverter
+from vfsd.detections import Detection
+from vfsd.errors import IntegrityError, UsageError
+from vfsd.frames import Pixels
+from vfsd.frametable import FrameTable
+from vfsd.model import MediaInfo, PhysicalVideo, Segment
+from vfsd.plan import Tiles
+from vfsd.reader import on_grid
+from vfsd.tileplan import original_work
+from vfsd.tiling import Rect
+from vfsd.tiling.cost import Work
+from vfsd.tools import Tools
+
+CHUNK = 64
+"""As many frames without tiles are decoded at a time."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Crop:
+    """The pixels of one box."""
+
+    data: Pixels  #: H x W x C
+    frame: int  #: from 0, in display order
+    seconds: float  #: on the video's timeline
+    rect: Rect  #: of the displayed frame: the whole pixels that the box touches
+    detections: tuple[Detection, ...]  #: what was seen there
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Batch:
+    """Crops of one size."""
+
+    data: Pixels  #: N x H x W x C
+    crops: tuple[Crop, ...]  #: N; their `data` are those of the batch
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """An area of a frame, and what was seen in it."""
+
+    frame: int
+    rect: Rect  #: of the displayed frame
+    detections: tuple[Detection, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a run of wanted areas is read from; no segment: the original."""
+
+    segment: Segment | None
+    wants: tuple[Want, ...]  #: by frame
+
+
+class CropReader:
+    """The pixels of areas of one video."""
+
+    def __init__(
+        self, physical: PhysicalVideo, table: FrameTable, tools: Tools, tiles: Tiles | None
+    ) -> None:
+        self._physical = physical
+        self._table = table
+        self._tools = tools
+        self._tiles = tiles
+        self._owner = _owners(len(table), tiles)
+
+    def seconds(self, pts: int) -> float:
+        """A time stamp on the video's timeline."""
+        return (pts - self._physical.first_pts) * float(self._physical.time_base)
+
+    def read(
+        self, wants: Iterable[Want], size: tuple[int, int] | None, pixel_format: str
+    ) -> Iterator[Crop]:
+        """What is wanted, in that order, which is by frame; scaled to `size` if that is given.
+
+        Results are made ahead of who takes them, by all cores, for a few seconds of video.
+        """
+        sources = self._sources(wants, pixel_format, size)
+        ahead = os.cpu_count() or 1
+        workers = self._tools.pool.workers()
+
+        def submit(source: _Source) -> Future[list[Crop]]:
+            return workers.submit(self._crops_of, source, size, pixel_format)
+
+        running = deque(submit(source) for source in islice(sources, ahead + 1))
+        try:
+            while running:
+                crops = running.popleft().result()
+                running.extend(submit(source) for source in islice(sources, 1))
+                yield from crops
+        finally:
+            for future in running:
+                future.cancel()
+
+    def _sources(
+        self, wants: Iterable[Want], pixel_format: str, size: tuple[int, int] | None
+    ) -> Iterator[_Source]:
+        """Runs of wants that are read from one place: a segment, or the original."""
+
+        def place(want: Want) -> int:
+            owner = int(self._owner[want.frame])
+            return owner if owner >= 0 else -1 - want.frame // CHUNK
+
+        for _, together in groupby(wants, place):
+            run = tuple(together)
+            segment = self.segment_of(run[0].frame)
+            if segment is not None and not self._pays(segment, run, pixel_format, size):
+                segment = None
+            yield _Source(segment, run)
+
+    def segment_of(self, frame: int) -> Segment | None:
+        """The newest segment with that frame whose tiles are good enough; none: the original."""
+        number = int(self._owner[frame])
+        return None if self._tiles is None or number < 0 else self._tiles.segments[number]
+
+    def _pays(
+        self,
+        segment: Segment,
+        wants: Sequence[Want],
+        pixel_format: str,
+        size: tuple[int, int] | None,
+    ) -> bool:
+        assert self._tiles is not None
+        costs = self._tiles.costs
+        work = Work()
+        for tile, frames in self._tile_frames(segment, wants, pixel_format, size).items():
+            cell = segment.cells[tile]
+            pictures = frames[-1] - segment.first_frame + 1
+            part = cell.size * pictures / len(segment.frames)
+            work += Work(1, pictures, pictures * cell.rect.area, part)
+        seen = sorted({want.frame for want in wants})
+        own = original_work(self._physical, self._table, seen)
+        untiled = costs.of_original(self._physical).seconds(own)
+        return costs.of_tiles(segment).seconds(work) < untiled
+
+    def _tile_frames(
+        self,
+        segment: Segment,
+        wants: Sequence[Want],
+        pixel_format: str,
+        size: tuple[int, int] | None,
+    ) -> dict[int, list[int]]:
+        """For each tile that is touched, the frames on which it is."""
+        found: dict[int, list[int]] = {}
+        for want in wants:
+            needed = self._converter(want.rect, pixel_format, size).needed
+            for tile in segment.layout.covering(needed):
+                frames = found.setdefault(tile, [])
+                if not frames or frames[-1] != want.frame:
+                    frames.append(want.frame)
+        return found
+
+    def _converter(
+        self, rect: Rect, pixel_format: str, size: tuple[int, int] | None
+    ) -> PixelConverter:
+        scaled = None if size == (rect.width, rect.height) else size
+        return PixelConverter(
+            self._physical.media, pixel_format=pixel_format, region=rect, size=scaled
+        )
+
+    def _crops_of(
+        self, source: _Source, size: tuple[int, int] | None, pixel_format: str
+    ) -> list[Crop]:
+        if source.segment is not None:
+            try:
+                return self._from_tiles(source.segment, source.wants, size, pixel_format)
+            except (IntegrityError, FileNotFoundError):
+                pass  # the original has it, too
+        return self._from_original(source.wants, size, pixel_format)
+
+    def _from_tiles(
+        self,
+        segment: Segment,
+        wants: Sequence[Want],
+        size: tuple[int, int] | None,
+        pixel_format: str,
+    ) -> list[Crop]:
+        streams = {
+            tile: self._tools.packs.pictures(segment, tile, frames, self._tools.sources.note)
+            for tile, frames in self._tile_frames(segment, wants, pixel_format, size).items()
+        }
+        shown: dict[int, VideoFrame] = {}
+        crops = []
+        before = -1
+        media = self._physical.media
+        for want in wants:
+            if want.frame != before:
+                shown.clear()  # pictures are ours until the next of their stream
+                before = want.frame
+            converter = self._converter(want.rect, pixel_format, size)
+            tiles = segment.layout.covering(converter.needed)
+            for tile in tiles:
+                if tile not in shown:
+                    shown[tile] = next(streams[tile])[1]
+            if len(tiles) == 1:
+                data = converter.convert(shown[tiles[0]], held=segment.cells[tiles[0]].rect)
+            else:
+                composer = Composer(on_grid(converter.needed, media.width, media.height))
+                for tile in tiles:
+                    whole = composer.put(shown[tile], segment.cells[tile].rect)
+                data = converter.convert(whole, held=composer.area)
+            crops.append(self._crop(want, data))
+        for stream in streams.values():
+            next(stream, None)  # so that it ends by itself, and its decoder stays warm
+        return crops
+
+    def _from_original(
+        self, wants: Sequence[Want], size: tuple[int, int] | None, pixel_format: str
+    ) -> list[Crop]:
+        by_frame: dict[int, list[int]] = {}
+        for place, want in enumerate(wants):
+            by_frame.setdefault(want.frame, []).append(place)
+        crops: dict[int, Crop] = {}
+        for run in self._table.decode_runs(list(by_frame)):
+            for frame, picture in self._tools.pool.pictures(self._physical, self._table, run):
+                for place in by_frame[frame]:
+                    want = wants[place]
+                    data = self._converter(want.rect, pixel_format, size).convert(picture)
+                    crops[place] = self._crop(want, data)
+        return [crops[place] for place in range(len(wants))]
+
+    def _crop(self, want: Want, data: Pixels) -> Crop:
+        seconds = self.seconds(self._table.frame_pts(want.frame))
+        return Crop(data, want.frame, seconds, want.rect, want.detections)
+
+
+def padded(detection: Detection, media: MediaInfo, padding: int) -> Rect:
+    """The whole pixels that a box touches, with `padding` more on every side that are there.
+
+    The box has to be in the displayed frame, at least in part.
+    """
+    width, height = media.display_width, media.display_height
+    inside = detection.rect(width, height)
+    if inside is None:
+        raise UsageError(f"{detection} is outside the frame")
+    return Rect(
+        max(0, inside.x1 - padding),
+        max(0, inside.y1 - padding),
+        min(width, inside.x2 + padding),
+        min(height, inside.y2 + padding),
+    )
+
+
+def batched(crops: Iterator[Crop], count: int) -> Iterator[Batch]:
+    """Crops of one size, `count` at a time; the last batch may have fewer.  Raises `UsageError`."""
+    if count < 1:
+        raise UsageError(f"a batch of {count} holds nothing")
+    while some := tuple(islice(crops, count)):
+        yield Batch(np.stack([crop.data for crop in some]), some)
+
+
+def _owners(frames: int, tiles: Tiles | None) -> npt.NDArray[np.int32]:
+    """For each frame the place, among the segments, of the one that a scan reads it from."""
+    owner = np.full(frames, -1, np.int32)
+    segments = enumerate(tiles.segments if tiles is not None else ())
+    for number, segment in sorted(segments, key=lambda pair: pair[1].id):
+        if tiles is not None and segment.psnr >= tiles.psnr:
+            owner[segment.first_frame : segment.end_frame] = number
+    return owner
