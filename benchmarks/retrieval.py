@@ -32,6 +32,7 @@ from vfsd.codecs.tiles import TILE_CODECS
 from vfsd.detections import DetectionColumns
 from vfsd.host import host_name
 from vfsd.model import MeasuredCost
+from vfsd.relayout import drop
 from vfsd.retile import PlannedSegment, TileSettings
 from vfsd.store import Store
 from vfsd.tiling import TileLayout, coarse, fine, uniform
@@ -216,14 +217,12 @@ def measure(store: Store, case: Case, options: Any, sot: float) -> dict[str, Any
         sizes[name] = sum(segment.size for segment in active)
         worst_psnr = min([worst_psnr, *(segment.psnr for segment in active)])
         set_cost(store, free=True)
-        improvements[name] = improvement(video, label, span, exact, options.runs)
+        improvements[name] = improvement(store, video, label, span, exact, options.runs)
         if name == "fine":
             set_cost(store, free=False)
-            planned_gain = improvement(video, label, span, exact, options.runs)
+            planned_gain = improvement(store, video, label, span, exact, options.runs)
         set_cost(store, free=False)
-        for segment in active:
-            with store.catalog.writing() as change:
-                change.segments.delete([segment.id])
+        drop(store.parts, video.info, range(len(video)))
     return {
         "video": video.name,
         "label": label,
@@ -246,7 +245,7 @@ def set_cost(store: Store, *, free: bool) -> None:
 
 
 def improvement(
-    video: Video, label: str, span: tuple[float, float], exact: list[Any], runs: int
+    store: Store, video: Video, label: str, span: tuple[float, float], exact: list[Any], runs: int
 ) -> float:
     """1 - tiled / original, the median over runs in turn; of CPU time."""
     ratios = []
@@ -257,19 +256,19 @@ def improvement(
         if not number:
             check(crops, exact)
             continue
-        forget(video)
+        forget(store)
         start = time.process_time()
         for _ in video.scan(label, span=span, psnr=math.inf).crops():
             pass
         ratios.append(tiled / (time.process_time() - start))
-        forget(video)
+        forget(store)
     return 1 - statistics.median(ratios)
 
 
-def forget(video: Video) -> None:
+def forget(store: Store) -> None:
     """Pictures that were decoded before must not serve what is timed."""
-    video._tools.pool.close()
-    video._tools.packs.close()
+    store.tools.pool.close()
+    store.tools.packs.close()
 
 
 def check(crops: list[Any], exact: list[Any]) -> None:
