@@ -199,6 +199,20 @@ def test_scaling_scales_the_region_alone() -> None:
             assert scaled.min() >= white - white // 80
 
 
+@pytest.mark.parametrize("pixel_format", ["rgb24", "bgr24", "gray"])
+def test_reduced_pixels_are_means_of_their_areas(pixel_format: str) -> None:
+    """Each of its own area: neighbours share no colour."""
+    frame = _noise(96, 64, "yuv420p")
+    chance = np.random.default_rng(2)
+    for plane, side in zip(plane_samples(frame), (4, 2, 2), strict=True):
+        plane[...] = np.kron(chance.integers(60, 190, (16, 24)), np.ones((side, side)))
+    media = _media(96, 64, "yuv420p")
+    whole = PixelConverter(media, pixel_format=pixel_format).convert(frame)
+    reduced = PixelConverter(media, pixel_format=pixel_format, size=(24, 16)).convert(frame)
+    means = whole.reshape(16, 4, 24, 4, -1).mean(axis=(1, 3))
+    assert np.abs(reduced - means).max() <= 3
+
+
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 @pytest.mark.parametrize("source", ["yuv420p", "nv12", "yuv422p10le", "gbrp", "gray"])
 def test_scaled_pictures_are_upright(source: str, rotation: int) -> None:
