@@ -27,12 +27,14 @@ from benchmarks.common import Timing, arguments, finish, footage, interleaved, p
 from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
+from vfsd.codecs.tiles import tile_codec
 from vfsd.crops import Crop
 from vfsd.detect import MotionDetector
 from vfsd.frames import Pixels
 from vfsd.relayout import drop
 from vfsd.store import Store
-from vfsd.tiling import Rect, coarse, fine
+from vfsd.tiling import Rect, TileLayout, coarse, fine
+from vfsd.tiling.around import around
 from vfsd.video import Video
 
 CLIPS = (
@@ -94,7 +96,6 @@ def measure(path: Path, folder: Path, runs: int) -> dict[str, Any]:
         tiled: dict[str, dict[str, Any]] = {
             "motion, coarse": {"layouts": video.around("motion", partition=coarse, alpha=1.0)},
             "motion, fine": {"layouts": video.around("motion", partition=fine, alpha=1.0)},
-            "motion, regions": {"layouts": around_regions(video)},
             "manual": {"layouts": manual_layouts(video, manual)},
         }
         for name, found in tiled.items():
@@ -138,37 +139,7 @@ def best_region(video: Video) -> Rect:
     return max(rects, key=held)
 
 
-def around_regions(video: Video) -> Any:
-    from vfsd.around import in_picture_corners
-    from vfsd.codecs.tiles import tile_codec
-    from vfsd.retile import PlannedSegment
-
-    media = video.original.media
-    rules = tile_codec("fast", media).rules
-    made = []
-    for one in video.scan(roi="motion").interests:
-        if not one.regions:
-            continue
-        boxes = np.array([(r.x1, r.y1, r.x2, r.y2) for r in one.regions], float)
-        corners = in_picture_corners(boxes, media)
-        frames = np.full(len(corners), one.frames[-1])
-        layout = fine(
-            corners,
-            media.width,
-            media.height,
-            rules,
-            frames=frames,
-            first_frame=one.frames.start,
-            tile_cost=len(one.frames) * 100_000,
-        )
-        made.append(PlannedSegment(one.frames, layout))
-    return made
-
-
-def manual_layouts(video: Video, region: Rect) -> Any:
-    from vfsd.codecs.tiles import tile_codec
-    from vfsd.tiling.around import around
-
+def manual_layouts(video: Video, region: Rect) -> TileLayout:
     media = video.original.media
     return around(region, media.width, media.height, tile_codec("fast", media).rules)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 
 import numpy as np
@@ -25,13 +25,15 @@ from vfsd.frametable import FrameTable
 from vfsd.model import MediaInfo, PhysicalVideo, Segment
 from vfsd.plan import Tiles
 from vfsd.reader import on_grid
-from vfsd.tileplan import original_work
+from vfsd.tileplan import original_work, tile_work
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
 from vfsd.tools import Tools
 
 CHUNK = 64
 """As many frames without tiles are decoded at a time."""
+_KEPT = 32
+"""Converters, each with a picture of its area at most."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,8 +68,43 @@ class Want:
 class _Source:
     """What a run of wanted areas is read from; no segment: the original."""
 
-    segment: Segment | None
     wants: tuple[Want, ...]  #: by frame
+    segment: Segment | None = None
+    frames: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Of each tile that is touched, those on which it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What areas are turned into."""
+
+    media: MediaInfo
+    size: tuple[int, int] | None
+    pixel_format: str
+
+    def converter(self, rect: Rect) -> PixelConverter:
+        scaled = None if self.size == (rect.width, rect.height) else self.size
+        return PixelConverter(self.media, pixel_format=self.pixel_format, region=rect, size=scaled)
+
+
+class _Converters:
+    """Those that were used lately: frames that follow each other often want the same areas.
+
+    Not thread-safe.
+    """
+
+    def __init__(self, form: _Form) -> None:
+        self._form = form
+        self._kept: dict[Rect, PixelConverter] = {}
+
+    def of(self, rect: Rect) -> PixelConverter:
+        """The converter for an area of the displayed frame."""
+        found = self._kept.get(rect)
+        if found is None:
+            if len(self._kept) == _KEPT:
+                self._kept.clear()
+            found = self._kept[rect] = self._form.converter(rect)
+        return found
 
 
 class CropReader:
@@ -93,12 +130,13 @@ class CropReader:
 
         Results are made ahead of who takes them, by all cores, for a few seconds of video.
         """
-        sources = self._sources(wants, pixel_format, size)
+        form = _Form(self._physical.media, size, pixel_format)
+        sources = self._sources(wants, form)
         ahead = os.cpu_count() or 1
         workers = self._tools.pool.workers()
 
         def submit(source: _Source) -> Future[list[Crop]]:
-            return workers.submit(self._crops_of, source, size, pixel_format)
+            return workers.submit(self._crops_of, source, form)
 
         running = deque(submit(source) for source in islice(sources, ahead + 1))
         try:
@@ -110,21 +148,23 @@ class CropReader:
             for future in running:
                 future.cancel()
 
-    def _sources(
-        self, wants: Iterable[Want], pixel_format: str, size: tuple[int, int] | None
-    ) -> Iterator[_Source]:
+    def _sources(self, wants: Iterable[Want], form: _Form) -> Iterator[_Source]:
         """Runs of wants that are read from one place: a segment, or the original."""
 
         def place(want: Want) -> int:
             owner = int(self._owner[want.frame])
             return owner if owner >= 0 else -1 - want.frame // CHUNK
 
+        converters = _Converters(form)
         for _, together in groupby(wants, place):
             run = tuple(together)
             segment = self.segment_of(run[0].frame)
-            if segment is not None and not self._pays(segment, run, pixel_format, size):
-                segment = None
-            yield _Source(segment, run)
+            if segment is not None:
+                frames = _frames_of_tiles(segment, run, converters)
+                if self._pays(segment, run, frames):
+                    yield _Source(run, segment, frames)
+                    continue
+            yield _Source(run)
 
     def segment_of(self, frame: int) -> Segment | None:
         """The newest segment with that frame whose tiles are good enough; none: the original."""
@@ -132,80 +172,42 @@ class CropReader:
         return None if self._tiles is None or number < 0 else self._tiles.segments[number]
 
     def _pays(
-        self,
-        segment: Segment,
-        wants: Sequence[Want],
-        pixel_format: str,
-        size: tuple[int, int] | None,
+        self, segment: Segment, wants: Sequence[Want], frames: Mapping[int, Sequence[int]]
     ) -> bool:
         assert self._tiles is not None
         costs = self._tiles.costs
         work = Work()
-        for tile, frames in self._tile_frames(segment, wants, pixel_format, size).items():
-            cell = segment.cells[tile]
-            pictures = frames[-1] - segment.first_frame + 1
-            part = cell.size * pictures / len(segment.frames)
-            work += Work(1, pictures, pictures * cell.rect.area, part)
-        seen = sorted({want.frame for want in wants})
-        own = original_work(self._physical, self._table, seen)
-        untiled = costs.of_original(self._physical).seconds(own)
-        return costs.of_tiles(segment).seconds(work) < untiled
-
-    def _tile_frames(
-        self,
-        segment: Segment,
-        wants: Sequence[Want],
-        pixel_format: str,
-        size: tuple[int, int] | None,
-    ) -> dict[int, list[int]]:
-        """For each tile that is touched, the frames on which it is."""
-        found: dict[int, list[int]] = {}
-        for want in wants:
-            needed = self._converter(want.rect, pixel_format, size).needed
-            for tile in segment.layout.covering(needed):
-                frames = found.setdefault(tile, [])
-                if not frames or frames[-1] != want.frame:
-                    frames.append(want.frame)
-        return found
-
-    def _converter(
-        self, rect: Rect, pixel_format: str, size: tuple[int, int] | None
-    ) -> PixelConverter:
-        scaled = None if size == (rect.width, rect.height) else size
-        return PixelConverter(
-            self._physical.media, pixel_format=pixel_format, region=rect, size=scaled
+        for tile, seen in frames.items():
+            work += tile_work(segment, [tile], seen[-1])
+        whole = sorted({want.frame for want in wants})
+        untiled = original_work(self._physical, self._table, whole)
+        return costs.of_tiles(segment).seconds(work) < costs.of_original(self._physical).seconds(
+            untiled
         )
 
-    def _crops_of(
-        self, source: _Source, size: tuple[int, int] | None, pixel_format: str
-    ) -> list[Crop]:
+    def _crops_of(self, source: _Source, form: _Form) -> list[Crop]:
+        converters = _Converters(form)
         if source.segment is not None:
             try:
-                return self._from_tiles(source.segment, source.wants, size, pixel_format)
+                return self._from_tiles(source.segment, source, converters)
             except (IntegrityError, FileNotFoundError):
                 pass  # the original has it, too
-        return self._from_original(source.wants, size, pixel_format)
+        return self._from_original(source.wants, converters)
 
-    def _from_tiles(
-        self,
-        segment: Segment,
-        wants: Sequence[Want],
-        size: tuple[int, int] | None,
-        pixel_format: str,
-    ) -> list[Crop]:
+    def _from_tiles(self, segment: Segment, source: _Source, converters: _Converters) -> list[Crop]:
         streams = {
             tile: self._tools.packs.pictures(segment, tile, frames, self._tools.sources.note)
-            for tile, frames in self._tile_frames(segment, wants, pixel_format, size).items()
+            for tile, frames in source.frames.items()
         }
         shown: dict[int, VideoFrame] = {}
         crops = []
         before = -1
         media = self._physical.media
-        for want in wants:
+        for want in source.wants:
             if want.frame != before:
                 shown.clear()  # pictures are ours until the next of their stream
                 before = want.frame
-            converter = self._converter(want.rect, pixel_format, size)
+            converter = converters.of(want.rect)
             tiles = segment.layout.covering(converter.needed)
             for tile in tiles:
                 if tile not in shown:
@@ -222,9 +224,7 @@ class CropReader:
             next(stream, None)  # so that it ends by itself, and its decoder stays warm
         return crops
 
-    def _from_original(
-        self, wants: Sequence[Want], size: tuple[int, int] | None, pixel_format: str
-    ) -> list[Crop]:
+    def _from_original(self, wants: Sequence[Want], converters: _Converters) -> list[Crop]:
         by_frame: dict[int, list[int]] = {}
         for place, want in enumerate(wants):
             by_frame.setdefault(want.frame, []).append(place)
@@ -233,13 +233,25 @@ class CropReader:
             for frame, picture in self._tools.pool.pictures(self._physical, self._table, run):
                 for place in by_frame[frame]:
                     want = wants[place]
-                    data = self._converter(want.rect, pixel_format, size).convert(picture)
-                    crops[place] = self._crop(want, data)
+                    crops[place] = self._crop(want, converters.of(want.rect).convert(picture))
         return [crops[place] for place in range(len(wants))]
 
     def _crop(self, want: Want, data: Pixels) -> Crop:
         seconds = self.seconds(self._table.frame_pts(want.frame))
         return Crop(data, want.frame, seconds, want.rect, want.detections)
+
+
+def _frames_of_tiles(
+    segment: Segment, wants: Sequence[Want], converters: _Converters
+) -> dict[int, list[int]]:
+    """Of each tile that is touched, the frames on which it is, ascending."""
+    found: dict[int, list[int]] = {}
+    for want in wants:
+        for tile in segment.layout.covering(converters.of(want.rect).needed):
+            frames = found.setdefault(tile, [])
+            if not frames or frames[-1] != want.frame:
+                frames.append(want.frame)
+    return found
 
 
 def padded(detection: Detection, media: MediaInfo, padding: int) -> Rect:
