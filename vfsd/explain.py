@@ -73,7 +73,10 @@ def explain(plan: ReadPlan, table: FrameTable, costs: Costs) -> Explanation:
     tiled = sorted(run.frames[0] for run in plan.tiled)
     for frames, work in _from_original(plan, table, tiled):
         sources.append(Source(frames, None, (), work, own.seconds(work)))
-    untiled = _total(plan.physical, table, *from_original(plan.frames, table))
+    if plan.tiled:
+        untiled = _total(plan.physical, table, *from_original(plan.frames, table))
+    else:
+        untiled = sum((source.work for source in sources), Work())
     return Explanation(
         plan,
         tuple(sorted(sources, key=attrgetter("frames"))),

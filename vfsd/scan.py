@@ -7,8 +7,9 @@ that is wanted, up to the last frame that has one (TASM calls it semantic predic
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
@@ -16,6 +17,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.accounting import ScanPart, Timing, account_of_scan
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.compose import Composer
 from vfsd.codecs.pixels import PixelConverter, in_display
@@ -23,10 +25,11 @@ from vfsd.detections import Detection, DetectionColumns
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
-from vfsd.model import PhysicalVideo, Segment
+from vfsd.labelexpr import Labels, clauses_of
+from vfsd.model import PhysicalVideo, Read, Segment
 from vfsd.plan import Tiles
 from vfsd.reader import on_grid
-from vfsd.tileplan import original_work
+from vfsd.tileplan import Costs, original_work, tile_work
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
 from vfsd.tools import Tools
@@ -98,7 +101,15 @@ class Scan:
         columns: DetectionColumns,
         *,
         padding: int,
+        digest: str,
+        labels: Labels | None,
     ) -> None:
+        """`columns` are the boxes that are wanted, of the bytes with that digest; `labels` is what
+        they were asked for by."""
+        self._digest = digest
+        self._labels = None
+        if labels is not None:
+            self._labels = tuple(tuple(sorted(clause)) for clause in clauses_of(labels))
         self._physical = physical
         self._table = table
         self._tools = tools
@@ -202,7 +213,7 @@ class Scan:
                 continue
             frames = self._together(frame)
             inside = [one for each in frames for one in by_frame.get(each, ())]
-            area = _around([self._rect(one) for one in inside])
+            area = Rect.around(self._rect(one) for one in inside)
             wants += [_Want(each, area, by_frame.get(each, ())) for each in frames]
             done = frames.stop
         return wants
@@ -261,18 +272,60 @@ class Scan:
         ahead = os.cpu_count() or 1
         workers = self._tools.pool.workers()
 
-        def submit(source: _Source) -> Future[list[Crop]]:
-            return workers.submit(self._crops_of, source, size, pixel_format)
+        def submit(source: _Source) -> tuple[_Source, Future[list[Crop]]]:
+            return source, workers.submit(self._crops_of, source, size, pixel_format)
 
+        at_ns, seconds, resumed = time.time_ns(), 0.0, time.perf_counter()
+        taken: list[_Source] = []
         running = deque(submit(source) for source in islice(sources, ahead + 1))
         try:
             while running:
-                crops = running.popleft().result()
+                source, future = running.popleft()
+                crops = future.result()
                 running.extend(submit(source) for source in islice(sources, 1))
-                yield from crops
+                taken.append(source)
+                for crop in crops:
+                    seconds += time.perf_counter() - resumed
+                    yield crop
+                    resumed = time.perf_counter()
         finally:
-            for future in running:
+            for _, future in running:
                 future.cancel()
+            if taken:
+                self._note(taken, size, pixel_format, Timing(at_ns, seconds))
+
+    def _note(
+        self,
+        taken: Sequence[_Source],
+        size: tuple[int, int] | None,
+        pixel_format: str,
+        timing: Timing,
+    ) -> None:
+        """Remember what was read until nobody wanted more."""
+
+        def account() -> Read:
+            parts = [self._part(source, size, pixel_format) for source in taken]
+            costs = self._tiles.costs if self._tiles is not None else Costs()
+            return account_of_scan(
+                parts, self._physical, self._table, costs, size, self._labels, timing
+            )
+
+        self._tools.reads.note(self._digest, account)
+
+    def _part(self, source: _Source, size: tuple[int, int] | None, pixel_format: str) -> ScanPart:
+        tiles = 0
+        work = Work()
+        if source.segment is not None:
+            touched = self._tile_frames(source.segment, source.wants, pixel_format, size)
+            tiles, work = len(touched), _work(source.segment, touched)
+        return ScanPart(
+            source.segment,
+            tiles,
+            work,
+            tuple(sorted({want.frame for want in source.wants})),
+            len(source.wants),
+            Rect.around(want.rect for want in source.wants),
+        )
 
     def _sources(
         self, wants: Sequence[_Want], pixel_format: str, size: tuple[int, int] | None
@@ -309,12 +362,7 @@ class Scan:
     ) -> bool:
         assert self._tiles is not None
         costs = self._tiles.costs
-        work = Work()
-        for tile, frames in self._tile_frames(segment, wants, pixel_format, size).items():
-            cell = segment.cells[tile]
-            pictures = frames[-1] - segment.first_frame + 1
-            part = cell.size * pictures / len(segment.frames)
-            work += Work(1, pictures, pictures * cell.rect.area, part)
+        work = _work(segment, self._tile_frames(segment, wants, pixel_format, size))
         seen = sorted({want.frame for want in wants})
         own = original_work(self._physical, self._table, seen)
         untiled = costs.of_original(self._physical).seconds(own)
@@ -421,10 +469,7 @@ def _owners(frames: int, tiles: Tiles | None) -> npt.NDArray[np.int32]:
     return owner
 
 
-def _around(rects: Sequence[Rect]) -> Rect:
-    return Rect(
-        min(rect.x1 for rect in rects),
-        min(rect.y1 for rect in rects),
-        max(rect.x2 for rect in rects),
-        max(rect.y2 for rect in rects),
-    )
+def _work(segment: Segment, touched: Mapping[int, Sequence[int]]) -> Work:
+    """Decoding tiles of a segment, each up to the last of its frames."""
+    parts = (tile_work(segment, (tile,), frames[-1]) for tile, frames in touched.items())
+    return sum(parts, Work())

@@ -123,10 +123,11 @@ def _measured(
 ) -> Measured:
     from vfsd.cli.measuring import measure
     from vfsd.cli.progress import Progress
+    from vfsd.store import Store
 
     with Progress(f"reading {video.name}", None, shown=session.shows_progress) as progress:
         return measure(
-            lambda: session.opened(place.root),
+            lambda: Store.open(place.root, read_only=True),  # a try is no read to be remembered
             place.name,
             found.plan,
             view,
