@@ -32,6 +32,7 @@ from vfsd.grammar import Form
 from vfsd.model import MediaInfo
 from vfsd.packs import PackPool
 from vfsd.view import View
+from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
 from vfsd.views.showing import MOST_SEGMENTS, Showing
 from vfsd.views.slots import ListedSlots, Slots
@@ -154,6 +155,9 @@ class StitchedRendition:
         if len(data) > size:
             raise IntegrityError("a pack of tiles holds more than the catalog says")
         return data
+
+    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+        return None
 
     def _payloads(self, block: TileBlock, packs: PackPool) -> list[bytes]:
         cells = packs.cells(block.segment)
