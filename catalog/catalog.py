@@ -30,7 +30,16 @@ from vfsd.detections import (
 from vfsd.errors import NoStoreError, NotFoundError, OutOfRangeError, StoreVersionError
 from vfsd.frametable import FrameTable
 from vfsd.labelexpr import Labels, clauses_of
-from vfsd.model import ByteRange, Gop, LogicalVideo, MeasuredCost, PhysicalVideo, Read, Segment
+from vfsd.model import (
+    ByteRange,
+    Gop,
+    LogicalVideo,
+    MeasuredCost,
+    PhysicalVideo,
+    Read,
+    ReadArea,
+    Segment,
+)
 from vfsd.tiling import Rect
 
 
@@ -239,6 +248,11 @@ class Catalog:
             if len(some) < _READS_AT_ONCE:
                 return
             before = some[-1].id
+
+    def read_areas(self, video: LogicalVideo, frames: range) -> list[ReadArea]:
+        """Where the reads looked that have touched some of `frames`, the most often first."""
+        with self.reading() as seen:
+            return seen.reads.areas(video.id, frames)
 
     def note_reads(self, done: Sequence[tuple[str, Read]], *, keep: int) -> None:
         """Remember reads, each with the digest of the bytes that were read, and forget old ones.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from vfsd.catalog.schema import reads, videos
-from vfsd.model import Read
+from vfsd.model import Read, ReadArea
 from vfsd.tiling import Rect
 
 
@@ -41,6 +42,34 @@ class Reads:
         if before_id is not None:
             chosen = chosen.where(reads.c.id < before_id)
         return [_from_row(row) for row in self._connection.execute(chosen)]
+
+    def areas(self, video_id: int, frames: range) -> list[ReadArea]:
+        """Where reads of a video looked that have touched some of `frames`, the most often first.
+
+        A read of every hundredth frame is taken to have touched those in between.
+        """
+        region = (reads.c.x1, reads.c.y1, reads.c.x2, reads.c.y2)
+        labels = sa.cast(reads.c.labels, sa.Text)
+        count = sa.func.count()
+        query = (
+            sa.select(reads.c.kind, *region, labels.label("labels"), count.label("reads"))
+            .where(
+                reads.c.video_id == video_id,
+                reads.c.first_frame < frames.stop,
+                reads.c.end_frame > frames.start,
+            )
+            .group_by(reads.c.kind, *region, labels)
+            .order_by(count.desc(), reads.c.kind, *region, labels)
+        )
+        return [
+            ReadArea(
+                row.kind,
+                Rect(row.x1, row.y1, row.x2, row.y2),
+                None if row.labels is None else _clauses(json.loads(row.labels)),
+                row.reads,
+            )
+            for row in self._connection.execute(query)
+        ]
 
     def last_id(self, video_id: int) -> int:
         """The number of the newest read of a video; 0 where there is none."""
@@ -79,6 +108,10 @@ class Reads:
         return self._connection.execute(chosen).rowcount
 
 
+def _clauses(stored: list[list[str]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(clause) for clause in stored)
+
+
 def _from_row(row: Row[Any]) -> Read:
     return Read(
         id=row.id,
@@ -90,7 +123,7 @@ def _from_row(row: Row[Any]) -> Read:
         frames=row.frames,
         region=Rect(row.x1, row.y1, row.x2, row.y2),
         size=None if row.width is None else (row.width, row.height),
-        labels=None if row.labels is None else tuple(tuple(clause) for clause in row.labels),
+        labels=None if row.labels is None else _clauses(row.labels),
         pixels=row.pixels,
         untiled_pixels=row.untiled_pixels,
         predicted=row.predicted,

@@ -253,6 +253,16 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadArea:
+    """Where some frames of a video were read, and how often."""
+
+    kind: str  #: as of a `Read`
+    region: Rect
+    labels: tuple[tuple[str, ...], ...] | None
+    reads: int
+
+
+@dataclass(frozen=True, slots=True)
 class ByteRange:
     """Where bytes lie: ``position <= offset < position + size`` of an object or a linked file."""
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import clock, columns, facts, print_json, print_line, shown
+from vfsd.cli.output import columns, facts, print_json, print_line, shown
 from vfsd.cli.session import Place, Session
 from vfsd.cli.values import Span
 from vfsd.cli.viewoptions import check_one, request_for, view_options
 from vfsd.errors import NotFoundError, OutOfRangeError
-from vfsd.units import human_bytes
+from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
     from vfsd.cli.measuring import Measured
