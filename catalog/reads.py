@@ -71,12 +71,6 @@ class Reads:
             for row in self._connection.execute(query)
         ]
 
-    def last_id(self, video_id: int) -> int:
-        """The number of the newest read of a video; 0 where there is none."""
-        query = sa.select(sa.func.max(reads.c.id)).where(reads.c.video_id == video_id)
-        found: int | None = self._connection.execute(query).scalar()
-        return found or 0
-
     # -- changing
 
     def add(self, done: Iterable[tuple[str, Read]]) -> int:

@@ -104,6 +104,7 @@ class _Segment:
 class CopiedRendition:
     """A file of copied packets.  Slot 0 is the container's header."""
 
+    made = "copied"
     storable = False
     """Copying from a cache is no faster than from the video."""
 

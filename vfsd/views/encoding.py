@@ -64,6 +64,7 @@ class EncodedRendition:
     """A file of encoded segments.  Slot 0 is the container's header."""
 
     storable = True
+    made = "encoded"
 
     def __init__(
         self, key: str, footage: Footage, view: View, form: Form, showing: Showing

@@ -25,6 +25,7 @@ class RawRendition:
     """A file with one slot for each picture.  Slot 0 is the header of Y4M, or empty."""
 
     storable = False
+    made = "decoded"
 
     def __init__(
         self, key: str, footage: Footage, view: View, form: Form, showing: Showing

@@ -69,7 +69,15 @@ class Rendition(Protocol):
         """What is decoded for those slots, which ascend; None where nothing is."""
 
 
-def rendition_of(footage: Footage, request: Request, packs: PackPool) -> Rendition:
+class ViewRendition(Rendition, Protocol):
+    """What a name of the grammar asks for."""
+
+    @property
+    def made(self) -> str:
+        """How: copied or stitched (nothing is decoded), encoded, or decoded (raw forms)."""
+
+
+def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRendition:
     """What `request` asks for: of what can be done, the cheapest.
 
     Raises `OutOfRangeError` outside the frame or the timeline, `UsageError` for what cannot be

@@ -91,6 +91,7 @@ def find_stitch(
 class StitchedRendition:
     """A file of stitched segments.  Slot 0 is the container's header."""
 
+    made = "stitched"
     storable = False
     """Stitching anew is hardly slower than reading from a cache."""
 
