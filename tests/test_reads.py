@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from sample_videos import FOLDER
+from vfsd.accounting import Timing, account_of_plan
 from vfsd.detect import MotionDetector
 from vfsd.detections import Detection
 from vfsd.model import Read
+from vfsd.readlog import ReadLog
 from vfsd.store import Store
 from vfsd.tiling import Rect
+from vfsd.view import View
 
 NAME = "traffic.mp4"
 
@@ -197,6 +202,34 @@ def test_a_busy_catalog_costs_the_note_and_not_the_read(place: Path) -> None:
         other.execute("ROLLBACK")
         other.close()
     assert remembered(place) == []
+
+
+def test_what_is_not_remembered_is_counted(place: Path) -> None:
+    with Store.open(place) as store:
+        video, reads = store[NAME], store.tools.reads
+        assert isinstance(reads, ReadLog)
+        plan = video.plan(View(frames=(0, 1, 1)))
+        read = account_of_plan("api", plan, video.table, video.costs, Timing(1, 0.0))
+
+        def account() -> Read:
+            raise OSError
+
+        for _ in range(10_000):  # more than may wait
+            reads.note(video.info.digest, lambda: read)
+        reads.note(video.info.digest, account)
+        reads.close()
+        assert 0 < len(list(store.catalog.reads())) == 10_001 - reads.dropped
+
+
+def test_a_program_that_closes_nothing_is_remembered_as_well(place: Path) -> None:
+    program = (
+        "import sys\n"
+        "from vfsd.store import Store\n"
+        "store = Store.open(sys.argv[1])\n"
+        "store['traffic.mp4'][11]\n"
+    )
+    subprocess.run([sys.executable, "-c", program, place], check=True, timeout=60)
+    assert [one.first_frame for one in remembered(place)] == [11]
 
 
 def test_notes_are_no_change_that_others_have_to_look_at(place: Path) -> None:

@@ -521,12 +521,12 @@ class Video(VideoDetect):
         """One frame at a time; noted when the last has been taken, or no more are."""
         tiles = self._tiles(psnr)
         at_ns, seconds, resumed = time.time_ns(), 0.0, time.perf_counter()
-        shown: list[int] = []
+        done = 0
         try:
             while True:
                 plan = make_plan(view, self.original, self.table)
                 rest = plan_frames(
-                    plan.frames[len(shown) :],
+                    plan.frames[done:],
                     view,
                     self.original,
                     self.table,
@@ -536,7 +536,7 @@ class Video(VideoDetect):
                 try:
                     for place, data in self._reader().stream(rest, pixel_format=pixel_format):
                         frame = self._dress(data[None], rest.frames[place : place + 1])[0]
-                        shown.append(frame.index)
+                        done += 1
                         seconds += time.perf_counter() - resumed
                         yield frame
                         resumed = time.perf_counter()
@@ -548,8 +548,8 @@ class Video(VideoDetect):
                     elif isinstance(error, FileNotFoundError) or not self._corrects_table():
                         raise
         finally:
-            if shown:
-                numbers = np.array(shown, dtype=np.int64)
+            if done:
+                numbers = plan.frames[:done]
                 self._note(
                     kind,
                     lambda: plan_frames(
