@@ -52,7 +52,7 @@ _RAMP: tuple[Colour, ...] = ((40, 70, 235), (140, 40, 230), (235, 30, 140), (255
 """From where little was read to where most was."""
 _COOL, _HOT = 0.22, 0.50
 """How much of the frame these cover."""
-_TRAIL, _MOST_TRAIL = 0.16, 0.70
+_TRAIL, _MOST_TRAIL = 0.26, 0.70
 """How much an outline of a box on another frame covers, and many of them together."""
 _MOST_TRAILS = 4000
 _LINES = 3
