@@ -14,6 +14,7 @@ from vfsd.catalog.detectionquery import DetectionQuery, make_filter, require_sam
 from vfsd.catalog.detections import Detections, Progress, ranges_of
 from vfsd.catalog.engine import ChangeWatch, Database, current_revision
 from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
+from vfsd.catalog.reads import Reads
 from vfsd.catalog.segments import Segments
 from vfsd.catalog.tree import Tree
 from vfsd.catalog.upgrade import HEAD, require_known, upgrade
@@ -29,7 +30,16 @@ from vfsd.detections import (
 from vfsd.errors import NoStoreError, NotFoundError, OutOfRangeError, StoreVersionError
 from vfsd.frametable import FrameTable
 from vfsd.labelexpr import Labels, clauses_of
-from vfsd.model import ByteRange, Gop, LogicalVideo, MeasuredCost, PhysicalVideo, Segment
+from vfsd.model import (
+    ByteRange,
+    Gop,
+    LogicalVideo,
+    MeasuredCost,
+    PhysicalVideo,
+    Read,
+    ReadArea,
+    Segment,
+)
 from vfsd.tiling import Rect
 
 
@@ -43,6 +53,10 @@ class Transaction:
     segments: Segments
     costs: MeasuredCosts
     detections: Detections
+    reads: Reads
+
+
+_READS_AT_ONCE = 1000
 
 
 class Catalog:
@@ -210,6 +224,51 @@ class Catalog:
         """What decoding was measured to cost on that host (see `vfsd calibrate`)."""
         with self.reading() as seen:
             return seen.costs.of_host(host)
+
+    # -- what was read
+
+    def reads(
+        self, video: LogicalVideo | None = None, *, since: int | None = None
+    ) -> Iterator[Read]:
+        """The reads of a video, or of all, that are remembered; the newest first.
+
+        `since` is Unix time in nanoseconds: only those that began then or later.  What is read
+        meanwhile is not among them.
+        """
+        before: int | None = None
+        while True:
+            with self.reading() as seen:
+                some = seen.reads.newest(
+                    None if video is None else video.id,
+                    since_ns=since,
+                    before_id=before,
+                    limit=_READS_AT_ONCE,
+                )
+            yield from some
+            if len(some) < _READS_AT_ONCE:
+                return
+            before = some[-1].id
+
+    def read_areas(self, video: LogicalVideo, frames: range) -> list[ReadArea]:
+        """Where the reads looked that have touched some of `frames`, the most often first."""
+        with self.reading() as seen:
+            return seen.reads.areas(video.id, frames)
+
+    def note_reads(self, done: Sequence[tuple[str, Read]], *, keep: int) -> None:
+        """Remember reads, each with the digest of the bytes that were read, and forget old ones.
+
+        The newest `keep` are kept.  No `watch` tells of it.  Raises `BusyError` after a second in
+        which others write, `NoSpaceError`.
+        """
+        with self._database.noting() as connection:
+            reads = Reads(connection)
+            if reads.add(done):
+                reads.keep(keep)
+
+    def forget_reads(self, video: LogicalVideo | None = None) -> int:
+        """Forget the reads of a video, or of all; how many."""
+        with self.writing() as change:
+            return change.reads.remove(None if video is None else video.id)
 
     # -- frames and bytes
 
@@ -426,4 +485,5 @@ def _transaction(connection: Connection) -> Transaction:
         Segments(connection),
         MeasuredCosts(connection),
         Detections(connection),
+        Reads(connection),
     )

@@ -4,6 +4,9 @@ On SQLite the catalog runs in WAL mode: readers never wait, writers take turns. 
 its turn at the start (BEGIN IMMEDIATE), so that it never fails half-way, and waits for up to
 `BUSY_SECONDS`.  On a database server readers have a snapshot too (REPEATABLE READ), and writers
 take turns by locking the one row of Alembic's table.
+
+SQLite's `user_version` counts the transactions that others should notice, so that notes (see
+`Database.noting`), which come every second while somebody reads, make nobody ask anew.
 """
 
 from __future__ import annotations
@@ -22,6 +25,10 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 from vfsd.errors import BusyError, IntegrityError, NoSpaceError, ReadOnlyError, StoreError
 
 BUSY_SECONDS = 60
+_NOTE_SECONDS = 1
+"""As long as a note waits for its turn."""
+_MOST_CHANGES = 1 << 31
+"""`user_version` has 31 bits."""
 
 _WRITE = {"vfsd_begin": "BEGIN IMMEDIATE"}
 _TURN = "SELECT version_num FROM alembic_version FOR UPDATE"
@@ -78,11 +85,37 @@ class Database:
                 self._connect_to_write() as connection,
                 connection.begin(),
             ):
-                if not self.is_sqlite and current_revision(connection) is not None:
-                    connection.exec_driver_sql(_TURN)
+                if not self.is_sqlite:
+                    if current_revision(connection) is not None:
+                        connection.exec_driver_sql(_TURN)
+                    yield connection
+                    return
+                driver: Any = connection.connection.driver_connection
+                before = driver.total_changes
                 yield connection
+                if driver.total_changes != before:
+                    _count_change(driver)
         finally:
             self._writing.active = False
+
+    @contextmanager
+    def noting(self) -> Iterator[Connection]:
+        """A transaction for what nobody waits for, and no `ChangeWatch` tells of.
+
+        Raises `BusyError` soon when others write.
+        """
+        if self.read_only:
+            raise ReadOnlyError("the store was opened read-only")
+        with _our_errors(), self._connect_to_write() as connection:
+            driver: Any = connection.connection.driver_connection
+            if self.is_sqlite:
+                driver.execute(f"PRAGMA busy_timeout = {_NOTE_SECONDS * 1000}")
+            try:
+                with connection.begin():
+                    yield connection
+            finally:
+                if self.is_sqlite:
+                    driver.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
 
     def _connect_to_write(self) -> Connection:
         if self.is_sqlite:
@@ -161,13 +194,15 @@ class ChangeWatch:
     """Tells whether anybody, in any process, has changed the catalog since the last question.
 
     On SQLite it owns a connection of its own and asks for its `data_version`, which takes
-    microseconds; elsewhere every question is answered with yes.
+    microseconds, and when that is another one, whether it was more than notes; elsewhere every
+    question is answered with yes.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: Any = None
-        self._seen: int | None = None
+        self._version: int | None = None
+        self._seen: int | None = None  # changes counted
         self._guard = threading.Lock()
 
     def changed(self) -> bool:
@@ -176,8 +211,12 @@ class ChangeWatch:
         with self._guard:
             if self._connection is None:
                 self._connection = self._database.engine.raw_connection()
-            row = self._connection.driver_connection.execute("PRAGMA data_version").fetchone()
-            seen, self._seen = self._seen, row[0]
+            driver = self._connection.driver_connection
+            (version,) = driver.execute("PRAGMA data_version").fetchone()
+            if version == self._version:
+                return False
+            self._version = version
+            seen, self._seen = self._seen, _changes(driver)
             return seen != self._seen
 
     def close(self) -> None:
@@ -185,6 +224,16 @@ class ChangeWatch:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
+
+
+def _changes(driver: Any) -> int:
+    """Transactions that others should notice, counted."""
+    (count,) = driver.execute("PRAGMA user_version").fetchone()
+    return int(count)
+
+
+def _count_change(driver: Any) -> None:
+    driver.execute(f"PRAGMA user_version = {(_changes(driver) + 1) % _MOST_CHANGES}")
 
 
 @contextmanager

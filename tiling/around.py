@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import product
 
 from vfsd.tiling.geometry import Rect
@@ -29,17 +28,6 @@ def around(rect: Rect, width: int, height: int, rules: LayoutRules) -> TileLayou
         <= (rules.maximum_tiles or layout.count)
     )
     return min(allowed, key=lambda layout: _area(layout, rect), default=untiled)
-
-
-def union(rects: Iterable[Rect]) -> Rect:
-    """The smallest rectangle that holds all of them; there is at least one."""
-    given = list(rects)
-    return Rect(
-        min(rect.x1 for rect in given),
-        min(rect.y1 for rect in given),
-        max(rect.x2 for rect in given),
-        max(rect.y2 for rect in given),
-    )
 
 
 def _spans(start: int, end: int, length: int, align: int, minimum: int) -> list[tuple[int, int]]:

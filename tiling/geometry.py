@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vfsd.errors import UsageError
@@ -32,6 +33,17 @@ class Rect:
     @classmethod
     def of_size(cls, width: int, height: int) -> Rect:
         return cls(0, 0, width, height)
+
+    @classmethod
+    def around(cls, rects: Iterable[Rect]) -> Rect:
+        """The smallest one that holds all of `rects`, of which there is one at least."""
+        some = tuple(rects)
+        return cls(
+            min(rect.x1 for rect in some),
+            min(rect.y1 for rect in some),
+            max(rect.x2 for rect in some),
+            max(rect.y2 for rect in some),
+        )
 
     @classmethod
     def parse(cls, text: str) -> Rect:

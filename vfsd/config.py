@@ -18,6 +18,7 @@ _HELP = {
     "decoder_memory": "bytes of pictures, in each process, that decoders kept warm may hold",
     "minimum_psnr": "dB against the original that tiles need so that reads may use them",
     "view_cache_bytes": "disk space for rendered views",
+    "remembered_reads": "reads, the newest of all videos together, that are remembered",
 }
 
 
@@ -28,6 +29,7 @@ class Settings:
     decoder_memory: int = 768 << 20
     minimum_psnr: int = 40
     view_cache_bytes: int = 1 << 30
+    remembered_reads: int = 100_000
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -6,6 +6,7 @@ What scans and full scans want is a list of areas, by frame; here are their pixe
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ from itertools import groupby, islice
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.accounting import ScanPart, Timing, account_of_scan
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.compose import Composer
 from vfsd.codecs.pixels import PixelConverter
@@ -22,10 +24,11 @@ from vfsd.detections import Detection
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
-from vfsd.model import MediaInfo, PhysicalVideo, Segment
+from vfsd.labelexpr import Labels, clauses_of
+from vfsd.model import LogicalVideo, MediaInfo, Segment
 from vfsd.plan import Tiles
 from vfsd.reader import on_grid
-from vfsd.tileplan import original_work, tile_work
+from vfsd.tileplan import Costs, original_work, tile_work
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
 from vfsd.tools import Tools
@@ -108,12 +111,21 @@ class _Converters:
 
 
 class CropReader:
-    """The pixels of areas of one video."""
+    """The pixels of areas of one video, which are wanted for the sake of `labels`, or of none."""
 
     def __init__(
-        self, physical: PhysicalVideo, table: FrameTable, tools: Tools, tiles: Tiles | None
+        self,
+        video: LogicalVideo,
+        table: FrameTable,
+        tools: Tools,
+        tiles: Tiles | None,
+        labels: Labels | None = None,
     ) -> None:
-        self._physical = physical
+        self._digest = video.digest
+        self._physical = video.original
+        self._labels = None
+        if labels is not None:
+            self._labels = tuple(tuple(sorted(clause)) for clause in clauses_of(labels))
         self._table = table
         self._tools = tools
         self._tiles = tiles
@@ -135,18 +147,39 @@ class CropReader:
         ahead = os.cpu_count() or 1
         workers = self._tools.pool.workers()
 
-        def submit(source: _Source) -> Future[list[Crop]]:
-            return workers.submit(self._crops_of, source, form)
+        def submit(source: _Source) -> tuple[_Source, Future[list[Crop]]]:
+            return source, workers.submit(self._crops_of, source, form)
 
+        at_ns, seconds, resumed = time.time_ns(), 0.0, time.perf_counter()
+        taken: list[ScanPart] = []
         running = deque(submit(source) for source in islice(sources, ahead + 1))
         try:
             while running:
-                crops = running.popleft().result()
+                source, future = running.popleft()
+                crops = future.result()
                 running.extend(submit(source) for source in islice(sources, 1))
-                yield from crops
+                taken.append(_part(source))
+                for crop in crops:
+                    seconds += time.perf_counter() - resumed
+                    yield crop
+                    resumed = time.perf_counter()
         finally:
-            for future in running:
+            for _, future in running:
                 future.cancel()
+            if taken:
+                self._note(taken, size, Timing(at_ns, seconds))
+
+    def _note(
+        self, taken: Sequence[ScanPart], size: tuple[int, int] | None, timing: Timing
+    ) -> None:
+        """Remember what was read until nobody wanted more."""
+        costs = self._tiles.costs if self._tiles is not None else Costs()
+        self._tools.reads.note(
+            self._digest,
+            lambda: account_of_scan(
+                taken, self._physical, self._table, costs, size, self._labels, timing
+            ),
+        )
 
     def _sources(self, wants: Iterable[Want], form: _Form) -> Iterator[_Source]:
         """Runs of wants that are read from one place: a segment, or the original."""
@@ -176,9 +209,7 @@ class CropReader:
     ) -> bool:
         assert self._tiles is not None
         costs = self._tiles.costs
-        work = Work()
-        for tile, seen in frames.items():
-            work += tile_work(segment, [tile], seen[-1])
+        work = _work(segment, frames)
         whole = sorted({want.frame for want in wants})
         untiled = original_work(self._physical, self._table, whole)
         return costs.of_tiles(segment).seconds(work) < costs.of_original(self._physical).seconds(
@@ -239,6 +270,24 @@ class CropReader:
     def _crop(self, want: Want, data: Pixels) -> Crop:
         seconds = self.seconds(self._table.frame_pts(want.frame))
         return Crop(data, want.frame, seconds, want.rect, want.detections)
+
+
+def _part(source: _Source) -> ScanPart:
+    """What has been read, without the pixels."""
+    return ScanPart(
+        source.segment,
+        len(source.frames),
+        Work() if source.segment is None else _work(source.segment, source.frames),
+        tuple(sorted({want.frame for want in source.wants})),
+        len(source.wants),
+        Rect.around(want.rect for want in source.wants),
+    )
+
+
+def _work(segment: Segment, frames: Mapping[int, Sequence[int]]) -> Work:
+    """Decoding tiles of a segment, each up to the last of its frames."""
+    parts = (tile_work(segment, (tile,), seen[-1]) for tile, seen in frames.items())
+    return sum(parts, Work())
 
 
 def _frames_of_tiles(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter, itemgetter
+from typing import Any
 
+from vfsd.codecs.pixels import layout_in_display
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import PhysicalVideo, Segment
 from vfsd.plan import ReadPlan, from_original
@@ -73,13 +76,56 @@ def explain(plan: ReadPlan, table: FrameTable, costs: Costs) -> Explanation:
     tiled = sorted(run.frames[0] for run in plan.tiled)
     for frames, work in _from_original(plan, table, tiled):
         sources.append(Source(frames, None, (), work, own.seconds(work)))
-    untiled = _total(plan.physical, table, *from_original(plan.frames, table))
+    if plan.tiled:
+        untiled = _total(plan.physical, table, *from_original(plan.frames, table))
+    else:
+        untiled = sum((source.work for source in sources), Work())
     return Explanation(
         plan,
         tuple(sorted(sources, key=attrgetter("frames"))),
         untiled,
         own.seconds(untiled),
     )
+
+
+def record(found: Explanation) -> dict[str, Any]:
+    """An explanation as a JSON object; see ``vfsd explain`` for its keys."""
+    plan = found.plan
+    return {
+        "frames": len(plan.frames),
+        "width": plan.size[0],
+        "height": plan.size[1],
+        "psnr": None if plan.psnr == math.inf else plan.psnr,
+        "sources": [_source_record(plan.physical, source) for source in found.sources],
+        "decoded": _work_record(found.work, found.seconds),
+        "untiled": _work_record(found.untiled, found.untiled_seconds),
+        "pixel_gain": found.pixel_gain,
+        "time_gain": found.time_gain,
+    }
+
+
+def _source_record(physical: PhysicalVideo, source: Source) -> dict[str, Any]:
+    segment = source.segment
+    layout = None if segment is None else layout_in_display(segment.layout, physical.media)
+    return {
+        "source": "original" if segment is None else "tiles",
+        "frames": [source.span.start, source.span.stop],
+        "count": len(source.frames),
+        "layout": None if layout is None else str(layout),
+        "codec": None if segment is None else segment.profile,
+        "tiles": None if segment is None else list(source.tiles),
+        **_work_record(source.work, source.seconds),
+    }
+
+
+def _work_record(work: Work, seconds: float) -> dict[str, Any]:
+    return {
+        "starts": work.starts,
+        "pictures": work.pictures,
+        "pixels": work.pixels,
+        "bytes": round(work.bytes),
+        "seconds": seconds,
+    }
 
 
 def _from_original(

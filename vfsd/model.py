@@ -218,6 +218,51 @@ class MeasuredCost:
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """Pixels that somebody had of a video, and what they took.
+
+    What was decoded is counted by the plan: a picture that was kept from an earlier read is
+    decoded again by its figures.
+    """
+
+    id: int  #: by order of arrival in the catalog; 0: not there yet
+    video_id: int
+    at_ns: int  #: Unix time at which it began
+    kind: str  #: through what: api, scan, view or detect
+    first_frame: int  #: the lowest
+    end_frame: int  #: one past the highest
+    frames: int  #: pictures of the result
+    region: Rect  #: of a scan, what lies around all that it read
+    size: tuple[int, int] | None  #: of a picture of the result; None: each has its own
+    labels: tuple[tuple[str, ...], ...] | None  #: scans by label only: an AND of ORs
+    pixels: int  #: to be decoded
+    untiled_pixels: int  #: to be decoded if all came from the original
+    predicted: float  #: CPU seconds of decoding
+    untiled_predicted: float  #: CPU seconds of decoding if all came from the original
+    seconds: float  #: that it took its reader, measured
+    segments: int  #: of tiles that were used
+    tiles: int  #: of these that were decoded, all together
+    original_frames: int  #: different frames that came from the original
+
+    @property
+    def source(self) -> str:
+        """Where the pixels came from: original, tiles or both."""
+        if not self.segments:
+            return "original"
+        return "both" if self.original_frames else "tiles"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadArea:
+    """Where some frames of a video were read, and how often."""
+
+    kind: str  #: as of a `Read`
+    region: Rect
+    labels: tuple[tuple[str, ...], ...] | None
+    reads: int
+
+
+@dataclass(frozen=True, slots=True)
 class ByteRange:
     """Where bytes lie: ``position <= offset < position + size`` of an object or a linked file."""
 

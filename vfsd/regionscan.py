@@ -18,7 +18,6 @@ from vfsd.crops import Batch, Crop, CropReader, Want, batched, padded
 from vfsd.detections import Detection, DetectionColumns
 from vfsd.model import MediaInfo, PhysicalVideo
 from vfsd.tiling import Rect
-from vfsd.tiling.around import union
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class RegionScan:
     def _areas(self) -> Iterator[Want]:
         for one in self.interests:
             if one.regions:
-                area = union(one.regions)
+                area = Rect.around(one.regions)
                 for frame, seen in _by_frame(one):
                     yield Want(frame, area, seen)
 

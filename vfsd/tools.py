@@ -8,6 +8,7 @@ from vfsd.decoders import DecoderPool
 from vfsd.layouts import TileSources
 from vfsd.packs import PackPool
 from vfsd.parts import Parts
+from vfsd.readlog import NoReadLog, ReadLog, ReadNotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +18,17 @@ class Tools:
     pool: DecoderPool
     packs: PackPool
     sources: TileSources
+    reads: ReadNotes
 
     @classmethod
     def of(cls, parts: Parts) -> Tools:
-        return cls(DecoderPool(parts), PackPool(parts.objects), TileSources(parts.catalog))
+        reads: ReadNotes = NoReadLog()
+        if not parts.read_only:
+            reads = ReadLog(parts.catalog, parts.settings.remembered_reads)
+        return cls(DecoderPool(parts), PackPool(parts.objects), TileSources(parts.catalog), reads)
 
     def close(self) -> None:
+        self.reads.close()
         self.pool.close()
         self.packs.close()
         self.sources.close()

@@ -53,3 +53,14 @@ def human_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def clock(seconds: Fraction | float) -> str:
+    """``1:02:03.50`` and the like, for people."""
+    hundredths = round(seconds * 100)
+    whole, part = divmod(hundredths, 100)
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}.{part:02}"
+    return f"{minutes}:{rest:02}.{part:02}"

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from types import TracebackType
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
+from vfsd.accounting import Timing, account_of_plan
 from vfsd.around import ALPHA, Partition, layouts_around
 from vfsd.array import Axis, VideoArray
 from vfsd.codecs.examine import examine
@@ -266,29 +268,13 @@ class Video(VideoDetect):
     ) -> Iterator[Frame]:
         """What `read` gives, one frame at a time and in the memory of one."""
         view = self._view(span, frames, region, size, fps)
-        done = 0
-        tiles = self._tiles(psnr)
-        while True:
-            plan = make_plan(view, self.original, self.table)
-            rest = plan_frames(
-                plan.frames[done:],
-                view,
-                self.original,
-                self.table,
-                pixel_format=format,
-                tiles=tiles,
-            )
-            try:
-                for place, data in self._reader().stream(rest, pixel_format=format):
-                    yield self._dress(data[None], rest.frames[place : place + 1])[0]
-                    done += 1
-                return
-            except (IntegrityError, FileNotFoundError) as error:
-                if tiles is not None and rest.tiled:
-                    self._warn_of_tiles(error)
-                    tiles = None
-                elif isinstance(error, FileNotFoundError) or not self._corrects_table():
-                    raise
+        return self._stream("api", view, format, psnr)
+
+    def _looked_at(
+        self, frames: range, size: tuple[int, int] | None, format: str, psnr: float
+    ) -> Iterator[Frame]:
+        view = self._view(None, frames, None, size, None)
+        return self._stream("detect", view, format, psnr)
 
     def plan(self, view: View) -> ReadPlan:
         """What would be decoded to show `view`."""
@@ -352,7 +338,7 @@ class Video(VideoDetect):
         other = seen_in or self
         if (len(other), other.width, other.height) != (len(self), self.width, self.height):
             raise UsageError(f"{other.name!r} has other frames than {self.name!r}")
-        reader = CropReader(self.original, self.table, self._tools, self._tiles(psnr))
+        reader = CropReader(self.info, self.table, self._tools, self._tiles(psnr), labels)
         if roi is not None:
             if (labels, region, min_confidence, track) != (None, None, None, None):
                 raise UsageError("a scan of regions of interest is of all that is in them")
@@ -567,19 +553,82 @@ class Video(VideoDetect):
         pixel_format: str,
         psnr: float | None,
     ) -> Frames:
+        at_ns, began = time.time_ns(), time.perf_counter()
+        plan, data = self._carried_out(make, pixel_format, psnr)
+        if len(plan.frames):
+            self._note("api", lambda: plan, Timing(at_ns, time.perf_counter() - began))
+        return dataclasses.replace(self._dress(data, plan.frames), psnr=plan.psnr)
+
+    def _carried_out(
+        self, make: Callable[[Tiles | None], ReadPlan], pixel_format: str, psnr: float | None
+    ) -> tuple[ReadPlan, Pixels]:
         tiles = self._tiles(psnr)
         while True:
             plan = make(tiles)
             try:
-                data = self._reader().execute(plan, pixel_format=pixel_format)
+                return plan, self._reader().execute(plan, pixel_format=pixel_format)
             except (IntegrityError, FileNotFoundError) as error:
                 if plan.tiled:
                     self._warn_of_tiles(error)
                     tiles = None
                 elif isinstance(error, FileNotFoundError) or not self._corrects_table():
                     raise
-                continue
-            return dataclasses.replace(self._dress(data, plan.frames), psnr=plan.psnr)
+
+    def _stream(
+        self, kind: str, view: View, pixel_format: str, psnr: float | None
+    ) -> Iterator[Frame]:
+        """One frame at a time; noted when the last has been taken, or no more are."""
+        tiles = self._tiles(psnr)
+        at_ns, seconds, resumed = time.time_ns(), 0.0, time.perf_counter()
+        done = 0
+        try:
+            while True:
+                plan = make_plan(view, self.original, self.table)
+                rest = plan_frames(
+                    plan.frames[done:],
+                    view,
+                    self.original,
+                    self.table,
+                    pixel_format=pixel_format,
+                    tiles=tiles,
+                )
+                try:
+                    for place, data in self._reader().stream(rest, pixel_format=pixel_format):
+                        frame = self._dress(data[None], rest.frames[place : place + 1])[0]
+                        done += 1
+                        seconds += time.perf_counter() - resumed
+                        yield frame
+                        resumed = time.perf_counter()
+                    return
+                except (IntegrityError, FileNotFoundError) as error:
+                    if tiles is not None and rest.tiled:
+                        self._warn_of_tiles(error)
+                        tiles = None
+                    elif isinstance(error, FileNotFoundError) or not self._corrects_table():
+                        raise
+        finally:
+            if done:
+                numbers = plan.frames[:done]
+                self._note(
+                    kind,
+                    lambda: plan_frames(
+                        numbers,
+                        view,
+                        self.original,
+                        self.table,
+                        pixel_format=pixel_format,
+                        tiles=tiles,
+                    ),
+                    Timing(at_ns, seconds),
+                )
+
+    def _note(self, kind: str, plan: Callable[[], ReadPlan], timing: Timing) -> None:
+        """Remember a read that is done."""
+        table = self.table
+        self._tools.reads.note(
+            self.info.digest,
+            lambda: account_of_plan(kind, plan(), table, self.costs, timing),
+        )
 
     def _reader(self) -> Reader:
         return Reader(self.table, self._tools)

@@ -23,14 +23,10 @@ if TYPE_CHECKING:
 class VideoDetect(VideoLabels):
     """Shows a video's frames to detectors, and keeps what they find."""
 
-    def iterate(
-        self,
-        *,
-        frames: range | slice | None = None,
-        size: tuple[int, int] | None = None,
-        format: str = "rgb24",
-        psnr: float | None = None,
+    def _looked_at(
+        self, frames: range, size: tuple[int, int] | None, format: str, psnr: float
     ) -> Iterator[Frame]:
+        """As `Video.iterate`, but remembered as the read of a detector."""
         raise NotImplementedError
 
     def detect(
@@ -115,9 +111,7 @@ class VideoDetect(VideoLabels):
         numbers = np.concatenate([np.zeros(0, np.int64), *(chunk.shown for chunk in chunks)])
         done = 0
         for run in steps(numbers):
-            for frame in self.iterate(
-                frames=run, size=wanted.size, format=wanted.format, psnr=psnr
-            ):
+            for frame in self._looked_at(run, wanted.size, wanted.format, psnr):
                 done += 1
                 if on_progress is not None:
                     on_progress(done, total)

@@ -22,7 +22,8 @@ from vfsd.errors import (
     StoreVersionError,
     UsageError,
 )
-from vfsd.model import Role
+from vfsd.model import Read, Role
+from vfsd.tiling import Rect
 
 
 def test_what_is_put_in_comes_out(catalog: Catalog) -> None:
@@ -358,6 +359,32 @@ def test_the_catalog_runs_on_postgresql(postgresql_url: str) -> None:
         assert found.original == video.original
         assert len(there.frame_table(found.original)) == 100
         assert there.watch().changed()
+        one = Read(
+            id=0,
+            video_id=video.id,
+            at_ns=5,
+            kind="scan",
+            first_frame=3,
+            end_frame=9,
+            frames=2,
+            region=Rect(0, 0, 20, 10),
+            size=None,
+            labels=(("car", "truck"), ("red",)),
+            pixels=5_000_000_000,
+            untiled_pixels=6_000_000_000,
+            predicted=0.5,
+            untiled_predicted=0.75,
+            seconds=0.25,
+            segments=1,
+            tiles=2,
+            original_frames=0,
+        )
+        there.note_reads([(video.digest, one), (video.digest, one), ("cd" * 32, one)], keep=9)
+        noted = list(there.reads(video, since=5))
+        assert [dataclasses.replace(read, id=0) for read in noted] == [one, one]
+        (area,) = there.read_areas(video, range(8, 20))
+        assert (area.region, area.labels, area.reads) == (one.region, one.labels, 2)
+        assert there.read_areas(video, range(9, 20)) == []
         with there.writing() as change:
             change.tree.unlink(change.tree.resolve("cam1").ino, "a.mp4", now_ns=1)
             change.tree.delete(video.ino)

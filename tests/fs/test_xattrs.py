@@ -9,7 +9,7 @@ import pytest
 from tests.fs.driver import Driver, failing
 from vfsd.store import Store
 
-OF_VIDEOS = ("codec", "frames", "width", "height", "duration", "rate", "digest")
+OF_VIDEOS = ("codec", "frames", "width", "height", "duration", "rate", "digest", "layout")
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,9 @@ def test_a_video_tells_of_itself(it: Driver, store: Store, video: bytes) -> None
     assert float(told["duration"]) == pytest.approx(float(info.original.duration), abs=1e-6)
     assert told["rate"] == str(info.original.media.average_rate)
     assert told["digest"] == info.digest
+    assert told["layout"] == "untiled"
+    store["v.mp4"].retile("uniform:2x2")
+    assert it.fs.getxattr("/v.mp4", "user.vfsd.layout").startswith(b"uniform 2x2 0-")
     assert failing(it.fs.getxattr, "/v.mp4", "user.vfsd.reason") == "ENODATA"
     assert failing(it.fs.getxattr, "/v.mp4", "user.vfsd.unheard") == "ENODATA"
 

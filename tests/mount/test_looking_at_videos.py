@@ -34,7 +34,14 @@ def test_views_are_files(here: Path) -> None:
         assert mapped[:] == data
         file.seek(100)
         assert file.read(50) == data[100:150]
-    assert sorted(os.listdir(here / "v.mp4@")) == ["frames", "info.json", "objects"]
+    assert sorted(os.listdir(here / "v.mp4@")) == [
+        "explain",
+        "frames",
+        "info.json",
+        "layout",
+        "layout.png",
+        "objects",
+    ]
     with pytest.raises(FileNotFoundError):
         (here / "v.mp4@/no such view").stat()
     with pytest.raises(OSError, match="Read-only file system"):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vfsd.tiling import LayoutRules, Rect, TileLayout
-from vfsd.tiling.around import around, union
+from vfsd.tiling.around import around
 
 
 @st.composite
@@ -74,4 +74,4 @@ def test_some_that_are_known() -> None:
 
 
 def test_the_union_holds_all() -> None:
-    assert union([Rect(5, 8, 6, 9), Rect(1, 9, 2, 20)]) == Rect(1, 8, 6, 20)
+    assert Rect.around([Rect(5, 8, 6, 9), Rect(1, 9, 2, 20)]) == Rect(1, 8, 6, 20)

@@ -21,7 +21,17 @@ from vfsd.views import folder as views_module
 def test_the_folder_and_what_it_lists(shelf: Shelf) -> None:
     video = shelf.video("traffic.mp4")
     ino = video.info.ino
-    assert shelf.views.list(ino, "") == [("frames", True), ("info.json", False), ("objects", True)]
+    assert shelf.views.list(ino, "") == [
+        ("explain", True),
+        ("frames", True),
+        ("info.json", False),
+        ("layout", True),
+        ("layout.png", False),
+        ("objects", True),
+    ]
+    assert shelf.views.list(ino, "explain") == [("frames", True)]
+    assert shelf.views.list(ino, "explain/frames") == []
+    assert shelf.views.list(ino, "layout") == [(f"{second}.png", False) for second in range(4)]
     frames = shelf.views.list(ino, "frames")
     assert frames[0] == ("000000.png", False)
     assert frames[-1] == ("000119.png", False)
@@ -55,6 +65,16 @@ def test_very_many_frames_are_not_listed(shelf: Shelf, monkeypatch: pytest.Monke
         "other/full.mp4",
         "full.mp4/x",
         "info.json/x",
+        "explain/full.mp4",
+        "explain/nonsense.json",
+        "explain/info.json.json",
+        "explain/frames/x.png.json",
+        "explain/other/full.mp4.json",
+        "layout/x.png",
+        "layout/1.jpg",
+        "layout/1.png/more",
+        "layout.png/more",
+        "layout.jpg",
         "/",
     ],
 )
@@ -70,7 +90,7 @@ def test_names_that_say_nothing_are_not_found(shelf: Shelf, path: str) -> None:
 
 def test_folders_and_inodes_that_are_none(shelf: Shelf) -> None:
     ino = shelf.video("traffic.mp4").info.ino
-    for path in ("", "frames"):
+    for path in ("", "frames", "layout", "explain", "explain/frames"):
         with pytest.raises(NotFoundError):
             shelf.views.open(ino, path)
     for what in (shelf.views.stat, shelf.views.list, shelf.views.open):
@@ -88,6 +108,10 @@ def test_folders_and_inodes_that_are_none(shelf: Shelf) -> None:
         ("roi=321x1+0+0.rgb", OutOfRangeError),
         ("frames/120.png", OutOfRangeError),
         ("frames/120.jpg", OutOfRangeError),
+        ("layout/4.png", OutOfRangeError),
+        ("explain/roi=100x100+300+0.mp4.json", OutOfRangeError),
+        ("explain/frames/120.png.json", OutOfRangeError),
+        ("explain/t=2-1.mp4.json", UsageError),
         ("t=2-1.mp4", UsageError),
         ("size=20000x2.mp4", UsageError),
     ],
@@ -110,7 +134,16 @@ def test_sizes_are_told_without_reading_the_video(
 
     sizes = {
         path: len(fresh.read("traffic.mp4", path))
-        for path in ("full.mp4", "t=1.5-2.mkv", "fps=5.hevc", "full.rgb", "frames/7.png")
+        for path in (
+            "full.mp4",
+            "t=1.5-2.mkv",
+            "fps=5.hevc",
+            "full.rgb",
+            "frames/7.png",
+            "layout.png",
+            "layout/2.5.png",
+            "explain/roi=64x64+0+0.mp4.json",
+        )
     }
     for kind in (FrameDecoder, PacketReader):
         monkeypatch.setattr(kind, "__init__", refuse)

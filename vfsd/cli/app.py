@@ -19,7 +19,7 @@ from vfsd.cli.session import Session
 SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
         "Videos": ("ingest", "ls", "find", "info", "tag", "mv", "rm"),
-        "Frames": ("frames", "read"),
+        "Frames": ("frames", "read", "reads"),
         "Tiles": (
             "retile",
             "layout show",

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import clock, columns, facts, print_json, print_line, shown
+from vfsd.cli.output import columns, facts, print_json, print_line, shown
 from vfsd.cli.session import Place, Session
 from vfsd.cli.values import Span
 from vfsd.cli.viewoptions import check_one, request_for, view_options
 from vfsd.errors import NotFoundError, OutOfRangeError
-from vfsd.units import human_bytes
+from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
     from vfsd.cli.measuring import Measured
@@ -123,10 +123,11 @@ def _measured(
 ) -> Measured:
     from vfsd.cli.measuring import measure
     from vfsd.cli.progress import Progress
+    from vfsd.store import Store
 
     with Progress(f"reading {video.name}", None, shown=session.shows_progress) as progress:
         return measure(
-            lambda: session.opened(place.root),
+            lambda: Store.open(place.root, read_only=True),  # a try is no read to be remembered
             place.name,
             found.plan,
             view,
@@ -140,44 +141,12 @@ def _measured(
 
 
 def _record(video: Video, found: Explanation, measured: Measured | None) -> dict[str, object]:
-    psnr = found.plan.psnr
+    from vfsd.explain import record
+
     return {
         "name": video.name,
-        "frames": len(found.plan.frames),
-        "width": found.plan.size[0],
-        "height": found.plan.size[1],
-        "psnr": None if psnr == float("inf") else psnr,
-        "sources": [_source(video, source) for source in found.sources],
-        "decoded": _work(found.work, found.seconds),
-        "untiled": _work(found.untiled, found.untiled_seconds),
-        "pixel_gain": found.pixel_gain,
-        "time_gain": found.time_gain,
+        **record(found),
         "measured": None if measured is None else measured.record(),
-    }
-
-
-def _source(video: Video, source: Source) -> dict[str, Any]:
-    from vfsd.cli.layout.records import displayed
-
-    segment = source.segment
-    return {
-        "source": "original" if segment is None else "tiles",
-        "frames": [source.span.start, source.span.stop],
-        "count": len(source.frames),
-        "layout": None if segment is None else displayed(video, segment),
-        "codec": None if segment is None else segment.profile,
-        "tiles": None if segment is None else list(source.tiles),
-        **_work(source.work, source.seconds),
-    }
-
-
-def _work(work: Work, seconds: float) -> dict[str, Any]:
-    return {
-        "starts": work.starts,
-        "pictures": work.pictures,
-        "pixels": work.pixels,
-        "bytes": round(work.bytes),
-        "seconds": seconds,
     }
 
 

@@ -7,11 +7,11 @@ from datetime import datetime
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import clock, columns, iso_time, local_time, print_json, print_line, shown
+from vfsd.cli.output import columns, iso_time, local_time, print_json, print_line, shown
 from vfsd.cli.records import VIDEO_FIELDS, video_record
 from vfsd.cli.session import Session
 from vfsd.cli.values import a_pair
-from vfsd.units import human_bytes
+from vfsd.units import clock, human_bytes
 
 _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import clock, facts, iso_time, local_time, print_json, print_line, shown
+from vfsd.cli.output import facts, iso_time, local_time, print_json, print_line, shown
 from vfsd.cli.records import ENTRY_FIELDS, entry_record, kind_of
 from vfsd.cli.session import Session
 from vfsd.errors import NotFoundError
-from vfsd.units import human_bytes
+from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
     from vfsd.catalog import Catalog

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from fractions import Fraction
 from typing import TextIO
 
 import click
@@ -68,14 +67,3 @@ def iso_time(time_ns: int) -> str:
 def local_time(time_ns: int) -> str:
     """Unix time in the user's zone: for people."""
     return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M")
-
-
-def clock(seconds: Fraction | float) -> str:
-    """``1:02:03.50`` and the like, for people."""
-    hundredths = round(seconds * 100)
-    whole, part = divmod(hundredths, 100)
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours}:{minutes:02}:{rest:02}.{part:02}"
-    return f"{minutes}:{rest:02}.{part:02}"

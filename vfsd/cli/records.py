@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from vfsd.cli.output import clock, iso_time, local_time, shown
-from vfsd.units import human_bytes
+from vfsd.cli.output import iso_time, local_time, shown
+from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
     from vfsd.model import LogicalVideo, Node

@@ -24,7 +24,7 @@ from vfsd.retile import PlannedSegment, Sample, TileSettings, missing, sample
 from vfsd.store import Store
 from vfsd.tileplan import original_work, tile_work
 from vfsd.tiling import Rect, TileLayout, coarse, fine, parse_layout
-from vfsd.tiling.around import around, union
+from vfsd.tiling.around import around
 from vfsd.tiling.cost import Work
 from vfsd.video import Video
 
@@ -104,7 +104,7 @@ class Order:
                     f"the region {region} reaches outside the frame of "
                     f"{media.display_width}x{media.display_height}"
                 )
-        return needed_area(media, "rgb24", union(self.regions), None)
+        return needed_area(media, "rgb24", Rect.around(self.regions), None)
 
 
 def displayed_layout(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:

@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable
 from fractions import Fraction
 
+from vfsd.catalog import Catalog
 from vfsd.errors import NotFoundError
 from vfsd.fs.judging import Judging
 from vfsd.fs.names import NAME_BYTES, Names
 from vfsd.fs.posix import failure
+from vfsd.layouttext import layout_text
 from vfsd.model import FileState, LogicalVideo, Node
 from vfsd.parts import Parts
 
@@ -102,7 +104,7 @@ class Xattrs:
                 video = seen.videos.of_inode(node.ino)
         except NotFoundError:
             return None
-        return _OF_VIDEOS[key](video).encode()
+        return _OF_VIDEOS[key](video, self._parts.catalog).encode()
 
 
 def _require_supported(name: str) -> None:
@@ -112,7 +114,7 @@ def _require_supported(name: str) -> None:
         raise failure(errno.EOPNOTSUPP)
 
 
-def _rate(video: LogicalVideo) -> str:
+def _rate(video: LogicalVideo, _: Catalog) -> str:
     original = video.original
     rate = original.media.average_rate
     if rate is None and original.duration > 0:
@@ -120,12 +122,18 @@ def _rate(video: LogicalVideo) -> str:
     return "unknown" if rate is None else str(rate)
 
 
-_OF_VIDEOS: dict[str, Callable[[LogicalVideo], str]] = {
-    "codec": lambda video: video.original.media.codec,
-    "frames": lambda video: str(video.original.frames),
-    "width": lambda video: str(video.original.media.display_width),
-    "height": lambda video: str(video.original.media.display_height),
-    "duration": lambda video: f"{float(video.original.duration):.6f}",
+def _layout(video: LogicalVideo, catalog: Catalog) -> str:
+    segments = catalog.segments(video)
+    return layout_text(video.original, catalog.frame_table(video.original), segments)
+
+
+_OF_VIDEOS: dict[str, Callable[[LogicalVideo, Catalog], str]] = {
+    "codec": lambda video, _: video.original.media.codec,
+    "frames": lambda video, _: str(video.original.frames),
+    "width": lambda video, _: str(video.original.media.display_width),
+    "height": lambda video, _: str(video.original.media.display_height),
+    "duration": lambda video, _: f"{float(video.original.duration):.6f}",
     "rate": _rate,
-    "digest": lambda video: video.digest,
+    "digest": lambda video, _: video.digest,
+    "layout": _layout,
 }

@@ -8,6 +8,7 @@ decoder needs a packet that is shown later, and files whose packets do not tell 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from vfsd.framepages import Ints, PacketColumns, PacketFlag
 from vfsd.grammar import Form
 from vfsd.model import Access, MediaInfo
 from vfsd.view import View
+from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
 from vfsd.views.showing import Showing, segment_ticks
 from vfsd.views.slots import ListedSlots, Slots
@@ -102,6 +104,7 @@ class _Segment:
 class CopiedRendition:
     """A file of copied packets.  Slot 0 is the container's header."""
 
+    made = "copied"
     storable = False
     """Copying from a cache is no faster than from the video."""
 
@@ -159,6 +162,9 @@ class CopiedRendition:
         if len(data) > size:
             raise IntegrityError("packets hold more slices than any encoder is known to make")
         return data
+
+    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+        return None
 
     def _segment(self, number: int) -> _Segment:
         last = number + 1 == len(self._starts)

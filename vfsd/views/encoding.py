@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -40,6 +40,7 @@ from vfsd.grammar import Form
 from vfsd.model import MediaInfo
 from vfsd.view import View
 from vfsd.views.allotment import Shape, allot
+from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, PictureForm, picture_form
 from vfsd.views.showing import Showing, segment_ticks
@@ -63,6 +64,7 @@ class EncodedRendition:
     """A file of encoded segments.  Slot 0 is the container's header."""
 
     storable = True
+    made = "encoded"
 
     def __init__(
         self, key: str, footage: Footage, view: View, form: Form, showing: Showing
@@ -115,6 +117,10 @@ class EncodedRendition:
         room = size - overhead(muxer, times) - LEAST_PADDING
         payloads = self._encoded(number, framing, room, workshop)
         return muxer.segment(number, times, payloads, size)
+
+    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+        parts = [self._showing.frames[slice(*self._bounds(slot - 1))] for slot in slots if slot]
+        return Pictures(self._footage, np.concatenate(parts), self._pictures) if parts else None
 
     def _encoded(self, number: int, framing: Framing, room: int, workshop: Workshop) -> list[bytes]:
         """The packets of a segment, which have to fit into `room` bytes.

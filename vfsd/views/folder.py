@@ -3,6 +3,8 @@
     info.json            what is known of the video
     frames/000123.png    a frame as it is displayed; .npy and .jpg too
     objects/car/ ...     what was seen, see `vfsd.views.objects`
+    layout.png           tiles, what was seen, and what was read, see `vfsd.views.layouts`
+    explain/ ...         what a view takes to make, see `vfsd.views.explained`
     t=10-20.mp4 ...      see `vfsd.grammar`; these are in no listing
 
 Sizes are exact before a byte is made, and asking for one neither reads nor decodes; but a .jpg is
@@ -27,8 +29,16 @@ from vfsd.plan import Tiles
 from vfsd.tileplan import Costs
 from vfsd.tools import Tools
 from vfsd.video import Video
+from vfsd.views.explained import EXPLAIN, explained, is_explain_folder, is_of_explain
 from vfsd.views.footage import Footage
 from vfsd.views.infofile import info_json
+from vfsd.views.layouts import (
+    LAYOUT,
+    LAYOUT_PICTURE,
+    is_of_layouts,
+    layout_names,
+    layout_rendition,
+)
 from vfsd.views.objects import OBJECTS, ObjectFolder
 from vfsd.views.rendering import Renderer, RenditionFile, write_out
 from vfsd.views.rendition import (
@@ -43,6 +53,14 @@ INFO = "info.json"
 FRAMES = "frames"
 MOST_LISTED = 100_000
 
+_ENTRIES = [
+    (EXPLAIN, True),
+    (FRAMES, True),
+    (INFO, False),
+    (LAYOUT, True),
+    (LAYOUT_PICTURE, False),
+    (OBJECTS, True),
+]
 _VIDEOS = 64
 _RENDITION_BYTES = 32 << 20
 """Memory for renditions that were worked out lately; the newest is kept in any case."""
@@ -106,7 +124,11 @@ class Views:
         """(name, whether it is a folder) of each entry."""
         known = self._known(ino)
         if path == "":
-            return [(FRAMES, True), (INFO, False), (OBJECTS, True)]
+            return list(_ENTRIES)
+        if is_explain_folder(path):
+            return [(FRAMES, True)] if path == EXPLAIN else []
+        if path == LAYOUT:
+            return layout_names(known.footage, MOST_LISTED)
         if _is_of_objects(path):
             return known.objects.entries(path, MOST_LISTED)
         if path != FRAMES:
@@ -127,8 +149,11 @@ class Views:
     def _rendition(self, known: _Known, path: str) -> Rendition:
         if path == INFO:
             return self._info(known)
-        # What was seen may be corrected; what is in a frame may not.
-        state = f"/{known.fresh}" if _is_of_objects(path) else ""
+        if is_of_layouts(path):
+            return self._layout(known, path)
+        # What was seen may be corrected, and videos renamed; what is in a frame may not.
+        is_changing = _is_of_objects(path) or is_of_explain(path)
+        state = f"/{known.fresh}" if is_changing else ""
         key = (known.footage.key + state, path)
         with self._guard:
             found = self._renditions.get(key)
@@ -147,6 +172,8 @@ class Views:
         if _is_of_objects(path):
             return self._measured(known.objects.rendition(path))
         footage = known.footage
+        if is_of_explain(path):
+            return explained(known.info.name, footage, self._tools.packs, path)
         folder, slash, name = path.rpartition("/")
         if not slash:
             return rendition_of(footage, grammar.parse(name), self._tools.packs)
@@ -175,7 +202,11 @@ class Views:
     def _is_folder(self, known: _Known, path: str) -> bool:
         if _is_of_objects(path):
             return known.objects.is_folder(path)
-        return path in ("", FRAMES)
+        return path in ("", FRAMES, LAYOUT) or is_explain_folder(path)
+
+    def _layout(self, known: _Known, path: str) -> Rendition:
+        catalog = self._parts.catalog
+        return layout_rendition(catalog, self._tools, known.info, known.footage, path)
 
     def _info(self, known: _Known) -> Rendition:
         if known.info_file is None:

@@ -145,12 +145,7 @@ class ObjectFolder:
 
     def _clip(self, rows: DetectionColumns) -> Rendition:
         rects = [self._rect(rows, row) for row in range(len(rows))]
-        area = Rect(
-            min(rect.x1 for rect in rects),
-            min(rect.y1 for rect in rects),
-            max(rect.x2 for rect in rects),
-            max(rect.y2 for rect in rects),
-        )
+        area = Rect.around(rects)
         first, last = int(rows.frames[0]), int(rows.frames[-1])
         return rendition_of(
             self._footage,

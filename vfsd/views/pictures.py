@@ -33,6 +33,11 @@ class PictureForm:
     pixel_format: str
 
     @property
+    def planar_format(self) -> str:
+        """What frames are converted to, before their samples are put in order."""
+        return "yuv420p" if self.pixel_format == "nv12" else self.pixel_format
+
+    @property
     def bytes(self) -> int:
         """Of one picture."""
         return PictureConverter(self).bytes
@@ -64,7 +69,7 @@ class PictureConverter:
         scaled = form.size != (form.region.width, form.region.height)
         self._converter = PixelConverter(
             form.media,
-            pixel_format="yuv420p" if self._interleaves else form.pixel_format,
+            pixel_format=form.planar_format,
             region=None if form.region == form.media.frame_rect else form.region,
             size=form.size if scaled else None,
         )

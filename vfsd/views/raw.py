@@ -7,8 +7,11 @@ its mean rate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vfsd.grammar import Form
 from vfsd.view import View
+from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, picture_form
 from vfsd.views.showing import Showing
@@ -22,6 +25,7 @@ class RawRendition:
     """A file with one slot for each picture.  Slot 0 is the header of Y4M, or empty."""
 
     storable = False
+    made = "decoded"
 
     def __init__(
         self, key: str, footage: Footage, view: View, form: Form, showing: Showing
@@ -47,6 +51,12 @@ class RawRendition:
         ) as cursor:
             ((picture, held),) = cursor.pictures(place, place + 1)
             return self._prefix + converter.convert(picture, held).tobytes()
+
+    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+        places = [slot - 1 for slot in slots if slot]
+        if not places:
+            return None
+        return Pictures(self._footage, self._showing.frames[places], self._pictures)
 
     def _y4m_header(self) -> bytes:
         width, height = self._pictures.size

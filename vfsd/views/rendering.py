@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from functools import partial
 from typing import BinaryIO
 
+from vfsd.accounting import Timing
 from vfsd.objects import Progress
 from vfsd.parts import Parts
 from vfsd.tools import Tools
+from vfsd.views.decoding import SlotsRead
 from vfsd.views.rendercache import FileCache, MemoryCache, RenderCache
 from vfsd.views.rendition import Rendition, StillRendition
 from vfsd.views.workshop import Workshop
@@ -28,6 +32,7 @@ class Renderer:
         if not parts.read_only:
             files = FileCache(parts.directory.cache, parts.settings.view_cache_bytes)
         self.workshop = Workshop(tools, parts.settings.decoder_memory // 2)
+        self._reads = tools.reads
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
 
     def slot(self, rendition: Rendition, slot: int) -> bytes:
@@ -42,6 +47,12 @@ class Renderer:
         """A JPEG, with its size; it is made for that, unless it was before."""
         return still.of_size(len(self.slot(still, 1)))
 
+    def note(self, rendition: Rendition, read: SlotsRead, timing: Timing) -> None:
+        """Remember that somebody has read those slots."""
+        pictures = rendition.pictures(read.sorted())
+        if pictures is not None:
+            self._reads.note(pictures.footage.digest, partial(pictures.account, timing))
+
     def close(self) -> None:
         self.workshop.close()
 
@@ -54,6 +65,9 @@ class RenditionFile:
         self._rendition = rendition
         self._slots = rendition.slots
         self._runner = _Forerunner(renderer, rendition)
+        self._opened_ns = time.time_ns()
+        self._waited = 0.0
+        self._read = SlotsRead()
 
     @property
     def size(self) -> int:
@@ -65,6 +79,7 @@ class RenditionFile:
 
         Fewer than asked for only at the end of the file.  Raises `IntegrityError`, `OSError`.
         """
+        began = time.perf_counter()
         wanted = max(0, min(len(buffer), self.size - offset))
         done = 0
         while done < wanted:
@@ -72,15 +87,18 @@ class RenditionFile:
             within = offset + done - place.start
             count = min(wanted - done, place.size - within)
             data = self._renderer.slot(self._rendition, place.slot)
+            self._read.add(place.slot)
             self._runner.follow(place.slot)
             part = memoryview(data)[within : within + count]
             buffer[done : done + len(part)] = part
             buffer[done + len(part) : done + count] = bytes(count - len(part))
             done += count
+        self._waited += time.perf_counter() - began
         return done
 
     def close(self) -> None:
         self._runner.close()
+        self._renderer.note(self._rendition, self._read, Timing(self._opened_ns, self._waited))
 
 
 class _Forerunner:

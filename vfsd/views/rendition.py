@@ -7,6 +7,7 @@ bytes, in every process and at any time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -23,9 +24,10 @@ from vfsd.packs import PackPool
 from vfsd.tiling import Rect
 from vfsd.view import View
 from vfsd.views.copying import find_copy
+from vfsd.views.decoding import Pictures
 from vfsd.views.encoding import EncodedRendition
 from vfsd.views.footage import Footage
-from vfsd.views.pictures import PictureConverter, picture_form
+from vfsd.views.pictures import PictureConverter, PictureForm, picture_form
 from vfsd.views.raw import RawRendition
 from vfsd.views.showing import show
 from vfsd.views.slots import EvenSlots, Slots
@@ -63,8 +65,19 @@ class Rendition(Protocol):
         Slow.  Safe to use from several threads.  Raises `IntegrityError`, `OSError`.
         """
 
+    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+        """What is decoded for those slots, which ascend; None where nothing is."""
 
-def rendition_of(footage: Footage, request: Request, packs: PackPool) -> Rendition:
+
+class ViewRendition(Rendition, Protocol):
+    """What a name of the grammar asks for."""
+
+    @property
+    def made(self) -> str:
+        """How: copied or stitched (nothing is decoded), encoded, or decoded (raw forms)."""
+
+
+def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRendition:
     """What `request` asks for: of what can be done, the cheapest.
 
     Raises `OutOfRangeError` outside the frame or the timeline, `UsageError` for what cannot be
@@ -116,10 +129,16 @@ class StillRendition:
             return jpeg(pixels, quantiser=BEST_JPEG)
         return npy(pixels) if self._suffix == "npy" else png(pixels)
 
+    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+        frames = np.array([self._frame for slot in slots if slot], np.int64)
+        return Pictures(self._footage, frames, self._form()) if len(frames) else None
+
+    def _form(self) -> PictureForm:
+        return picture_form(self._footage.physical.media, View(region=self._region), "rgb24")
+
     def _pixels(self, workshop: Workshop) -> Pixels:
         """height x width x 3 RGB."""
-        form = picture_form(self._footage.physical.media, View(region=self._region), "rgb24")
-        converter = PictureConverter(form)
+        converter = PictureConverter(self._form())
         with workshop.cursors.at(
             self.key, self._footage, converter.needed, np.array([self._frame]), 0
         ) as cursor:
@@ -140,6 +159,9 @@ class TextRendition:
 
     def make(self, slot: int, workshop: Workshop) -> bytes:
         return self._data
+
+    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+        return None
 
 
 def require_frame(footage: Footage, index: int) -> None:

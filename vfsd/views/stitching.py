@@ -32,6 +32,7 @@ from vfsd.grammar import Form
 from vfsd.model import MediaInfo
 from vfsd.packs import PackPool
 from vfsd.view import View
+from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
 from vfsd.views.showing import MOST_SEGMENTS, Showing
 from vfsd.views.slots import ListedSlots, Slots
@@ -90,6 +91,7 @@ def find_stitch(
 class StitchedRendition:
     """A file of stitched segments.  Slot 0 is the container's header."""
 
+    made = "stitched"
     storable = False
     """Stitching anew is hardly slower than reading from a cache."""
 
@@ -154,6 +156,9 @@ class StitchedRendition:
         if len(data) > size:
             raise IntegrityError("a pack of tiles holds more than the catalog says")
         return data
+
+    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+        return None
 
     def _payloads(self, block: TileBlock, packs: PackPool) -> list[bytes]:
         cells = packs.cells(block.segment)

@@ -8,10 +8,11 @@ import click
 
 from vfsd.cli.command import define
 from vfsd.cli.labels.common import source_options, the_source
-from vfsd.cli.output import clock, columns, print_json, print_line
+from vfsd.cli.output import columns, print_json, print_line
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span, a_pair, a_region, a_span, frame_range, some_frames
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
+from vfsd.units import clock
 
 if TYPE_CHECKING:
     from vfsd.detections import Detection

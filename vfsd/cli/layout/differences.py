@@ -8,9 +8,8 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from vfsd.cli.layout.records import displayed, span_of
-from vfsd.cli.output import clock
 from vfsd.model import Segment
-from vfsd.units import human_bytes
+from vfsd.units import clock, human_bytes
 from vfsd.video import Video
 
 

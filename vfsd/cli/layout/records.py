@@ -11,8 +11,8 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from vfsd.cli.output import clock, iso_time
-from vfsd.units import human_bytes
+from vfsd.cli.output import iso_time
+from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
     from vfsd.model import Cell, Segment

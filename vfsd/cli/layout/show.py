@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,8 +27,12 @@ from vfsd.units import human_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vfsd.layoutpicture import Picture
     from vfsd.model import Segment
+    from vfsd.store import Store
     from vfsd.video import Video
+
+_ENDINGS = (".png", ".jpg", ".jpeg")
 
 
 @define(
@@ -61,9 +66,12 @@ def command(
     """Show the tiles of a video that reads may use.
 
     One line for segments in a row with the same layout; with --at, a line for every tile of the
-    frame that is then on the screen.  The picture has the number, size and quality of each tile
-    on a frame of the original (without --at, one from the middle of the first segment).  What
-    --json prints is what `vfsd retile --layout-file` takes.
+    frame that is then on the screen.  What --json prints is what `vfsd retile --layout-file` takes.
+
+    The picture has the number, size and quality of each tile on a frame of the original (without
+    --at, one from the middle of the first segment), the boxes of that frame, faintly those of
+    the segment's other frames, and in colours how often each area of the segment was read (see
+    `vfsd reads`).
     """
     if span is not None and moment is not None:
         raise UsageError("give either --span or --at, not both")
@@ -77,7 +85,9 @@ def command(
             frames = video.frames_in(span)
         found = touching(store.catalog.segments(video.info), frames)
         if out is not None:
-            _draw(session, video, found, None if moment is None else frames.start, out, replace)
+            _draw(
+                session, store, video, found, None if moment is None else frames.start, out, replace
+            )
         if session.json:
             print_json(_shown(video, found))
         elif moment is not None:
@@ -125,6 +135,7 @@ def _print_tiles(video: Video, found: Sequence[Segment]) -> None:
 
 def _draw(
     session: Session,
+    store: Store,
     video: Video,
     found: Sequence[Segment],
     frame: int | None,
@@ -132,14 +143,27 @@ def _draw(
     replace: bool,
 ) -> None:
     """Write the picture of one segment; of those that share the frame, the one made last."""
-    from vfsd.cli.layout.picture import write_picture
+    from vfsd.layoutfacts import layout_facts
+    from vfsd.layoutpicture import draw_layout
 
+    if Path(out).suffix.lower() not in _ENDINGS:
+        raise UsageError(f"{out!r} is no picture that can be written", hint="name a .png or .jpg")
     if not found:
         raise NotFoundError(
             f"{video.name} has no tiles there", hint="see `vfsd layout show`, without -o"
         )
-    if frame is None:
-        frame = found[0].frames[len(found[0].frames) // 2]
-    here = [segment for segment in found if frame in segment.frames]
-    write_picture(video, max(here, key=lambda one: one.created_ns), frame, out, replace=replace)
-    session.remark(f"frame {frame} with its tiles, to {shown(out)}")
+    at = found[0].first_frame if frame is None else frame
+    here = [segment for segment in found if at in segment.frames]
+    segment = max(here, key=lambda one: one.created_ns)
+    facts = layout_facts(store.catalog, video.info, video.table, segment, segment.frames, frame)
+    _write(draw_layout(video.table, store.tools, facts), Path(out), replace)
+    session.remark(f"frame {facts.frame} with its tiles, to {shown(out)}")
+
+
+def _write(picture: Picture, out: Path, replace: bool) -> None:
+    from vfsd.cli.writing import whole_file
+    from vfsd.codecs.stills import BEST_JPEG, jpeg, png
+
+    data = png(picture) if out.suffix.lower() == ".png" else jpeg(picture, quantiser=BEST_JPEG)
+    with whole_file(out, replace) as file:
+        file.write(data)

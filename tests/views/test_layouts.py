@@ -1,0 +1,116 @@
+"""``layout.png``, ``layout/`` and ``explain/``."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.views.conftest import Shelf
+from vfsd.detections import Detection
+from vfsd.explain import record
+from vfsd.grammar import parse, unparse
+from vfsd.layoutfacts import layout_facts
+from vfsd.layoutpicture import draw_layout
+
+NAME = "traffic.mp4"
+
+
+def shown(data: bytes) -> npt.NDArray[np.uint8]:
+    """RGB, by another decoder of PNG."""
+    picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    assert picture is not None
+    return np.asarray(picture)[:, :, ::-1].astype(np.uint8)
+
+
+def explained(shelf: Shelf, view: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.load(io.BytesIO(shelf.read(NAME, f"explain/{view}.json")))
+    return found
+
+
+def test_the_picture_is_that_of_the_first_tiled_second(fresh: Shelf) -> None:
+    video = fresh.video(NAME)
+    assert len(video.retile("uniform:2x2", span=(1, 3))) == 2
+    (segment, other) = fresh.store.catalog.segments(video.info)
+    facts = layout_facts(
+        fresh.store.catalog, video.info, video.table, segment, segment.frames, None
+    )
+    expected = draw_layout(video.table, fresh.store.tools, facts)
+    assert facts.frames == range(30, 60)
+    assert (shown(fresh.read(NAME, "layout.png")) == expected).all()
+    assert (shown(fresh.read(NAME, "layout/1.5.png")) == expected).all()
+    later = shown(fresh.read(NAME, "layout/2.png"))
+    assert later.shape == expected.shape
+    assert (later != expected).any()
+    assert other.frames == range(60, 90)
+
+
+def test_a_video_without_tiles_has_a_picture_as_well(fresh: Shelf) -> None:
+    first = shown(fresh.read(NAME, "layout.png"))
+    fresh.video(NAME).retile("uniform:2x2")
+    tiled = shown(fresh.read(NAME, "layout.png"))
+    assert first.shape == tiled.shape
+    assert (first != tiled).any()
+
+
+def test_who_reads_a_picture_sees_one_state_of_it(fresh: Shelf) -> None:
+    video = fresh.video(NAME)
+    before = fresh.read(NAME, "layout.png")
+    file = fresh.open(NAME, "layout.png")
+    half, buffer = len(before) // 2, bytearray(len(before))
+    file.readinto(memoryview(buffer)[:half], 0)
+    video.add_detections([Detection(15, "car", (20, 20, 300, 200))], "test")
+    file.readinto(memoryview(buffer)[half:], half)
+    file.close()
+    assert bytes(buffer) == before
+    assert fresh.read(NAME, "layout.png") != before
+
+
+@pytest.mark.parametrize(
+    ("view", "made"),
+    [
+        ("full.mp4", "copied"),
+        ("roi=96x80+180+140.mp4", "encoded"),
+        ("roi=96x80+180+140,t=0.5-2.5,fps=10.rgb", "decoded"),
+        ("frames=10-20,size=80x60.y4m", "decoded"),
+    ],
+)
+def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, made: str) -> None:
+    video = fresh.video(NAME)
+    video.retile("uniform:2x2")
+    request = parse(view)
+    asked = request.sized(video.width, video.height)
+    told = explained(fresh, view)
+    found = video.explain(
+        span=asked.span,
+        frames=None if asked.frames is None else slice(*asked.frames),
+        region=asked.region,
+        size=asked.size,
+        fps=asked.fps,
+        format=request.form.pixel_format,
+    )
+    expected = {"name": NAME, "view": unparse(request), "made": made, **record(found)}
+    assert told == json.loads(json.dumps(expected))
+    if "roi" in view:
+        assert {source["source"] for source in told["sources"]} == {"tiles"}
+        assert told["pixel_gain"] >= 2
+
+
+def test_stills_are_explained(fresh: Shelf) -> None:
+    told = explained(fresh, "frames/000007.png")
+    assert (told["view"], told["made"], told["frames"]) == ("frames/000007.png", "decoded", 1)
+    found = fresh.video(NAME).explain(frames=range(7, 8))
+    assert told["decoded"]["pixels"] == found.work.pixels
+
+
+def test_explanations_follow_the_tiles(fresh: Shelf) -> None:
+    view = "roi=64x64+0+0.rgb"
+    before = explained(fresh, view)
+    fresh.video(NAME).retile("uniform:2x2")
+    after = explained(fresh, view)
+    assert after["decoded"]["pixels"] < before["decoded"]["pixels"] == after["untiled"]["pixels"]

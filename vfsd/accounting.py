@@ -1,0 +1,109 @@
+"""What a read came to, as it is remembered: a plan, or what a scan did, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vfsd.explain import explain
+from vfsd.frametable import FrameTable
+from vfsd.model import PhysicalVideo, Read, Segment
+from vfsd.plan import ReadPlan
+from vfsd.tileplan import Costs, original_work
+from vfsd.tiling import Rect
+from vfsd.tiling.cost import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When a read began, and what it took."""
+
+    at_ns: int  #: Unix time
+    seconds: float  #: that its reader waited for it
+
+
+def account_of_plan(
+    kind: str, plan: ReadPlan, table: FrameTable, costs: Costs, timing: Timing
+) -> Read:
+    """What carrying out `plan`, which has frames, came to."""
+    found = explain(plan, table, costs)
+    return Read(
+        id=0,
+        video_id=plan.physical.video_id,
+        at_ns=timing.at_ns,
+        kind=kind,
+        first_frame=int(plan.frames.min()),
+        end_frame=int(plan.frames.max()) + 1,
+        frames=len(plan.frames),
+        region=plan.region,
+        size=plan.size,
+        labels=None,
+        pixels=found.work.pixels,
+        untiled_pixels=found.untiled.pixels,
+        predicted=found.seconds,
+        untiled_predicted=found.untiled_seconds,
+        seconds=timing.seconds,
+        segments=len({run.segment.id for run in plan.tiled}),
+        tiles=sum(len(run.tiles) for run in plan.tiled),
+        original_frames=sum(
+            len(source.frames) for source in found.sources if source.segment is None
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPart:
+    """What a scan has read from one place."""
+
+    segment: Segment | None  #: None: the original
+    tiles: int  #: of the segment that were decoded
+    work: Work  #: of decoding these; nothing for the original
+    frames: tuple[int, ...]  #: ascending, each once
+    pictures: int  #: that came of it
+    area: Rect  #: around all that was read, on the displayed frame
+
+
+def account_of_scan(
+    parts: Sequence[ScanPart],
+    physical: PhysicalVideo,
+    table: FrameTable,
+    costs: Costs,
+    size: tuple[int, int] | None,
+    labels: tuple[tuple[str, ...], ...] | None,
+    timing: Timing,
+) -> Read:
+    """What a scan came to that has read `parts`, of which there is one at least, by time."""
+    own = costs.of_original(physical)
+    work = untiled = Work()
+    predicted = untiled_predicted = 0.0
+    for part in parts:
+        alone = original_work(physical, table, part.frames)
+        untiled += alone
+        untiled_predicted += own.seconds(alone)
+        if part.segment is None:
+            work += alone
+            predicted += own.seconds(alone)
+        else:
+            work += part.work
+            predicted += costs.of_tiles(part.segment).seconds(part.work)
+    tiled = [part for part in parts if part.segment is not None]
+    return Read(
+        id=0,
+        video_id=physical.video_id,
+        at_ns=timing.at_ns,
+        kind="scan",
+        first_frame=parts[0].frames[0],
+        end_frame=parts[-1].frames[-1] + 1,
+        frames=sum(part.pictures for part in parts),
+        region=Rect.around(part.area for part in parts),
+        size=size,
+        labels=labels,
+        pixels=work.pixels,
+        untiled_pixels=untiled.pixels,
+        predicted=predicted,
+        untiled_predicted=untiled_predicted,
+        seconds=timing.seconds,
+        segments=len({part.segment.id for part in tiled if part.segment is not None}),
+        tiles=sum(part.tiles for part in tiled),
+        original_frames=sum(len(part.frames) for part in parts if part.segment is None),
+    )

@@ -1,0 +1,170 @@
+"""``vfsd reads``: what was read of videos lately, and what that took."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import columns, iso_time, local_time, print_json, print_line, shown
+from vfsd.cli.session import Session
+from vfsd.errors import NotFoundError, ReadOnlyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from vfsd.model import LogicalVideo, Read
+    from vfsd.store import Store
+
+_ALL = "all"
+_HEADINGS = (
+    "when",
+    "by",
+    "frames",
+    "count",
+    "region",
+    "size",
+    "pixels",
+    "untiled",
+    "predicted",
+    "took",
+    "from",
+)
+_ALIGNMENT = "<<<><<>>>><"
+
+
+@define(
+    "reads",
+    examples=[
+        "vfsd -s videos reads cam1/traffic.mp4",
+        "vfsd -s videos reads all --limit 20 --json",
+        "vfsd -s videos reads cam1/traffic.mp4 --clear",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "at": "when it began, ISO 8601, UTC",
+        "kind": "through what: api (Python, vfsd read), scan (of what was seen), view (below "
+        "NAME@/, or a video that vfsd read has written) or detect (a detector)",
+        "frames": "[first, end]: from the lowest to after the highest",
+        "count": "number of pictures of the result",
+        "region": "WxH+X+Y of the displayed frame; of a scan, around all that it read",
+        "size": "[width, height] of a picture of the result, null where each has its own",
+        "labels": "scans by label: list of lists, an AND of ORs; else null",
+        "source": "original, tiles or both",
+        "segments": "segments of tiles that were used",
+        "tiles": "tiles that were decoded, of all segments together",
+        "pixels": "to be decoded, by the plan",
+        "untiled_pixels": "to be decoded if all came from the original",
+        "predicted": "CPU seconds of decoding, by the plan",
+        "untiled_predicted": "the same if all came from the original",
+        "seconds": "that it took its reader, measured",
+    },
+    variants={
+        "--clear": {
+            "name": "path from the root of the store, or all",
+            "reads": "number of reads that were forgotten",
+        }
+    },
+    exits=[NotFoundError, ReadOnlyError],
+    listing=True,
+)
+@click.argument("name", metavar="VIDEO|all")
+@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
+@click.option("--clear", is_flag=True, help="Forget them instead.")
+@click.pass_obj
+def command(session: Session, name: str, limit: int | None, clear: bool) -> None:
+    """List what was read of a video, the newest first.
+
+    Pixels that were had through Python, `vfsd read`, scans, detectors and the views of a mount
+    count; not the bytes of files, nor views whose packets are copied.  The store remembers as many
+    reads as its setting remembered_reads says.
+    """
+    place = session.place("" if name == _ALL else name)
+    with session.opened(place.root, writing=clear) as store:
+        video = None if name == _ALL else store[place.name].info
+        if clear:
+            _clear(session, store, video)
+            return
+        names = _names(store, video)
+        known = (read for read in store.catalog.reads(video) if read.video_id in names)
+        found = islice(known, limit)
+        if session.json:
+            for read in found:
+                print_json(_record(names[read.video_id], read))
+            return
+        _print(session, names, found, video)
+
+
+def _clear(session: Session, store: Store, video: LogicalVideo | None) -> None:
+    count = store.catalog.forget_reads(video)
+    if session.json:
+        print_json({"name": _ALL if video is None else video.name, "reads": count})
+    else:
+        session.remark(f"{count} reads forgotten")
+
+
+def _names(store: Store, video: LogicalVideo | None) -> dict[int, str]:
+    if video is not None:
+        return {video.id: video.name}
+    return {one.id: one.name for one in store.catalog.find()}
+
+
+def _record(name: str, read: Read) -> dict[str, Any]:
+    return {
+        "name": name,
+        "at": iso_time(read.at_ns),
+        "kind": read.kind,
+        "frames": [read.first_frame, read.end_frame],
+        "count": read.frames,
+        "region": str(read.region),
+        "size": None if read.size is None else list(read.size),
+        "labels": None if read.labels is None else [list(clause) for clause in read.labels],
+        "source": read.source,
+        "segments": read.segments,
+        "tiles": read.tiles,
+        "pixels": read.pixels,
+        "untiled_pixels": read.untiled_pixels,
+        "predicted": read.predicted,
+        "untiled_predicted": read.untiled_predicted,
+        "seconds": read.seconds,
+    }
+
+
+def _print(
+    session: Session, names: dict[int, str], found: Iterable[Read], video: LogicalVideo | None
+) -> None:
+    rows: list[tuple[str, ...]] = [_HEADINGS if video is not None else (*_HEADINGS, "video")]
+    for read in found:
+        cells = _cells(read)
+        rows.append(cells if video is not None else (*cells, shown(names[read.video_id])))
+    if len(rows) == 1:
+        session.remark("no read is remembered")
+        return
+    for line in columns(rows, _ALIGNMENT if video is not None else _ALIGNMENT + "<"):
+        print_line(line)
+
+
+def _cells(read: Read) -> tuple[str, ...]:
+    from vfsd.cli.explain import duration
+    from vfsd.labelexpr import format_labels
+
+    by = read.kind if read.labels is None else f"{read.kind} {format_labels(read.labels)}"
+    origin = read.source
+    if read.segments:
+        segments = "1 segment" if read.segments == 1 else f"{read.segments} segments"
+        origin += f", {read.tiles} of {segments}"
+    return (
+        local_time(read.at_ns),
+        shown(by),
+        f"{read.first_frame}-{read.end_frame - 1}",
+        str(read.frames),
+        str(read.region),
+        "-" if read.size is None else f"{read.size[0]}x{read.size[1]}",
+        f"{read.pixels / 1e6:.2f} M",
+        f"{read.untiled_pixels / 1e6:.2f} M",
+        duration(read.predicted),
+        duration(read.seconds),
+        origin,
+    )

@@ -1,0 +1,145 @@
+"""Noting what is read, so that no reader waits for it.
+
+A reader leaves its note in a queue.  A thread takes what has gathered there about once a second,
+works out what each read came to, and writes all of it in one transaction.  Notes are no promise:
+when there are too many, or the catalog is busy or full, some are dropped.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from vfsd.catalog import Catalog
+from vfsd.errors import VfsdError
+from vfsd.model import Read
+
+_log = logging.getLogger(__name__)
+
+_MOST = 4096
+"""Notes that may wait; beyond that the oldest are dropped."""
+_GATHER_SECONDS = 1.0
+_CLOSE_SECONDS = 5.0
+
+Account = Callable[[], Read]
+"""Works out what a read came to; called in another thread, a second later."""
+
+
+class ReadNotes(Protocol):
+    """Where readers leave their notes.  Thread-safe, and usable after a fork."""
+
+    def note(self, digest: str, account: Account) -> None:
+        """A read of the video with these bytes is done.  Never waits, never fails."""
+
+    def close(self) -> None: ...
+
+
+class NoReadLog:
+    """Remembers nothing: for stores that may not be written."""
+
+    def note(self, digest: str, account: Account) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class ReadLog:
+    """Keeps the newest `keep` reads in the catalog.
+
+    After a fork the child starts with an empty queue, and a thread of its own when it first reads;
+    what the parent has noted, the parent writes.
+    """
+
+    _thread: threading.Thread | None
+    _at_exit: Callable[[], None]
+
+    def __init__(self, catalog: Catalog, keep: int) -> None:
+        self._catalog = catalog
+        self._keep = keep
+        self._closed = False
+        self._start_afresh()
+
+    def note(self, digest: str, account: Account) -> None:
+        if self._pid != os.getpid():
+            self._start_afresh()
+        if len(self._queue) == _MOST:
+            self.dropped += 1  # two threads at once may count one of theirs
+        self._queue.append((digest, account))
+        if self._thread is None:
+            self._start()
+        if not self._some.is_set():
+            self._some.set()
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._pid != os.getpid():
+            self._start_afresh()
+        with self._guard:
+            self._closed = True
+            thread, self._thread = self._thread, None
+        self._closing.set()
+        self._some.set()
+        if thread is not None:
+            thread.join(_CLOSE_SECONDS)
+            atexit.unregister(self._at_exit)
+        self._write()
+
+    def _start_afresh(self) -> None:
+        # Locks and events of a parent may be held for ever on this side of a fork.
+        self._pid = os.getpid()
+        self._guard = threading.Lock()
+        self._some = threading.Event()
+        self._closing = threading.Event()
+        self._queue: deque[tuple[str, Account]] = deque(maxlen=_MOST)
+        self._thread = None
+        self._at_exit = partial(_close_if_there, weakref.ref(self))
+        self.dropped = 0  #: notes that were never written
+
+    def _start(self) -> None:
+        with self._guard:
+            if self._thread is None and not self._closed:
+                # It must not keep a program alive whose store nobody has closed.
+                self._thread = threading.Thread(target=self._run, name="vfsd-reads", daemon=True)
+                self._thread.start()
+                atexit.register(self._at_exit)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._some.wait()
+            self._closing.wait(_GATHER_SECONDS)
+            self._some.clear()
+            self._write()
+
+    def _write(self) -> None:
+        done: list[tuple[str, Read]] = []
+        lost = 0
+        while self._queue and len(done) < _MOST:
+            digest, account = self._queue.popleft()
+            try:
+                done.append((digest, account()))
+            except Exception:  # whatever it is, a reader must not hear of it
+                _log.debug("a read cannot be accounted for", exc_info=True)
+                lost += 1
+            time.sleep(0)  # readers come first
+        if done:
+            try:
+                self._catalog.note_reads(done, keep=self._keep)
+            except (VfsdError, OSError) as error:
+                _log.debug("%d reads are not remembered: %s", len(done), error)
+                lost += len(done)
+        self.dropped += lost
+
+
+def _close_if_there(log: weakref.ref[ReadLog]) -> None:
+    there = log()
+    if there is not None:
+        there.close()

@@ -1,0 +1,61 @@
+"""What was decoded for somebody who has read a view, as it is remembered."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from vfsd.accounting import Timing, account_of_plan
+from vfsd.framepages import Ints
+from vfsd.model import Read
+from vfsd.plan import plan_frames
+from vfsd.tileplan import Costs
+from vfsd.view import View
+from vfsd.views.footage import Footage
+from vfsd.views.pictures import PictureForm
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """Frames that a rendition shows in some of its slots, each decoded for that."""
+
+    footage: Footage
+    frames: Ints  #: ascending, repeats allowed; one at least
+    form: PictureForm
+
+    def account(self, timing: Timing) -> Read:
+        """What it came to that somebody has read them."""
+        footage, form = self.footage, self.form
+        plan = plan_frames(
+            self.frames,
+            View(region=form.region, size=form.size),
+            footage.physical,
+            footage.table,
+            pixel_format=form.planar_format,
+            tiles=footage.tiles,
+        )
+        costs = footage.tiles.costs if footage.tiles is not None else Costs()
+        return account_of_plan("view", plan, footage.table, costs, timing)
+
+
+class SlotsRead:
+    """Which slots of a file its reader has looked at.  Thread-safe; small for who reads on."""
+
+    def __init__(self) -> None:
+        self._runs: list[range] = []
+        self._guard = threading.Lock()
+
+    def add(self, slot: int) -> None:
+        with self._guard:
+            last = self._runs[-1] if self._runs else range(-1, -1)
+            if slot in last:
+                return
+            if slot == last.stop:
+                self._runs[-1] = range(last.start, slot + 1)
+            else:
+                self._runs.append(range(slot, slot + 1))
+
+    def sorted(self) -> list[int]:
+        """Each once."""
+        with self._guard:
+            return sorted({slot for run in self._runs for slot in run})

@@ -1,0 +1,78 @@
+"""``explain/``: what the views beside it take to make.
+
+    explain/roi=400x300+600+300.mp4.json    what is decoded for that view, and from where
+    explain/frames/000123.png.json          the same of a still
+
+The numbers are those of ``vfsd explain``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from vfsd import grammar
+from vfsd.errors import NotFoundError
+from vfsd.explain import explain, record
+from vfsd.packs import PackPool
+from vfsd.plan import make_plan
+from vfsd.tileplan import Costs
+from vfsd.view import View
+from vfsd.views.footage import Footage
+from vfsd.views.rendition import TextRendition, rendition_of, require_frame
+
+EXPLAIN = "explain"
+
+_FRAMES = f"{EXPLAIN}/frames"
+_ENDING = ".json"
+
+
+def is_of_explain(path: str) -> bool:
+    return path == EXPLAIN or path.startswith(EXPLAIN + "/")
+
+
+def is_explain_folder(path: str) -> bool:
+    """Neither lists a file: any view can be asked for."""
+    return path in (EXPLAIN, _FRAMES)
+
+
+def explained(name: str, footage: Footage, packs: PackPool, path: str) -> TextRendition:
+    """The file at `path`, about a view of the video called `name`.
+
+    Raises what the view itself would.
+    """
+    folder, _, file = path.rpartition("/")
+    if not is_explain_folder(folder) or not file.endswith(_ENDING):
+        raise NotFoundError(f"there is no view {path!r}")
+    asked = file.removesuffix(_ENDING)
+    content = _still(footage, asked) if folder == _FRAMES else _view(footage, packs, asked)
+    text = json.dumps({"name": name, **content}, indent=2) + "\n"
+    return TextRendition(text.encode())
+
+
+def _view(footage: Footage, packs: PackPool, asked: str) -> dict[str, Any]:
+    request = grammar.parse(asked)
+    media = footage.physical.media
+    made = rendition_of(footage, request, packs).made
+    view = request.sized(media.display_width, media.display_height)
+    found = _planned(footage, view, request.form.pixel_format)
+    return {"view": grammar.unparse(request), "made": made, **found}
+
+
+def _still(footage: Footage, asked: str) -> dict[str, Any]:
+    index, _ = grammar.parse_still(asked)
+    require_frame(footage, index)
+    found = _planned(footage, View(frames=(index, index + 1, 1)), "rgb24")
+    return {"view": f"frames/{asked}", "made": "decoded", **found}
+
+
+def _planned(footage: Footage, view: View, pixel_format: str) -> dict[str, Any]:
+    plan = make_plan(
+        view,
+        footage.physical,
+        footage.table,
+        pixel_format=pixel_format,
+        tiles=footage.tiles,
+    )
+    costs = footage.tiles.costs if footage.tiles is not None else Costs()
+    return record(explain(plan, footage.table, costs))

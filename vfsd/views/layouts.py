@@ -1,0 +1,112 @@
+"""``layout.png`` and ``layout/``: tiles drawn over frames, see `vfsd.layoutpicture`.
+
+layout.png          the first second that has tiles, or the first of all
+layout/12.5.png     that of the frame that is on the screen after so many seconds
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from vfsd.catalog import Catalog
+from vfsd.codecs.plainstills import png, png_size
+from vfsd.errors import NotFoundError, OutOfRangeError
+from vfsd.layoutfacts import layout_facts
+from vfsd.layoutpicture import Picture, draw_layout, picture_size
+from vfsd.model import LogicalVideo
+from vfsd.tools import Tools
+from vfsd.units import seconds, ticks_at_or_after, ticks_at_or_before
+from vfsd.views.decoding import Pictures
+from vfsd.views.footage import Footage
+from vfsd.views.slots import EvenSlots, Slots
+from vfsd.views.workshop import Workshop
+
+LAYOUT = "layout"
+LAYOUT_PICTURE = "layout.png"
+
+_MOMENT = re.compile(r"layout/([0-9]{1,9}(?:\.[0-9]{1,18})?)\.png")
+
+
+class LayoutRendition:
+    """A picture of what the catalog knows when it is first looked at, and for that reader alone.
+
+    Its size follows from the frame's, so that it may be told before there is a picture.
+    """
+
+    storable = False
+    memory = 0
+
+    def __init__(self, size: tuple[int, int], draw: Callable[[], Picture]) -> None:
+        self.key = uuid.uuid4().hex  # the next reader may see more
+        self.slots: Slots = EvenSlots(0, png_size(*size), 1)
+        self._draw = draw
+        self._data: bytes | None = None
+
+    def make(self, slot: int, workshop: Workshop) -> bytes:
+        if not slot:
+            return b""
+        if self._data is None:  # a cache may have let go of it, and the reader is half through
+            self._data = png(self._draw())
+        return self._data
+
+    def pictures(self, slots: Sequence[int]) -> Pictures | None:
+        """Who looks at where it was read has not read there."""
+        return None
+
+
+def is_of_layouts(path: str) -> bool:
+    return path in (LAYOUT, LAYOUT_PICTURE) or path.startswith(LAYOUT + "/")
+
+
+def layout_names(footage: Footage, most: int) -> list[tuple[str, bool]]:
+    """A picture for each second; none where they are more than `most`."""
+    count = footage.physical.duration.__ceil__()
+    return [(f"{second}.png", False) for second in range(count if count <= most else 0)]
+
+
+def layout_rendition(
+    catalog: Catalog, tools: Tools, video: LogicalVideo, footage: Footage, path: str
+) -> LayoutRendition:
+    """The picture at `path`.  Raises `NotFoundError`, `OutOfRangeError`."""
+    segments = footage.tiles.segments if footage.tiles is not None else ()
+    frame = None if path == LAYOUT_PICTURE else _frame_of(footage, path)
+    at = frame
+    if at is None:
+        at = segments[0].first_frame if segments else 0
+    here = [segment for segment in segments if at in segment.frames]
+    segment = max(here, key=lambda one: one.created_ns, default=None)
+    frames = _second(footage, at) if segment is None else segment.frames
+    media = footage.physical.media
+
+    def draw() -> Picture:
+        facts = layout_facts(catalog, video, footage.table, segment, frames, frame)
+        return draw_layout(footage.table, tools, facts)
+
+    return LayoutRendition(picture_size(media.display_width, media.display_height), draw)
+
+
+def _frame_of(footage: Footage, path: str) -> int:
+    match = _MOMENT.fullmatch(path)
+    if match is None:
+        raise NotFoundError(f"there is no view {path!r}")
+    physical, moment = footage.physical, seconds(match[1])
+    if moment >= physical.duration:
+        raise OutOfRangeError(
+            f"{float(moment):.3f} s is after the end at {float(physical.duration):.3f} s"
+        )
+    ticks = ticks_at_or_before(moment, physical.time_base)
+    return footage.table.frame_at(physical.first_pts + ticks)
+
+
+def _second(footage: Footage, frame: int) -> range:
+    """The frames that appear in the same second of the timeline."""
+    physical, table = footage.physical, footage.table
+    origin, base = physical.first_pts, physical.time_base
+    second = ((table.frame_pts(frame) - origin) * base).__floor__()
+    return table.frames_starting_between(
+        origin + ticks_at_or_after(Fraction(second), base),
+        origin + ticks_at_or_after(Fraction(second + 1), base),
+    )
