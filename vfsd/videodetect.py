@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 class VideoDetect(VideoLabels):
     """Shows a video's frames to detectors, and keeps what they find."""
 
-    def _looked_at(
-        self, frames: range, size: tuple[int, int] | None, format: str, psnr: float
-    ) -> Iterator[Frame]:
-        """As `Video.iterate`, but remembered as the read of a detector."""
-        raise NotImplementedError
-
     def detect(
         self,
         detector: Detector,
@@ -116,6 +110,12 @@ class VideoDetect(VideoLabels):
                 if on_progress is not None:
                     on_progress(done, total)
                 yield frame
+
+    def _looked_at(
+        self, frames: range, size: tuple[int, int] | None, format: str, psnr: float
+    ) -> Iterator[Frame]:
+        """As `iterate`, but remembered as the read of a detector."""
+        return self._stream("detect", self._view(None, frames, None, size, None), format, psnr)
 
     def _store(self, found: list[Detection], chunk: Chunk, source: Source, replace: bool) -> int:
         return self._parts.catalog.add_detections(

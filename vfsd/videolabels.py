@@ -16,24 +16,15 @@ from vfsd.detections import (
     Source,
 )
 from vfsd.errors import UsageError
-from vfsd.frametable import FrameTable
 from vfsd.labelexpr import Labels
 from vfsd.labels import Clip
-from vfsd.model import LogicalVideo
-from vfsd.parts import Parts
 from vfsd.tiling import Rect
-from vfsd.units import Seconds, seconds, ticks_at_or_after, ticks_at_or_before
+from vfsd.units import Seconds
+from vfsd.videoframes import VideoFrames
 
 
-class VideoLabels:
+class VideoLabels(VideoFrames):
     """The detections of one video.  They belong to its pixels, not to one encoding of them."""
-
-    _parts: Parts
-    info: LogicalVideo
-
-    @property
-    def table(self) -> FrameTable:
-        raise NotImplementedError
 
     @property
     def clip(self) -> Clip:
@@ -46,11 +37,6 @@ class VideoLabels:
             self.info.original.frames,
             self.index_at,
         )
-
-    def index_at(self, time: Seconds) -> int:
-        """The number of the frame that is on the screen at `time`.  Raises `OutOfRangeError`."""
-        ticks = ticks_at_or_before(seconds(time), self.info.original.time_base)
-        return self.table.frame_at(self.info.original.first_pts + ticks)
 
     # -- adding
 
@@ -166,17 +152,3 @@ class VideoLabels:
     def examined(self, source: str | Source | None = None) -> list[Examined]:
         """The frames that have been looked at, by source, then by frame."""
         return self._parts.catalog.examined(self.info, source)
-
-    def frames_of_span(self, span: tuple[Seconds, Seconds | None]) -> range:
-        """The numbers of the frames that appear in ``span[0] <= t < span[1]`` seconds."""
-        original = self.info.original
-        low, high = (
-            None
-            if time is None
-            else original.first_pts + ticks_at_or_after(seconds(time), original.time_base)
-            for time in span
-        )
-        table = self.table
-        return table.frames_starting_between(
-            original.first_pts if low is None else low, table.end_pts if high is None else high
-        )

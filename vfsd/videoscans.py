@@ -1,0 +1,124 @@
+"""What was seen in a video, with its pixels: the part of `vfsd.video.Video` that scans."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import overload
+
+from vfsd.crops import CropReader
+from vfsd.detections import DetectionColumns, Source
+from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.labelexpr import Labels
+from vfsd.regionscan import Interest, RegionScan, interests_around
+from vfsd.scan import Scan
+from vfsd.units import Seconds
+from vfsd.videoframes import Region
+from vfsd.videotiles import VideoTiles
+
+
+class VideoScans(VideoTiles):
+    """Scans of one video."""
+
+    @overload
+    def scan(
+        self,
+        labels: Labels | None = None,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | None = None,
+        region: Region | None = None,
+        source: str | Source | None = None,
+        min_confidence: float | None = None,
+        track: int | None = None,
+        padding: int = 0,
+        psnr: float | None = None,
+        seen_in: VideoScans | None = None,
+    ) -> Scan: ...
+
+    @overload
+    def scan(
+        self,
+        *,
+        roi: str | Region,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | None = None,
+        source: str | Source | None = None,
+        padding: int = 0,
+        psnr: float | None = None,
+        seen_in: VideoScans | None = None,
+    ) -> RegionScan: ...
+
+    def scan(
+        self,
+        labels: Labels | None = None,
+        *,
+        roi: str | Region | None = None,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | None = None,
+        region: Region | None = None,
+        source: str | Source | None = None,
+        min_confidence: float | None = None,
+        track: int | None = None,
+        padding: int = 0,
+        psnr: float | None = None,
+        seen_in: VideoScans | None = None,
+    ) -> Scan | RegionScan:
+        """The pixels of what was seen: crops, tiles, frames or spans, in the order of frames.
+
+        What is wanted is said as for `detections`; `padding` pixels are added around each box.
+        `seen_in` is another variant of the same video (with the same frames, and of the same
+        size) whose boxes are meant.  `psnr` is as for `read`.
+
+        With `roi`, every frame is looked at, but only at its regions of interest: a region of all
+        frames, or a label like "motion": wherever that was seen within the same second or so, and
+        all of it in seconds of which no source of that label (or not `source`) has examined a
+        frame.  Raises `UsageError`, `OutOfRangeError`.
+        """
+        other = seen_in or self
+        if (len(other), other.width, other.height) != (len(self), self.width, self.height):
+            raise UsageError(f"{other.name!r} has other frames than {self.name!r}")
+        reader = CropReader(self.info, self.table, self._tools, self._tiles(psnr), labels)
+        if roi is not None:
+            if (labels, region, min_confidence, track) != (None, None, None, None):
+                raise UsageError("a scan of regions of interest is of all that is in them")
+            chosen = self.frames_of_span(span) if span is not None else frames
+            interests = self._interests(other, roi, chosen, source, padding)
+            return RegionScan(self.original, reader, interests)
+        found = other.detections(
+            labels,
+            span=span,
+            frames=frames,
+            region=region,
+            source=source,
+            min_confidence=min_confidence,
+            track=track,
+        )
+        return Scan(self.original, self.table, reader, found.columns(), padding=padding)
+
+    def _interests(
+        self,
+        other: VideoScans,
+        roi: str | Region,
+        chosen: range | None,
+        source: str | Source | None,
+        padding: int,
+    ) -> list[Interest]:
+        frames = range(len(self)) if chosen is None else chosen
+        sequences = [run for run in self.sequences() if _common(run, frames)]
+        if not isinstance(roi, str):
+            rect = self._view(None, None, roi, None, None).region
+            if rect is None or not self.original.media.frame_rect.contains(rect):
+                raise OutOfRangeError(f"the region {roi} reaches outside the frame")
+            nothing = DetectionColumns.of([], [], [])
+            found = [Interest(run, (rect,), nothing) for run in sequences]
+        else:
+            seen = other.detections(roi, source=source).columns()
+            sources = seen.sources if source is None else [source]
+            examined = [one.frames for who in sources for one in other.examined(who)]
+            media = self.original.media
+            found = interests_around(seen, media, sequences, examined, padding=padding)
+        return [dataclasses.replace(one, frames=_common(one.frames, frames)) for one in found]
+
+
+def _common(some: range, others: range) -> range:
+    return range(max(some.start, others.start), min(some.stop, others.stop))

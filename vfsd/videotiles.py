@@ -1,0 +1,154 @@
+"""The tiles of a video: the part of `vfsd.video.Video` that makes them and tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vfsd.around import ALPHA, Partition, layouts_around
+from vfsd.codecs.pixels import needed_area
+from vfsd.codecs.tiles import tile_codec
+from vfsd.estimate import Estimate, estimate
+from vfsd.explain import Explanation, explain
+from vfsd.labelexpr import Labels
+from vfsd.model import Segment
+from vfsd.plan import make_plan, select_frames
+from vfsd.retile import OnProgress, PlannedSegment, TileSettings, retile
+from vfsd.tiling import TileLayout, cut_sequences, fine, parse_layout
+from vfsd.units import Seconds
+from vfsd.videodetect import VideoDetect
+from vfsd.videoframes import Region
+
+
+class VideoTiles(VideoDetect):
+    """Layouts of one video: to plan, to make, and what they are worth."""
+
+    def around(
+        self,
+        labels: Labels | None = None,
+        *,
+        partition: Partition = fine,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        codec: str = "fast",
+        padding: int = 0,
+        alpha: float = ALPHA,
+        seconds_each: float = 1.0,
+    ) -> list[PlannedSegment]:
+        """Layouts for `retile` around what was seen, where they pay (see `layouts_around`).
+
+        `partition` is `vfsd.tiling.fine`, which tells objects apart, or `vfsd.tiling.coarse`.
+        """
+        media = self.original.media
+        return layouts_around(
+            self.detections(labels, span=span).columns(),
+            media,
+            self.sequences(span, seconds_each),
+            tile_codec(codec, media).rules,
+            partition,
+            padding=padding,
+            alpha=alpha,
+        )
+
+    def retile(
+        self,
+        layout: TileLayout | str | Sequence[PlannedSegment],
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        settings: TileSettings | None = None,
+        jobs: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Segment]:
+        """Store the pixels in tiles as well, so that reading a region decodes only what it needs.
+
+        `layout` is one for `span` (default: all) of the video, as a value or a text such as
+        ``uniform:2x3`` (rows x columns), or a list of frames with their layouts.  Layouts are of
+        the stored picture, which is not turned upright yet.  Tiles that are there already stay;
+        the new ones are returned.  `jobs` segments are encoded at a time.
+
+        Raises `UsageError` for layouts or pictures that the tile codec does not take,
+        `ExtraMissingError` where its encoder is not installed, `IntegrityError`, `NoSpaceError`;
+        what was finished until then stays.
+        """
+        self._require_verified()
+        settings = settings or TileSettings()
+        media = self.original.media
+        if isinstance(layout, str):
+            codec = tile_codec(settings.codec, media)
+            layout = parse_layout(layout, media.width, media.height, codec.rules)
+        if isinstance(layout, TileLayout):
+            layout = [PlannedSegment(frames, layout) for frames in self.sequences(span)]
+        return retile(
+            self._parts,
+            self._tools.pool,
+            self.info,
+            self.table,
+            layout,
+            settings,
+            jobs=jobs,
+            on_progress=on_progress,
+        )
+
+    def estimate(
+        self,
+        planned: Sequence[PlannedSegment],
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        settings: TileSettings | None = None,
+    ) -> Estimate:
+        """What reading a region would cost if `planned`, and no other tiles, had been made."""
+        media = self.original.media
+        view = self._view(span, frames, region, None, None)
+        tiles = self._tiles(None)
+        assert tiles is not None
+        return estimate(
+            select_frames(view, self.original, self.table),
+            needed_area(media, "rgb24", view.region or media.frame_rect, None),
+            self.original,
+            self.table,
+            planned,
+            tiles.costs,
+            settings=settings or TileSettings(),
+            known=tiles.segments,
+        )
+
+    def sequences(
+        self, span: tuple[Seconds, Seconds | None] | None = None, seconds_each: float = 1.0
+    ) -> list[range]:
+        """The runs of frames that share a layout (SOTs), those that have frames in `span`."""
+        table = self.table
+        times = (np.append(table.pts(), table.end_pts) - self.original.first_pts).astype(float)
+        times *= float(self.original.time_base)
+        found = cut_sequences(self.keyframes, np.maximum.accumulate(times), seconds_each)
+        chosen = self.frames_in(span)
+        return [
+            frames for frames in found if frames.start < chosen.stop and chosen.start < frames.stop
+        ]
+
+    def explain(
+        self,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        size: tuple[int, int] | None = None,
+        fps: Seconds | None = None,
+        format: str = "rgb24",
+        psnr: float | None = None,
+    ) -> Explanation:
+        """What `read` with these arguments decodes, from where, and what it would without tiles.
+
+        Nothing is decoded.  Raises `OutOfRangeError`, `UsageError`.
+        """
+        view = self._view(span, frames, region, size, fps)
+        plan = make_plan(
+            view, self.original, self.table, pixel_format=format, tiles=self._tiles(psnr)
+        )
+        return explain(plan, self.table, self.costs)
+
+    def _require_verified(self) -> None:
+        """Tiles go by frame numbers, which must not change afterwards."""
+        if not self.original.verified:
+            self.verify()
