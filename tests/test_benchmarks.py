@@ -84,6 +84,21 @@ def test_spatial(tmp_path: Path) -> None:
     assert found["vfsd, grid"]["worst_psnr"] > 35
 
 
+def test_retrieval(tmp_path: Path) -> None:
+    options = ("--small", "--seconds", "0.5", "--runs", "1", "--grids", "2")
+    figures = run(tmp_path, "retrieval", *options)["figures"]
+    for pair in figures["pairs"]:
+        assert {"1x1", "fine", "coarse", "all", "2x2"} <= set(pair["improvement"])
+        assert pair["psnr"] >= 40
+
+
+def test_fullscan(tmp_path: Path) -> None:
+    figures = run(tmp_path, "fullscan", "--runs", "1", str(FOLDER / "traffic.mp4"))["figures"]
+    for found in figures["traffic.mp4"].values():
+        assert found["worst_psnr"] > 30
+        assert {"vfsd", "pyav", "tiles"} <= set(found["frames_a_second"])
+
+
 def test_tiling_cost(tmp_path: Path) -> None:
     clip = made(tmp_path, 320, 256, 20)
     (found,) = run(tmp_path, "tiling_cost", "--runs", "1", clip)["figures"].values()
