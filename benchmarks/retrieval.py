@@ -8,6 +8,9 @@ included; the improvement is 1 - tiled / original, of CPU time.  All columns but
 tiles.  ``planned`` is the worst that any of these layouts comes to where the planner decides, and
 ``whole frames`` the same for reading all of every frame.  Crops are compared with those of the
 original in the same run.
+
+At the end the rule of TASM that tiles are worth it where they leave at most 0.8 of the pixels to
+decode (alpha) is held against what was measured for each layout.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from sample_videos import FOLDER, GroundTruth
 from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
+from vfsd.around import ALPHA, in_picture_corners
 from vfsd.codecs.tiles import TILE_CODECS
 from vfsd.detections import DetectionColumns
 from vfsd.host import host_name
@@ -36,7 +40,7 @@ from vfsd.model import MeasuredCost
 from vfsd.relayout import drop
 from vfsd.retile import PlannedSegment, TileSettings
 from vfsd.store import Store
-from vfsd.tiling import TileLayout, coarse, fine, uniform
+from vfsd.tiling import TileLayout, coarse, decoded_pixels, fine, uniform
 from vfsd.tiling.cost import DecodeCost
 from vfsd.video import Video
 
@@ -208,6 +212,7 @@ def measure(store: Store, case: Case, options: Any, sot: float) -> dict[str, Any
         )
     exact = [crop.data for crop in video.scan(label, span=span, psnr=math.inf).crops()]
     improvements: dict[str, float] = {}
+    shares: dict[str, float] = {}
     worst_psnr, sizes = math.inf, {}
     planned_gains: dict[str, float] = {}
     whole_gains: dict[str, float] = {}
@@ -215,6 +220,7 @@ def measure(store: Store, case: Case, options: Any, sot: float) -> dict[str, Any
         planned = make()
         if planned:
             video.retile(planned, settings=TileSettings())
+        shares[name] = decoded_share(video, label, sequences, planned)
         active = store.catalog.segments(video.info)
         sizes[name] = sum(segment.size for segment in active)
         worst_psnr = min([worst_psnr, *(segment.psnr for segment in active)])
@@ -231,12 +237,31 @@ def measure(store: Store, case: Case, options: Any, sot: float) -> dict[str, Any
         "share": case.share,
         "crops": len(exact),
         "improvement": improvements,
+        "decoded share": shares,
         "planned": planned_gains,
         "whole frames": whole_gains,
         "best": max(improvements["fine"], improvements["coarse"]),
         "psnr": worst_psnr,
         "bytes of fine / 1x1": sizes["fine"] / sizes["1x1"] if sizes["fine"] else None,
     }
+
+
+def decoded_share(
+    video: Video, label: str, sequences: list[range], planned: list[PlannedSegment]
+) -> float:
+    """Pixels decoded to see the label, as a part of what it is without tiles."""
+    media = video.original.media
+    rows = video.detections(label).columns().clipped(video.width, video.height).in_order()
+    boxes = in_picture_corners(rows.boxes, media)
+    untiled = TileLayout.untiled(media.width, media.height)
+    layouts = {one.frames: one.layout for one in planned}
+    tiled = whole = 0
+    for frames in sequences:
+        low, high = np.searchsorted(rows.frames, [frames.start, frames.stop])
+        wanted = boxes[low:high], rows.frames[low:high], frames.start
+        tiled += decoded_pixels(layouts.get(frames, untiled), *wanted).pixels
+        whole += decoded_pixels(untiled, *wanted).pixels
+    return tiled / whole
 
 
 def set_cost(store: Store, *, free: bool) -> None:
@@ -320,6 +345,7 @@ def report(rows: list[dict[str, Any]], options: Any) -> None:
             ],
         )
     )
+    show_rule(rows)
     best = [row["best"] for row in rows]
     median = statistics.median(best)
     print(f"\nbest non-uniform layout: median {median:.1%}, best {max(best):.1%}")
@@ -331,6 +357,22 @@ def report(rows: list[dict[str, Any]], options: Any) -> None:
         and min(row["psnr"] for row in rows) >= PSNR_BOUND
     )
     finish(options, "retrieval", {"pairs": rows, "median": median}, passed=passed)
+
+
+def show_rule(rows: list[dict[str, Any]]) -> None:
+    """How often less than alpha of the pixels were decoded, and time was lost nevertheless."""
+    points = [
+        (row["decoded share"][name], gain)
+        for row in rows
+        for name, gain in row["improvement"].items()
+    ]
+    shares, gains = np.array(points).T
+    slope, start = np.polyfit(shares, gains, 1)
+    r2 = np.corrcoef(shares, gains)[0, 1] ** 2
+    print(f"\nimprovement = {start:.2f} {slope:+.2f} x pixels decoded / untiled, R2 {r2:.2f}")
+    for name, chosen in (("at most", shares <= ALPHA), ("more than", shares > ALPHA)):
+        lost = int((gains[chosen] < 0).sum())
+        print(f"{lost} of {chosen.sum()} layouts with {name} {ALPHA} of the pixels lost time")
 
 
 def percent(value: float | None) -> str:
