@@ -10,12 +10,17 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER, GroundTruth
+from tests.composing import Composed
 from vfsd.codecs.pixels import in_picture
 from vfsd.detections import DetectionColumns
 from vfsd.errors import UsageError
+from vfsd.host import host_name
+from vfsd.model import MeasuredCost
 from vfsd.store import Store
 from vfsd.tiling import Rect, coarse
+from vfsd.tiling.cost import DecodeCost
 from vfsd.video import Video
+from vfsd.view import View
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "variable-rate.mp4", "odd-size.webm")
 
@@ -45,6 +50,13 @@ def labelled(store: Store, clip: str, name: str | None = None) -> Video:
     return video
 
 
+def take_tiles(store: Store) -> None:
+    """From now on reads take tiles where there are any: they cost nothing."""
+    free = DecodeCost(0, 0, 0, 0)
+    with store.catalog.writing() as change:
+        change.costs.put(MeasuredCost(host_name(), "fast", free, None, 1, 1, "test", 1))
+
+
 def some_label(video: Video) -> str:
     return max(video.labels(), key=lambda one: one.boxes).label
 
@@ -69,6 +81,25 @@ def test_crops_are_what_full_frames_show_there(store: Store, clip: str, tiled: b
         errors.append(np.abs(whole.astype(int) - crop.data).mean())
     # Colour of small, sharp things loses more than luma, of which 40 dB are promised.
     assert (np.mean(errors) < 4 and max(errors) < 15) if tiled else max(errors) == 0
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+@pytest.mark.parametrize("size", [None, (33, 20)])
+def test_crops_from_tiles_are_those_of_the_tiles_put_together(
+    store: Store, clip: str, size: tuple[int, int] | None
+) -> None:
+    """To the bit, and also where boxes lie across several tiles, or segments differ."""
+    video = labelled(store, clip)
+    half = video.duration / 2
+    video.retile("uniform:2x3", span=(0, half))
+    video.retile(video.around(some_label(video), span=(half, None), alpha=1.0))
+    take_tiles(store)
+    composed = Composed(store, video)
+    tiled = [crop for crop in video.scan().crops(size=size) if crop.frame in composed.pictures]
+    assert len(tiled) > 10
+    for crop in tiled:
+        view = View(region=crop.rect, size=size)
+        assert np.array_equal(crop.data, composed.convert(crop.frame, view, "rgb24"))
 
 
 def test_a_predicate_on_labels_time_region_and_track(store: Store) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from vfsd.codecs.pixels import in_display
-from vfsd.crops import Batch, Crop, CropReader, Want, batched, padded
+from vfsd.cropreader import CropReader
+from vfsd.crops import Batch, Crop, Want, batched, padded
 from vfsd.detections import Detection, DetectionColumns
 from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo

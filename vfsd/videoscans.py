@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import overload
 
-from vfsd.crops import CropReader
+from vfsd.cropreader import CropReader
 from vfsd.detections import DetectionColumns, Source
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.labelexpr import Labels
