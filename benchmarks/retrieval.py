@@ -41,7 +41,7 @@ from vfsd.relayout import drop
 from vfsd.retile import PlannedSegment, TileSettings
 from vfsd.store import Store
 from vfsd.tiling import TileLayout, coarse, decoded_pixels, fine, uniform
-from vfsd.tiling.cost import DecodeCost
+from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost
 from vfsd.video import Video
 
 MEDIAN_BOUND, BEST_BOUND, WORST_BOUND = 0.60, 0.97, -0.05
@@ -224,9 +224,9 @@ def measure(store: Store, case: Case, options: Any, sot: float) -> dict[str, Any
         active = store.catalog.segments(video.info)
         sizes[name] = sum(segment.size for segment in active)
         worst_psnr = min([worst_psnr, *(segment.psnr for segment in active)])
-        set_cost(store, free=True)
+        make_dear(store, video)
         improvements[name] = improvement(store, video, label, span, exact, options.runs)
-        set_cost(store, free=False)
+        make_fair(store, video)
         planned_gains[name] = improvement(store, video, label, span, exact, options.runs)
         whole_gains[name] = whole_frames(store, video, span, options.runs)
         drop(store.parts, video.info, range(len(video)))
@@ -264,11 +264,20 @@ def decoded_share(
     return tiled / whole
 
 
-def set_cost(store: Store, *, free: bool) -> None:
-    """Have the planner take tiles always, or decide by what is known of this host."""
+def make_dear(store: Store, video: Video) -> None:
+    """Have reads take tiles always, as the original is said to cost too much."""
+    set_cost(store, video, DecodeCost(1, 1, 0, 0))
+
+
+def make_fair(store: Store, video: Video) -> None:
+    """Have reads decide by what is known of decoding."""
+    set_cost(store, video, DEFAULT_COSTS[video.original.media.codec])
+
+
+def set_cost(store: Store, video: Video, cost: DecodeCost) -> None:
+    codec = video.original.media.codec
     with store.catalog.writing() as change:
-        cost = DecodeCost(0, 0, 0, 0) if free else DecodeCost(82e-6, 11e-6, 0.68e-9, 28e-9)
-        change.costs.put(MeasuredCost(host_name(), "fast", cost, None, 1, 1, "benchmark", 1))
+        change.costs.put(MeasuredCost(host_name(), codec, cost, None, 1, 1, "benchmark", 1))
 
 
 def improvement(

@@ -37,7 +37,7 @@ from vfsd.retile import TileSettings
 from vfsd.store import Store
 from vfsd.tileplan import Costs
 from vfsd.tiling import Rect, TileLayout, parse_layout
-from vfsd.tiling.cost import DecodeCost
+from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost
 from vfsd.video import Video
 from vfsd.view import View
 
@@ -56,7 +56,8 @@ PSNR_BOUND = 1.0
 COMPARED = 24
 """Frames of a clip whose pixels are compared."""
 
-FREE = Costs({"fast": DecodeCost(0, 0, 0, 0)})  # reads take tiles, whatever they cost
+DEAR = Costs({name: DecodeCost(1, 1, 0, 0) for name in DEFAULT_COSTS if name != "fast"})
+"""Of originals: reads take tiles, whatever they cost."""
 
 
 def main() -> None:
@@ -146,7 +147,7 @@ def compared(store: Store, video: Video) -> float:
     chosen = np.unique(np.linspace(0, len(video) - 1, COMPARED).round().astype(np.int64))
     squares = []
     for index in chosen.tolist():
-        tiles = Tiles(store.catalog.segments(video.info), FREE, 0.0)
+        tiles = Tiles(store.catalog.segments(video.info), DEAR, 0.0)
         plan = plan_frames(
             np.array([index]),
             View(),

@@ -220,6 +220,12 @@ class Catalog:
         with self.reading() as seen:
             return seen.segments.active(video.original.id)
 
+    def cost_factor(self, video: LogicalVideo) -> float | None:
+        """How many times as much as its codec's rule says decoding the original takes; None where
+        that was not measured."""
+        with self.reading() as seen:
+            return seen.videos.cost_factor(video.original.id)
+
     def costs(self, host: str) -> list[MeasuredCost]:
         """What decoding was measured to cost on that host (see `vfsd calibrate`)."""
         with self.reading() as seen:

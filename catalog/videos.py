@@ -200,6 +200,11 @@ class Videos:
             .values(verified=True)
         )
 
+    def cost_factor(self, physical_id: int) -> float | None:
+        """None where it was not measured, or there is no such encoding."""
+        query = sa.select(physical_videos.c.cost_factor).where(physical_videos.c.id == physical_id)
+        return self._connection.execute(query).scalar()
+
     def set_cost_factor(self, physical_id: int, factor: float) -> None:
         self._connection.execute(
             sa.update(physical_videos)

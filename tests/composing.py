@@ -9,10 +9,25 @@ from vfsd.codecs.context import decoder_for
 from vfsd.codecs.pack import open_pack
 from vfsd.codecs.pixels import PixelConverter
 from vfsd.frames import Pixels
+from vfsd.host import host_name
+from vfsd.model import MeasuredCost
 from vfsd.store import Store
+from vfsd.tileplan import Costs
 from vfsd.tiling import Rect
+from vfsd.tiling.cost import DecodeCost
 from vfsd.video import Video
 from vfsd.view import View
+
+DEAR = DecodeCost(1, 1, 0, 0)
+DEAR_ORIGINALS = Costs(dict.fromkeys(("h264", "hevc", "vp9", "av1", "mjpeg", "mpeg4"), DEAR))
+"""With these, plans take tiles where there are any."""
+
+
+def take_tiles(store: Store) -> None:
+    """From now on reads take tiles where there are any: originals are said to cost too much."""
+    with store.catalog.writing() as change:
+        for codec, cost in DEAR_ORIGINALS.by_name.items():
+            change.costs.put(MeasuredCost(host_name(), codec, cost, None, 1, 1, "test", 1))
 
 
 class Composed:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.composing import take_tiles
 from vfsd.detections import DetectionColumns
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.store import Store
@@ -21,13 +22,18 @@ BOXES = ((40, 40, 60, 60), (200, 165, 230, 190))
 
 
 @pytest.fixture
-def video(tmp_path: Path) -> Iterator[Video]:
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def video(store: Store) -> Video:
     """A video of which the first two seconds were examined, every fifth frame."""
-    with Store.create(tmp_path / "store") as store:
-        made = store.ingest(FOLDER / "traffic.mp4")
-        columns = DetectionColumns.of([5, 5], "motion", BOXES)
-        made.add_detections(columns, "mog2", examined=range(0, 60, 5))
-        yield made
+    made = store.ingest(FOLDER / "traffic.mp4")
+    columns = DetectionColumns.of([5, 5], "motion", BOXES)
+    made.add_detections(columns, "mog2", examined=range(0, 60, 5))
+    return made
 
 
 def seconds_of(video: Video) -> list[range]:
@@ -77,9 +83,10 @@ def test_padding_reaches_into_the_tiles_beside(video: Video) -> None:
     assert {one.rect for one in alone} < {one.rect for one in wider}
 
 
-def test_a_region_of_the_camera(video: Video) -> None:
+def test_a_region_of_the_camera(store: Store, video: Video) -> None:
     road = Rect(100, 100, 220, 180)
     video.retile("uniform:3x4")
+    take_tiles(store)
     shown = list(video.scan(roi=road, span=(0.5, 1.5)).areas())
     assert [one.frame for one in shown] == [*video.frames_of_span((0.5, 1.5))]
     plain = video.read(span=(0.5, 1.5), region=road)

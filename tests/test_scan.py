@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER, GroundTruth
-from tests.composing import Composed
+from tests.composing import Composed, take_tiles
 from vfsd.codecs.pixels import in_picture
 from vfsd.detections import DetectionColumns
 from vfsd.errors import UsageError
-from vfsd.host import host_name
-from vfsd.model import MeasuredCost
 from vfsd.store import Store
 from vfsd.tiling import Rect, coarse
-from vfsd.tiling.cost import DecodeCost
 from vfsd.video import Video
 from vfsd.view import View
 
@@ -48,13 +45,6 @@ def labelled(store: Store, clip: str, name: str | None = None) -> Video:
     )
     video.add_detections(columns, "truth", examined=range(len(video)))
     return video
-
-
-def take_tiles(store: Store) -> None:
-    """From now on reads take tiles where there are any: they cost nothing."""
-    free = DecodeCost(0, 0, 0, 0)
-    with store.catalog.writing() as change:
-        change.costs.put(MeasuredCost(host_name(), "fast", free, None, 1, 1, "test", 1))
 
 
 def some_label(video: Video) -> str:

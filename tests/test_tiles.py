@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
-from tests.composing import Composed
+from tests.composing import DEAR_ORIGINALS, Composed
 from vfsd.codecs import kvazaar as kvazaar_program
 from vfsd.codecs import stitchable
 from vfsd.codecs.hevc_tiles import STITCHABLE, TileStream
@@ -28,13 +28,10 @@ from vfsd.reader import Reader
 from vfsd.relayout import drop, drop_retired, history, rollback
 from vfsd.retile import PlannedSegment, TileSettings, missing, sample
 from vfsd.store import Store
-from vfsd.tileplan import Costs
 from vfsd.tiling import Rect, TileLayout
-from vfsd.tiling.cost import DecodeCost
 from vfsd.video import Video
 from vfsd.view import View
 
-FREE = Costs({name: DecodeCost(0, 0, 0, 0) for name in ("fast", "small", STITCHABLE)})
 CLIPS = ("traffic.mp4", "portrait.mp4", "odd-size.webm", "variable-rate.mp4", "open-gop.mov")
 FORMATS = ("rgb24", "bgr24", "gray", "rgb48", "yuv444p", "yuv420p")
 
@@ -76,7 +73,7 @@ def tile_anyhow(video: Video, rng: np.random.Generator, codec: str = "fast") -> 
 
 def from_tiles(store: Store, video: Video, frames: list[int], view: View, form: str) -> Pixels:
     """A read that takes tiles wherever there are any."""
-    tiles = Tiles(store.catalog.segments(video.info), FREE, 0.0)
+    tiles = Tiles(store.catalog.segments(video.info), DEAR_ORIGINALS, 0.0)
     plan = plan_frames(
         np.array(frames), view, video.original, video.table, pixel_format=form, tiles=tiles
     )

@@ -85,7 +85,7 @@ def account_of_scan(
             predicted += own.seconds(alone)
         else:
             work += part.work
-            predicted += costs.of_tiles(part.segment).seconds(part.work)
+            predicted += costs.seconds_of_tiles(part.segment, part.work, together=part.tiles)
     tiled = [part for part in parts if part.segment is not None]
     return Read(
         id=0,

@@ -28,7 +28,7 @@ from vfsd.labelexpr import Labels, clauses_of
 from vfsd.model import LogicalVideo, MediaInfo, Segment
 from vfsd.plan import Tiles
 from vfsd.reader import on_grid
-from vfsd.tileplan import Costs, original_work, tile_work
+from vfsd.tileplan import Costs, is_worth_it, original_work, tile_work
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
 from vfsd.tools import Tools
@@ -209,10 +209,13 @@ class CropReader:
 
     def _pays(self, touched: _Touched, frames: Sequence[int]) -> bool:
         assert self._tiles is not None
-        costs = self._tiles.costs
         whole = original_work(self._physical, self._table, frames)
-        tiled = costs.of_tiles(touched.segment).seconds(touched.work)
-        return tiled < costs.of_original(self._physical).seconds(whole)
+        costs = self._tiles.costs
+        together = max(map(len, touched.tiles.values()))
+        return is_worth_it(
+            costs.seconds_of_tiles(touched.segment, touched.work, together=together),
+            costs.of_original(self._physical).seconds(whole),
+        )
 
     def _from_tiles(
         self, run: Sequence[Want], touched: _Touched, converters: _Converters

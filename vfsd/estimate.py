@@ -62,7 +62,7 @@ def estimate(
     untiled = original_work(physical, table, wanted)
     rule = costs.of_original(physical)
     seconds = rule.seconds(original_work(physical, table, rest)) + sum(
-        costs.of_tiles(run.segment).seconds(run.work) for run in runs
+        costs.seconds_of_tiles(run.segment, run.work, together=len(run.tiles)) for run in runs
     )
     return Estimate(seconds, rule.seconds(untiled), _work(runs), untiled)
 

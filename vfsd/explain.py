@@ -69,9 +69,14 @@ def explain(plan: ReadPlan, table: FrameTable, costs: Costs) -> Explanation:
     """Count what `plan` decodes.  What a store has decoded lately and kept is not considered."""
     own = costs.of_original(plan.physical)
     sources = [
-        Source(run.frames, run.segment, run.tiles, run.work, cost.seconds(run.work))
+        Source(
+            run.frames,
+            run.segment,
+            run.tiles,
+            run.work,
+            costs.seconds_of_tiles(run.segment, run.work, together=len(run.tiles)),
+        )
         for run in plan.tiled
-        for cost in (costs.of_tiles(run.segment),)
     ]
     tiled = sorted(run.frames[0] for run in plan.tiled)
     for frames, work in _from_original(plan, table, tiled):

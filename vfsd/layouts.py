@@ -10,14 +10,12 @@ from vfsd.catalog import Catalog, ChangeWatch
 from vfsd.host import host_name
 from vfsd.model import LogicalVideo, Segment
 from vfsd.plan import Tiles
-from vfsd.tileplan import Costs
+from vfsd.tileplan import Costs, plausible
 from vfsd.tiling.cost import DecodeCost, Work
 
 _VIDEOS = 64
 _WEIGHT = 0.2
 """Of a new measurement, in the running mean of what an encoding costs."""
-_LIMITS = (0.25, 4.0)
-"""What is farther from the prediction was disturbed."""
 _SHORTEST = 1e-3
 """Seconds: what took less tells of the clock rather than of the encoding."""
 
@@ -29,6 +27,7 @@ class TileSources:
         self._catalog = catalog
         self._watch = catalog.watch()
         self._segments: OrderedDict[int, list[Segment]] = OrderedDict()  # by original
+        self._originals: dict[int, float] = {}  # its factor, where one was measured
         self._measured: dict[str, DecodeCost] | None = None
         self._factors: dict[int, float] = {}  # by encoding, from reads of this process
         self._guard = threading.Lock()
@@ -42,19 +41,25 @@ class TileSources:
             self._forget_parent()
             if self._watch.changed():
                 self._segments.clear()
+                self._originals.clear()
                 self._measured = None
             found, measured = self._segments.get(key), self._measured
+            factor = self._originals.get(key)
             if found is not None:
                 self._segments.move_to_end(key)
         if found is None or measured is None:
             found = self._catalog.segments(video)
+            factor = self._catalog.cost_factor(video)
             measured = {cost.name: cost.decode for cost in self._catalog.costs(host_name())}
             with self._guard:
                 self._measured = measured
                 self._segments[key] = found
+                if factor is not None:
+                    self._originals[key] = factor
                 while len(self._segments) > _VIDEOS:
-                    self._segments.popitem(last=False)
-        return Tiles(found, Costs(measured, self._factors), psnr)
+                    self._originals.pop(self._segments.popitem(last=False)[0], None)
+        factors = self._factors if factor is None else {**self._factors, key: factor}
+        return Tiles(found, Costs(measured, factors), psnr)
 
     def note(self, segment: Segment, work: Work, seconds: float) -> None:
         """Decoding some tiles of a segment has taken so long."""
@@ -62,8 +67,7 @@ class TileSources:
             rule = Costs(self._measured or {}).of_tiles(segment).seconds(work)
             if min(rule, seconds) < _SHORTEST:
                 return
-            low, high = _LIMITS
-            ratio = min(high, max(low, seconds / rule))
+            ratio = plausible(seconds / rule)
             before = self._factors.get(segment.physical_id, ratio)
             self._factors[segment.physical_id] = before + _WEIGHT * (ratio - before)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 
 import numpy as np
@@ -25,6 +29,9 @@ from vfsd.tools import Tools
 _GRID = 16
 """Edges of tiles lie on multiples of it."""
 
+_AHEAD_BYTES = 32 << 20
+"""Of pictures that are read from tiles together, while those before are with the caller."""
+
 Job = Callable[[], None]
 
 
@@ -43,7 +50,8 @@ class Reader:
         Raises `IntegrityError` when a file does not yield a frame that it promises, `OSError`.
         """
         form = _converter(plan, pixel_format)
-        result = _Result(np.empty((len(plan.frames), *form.shape), form.dtype), plan.frames)
+        data = np.empty((len(plan.frames), *form.shape), form.dtype)
+        result = _Result(list(data), plan.frames)
         jobs = [*self._original_jobs(plan, pixel_format, result)]
         jobs += self._tile_jobs(plan, pixel_format, result, hands=_cores() - len(jobs))
         if len(jobs) <= 1:
@@ -52,20 +60,56 @@ class Reader:
         else:
             # Jobs are independent: each core takes one after the other.
             list(self._pool.workers().map(lambda job: job(), jobs))
-        return result.data
+        return data
 
     def stream(
         self, plan: ReadPlan, *, pixel_format: str = "rgb24"
     ) -> Iterator[tuple[int, Pixels]]:
         """(place in the result, picture) one at a time, for a plan whose frames ascend.
 
-        Takes the memory of one picture at a time.
+        Takes the memory of a few pictures: tiles are read a little ahead, by all cores.
         """
         converter = _converter(plan, pixel_format)
-        for places, picture, held in self.pictures(plan, converter.needed):
-            data = converter.convert(picture, held=held)
-            for place in places:
-                yield place, data
+        for run, places in _by_source(plan):
+            if run is None:
+                for frame, picture in self._from_original(plan, list(places)):
+                    data = converter.convert(picture)
+                    for place in places[frame]:
+                        yield place, data
+            else:
+                yield from self._stream_tiles(run, places, plan, pixel_format)
+
+    def _stream_tiles(
+        self, run: TileRun, places: Mapping[int, Sequence[int]], plan: ReadPlan, pixel_format: str
+    ) -> Iterator[tuple[int, Pixels]]:
+        form = _converter(plan, pixel_format)
+        picture_bytes = math.prod(form.shape) * form.dtype.itemsize
+        parts = _growing(list(places), max(1, _AHEAD_BYTES // picture_bytes))
+        workers = self._pool.workers()
+
+        def submit(frames: Sequence[int]) -> tuple[list[Pixels], list[Future[None]]]:
+            part = replace(
+                plan,
+                frames=np.array(frames, dtype=np.int64),
+                runs=(),
+                contiguous=None,
+                tiled=(TileRun(run.segment, tuple(frames), run.tiles),),
+            )
+            # Each has memory of its own, so that the caller may keep some without the others.
+            pictures = [np.empty(form.shape, form.dtype) for _ in frames]
+            result = _Result(pictures, part.frames)
+            jobs = self._tile_jobs(part, pixel_format, result, hands=_cores())
+            return pictures, [workers.submit(job) for job in jobs]
+
+        ahead = deque((frames, submit(frames)) for frames in islice(parts, 1))
+        while ahead:
+            frames, (pictures, jobs) = ahead.popleft()
+            for job in jobs:
+                job.result()
+            ahead.extend((frames, submit(frames)) for frames in islice(parts, 1))
+            for frame, data in zip(frames, pictures, strict=True):
+                for place in places[frame]:
+                    yield place, data
 
     def pictures(
         self, plan: ReadPlan, needed: Rect
@@ -75,19 +119,12 @@ class Reader:
         A picture is the caller's until the next is asked for.  What it holds is a part of the
         stored picture with all of `needed`; None: the whole.
         """
-        source = {frame: number for number, run in enumerate(plan.tiled) for frame in run.frames}
-        frames = enumerate(plan.frames.tolist())
-        for number, group in groupby(frames, lambda pair: source.get(pair[1], -1)):
-            places: dict[int, list[int]] = {}
-            for place, frame in group:
-                places.setdefault(frame, []).append(place)
-            if number < 0:
+        for run, places in _by_source(plan):
+            if run is None:
                 for frame, picture in self._from_original(plan, list(places)):
                     yield places[frame], picture, None
                 continue
-            for frame, picture, held in self._composed(
-                plan.tiled[number], list(places), plan, needed
-            ):
+            for frame, picture, held in self._composed(run, list(places), plan, needed):
                 yield places[frame], picture, held
 
     # -- from the original
@@ -183,7 +220,7 @@ class Reader:
             rows, columns = slice(inner.y1, inner.y2), slice(inner.x1, inner.x2)
             for frame, picture in self._packs.pictures(run.segment, tile, run.frames, self._note):
                 for place in result.places[frame]:
-                    converter.convert(picture, result.data[place, rows, columns], held=rect)
+                    converter.convert(picture, result.data[place][rows, columns], held=rect)
 
     def _compose_run(
         self, run: TileRun, plan: ReadPlan, pixel_format: str, result: _Result
@@ -213,9 +250,9 @@ class Reader:
 
 
 class _Result:
-    """The array that a plan fills, and where each frame goes."""
+    """The pictures that a plan fills, and where each frame goes."""
 
-    def __init__(self, data: Pixels, frames: Ints) -> None:
+    def __init__(self, data: Sequence[Pixels], frames: Ints) -> None:
         self.data = data
         self.places: dict[int, list[int]] = {}
         for place, frame in enumerate(frames.tolist()):
@@ -232,7 +269,27 @@ class _Result:
         first, *others = self.places[frame]
         converter.convert(picture, self.data[first], held=held)
         for other in others:
-            self.data[other] = self.data[first]
+            self.data[other][...] = self.data[first]
+
+
+def _by_source(plan: ReadPlan) -> Iterator[tuple[TileRun | None, dict[int, list[int]]]]:
+    """For frames that ascend: each run of them from one source, None being the original, and
+    where each of its frames goes in the result."""
+    source = {frame: number for number, run in enumerate(plan.tiled) for frame in run.frames}
+    frames = enumerate(plan.frames.tolist())
+    for number, group in groupby(frames, lambda pair: source.get(pair[1], -1)):
+        places: dict[int, list[int]] = {}
+        for place, frame in group:
+            places.setdefault(frame, []).append(place)
+        yield (None if number < 0 else plan.tiled[number]), places
+
+
+def _growing(frames: Sequence[int], most: int) -> Iterator[Sequence[int]]:
+    """All of them in parts of one, two, four … up to `most`: the first is there soon."""
+    start, count = 0, 1
+    while start < len(frames):
+        yield frames[start : start + count]
+        start, count = start + count, min(2 * count, most)
 
 
 def _shared_out(run: TileRun, pieces: int) -> list[tuple[int, ...]]:

@@ -11,8 +11,9 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -29,7 +30,7 @@ from vfsd.ingest import software
 from vfsd.model import Access, Cell, LogicalVideo, PhysicalVideo, Role, Segment
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished, reclaim
-from vfsd.tileplan import Costs, original_work
+from vfsd.tileplan import Costs, original_work, plausible
 from vfsd.tiling import Rect, TileLayout
 
 _TRIES = 6
@@ -297,34 +298,39 @@ class _Work:
         )
         if spent and expected:
             with self._parts.catalog.writing() as change:
-                change.videos.set_cost_factor(original.id, spent / expected)
+                change.videos.set_cost_factor(original.id, plausible(spent / expected))
 
     def encode_chunk(
         self, chunk: Sequence[PlannedSegment], on_frames: Callable[[int], None]
     ) -> list[Segment]:
         made = []
-        pictures = self._pictures(range(chunk[0].frames.start, chunk[-1].frames.stop))
-        for plan in chunk:
-            segment = islice(pictures, len(plan.frames))
-            streams, cells = self._encode(plan, _counted(segment, on_frames))
-            made.append(self._publish(plan, streams, cells))
+        frames = range(chunk[0].frames.start, chunk[-1].frames.stop)
+        with closing(self._pictures(frames)) as pictures:
+            for plan in chunk:
+                segment = islice(pictures, len(plan.frames))
+                streams, cells = self._encode(plan, _counted(segment, on_frames))
+                made.append(self._publish(plan, streams, cells))
         return made
 
-    def _pictures(self, frames: range) -> Iterator[VideoFrame]:
-        spent = 0.0
-        with self._pool.decoder(self._video.original, self._table) as decoder:
-            pictures = decoder.stream(frames.start, frames.stop)
-            while True:
-                start = time.thread_time()
-                _, picture = next(pictures, (0, None))
-                spent += time.thread_time() - start
-                if picture is None:
-                    break
-                if self.stop.is_set():
-                    raise _StoppedError
-                yield picture
-        with self._guard:
-            self._decoded.append((frames, spent))
+    def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
+        spent, done = 0.0, 0
+        try:
+            with self._pool.decoder(self._video.original, self._table) as decoder:
+                pictures = decoder.stream(frames.start, frames.stop)
+                while True:
+                    start = time.thread_time()
+                    _, picture = next(pictures, (0, None))
+                    spent += time.thread_time() - start
+                    if picture is None:
+                        break
+                    if self.stop.is_set():
+                        raise _StoppedError
+                    done += 1
+                    yield picture
+        finally:  # who takes them may know when there are no more
+            if done:
+                with self._guard:
+                    self._decoded.append((range(frames.start, frames.start + done), spent))
 
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]

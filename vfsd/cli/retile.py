@@ -271,7 +271,10 @@ def _report(
         )
         return
     if worst is None and not kept:
-        print_line(f"{shown(video.name)}: nothing was seen where tiles would pay")
+        print_line(
+            f"{shown(video.name)}: nothing to make: either there are no such boxes (see"
+            " `vfsd labels ls`), or tiles around them would not pay"
+        )
         return
     if worst is None:
         print_line(f"{shown(video.name)}: nothing to do, all {kept} segments are there")

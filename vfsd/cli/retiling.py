@@ -170,7 +170,18 @@ def estimate(store: Store, video: Video, order: Order, jobs: int | None) -> Esti
     hands = max(1, min(jobs or os.cpu_count() or 1, os.cpu_count() or 1, len(wanted)))
     costs = video.costs
     like = _segment_of(one, video)
-    read = _read_of(one, video, order, len(planned), sum(len(plan.frames) for plan in planned))
+    tiles: Sequence[int] = range(one.layout.count)
+    parts = len(tiles)  # a read of the average one
+    if order.regions:
+        tiles, parts = one.layout.covering(order.needed(video.original.media)), 1
+    whole = tile_work(like, tiles, one.frames[-1])
+    times = sum(len(plan.frames) for plan in planned) / len(one.frames) / parts
+    read = Work(
+        round(whole.starts * len(planned) / parts),
+        round(whole.pictures * times),
+        round(whole.pixels * times),
+        whole.bytes * times,
+    )
     all_frames = [frame for plan in planned for frame in plan.frames]
     untiled = original_work(video.original, video.table, all_frames)
     return Estimate(
@@ -180,28 +191,9 @@ def estimate(store: Store, video: Video, order: Order, jobs: int | None) -> Esti
         round(one.bytes * share),
         one.seconds * share / hands,
         read,
-        costs.of_tiles(like).seconds(read),
+        costs.seconds_of_tiles(like, read, together=len(tiles) // parts),
         untiled,
         costs.of_original(video.original).seconds(untiled),
-    )
-
-
-def _read_of(one: Sample, video: Video, order: Order, segments: int, frames: int) -> Work:
-    """Reading the regions (or an average tile) from so many segments like the sample."""
-    like = _segment_of(one, video)
-    last = one.frames[-1]
-    if order.regions:
-        tiles = one.layout.covering(order.needed(video.original.media))
-        work, parts = tile_work(like, tiles, last), 1
-    else:
-        parts = one.layout.count
-        work = tile_work(like, range(parts), last)
-    share = frames / len(one.frames) / parts
-    return Work(
-        round(work.starts * segments / parts),
-        round(work.pictures * share),
-        round(work.pixels * share),
-        work.bytes * share,
     )
 
 
