@@ -80,8 +80,8 @@ def test_spatial(tmp_path: Path) -> None:
     clip = made(tmp_path, 512, 384, 20)
     options = ("--share", "0.05", "--seconds", "0.5", "--frames", "3", "--runs", "1")
     (found,) = run(tmp_path, "spatial", *options, clip)["figures"].values()
-    assert found["vfsd, around"]["worst_psnr"] > 35
-    assert found["vfsd, grid"]["worst_psnr"] > 35
+    assert found["vfsd, around (1)"]["worst_psnr"] > 35
+    assert found["vfsd, grid (auto)"]["worst_psnr"] > 35
 
 
 def test_retrieval(tmp_path: Path) -> None:

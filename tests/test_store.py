@@ -270,6 +270,14 @@ def test_the_lazy_array(video: Video) -> None:
         clip[:, :, :, :]
 
 
+def test_one_thread_reads_the_same(store: Store, video: Video) -> None:
+    exact = video.read(size=(64, 48)).data
+    with Store.open(store.path, threads=1) as alone:
+        assert np.array_equal(alone[video.name].read(size=(64, 48)).data, exact)
+    with pytest.raises(UsageError):
+        Store.open(store.path, threads=0)
+
+
 def test_many_threads_read_the_same_video(video: Video) -> None:
     wrong: list[int] = []
 

@@ -5,7 +5,6 @@ What scans and full scans want is a list of areas, by frame; here they get their
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -136,14 +135,15 @@ class CropReader:
         """
         form = _Form(self._physical.media, size, pixel_format)
         runs = self._runs(wants)
-        workers = self._tools.pool.workers()
+        pool = self._tools.pool
+        workers = pool.workers()
 
         def submit(run: Sequence[Want]) -> Future[tuple[list[Crop], ScanPart]]:
             return workers.submit(self._read_run, run, form)
 
         at_ns, seconds, resumed = time.time_ns(), 0.0, time.perf_counter()
         taken: list[ScanPart] = []
-        running = deque(submit(run) for run in islice(runs, (os.cpu_count() or 1) + 1))
+        running = deque(submit(run) for run in islice(runs, pool.threads + 1))
         try:
             while running:
                 crops, part = running.popleft().result()

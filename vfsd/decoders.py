@@ -17,6 +17,7 @@ from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.planes import copy_picture, is_like, picture_bytes
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
+from vfsd.host import cores
 from vfsd.model import MediaInfo, PhysicalVideo
 from vfsd.parts import Parts
 
@@ -92,8 +93,9 @@ class DecoderPool:
     After a fork the child starts with an empty pool.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, threads: int | None = None) -> None:
         self._parts = parts
+        self.threads = threads or cores()  #: that decode side by side
         self._idle: list[_Warm] = []
         self._pictures: dict[tuple[int, int], _Picture] = {}  # by encoding and packet
         # Pictures no longer kept, all of one video and alike, as memory for others: to the system
@@ -181,12 +183,17 @@ class DecoderPool:
                 yield frame, picture
                 keep(packet_of[frame], picture)
 
+    def threads_for(self, media: MediaInfo) -> int:
+        """How many threads a decoder should have that works alone."""
+        large = media.width * media.height >= _LARGE_PICTURE
+        return 2 if large and self.threads > 1 else 1
+
     def workers(self) -> ThreadPoolExecutor:
         """Threads for runs that do not depend on each other."""
         with self._guard:
             self._forget_parent()
             if self._workers is None:
-                self._workers = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="decode")
+                self._workers = ThreadPoolExecutor(self.threads, thread_name_prefix="decode")
             return self._workers
 
     def close(self) -> None:
@@ -327,11 +334,6 @@ class DecoderPool:
         self._pictures.clear()
         self._spare.clear()
         self._memory = 0
-
-
-def decoder_threads(media: MediaInfo) -> int:
-    """How many threads a decoder should have that works alone."""
-    return 2 if media.width * media.height >= _LARGE_PICTURE and (os.cpu_count() or 1) > 1 else 1
 
 
 def _efforts(physical: PhysicalVideo, table: FrameTable, first: int, end: int) -> Ints:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -17,7 +16,6 @@ import numpy as np
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.compose import Composer
 from vfsd.codecs.pixels import PixelConverter, in_display, in_picture
-from vfsd.decoders import decoder_threads
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
 from vfsd.frametable import DecodeRun, FrameTable
@@ -53,7 +51,7 @@ class Reader:
         data = np.empty((len(plan.frames), *form.shape), form.dtype)
         result = _Result(list(data), plan.frames)
         jobs = [*self._original_jobs(plan, pixel_format, result)]
-        jobs += self._tile_jobs(plan, pixel_format, result, hands=_cores() - len(jobs))
+        jobs += self._tile_jobs(plan, pixel_format, result, hands=self._pool.threads - len(jobs))
         if len(jobs) <= 1:
             for job in jobs:
                 job()
@@ -98,7 +96,7 @@ class Reader:
             # Each has memory of its own, so that the caller may keep some without the others.
             pictures = [np.empty(form.shape, form.dtype) for _ in frames]
             result = _Result(pictures, part.frames)
-            jobs = self._tile_jobs(part, pixel_format, result, hands=_cores())
+            jobs = self._tile_jobs(part, pixel_format, result, hands=self._pool.threads)
             return pictures, [workers.submit(job) for job in jobs]
 
         ahead = deque((frames, submit(frames)) for frames in islice(parts, 1))
@@ -135,10 +133,10 @@ class Reader:
             yield partial(self._stream_original, plan, pixel_format, result)
         elif len(runs) == 1:
             # Runs on their own have a core each; a single one has them all.
-            threads = decoder_threads(plan.physical.media)
+            threads = self._pool.threads_for(plan.physical.media)
             yield partial(self._decode_runs, plan, runs, pixel_format, result, threads)
         else:
-            hands = min(len(runs), _cores())
+            hands = min(len(runs), self._pool.threads)
             for hand in range(hands):
                 yield partial(self._decode_runs, plan, runs[hand::hands], pixel_format, result, 1)
 
@@ -164,7 +162,7 @@ class Reader:
             for frame, picture in decoder.stream(
                 plan.contiguous.start,
                 plan.contiguous.stop,
-                threads=decoder_threads(plan.physical.media),
+                threads=self._pool.threads_for(plan.physical.media),
             ):
                 result.put(frame, picture, converter)
 
@@ -172,7 +170,7 @@ class Reader:
         with self._pool.decoder(plan.physical, self._table) as decoder:
             if is_stream(np.asarray(frames)):
                 yield from decoder.stream(
-                    frames[0], frames[-1] + 1, threads=decoder_threads(plan.physical.media)
+                    frames[0], frames[-1] + 1, threads=self._pool.threads_for(plan.physical.media)
                 )
                 return
             for run in self._table.decode_runs(frames):
@@ -312,10 +310,6 @@ def on_grid(area: Rect, width: int, height: int) -> Rect:
         min(width, -(-area.x2 // _GRID) * _GRID),
         min(height, -(-area.y2 // _GRID) * _GRID),
     )
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
 
 
 def _converter(plan: ReadPlan, pixel_format: str) -> PixelConverter:

@@ -7,7 +7,6 @@ again: what is there already is left as it is.
 from __future__ import annotations
 
 import io
-import os
 import queue
 import threading
 import time
@@ -25,7 +24,7 @@ from vfsd.codecs.tiles import TileCodec, require_encoder, tile_codec
 from vfsd.decoders import DecoderPool
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.frametable import FrameTable
-from vfsd.host import host_name
+from vfsd.host import cores, host_name
 from vfsd.ingest import software
 from vfsd.model import Access, Cell, LogicalVideo, PhysicalVideo, Role, Segment
 from vfsd.parts import Parts
@@ -167,7 +166,7 @@ def retile(
     total = sum(len(plan.frames) for plan in wanted)
     reports: queue.SimpleQueue[int | Future[list[Segment]]] = queue.SimpleQueue()
 
-    jobs = jobs or os.cpu_count() or 1
+    jobs = jobs or cores()
     chunks = list(_chunks(wanted, table, min(_CHUNK_FRAMES, -(-total // (2 * jobs)))))
     workers = min(jobs, len(chunks)) or 1
     made: list[Segment] = []

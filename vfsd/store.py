@@ -42,9 +42,9 @@ class Store:
     Several processes may have a store open at once, a mount among them.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, threads: int | None = None) -> None:
         self._parts = parts
-        self._tools = Tools.of(parts)
+        self._tools = Tools.of(parts, threads)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, catalog_url: str | None = None) -> Store:
@@ -58,8 +58,17 @@ class Store:
         return cls.open(path)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, read_only: bool = False) -> Store:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        threads: int | None = None,
+    ) -> Store:
         """Open a store.
+
+        As many `threads` decode side by side; default: one for each core that there is to run on.
+        One makes the least work of a read, which is best where every core has a process of its own.
 
         Raises `NoStoreError` where there is none, `StoreVersionError` for one that a newer vfsd
         wrote, `BusyError`.
@@ -67,7 +76,10 @@ class Store:
         directory = StoreDirectory.open(Path(path))
         settings = Settings.load(directory.settings)
         catalog = Catalog.open(directory.catalog_url, read_only=read_only)
-        return cls(Parts(directory, catalog, ObjectStore(directory), settings, read_only))
+        if threads is not None and threads < 1:
+            raise UsageError(f"{threads} threads decode nothing")
+        parts = Parts(directory, catalog, ObjectStore(directory), settings, read_only)
+        return cls(parts, threads)
 
     def close(self) -> None:
         self._tools.close()

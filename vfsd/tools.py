@@ -21,11 +21,13 @@ class Tools:
     reads: ReadNotes
 
     @classmethod
-    def of(cls, parts: Parts) -> Tools:
+    def of(cls, parts: Parts, threads: int | None = None) -> Tools:
+        """`threads` decode side by side; default: as many as there are cores to run on."""
         reads: ReadNotes = NoReadLog()
         if not parts.read_only:
             reads = ReadLog(parts.catalog, parts.settings.remembered_reads)
-        return cls(DecoderPool(parts), PackPool(parts.objects), TileSources(parts.catalog), reads)
+        pool = DecoderPool(parts, threads)
+        return cls(pool, PackPool(parts.objects), TileSources(parts.catalog), reads)
 
     def close(self) -> None:
         self.reads.close()

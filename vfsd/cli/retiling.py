@@ -6,7 +6,6 @@ stored picture.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from vfsd.cli.layoutfile import read_layout_file
 from vfsd.codecs.pixels import layout_in_picture, needed_area
 from vfsd.codecs.tiles import TileCodec, tile_codec
 from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.host import cores
 from vfsd.labelexpr import parse_labels
 from vfsd.model import MediaInfo, Segment
 from vfsd.retile import PlannedSegment, Sample, TileSettings, missing, sample
@@ -167,7 +167,7 @@ def estimate(store: Store, video: Video, order: Order, jobs: int | None) -> Esti
     one = sample(store.parts, store.tools.pool, video.info, video.table, middle, order.settings)
     frames = sum(len(plan.frames) for plan in wanted)
     share = frames / len(middle.frames)
-    hands = max(1, min(jobs or os.cpu_count() or 1, os.cpu_count() or 1, len(wanted)))
+    hands = max(1, min(jobs or cores(), cores(), len(wanted)))
     costs = video.costs
     like = _segment_of(one, video)
     tiles: Sequence[int] = range(one.layout.count)

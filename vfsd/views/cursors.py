@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.decoders import decoder_threads
 from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints
 from vfsd.plan import is_stream, plan_pictures
@@ -172,7 +171,7 @@ def _from_original(
     tools: Tools, footage: Footage, frames: Ints, place: int
 ) -> Generator[Shown, None, None]:
     physical, table, pool = footage.physical, footage.table, tools.pool
-    threads = decoder_threads(physical.media)
+    threads = pool.threads_for(physical.media)
     rest = frames[place:]
     if is_stream(rest):
         with pool.decoder(physical, table) as decoder:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from functools import partial
 from typing import BinaryIO
 
 from vfsd.accounting import Timing
+from vfsd.host import cores
 from vfsd.objects import Progress
 from vfsd.parts import Parts
 from vfsd.tools import Tools
@@ -112,7 +112,7 @@ class _Forerunner:
         self._next = 0  # the slot to be made next
         self._running = 0
         # Encoding keeps a thread busy by itself; decoding goes on where the last slot ended.
-        self._most = (os.cpu_count() or 1) if rendition.storable else 1
+        self._most = cores() if rendition.storable else 1
         self._closed = False
 
     def follow(self, slot: int) -> None:
