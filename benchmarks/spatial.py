@@ -4,8 +4,8 @@ Each reader, vfsd too, has the numbers of threads with which it takes least CPU 
 time.  The others have the original file; vfsd has tiles at its default quality, once cut around the
 region and once in a uniform grid of 4x4.  vfsd's store is opened anew for every run and a corner of
 one frame is read, so that no decoder is warm and no plan is made.  The limit is a bare decoder on a
-stream that holds just the pixels of the region, encoded like the tile.  Every frame that is timed is
-compared with a full decode of the original.
+stream that holds just the pixels of the region, encoded like the tile.  All frames that are timed
+are compared with a full decode of the original.
 """
 
 from __future__ import annotations
