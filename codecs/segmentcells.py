@@ -7,6 +7,7 @@ picture, which has been decoded and measured before anybody gets to see it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Protocol
 
 import av
@@ -17,6 +18,10 @@ from vfsd.codecs.stitchable import encode_stitchable
 from vfsd.codecs.tiles import CellEncoder, TileCodec
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
+
+_HELD_SAMPLES = 32 << 20
+"""Luma samples of pictures that one encoder is given before it is the next one's turn: with what
+an encoder works on still in the cores' caches, sixteen tiles take a tenth less time."""
 
 EncodedCell = tuple[CellStream, float]
 """A cell, and the PSNR of its luma in dB."""
@@ -59,10 +64,13 @@ def _one_by_one(
 ) -> list[EncodedCell]:
     """Every tile by an encoder of its own."""
     encoders = [CellEncoder(codec, media, rect, quality) for rect, quality in tiles.items()]
+    left = iter(pictures)
+    together = max(1, _HELD_SAMPLES // (media.width * media.height))
     try:
-        for picture in pictures:
+        while some := list(islice(left, together)):
             for encoder in encoders:
-                encoder.put(picture)
+                for picture in some:
+                    encoder.put(picture)
     except BaseException:
         for encoder in encoders:
             encoder.abandon()
