@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
-from tests.composing import DEAR_ORIGINALS, Composed
+from tests.composing import DEAR_ORIGINALS, Composed, take_tiles
+from vfsd import packs, reader
 from vfsd.codecs import kvazaar as kvazaar_program
 from vfsd.codecs import stitchable
 from vfsd.codecs.hevc_tiles import STITCHABLE, TileStream
 from vfsd.codecs.kvazaar import encode_tiled
-from vfsd.codecs.tiles import TILE_CODECS, tile_codec
+from vfsd.codecs.tiles import TILE_CODECS, CellDecoder, tile_codec
 from vfsd.errors import ExtraMissingError, IntegrityError, NotFoundError, UsageError
 from vfsd.frames import Pixels
 from vfsd.model import Role, Segment
@@ -154,6 +155,30 @@ def test_reading_takes_tiles_where_that_pays(store: Store, video: Video) -> None
     assert video.read(region=region, psnr=99).psnr == math.inf  # no tile is as good
     plan = video.plan(View(region=region))
     assert [run.tiles for run in plan.tiled] == [(0,)] * len(segments)
+
+
+@pytest.mark.parametrize("form", ["rgb24", "yuv420p"])
+def test_frames_in_a_row_are_decoded_once(
+    store: Store, video: Video, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In however many parts they are read, and however few idle decoders are kept."""
+    segments = video.retile("uniform:3x3")
+    take_tiles(store)
+    exact = video.read(format=form).data
+    monkeypatch.setattr(reader, "_AHEAD_BYTES", 4 * exact[0].nbytes)
+    monkeypatch.setattr(packs, "_IDLE_PIXELS", 0)
+    store.tools.packs.close()
+    decoded = []
+    decode = CellDecoder.decode
+
+    def counted(self: CellDecoder, payload: memoryview) -> list[tuple[int, av.VideoFrame]]:
+        decoded.append(self.fed)
+        return decode(self, payload)
+
+    monkeypatch.setattr(CellDecoder, "decode", counted)
+    shown = [frame.data for frame in video.iterate(format=form)]
+    assert np.array_equal(np.stack(shown), exact)
+    assert len(decoded) == 9 * sum(len(segment.frames) for segment in segments)
 
 
 def test_tiles_are_a_stored_encoding_with_a_parent(store: Store, video: Video) -> None:

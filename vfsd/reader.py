@@ -6,10 +6,11 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
+from typing import Protocol
 
 import numpy as np
 
@@ -83,21 +84,13 @@ class Reader:
         form = _converter(plan, pixel_format)
         picture_bytes = math.prod(form.shape) * form.dtype.itemsize
         parts = _growing(list(places), max(1, _AHEAD_BYTES // picture_bytes))
+        hands = self._hands(run, list(places), plan, pixel_format)
         workers = self._pool.workers()
 
         def submit(frames: Sequence[int]) -> tuple[list[Pixels], list[Future[None]]]:
-            part = replace(
-                plan,
-                frames=np.array(frames, dtype=np.int64),
-                runs=(),
-                contiguous=None,
-                tiled=(TileRun(run.segment, tuple(frames), run.tiles),),
-            )
             # Each has memory of its own, so that the caller may keep some without the others.
             pictures = [np.empty(form.shape, form.dtype) for _ in frames]
-            result = _Result(pictures, part.frames)
-            jobs = self._tile_jobs(part, pixel_format, result, hands=self._pool.threads)
-            return pictures, [workers.submit(job) for job in jobs]
+            return pictures, [workers.submit(hand.fill, pictures) for hand in hands]
 
         ahead = deque((frames, submit(frames)) for frames in islice(parts, 1))
         while ahead:
@@ -108,6 +101,20 @@ class Reader:
             for frame, data in zip(frames, pictures, strict=True):
                 for place in places[frame]:
                     yield place, data
+        for hand in hands:
+            hand.finish()
+
+    def _hands(
+        self, run: TileRun, frames: list[int], plan: ReadPlan, pixel_format: str
+    ) -> Sequence[_Hand]:
+        """What fills the next so many pictures of `frames`; together the hands fill them whole."""
+        converter = _converter(plan, pixel_format)
+        if not converter.is_local:
+            return [_Whole(self._composed(run, frames, plan, converter.needed), converter)]
+        return [
+            _Parts(tuple(self._placings(run, tiles, frames, plan, pixel_format)))
+            for tiles in _shared_out(run, self._pool.threads)
+        ]
 
     def pictures(
         self, plan: ReadPlan, needed: Rect
@@ -205,6 +212,19 @@ class Reader:
         result: _Result,
     ) -> None:
         """Convert each tile's part of the region by itself."""
+        for placing in self._placings(run, tiles, list(run.frames), plan, pixel_format):
+            for frame, picture in placing.pictures:
+                for place in result.places[frame]:
+                    placing.put(picture, result.data[place])
+
+    def _placings(
+        self,
+        run: TileRun,
+        tiles: Sequence[int],
+        frames: list[int],
+        plan: ReadPlan,
+        pixel_format: str,
+    ) -> Iterator[_Placing]:
         media = plan.physical.media
         area = in_picture(plan.region, media)
         for tile in tiles:
@@ -213,12 +233,13 @@ class Reader:
             if mine is None:
                 continue
             shown = in_display(mine, media)
-            converter = PixelConverter(media, pixel_format=pixel_format, region=shown)
             inner = shown.moved(-plan.region.x1, -plan.region.y1)
-            rows, columns = slice(inner.y1, inner.y2), slice(inner.x1, inner.x2)
-            for frame, picture in self._packs.pictures(run.segment, tile, run.frames, self._note):
-                for place in result.places[frame]:
-                    converter.convert(picture, result.data[place][rows, columns], held=rect)
+            yield _Placing(
+                self._packs.pictures(run.segment, tile, frames, self._note),
+                PixelConverter(media, pixel_format=pixel_format, region=shown),
+                rect,
+                (slice(inner.y1, inner.y2), slice(inner.x1, inner.x2)),
+            )
 
     def _compose_run(
         self, run: TileRun, plan: ReadPlan, pixel_format: str, result: _Result
@@ -245,6 +266,58 @@ class Reader:
             for (_, picture), cell in zip(together, cells, strict=True):
                 whole = composer.put(picture, cell.rect)
             yield together[0][0], whole, composer.area
+
+
+@dataclass(frozen=True, slots=True)
+class _Placing:
+    """One tile of a run, and where its part of the region goes."""
+
+    pictures: Iterator[tuple[int, VideoFrame]]
+    converter: PixelConverter
+    rect: Rect  #: of the tile, in the stored picture
+    inner: tuple[slice, slice]  #: rows and columns of the result
+
+    def put(self, picture: VideoFrame, data: Pixels) -> None:
+        self.converter.convert(picture, data[self.inner], held=self.rect)
+
+
+class _Hand(Protocol):
+    """Fills pictures that follow each other, or parts of them.  Used by one thread at a time."""
+
+    def fill(self, pictures: Sequence[Pixels]) -> None:
+        """The next so many."""
+
+    def finish(self) -> None:
+        """That was the last: decoders may go on elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    placings: tuple[_Placing, ...]
+
+    def fill(self, pictures: Sequence[Pixels]) -> None:
+        for placing in self.placings:
+            for data in pictures:
+                _, picture = next(placing.pictures)
+                placing.put(picture, data)
+
+    def finish(self) -> None:
+        for placing in self.placings:
+            next(placing.pictures, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    composed: Iterator[tuple[int, VideoFrame, Rect]]
+    converter: PixelConverter
+
+    def fill(self, pictures: Sequence[Pixels]) -> None:
+        for data in pictures:
+            _, picture, held = next(self.composed)
+            self.converter.convert(picture, data, held=held)
+
+    def finish(self) -> None:
+        next(self.composed, None)
 
 
 class _Result:
