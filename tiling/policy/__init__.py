@@ -23,10 +23,11 @@ from vfsd.tiling.policy.fixed import (
     not_tiled,
     regions_of_interest,
 )
-from vfsd.tiling.policy.ledger import Ledger, Terms
+from vfsd.tiling.policy.ledger import Ledger
 from vfsd.tiling.policy.query import Aim, Aims, Query, Retile, Tiling
 from vfsd.tiling.policy.regret import IncrementalRegret
 from vfsd.tiling.policy.replay import Bill, replay
+from vfsd.tiling.policy.terms import Terms
 from vfsd.tiling.policy.world import Making, World
 
 __all__ = [

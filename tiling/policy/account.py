@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from vfsd.tiling.policy.query import Query, Tiling
 from vfsd.tiling.policy.world import World
@@ -24,12 +24,13 @@ class Account:
         self._now = 0
         self.spent = 0.0  #: decoding, as it was read
         self.untiled = 0.0  #: decoding, had there been no tiles
-        self.recent_untiled = 0.0
+        self.recent_untiled = 0.0  #: decoding of recent queries, had there been no tiles
+        self.recent_queries = 0.0
         self._tiled: dict[Tiling, float] = {}
         self._saved: dict[Tiling, float] = {}
 
     @property
-    def candidates(self) -> Iterable[Tiling]:
+    def candidates(self) -> Collection[Tiling]:
         """In the order in which they came up."""
         return self._tiled.keys()
 
@@ -51,6 +52,7 @@ class Account:
         self.spent += seconds
         self.untiled += untiled
         self.recent_untiled = self.recent_untiled * fading + untiled
+        self.recent_queries = self.recent_queries * fading + 1
         for tiling in self._tiled:
             tiled = self._world.decode(self._sot, query, tiling)
             self._tiled[tiling] += tiled

@@ -19,7 +19,6 @@ from vfsd.tiling.policy.query import Aims, Query, Tiling
 from vfsd.tiling.policy.world import Making
 from vfsd.tiling.wanted import Ints
 
-
 Sizes = npt.NDArray[np.float64]
 """Bytes."""
 
@@ -120,6 +119,13 @@ class BoxWorld:
         self._parts = lru_cache(maxsize=None)(self._part)
         self._decodes = lru_cache(maxsize=None)(self._decode)
         self._sizes = lru_cache(maxsize=None)(self._bytes)
+
+    def at(self, rates: Rates) -> BoxWorld:
+        """The same, but that work costs something else."""
+        other = BoxWorld(self._footage, rates, self._made, self._reading)
+        # Neither depends on rates, and layouts take long to find.
+        other.around, other._parts = self.around, self._parts
+        return other
 
     @property
     def sots(self) -> range:
