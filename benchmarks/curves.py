@@ -41,9 +41,8 @@ def draw(
     room = picture[_TOP : _HEIGHT - _BOTTOM, _LEFT : _WIDTH - _RIGHT]
     for name, values in curves.items():
         low, middle, high = np.percentile(values, (25, 50, 75), axis=0)
-        band = np.concatenate(
-            [_points(room, low, count, highest), _back(room, high, count, highest)]
-        )
+        above = _points(room, high, count, highest)[::-1]
+        band = np.concatenate([_points(room, low, count, highest), above])
         covered = room.copy()
         cv2.fillPoly(covered, [band], colours[name], cv2.LINE_AA, _FINE)
         room[...] = (room * (1 - _BAND) + covered * _BAND).astype(np.uint8)
@@ -63,7 +62,10 @@ def _points(room: Any, values: Values, count: int, highest: float) -> npt.NDArra
     x = np.arange(1, len(values) + 1) / count * width
     y = (1 - values / highest) * height
     # Far outside, whole numbers would run over.
-    return (np.stack([x, y.clip(-height, height)], axis=1) * 2**_FINE).round().astype(np.int32)
+    points: npt.NDArray[np.int32] = (
+        (np.stack([x, y.clip(-height, height)], axis=1) * 2**_FINE).round().astype(np.int32)
+    )
+    return points
 
 
 def _grid(picture: Any, count: int, highest: float) -> None:

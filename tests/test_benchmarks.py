@@ -129,3 +129,14 @@ def test_mount_io(tmp_path: Path, mountable: None) -> None:
         pytest.skip("ffmpeg is not installed")
     figures = run(tmp_path, "mount_io", "--mib", "4", "--runs", "1")["figures"]
     assert {"first", "again", "cold", "cp"} <= set(figures)
+
+
+def test_workloads(tmp_path: Path) -> None:
+    plots = tmp_path / "plots"
+    short = ("--videos", "1", "--seconds", "20", "--dense-seconds", "10", "--plots", str(plots))
+    finals = run(tmp_path, "workloads", *short)["figures"]["finals"]
+    assert set(finals) == {"W1", "W2", "W3", "W4", "W5", "W6"}
+    for found in finals.values():
+        assert found["none"] == [1.0, 1.0, 1.0]
+        assert found["ledger, wanted tiles"][2] < 2.1
+    assert {path.name for path in plots.iterdir()} == {f"{name}.png" for name in finals}

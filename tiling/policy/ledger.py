@@ -27,7 +27,7 @@ class Ledger:
     least total is made once reading without tiles came to its price and `caution` times its
     decoding, or, where there are tiles, once their total is `lead` times as much; and only if the
     SOT has been read for `eta` times what its sure tilings, this one included, cost.  As totals
-    never fall, a SOT does not go to and fro: tiles that were left have to get ahead by `lead` first.
+    never fall, a SOT does not go to and fro: tiles that were left have to get ahead by `lead`.
 
     **Early** tilings look at recent queries.  A candidate is made if it saves a good share of their
     time and would pay for itself within `payback` queries like them; the best bargains first, and

@@ -16,7 +16,7 @@ class Terms:
 
     eta: float = 1.0
     """Seconds that a SOT has been read for each second of its sure tilings."""
-    caution: float = 2.0
+    caution: float = 3.0
     """How many times what a SOT's first sure tiling would still have decoded counts; 1 at least."""
     lead: float = 1.25
     """How many times cheaper in all a sure tiling has to be than the one that is there; above 1."""
