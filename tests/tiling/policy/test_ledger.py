@@ -134,6 +134,22 @@ def test_what_changes_for_good_is_followed() -> None:
     assert [retile.tiling for _, retile in done.retiles] == [A, B]
 
 
+@pytest.mark.parametrize(
+    "terms",
+    [
+        Terms(payback=0.0),
+        # Had it not been surely tiled, it would soon be so early.
+        Terms(stake=0.0, payback=100.0, half_life=1.0, least_saving=0.0),
+    ],
+)
+def test_what_was_surely_made_is_left_when_another_is_better_by_the_lead(terms: Terms) -> None:
+    aims = [Aims("a"), *[Aims("b")] * 39]
+    rows = [(1.0, {A: 0.0, B: 1.0})] * 10 + [(1.0, {A: 1.0, B: 0.0})] * 30
+    done = bill(TableWorld({A: 4.0, B: 4.0}, rows, aims), terms)
+    # 4 + 14 seconds, of 4 + 10: 13 more queries would not be a quarter more.
+    assert [(number, one.tiling) for number, one in done.retiles] == [(4, A), (23, B)]
+
+
 def test_bytes_have_a_price() -> None:
     class Large(TableWorld):
         def making(self, sot, made):  # type: ignore[no-untyped-def]
