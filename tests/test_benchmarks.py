@@ -131,9 +131,11 @@ def test_mount_io(tmp_path: Path, mountable: None) -> None:
     assert {"first", "again", "cold", "cp"} <= set(figures)
 
 
+@pytest.mark.slow
 def test_workloads(tmp_path: Path) -> None:
     plots = tmp_path / "plots"
-    short = ("--videos", "1", "--seconds", "20", "--dense-seconds", "10", "--plots", str(plots))
+    size = ("--videos", "1", "--seconds", "12", "--dense-seconds", "4")
+    short = (*size, "--eta", "--wrong", "--ablate", "--plots", str(plots))
     finals = run(tmp_path, "workloads", *short)["figures"]["finals"]
     assert set(finals) == {"W1", "W2", "W3", "W4", "W5", "W6"}
     for found in finals.values():
