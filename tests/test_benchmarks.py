@@ -129,3 +129,16 @@ def test_mount_io(tmp_path: Path, mountable: None) -> None:
         pytest.skip("ffmpeg is not installed")
     figures = run(tmp_path, "mount_io", "--mib", "4", "--runs", "1")["figures"]
     assert {"first", "again", "cold", "cp"} <= set(figures)
+
+
+@pytest.mark.slow
+def test_workloads(tmp_path: Path) -> None:
+    plots = tmp_path / "plots"
+    size = ("--videos", "1", "--seconds", "12", "--dense-seconds", "4")
+    short = (*size, "--eta", "--wrong", "--ablate", "--plots", str(plots))
+    finals = run(tmp_path, "workloads", *short)["figures"]["finals"]
+    assert set(finals) == {"W1", "W2", "W3", "W4", "W5", "W6"}
+    for found in finals.values():
+        assert found["none"] == [1.0, 1.0, 1.0]
+        assert found["ledger, wanted tiles"][2] < 2.1
+    assert {path.name for path in plots.iterdir()} == {f"{name}.png" for name in finals}

@@ -50,14 +50,7 @@ def decoded_pixels(
     What lies outside the picture costs nothing.  Raises `UsageError` as `Wanted.of` does.
     """
     wanted = Wanted.of(boxes, frames, first_frame)
-    x1, y1, x2, y2 = wanted.corners.T
-    left, columns = _spans(layout.column_edges, x1, x2)
-    top, rows = _spans(layout.row_edges, y1, y2)
-    # One element per pair of a box and a tile it touches; `nth` counts the tiles of one box.
-    touched = columns * rows
-    box = np.repeat(np.arange(len(touched)), touched)
-    nth = np.arange(len(box)) - np.repeat(np.cumsum(touched) - touched, touched)
-    tile = (top[box] + nth // columns[box]) * layout.columns + left[box] + nth % columns[box]
+    tile, box = _touches(layout, wanted)
     lengths = np.zeros(layout.count, np.int64)
     if wanted.together:
         np.maximum.at(lengths, tile, wanted.lengths[box])
@@ -65,8 +58,39 @@ def decoded_pixels(
     else:
         np.add.at(lengths, tile, wanted.lengths[box])
         tiles = len(box)
-    areas = np.outer(layout.heights, layout.widths).ravel()
-    return Decoded(int(lengths @ areas), tiles)
+    return Decoded(int(lengths @ areas(layout)), tiles)
+
+
+def decoded_frames(
+    layout: TileLayout, boxes: Boxes, frames: FrameNumbers, first_frame: int
+) -> Ints:
+    """How many frames one read of `boxes` decodes of each tile of a SOT; 0 where it needs none.
+
+    The rule is that of `decoded_pixels`, and so is what is raised.
+    """
+    wanted = Wanted.of(boxes, frames, first_frame)
+    tile, box = _touches(layout, wanted)
+    lengths = np.zeros(layout.count, np.int64)
+    np.maximum.at(lengths, tile, wanted.lengths[box])
+    return lengths
+
+
+def areas(layout: TileLayout) -> Ints:
+    """Pixels of each tile."""
+    return np.outer(layout.heights, layout.widths).ravel()
+
+
+def _touches(layout: TileLayout, wanted: Wanted) -> tuple[Ints, Ints]:
+    """Tile and box, by number, of each pair of a box and a tile it touches."""
+    x1, y1, x2, y2 = wanted.corners.T
+    left, columns = _spans(layout.column_edges, x1, x2)
+    top, rows = _spans(layout.row_edges, y1, y2)
+    touched = columns * rows
+    box = np.repeat(np.arange(len(touched)), touched)
+    # Counts the tiles of one box.
+    nth = np.arange(len(box)) - np.repeat(np.cumsum(touched) - touched, touched)
+    tile = (top[box] + nth // columns[box]) * layout.columns + left[box] + nth % columns[box]
+    return tile, box
 
 
 def _spans(edges: tuple[int, ...], start: Ints, end: Ints) -> tuple[Ints, Ints]:

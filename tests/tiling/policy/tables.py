@@ -1,0 +1,51 @@
+"""A world whose costs are written down: as bad as anybody can make it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from vfsd.tiling import TileLayout
+from vfsd.tiling.policy import Aims, Making, Query, Tiling
+
+WHOLE = 1.0
+"""Seconds that reading all of a SOT takes without tiles."""
+
+
+def tiling(aims: Aims) -> Tiling:
+    """Another one for each set of aims: the first column is as wide as the number of the set."""
+    number = sum(1 << "abcd".index(str(aim)) for aim in aims)
+    return Tiling.whole(TileLayout((number, 100 - number), (100,)))
+
+
+@dataclass
+class TableWorld:
+    """One SOT.  Query n is `query(n)`, and takes what row n says: in each tiling, without, or 0."""
+
+    prices: Mapping[Tiling, float]
+    rows: Sequence[tuple[float, Mapping[Tiling, float]]] = ()
+    aims: Sequence[Aims] = ()
+    sots: range = field(default=range(1))
+
+    def query(self, number: int) -> Query:
+        return Query(range(number, number + 1), self.aims[number])
+
+    def touched(self, query: Query) -> list[int]:
+        return [0]
+
+    def labels(self, sot: int) -> Aims:
+        return Aims().union(*self.aims)
+
+    def around(self, sot: int, aims: Aims) -> Tiling | None:
+        found = tiling(aims)
+        return found if found in self.prices else None
+
+    def decode(self, sot: int, query: Query, current: Tiling | None) -> float:
+        untiled, tiled = self.rows[query.frames.start]
+        return untiled if current is None else min(untiled, tiled[current])
+
+    def pixels(self, sot: int, query: Query, current: Tiling | None) -> int:
+        return round(1000 * self.decode(sot, query, current))
+
+    def making(self, sot: int, made: Tiling) -> Making:
+        return Making(self.prices[made], 0.0)

@@ -1,0 +1,168 @@
+"""What our policy promises holds for whatever comes, and it does what it is for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tiling.policy.tables import TableWorld, tiling
+from vfsd.errors import UsageError
+from vfsd.tiling.policy import Aims, Bill, Ledger, Terms, Tiling, replay
+
+A, B, AB = (tiling(Aims(aims)) for aims in ("a", "b", "ab"))
+ALL = Aims("ab")
+
+
+def at_once(world: TableWorld) -> float:
+    """The least of no tiles, and of each candidate made before the first query."""
+    queries = [world.query(number) for number in range(len(world.rows))]
+    ways: list[tuple[Tiling | None, float]] = [(None, 0.0), *world.prices.items()]
+    return min(price + sum(world.decode(0, query, one) for query in queries) for one, price in ways)
+
+
+def bill(world: TableWorld, terms: Terms) -> Bill:
+    queries = [world.query(number) for number in range(len(world.rows))]
+    return replay(Ledger(world, terms), world, queries)
+
+
+def check(world: TableWorld, terms: Terms) -> None:
+    done = bill(world, terms)
+    never = sum(untiled for untiled, _ in world.rows)
+    assert done.total <= terms.against_never * never * (1 + 1e-9)
+    assert done.total <= terms.against_at_once(len(world.prices)) * at_once(world) * (1 + 1e-9)
+
+
+shares = st.sampled_from([0.0, 0.01, 0.3, 0.9, 1.0])
+prices = st.floats(1.0, 20.0)
+rows = st.tuples(st.floats(0.01, 1.0), shares, shares, shares).map(
+    lambda row: (row[0], {A: row[0] * row[1], B: row[0] * row[2], AB: row[0] * row[3]})
+)
+some_terms = st.builds(
+    Terms,
+    eta=st.sampled_from([0.5, 1.0, 3.0]),
+    caution=st.sampled_from([1.0, 2.0]),
+    lead=st.sampled_from([1.05, 1.25, 2.0]),
+    stake=st.sampled_from([0.0, 0.1, 5.0]),
+    early_eta=st.sampled_from([0.2, 1.0]),
+    payback=st.sampled_from([0.0, 3.0, 100.0]),
+    least_saving=st.sampled_from([0.0, 0.5]),
+    half_life=st.sampled_from([1.0, 200.0]),
+)
+
+
+@given(st.tuples(prices, prices, prices), st.lists(rows, max_size=80), some_terms)
+def test_bounds_hold_for_random_queries(
+    price: tuple[float, float, float],
+    rows: list[tuple[float, dict[Tiling, float]]],
+    terms: Terms,
+) -> None:
+    world = TableWorld(dict(zip((A, B, AB), price, strict=True)), rows, [ALL] * len(rows))
+    check(world, terms)
+
+
+@given(st.tuples(prices, prices, prices), st.integers(1, 300), some_terms)
+def test_bounds_hold_against_who_knows_what_we_have(
+    price: tuple[float, float, float], count: int, terms: Terms
+) -> None:
+    """Each query is one that what is made by then does not help with, and all else does."""
+    world = TableWorld(dict(zip((A, B, AB), price, strict=True)), [], [ALL] * count)
+    policy, current, spent = Ledger(world, terms), None, 0.0
+    written: list[tuple[float, dict[Tiling, float]]] = []
+    world.rows = written
+    for number in range(count):
+        written.append((1.0, {one: float(one == current) for one in world.prices}))
+        spent += world.decode(0, world.query(number), current)
+        for retile in policy.tell(world.query(number)):
+            assert retile.tiling != current
+            current = retile.tiling
+            spent += world.prices[current]
+    never = sum(untiled for untiled, _ in written)
+    assert spent <= terms.against_never * never * (1 + 1e-9)
+    assert spent <= terms.against_at_once(3) * at_once(world) * (1 + 1e-9)
+
+
+@given(st.lists(rows, max_size=60), some_terms)
+def test_a_replay_gives_the_same_answers(
+    rows: list[tuple[float, dict[Tiling, float]]], terms: Terms
+) -> None:
+    world = TableWorld({A: 1.0, B: 2.0, AB: 3.0}, rows, [ALL] * len(rows))
+    assert bill(world, terms).retiles == bill(world, terms).retiles
+
+
+def test_what_helps_is_made_once_it_has_paid_and_not_before() -> None:
+    terms = Terms(payback=0.0)
+    world = TableWorld({A: 5.0}, [(1.0, {A: 0.0})] * 12, [Aims("a")] * 12)
+    ((number, retile),) = bill(world, terms).retiles
+    assert (number, retile.tiling, retile.price) == (
+        5,
+        A,
+        5.0,
+    )  # the sixth second, one more than it costs
+
+
+def test_what_hardly_helps_is_never_made() -> None:
+    world = TableWorld({A: 5.0}, [(1.0, {A: 0.6})] * 500, [Aims("a")] * 500)
+    assert bill(world, Terms()).total == pytest.approx(500.0)
+
+
+def test_bargains_are_made_early_but_only_out_of_funds() -> None:
+    world = TableWorld({A: 2.0}, [(1.0, {A: 0.0})] * 12, [Aims("a")] * 12)
+    ((number, _),) = bill(world, Terms(stake=2.0)).retiles
+    assert number == 1  # two seconds were read
+    ((number, _),) = bill(world, Terms(stake=0.0)).retiles
+    assert number == 2  # no funds, so surely
+    ((number, _),) = bill(world, Terms(stake=2.0, early_eta=0.5)).retiles
+    assert number == 0  # as much as twice what was read
+
+
+def test_labels_that_take_turns_do_not_make_it_flap() -> None:
+    aims = [Aims("a"), Aims("b")] * 150
+    rows = [(1.0, {A: 0.05, B: 1.0, AB: 0.1}), (1.0, {A: 1.0, B: 0.05, AB: 0.1})] * 150
+    done = bill(TableWorld({A: 4.0, B: 4.0, AB: 4.0}, rows, aims), Terms())
+    assert [retile.tiling for _, retile in done.retiles][-1] == AB
+    assert len(done.retiles) <= 2
+    assert done.total < 0.25 * 300
+
+
+def test_what_changes_for_good_is_followed() -> None:
+    aims = [Aims("a")] * 50 + [Aims("b")] * 400
+    rows = [(1.0, {A: 0.0, B: 1.0})] * 50 + [(1.0, {A: 1.0, B: 0.0})] * 400
+    done = bill(TableWorld({A: 4.0, B: 4.0}, rows, aims), Terms())
+    assert [retile.tiling for _, retile in done.retiles] == [A, B]
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        Terms(payback=0.0),
+        # Had it not been surely tiled, it would soon be so early.
+        Terms(stake=0.0, payback=100.0, half_life=1.0, least_saving=0.0),
+    ],
+)
+def test_what_was_surely_made_is_left_when_another_is_better_by_the_lead(terms: Terms) -> None:
+    aims = [Aims("a"), *[Aims("b")] * 39]
+    rows = [(1.0, {A: 0.0, B: 1.0})] * 10 + [(1.0, {A: 1.0, B: 0.0})] * 30
+    done = bill(TableWorld({A: 4.0, B: 4.0}, rows, aims), terms)
+    # 4 + 14 seconds, of 4 + 10: 13 more queries would not be a quarter more.
+    assert [(number, one.tiling) for number, one in done.retiles] == [(4, A), (23, B)]
+
+
+def test_bytes_have_a_price() -> None:
+    class Large(TableWorld):
+        def making(self, sot, made):  # type: ignore[no-untyped-def]
+            return replace(super().making(sot, made), bytes=1000.0)
+
+    world = Large({A: 2.0}, [(1.0, {A: 0.0})] * 12, [Aims("a")] * 12)
+    assert bill(world, Terms(byte_seconds=0.001)).retiles[0][1].price == 3.0
+    assert not bill(world, Terms(byte_seconds=1.0)).retiles
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"eta": 0.0}, {"lead": 1.0}, {"caution": 0.5}, {"stake": -1.0}, {"most": 0}]
+)
+def test_terms_that_promise_nothing_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        replace(Terms(), **wrong)  # type: ignore[arg-type]

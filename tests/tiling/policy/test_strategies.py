@@ -1,0 +1,232 @@
+"""The strategies of the paper do what the paper says."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tiling.policy.tables import TableWorld, tiling
+from vfsd.tiling import LayoutRules, Rect
+from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST
+from vfsd.tiling.policy import (
+    Aims,
+    BoxWorld,
+    Density,
+    Footage,
+    IncrementalMore,
+    IncrementalRegret,
+    Lazy,
+    Ledger,
+    Query,
+    Rates,
+    Seen,
+    TilesAlways,
+    Tiling,
+    World,
+    all_objects,
+    every_tile,
+    known_queries,
+    not_tiled,
+    regions_of_interest,
+    replay,
+    wanted_tiles,
+)
+from vfsd.tiling.policy.candidates import Combinations
+
+RATES = Rates(DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, Density(0.004, 0.05))
+A, B, AB = (tiling(Aims(aims)) for aims in ("a", "b", "ab"))
+
+
+def footage(places: list[dict[str, tuple[int, int]]]) -> Footage:
+    """SOTs of ten frames of 640x480, with one box of 60x60 of each label, which stands still."""
+    seen = [
+        {
+            label: Seen(
+                np.arange(10) + 10 * sot, np.tile(np.array([(x, y, x + 60, y + 60)]), (10, 1))
+            )
+            for label, (x, y) in here.items()
+        }
+        for sot, here in enumerate(places)
+    ]
+    sots = [range(10 * sot, 10 * sot + 10) for sot in range(len(places))]
+    return Footage(640, 480, sots, seen, LayoutRules())
+
+
+place = st.tuples(st.integers(0, 580), st.integers(0, 420))
+some_footage = st.lists(
+    st.dictionaries(st.sampled_from(["car", "dog"]), place), min_size=1, max_size=3
+).map(footage)
+some_queries = st.lists(
+    st.builds(
+        lambda start, length, aims: Query(range(start, start + length), aims),
+        st.integers(0, 29),
+        st.integers(1, 20),
+        st.sampled_from(
+            [
+                Aims({"car"}),
+                Aims({"dog"}),
+                Aims({"car", "dog"}),
+                Aims({Rect(100, 100, 300, 200)}),
+            ]
+        ),
+    ),
+    max_size=8,
+)
+
+CAR = Query(range(10), Aims({"car"}))
+DOG = Query(range(10), Aims({"dog"}))
+APART = footage([{"car": (0, 0), "dog": (500, 400)}])
+
+
+@pytest.mark.parametrize("made", [every_tile, wanted_tiles])
+@given(some_footage, some_queries)
+def test_no_policy_makes_what_is_there_and_replays_are_the_same(
+    made: object, video: Footage, queries: list[Query]
+) -> None:
+    world = BoxWorld(video, RATES, made)  # type: ignore[arg-type]
+    for make in (IncrementalMore, IncrementalRegret, Lazy, Ledger, all_objects, not_tiled):
+        first, second = (replay(make(world), world, queries) for _ in range(2))
+        assert first.retiles == second.retiles
+        assert first.total == second.total
+        there: dict[int, Tiling] = {}
+        for _, retile in first.retiles:
+            assert there.get(retile.sot) != retile.tiling
+            there[retile.sot] = retile.tiling
+
+
+@given(some_footage, some_queries)
+def test_known_queries_are_the_best_choice_of_their_candidates(
+    video: Footage, queries: list[Query]
+) -> None:
+    world = BoxWorld(video, RATES)
+    asked = {
+        sot: Aims().union(*(query.aims for query in queries if sot in world.touched(query)))
+        for sot in world.sots
+    }
+    options = [{None, world.around(sot, aims)} for sot, aims in asked.items()]
+    least = min(
+        sum(
+            world.decode(sot, query, choice[sot])
+            for query in queries
+            for sot in world.touched(query)
+        )
+        for choice in product(*options)
+    )
+    assert sum(replay(known_queries(world, queries, 1.0), world, queries).decoding) == (
+        pytest.approx(least)
+    )
+
+
+def test_known_queries_leave_out_what_saves_less_than_a_fifth() -> None:
+    rows = [(1.0, {A: 0.81})]
+    world = TableWorld({A: 1.0}, rows, [Aims("a")])
+    assert not known_queries(world, [world.query(0)]).start()
+    assert known_queries(world, [world.query(0)], alpha=0.9).start()
+
+
+@given(some_footage, some_queries)
+def test_the_original_is_never_worse_than_in_the_store(
+    video: Footage, queries: list[Query]
+) -> None:
+    """Where tiles are always read, a policy cannot decode less."""
+    store, paper = BoxWorld(video, RATES), BoxWorld(video, RATES, reading=TilesAlways())
+    ours, theirs = (replay(all_objects(world), world, queries) for world in (store, paper))
+    assert sum(ours.decoding) <= sum(theirs.decoding) + 1e-12
+    whole = replay(not_tiled(store), store, queries)
+    assert sum(ours.decoding) <= whole.total + 1e-12
+
+
+def test_more_goes_around_all_that_was_queried_there() -> None:
+    world = BoxWorld(APART, RATES)
+    made = [
+        retile.tiling
+        for _, retile in replay(IncrementalMore(world), world, [CAR, DOG, CAR]).retiles
+    ]
+    assert made == [world.around(0, CAR.aims), world.around(0, CAR.aims | DOG.aims)]
+
+
+def test_lazy_tiles_once() -> None:
+    world = BoxWorld(APART, RATES)
+    made = [retile.tiling for _, retile in replay(Lazy(world), world, [CAR, DOG]).retiles]
+    assert made == [world.around(0, CAR.aims)]
+
+
+def test_regions_at_ingest_are_charged_to_the_first_query() -> None:
+    world = BoxWorld(APART, RATES)
+    bill = replay(regions_of_interest(world, DOG.aims), world, [CAR, DOG])
+    (retile,) = (retile for _, retile in bill.retiles)
+    assert bill.making == [world.making(0, retile.tiling).seconds, 0.0]
+
+
+def told(world: TableWorld, policy: IncrementalRegret) -> list[list[Tiling]]:
+    return [
+        [retile.tiling for retile in policy.tell(world.query(number))]
+        for number in range(len(world.rows))
+    ]
+
+
+def test_regret_waits_for_eta_times_the_price() -> None:
+    rows = [(1.0, {A: 0.5})] * 9
+    world = TableWorld({A: 2.0}, rows, [Aims("a")] * 9)
+    assert told(world, IncrementalRegret(world)) == [*[[]] * 4, [A], *[[]] * 4]
+    assert told(world, IncrementalRegret(world, eta=0.0))[0] == [A]
+
+
+def test_regret_counts_for_what_was_not_thought_of_in_time() -> None:
+    aims = [Aims("a"), Aims("a"), Aims("b")]
+    rows = [(1.0, {A: 0.7, B: 1.0, AB: 0.0})] * 3
+    world = TableWorld({A: 9.0, B: 9.0, AB: 2.9}, rows, aims)
+    # B is barred, as its queries save nothing; three seconds would have been saved by AB.
+    assert told(world, IncrementalRegret(world)) == [[], [], [AB]]
+
+
+def test_a_layout_is_barred_by_a_single_query() -> None:
+    rows = [(1.0, {A: 0.8}), *[(1.0, {A: 0.0})] * 20]
+    world = TableWorld({A: 2.0}, rows, [Aims("a")] * 21)
+    assert not any(told(world, IncrementalRegret(world)))
+    assert any(told(world, IncrementalRegret(world, alpha=0.9)))
+
+
+def test_combinations_are_all_of_few_aims_and_two_of_many() -> None:
+    few = Combinations(few=2)
+    assert few.add(Aims("a")) == [Aims("a")]
+    assert few.add(Aims("b")) == [Aims("b"), Aims("ab")]
+    assert few.add(Aims("a")) == []
+    assert few.add(Aims("c")) == [Aims("c"), Aims("abc")]
+    assert len(list(few)) == 5
+
+
+def test_only_wanted_tiles_are_paid_for_and_the_rest_is_read_from_the_original() -> None:
+    whole, wanted = BoxWorld(APART, RATES), BoxWorld(APART, RATES, wanted_tiles)
+    large, small = whole.around(0, CAR.aims), wanted.around(0, CAR.aims)
+    assert large is not None
+    assert small is not None
+    assert large.layout == small.layout
+    assert len(small.tiles) == 1
+    assert wanted.making(0, small).seconds < whole.making(0, large).seconds
+    assert wanted.decode(0, CAR, small) == whole.decode(0, CAR, large)
+    assert wanted.decode(0, DOG, small) == wanted.decode(0, DOG, None)
+
+
+def test_a_world_told_other_rates_differs_in_these_alone() -> None:
+    world = BoxWorld(APART, RATES)
+    dear = world.at(RATES.scaled(decode=1, encode=2))
+    tiled = world.around(0, CAR.aims)
+    assert tiled is not None
+    assert dear.around(0, CAR.aims) == tiled
+    assert dear.decode(0, CAR, tiled) == world.decode(0, CAR, tiled)
+    assert dear.making(0, tiled).seconds > world.making(0, tiled).seconds
+
+
+def test_a_region_is_read_on_every_frame() -> None:
+    world: World = BoxWorld(APART, RATES)
+    query = Query(range(4), Aims({Rect(0, 0, 10, 10)}))
+    tiled = world.around(0, query.aims)
+    assert world.touched(query) == [0]
+    assert world.pixels(0, query, None) == 4 * 640 * 480
+    assert tiled is not None
+    assert world.pixels(0, query, tiled) == 4 * tiled.layout.tile(0).area

@@ -1,0 +1,251 @@
+"""A world of boxes and costs: what a store knows of a video before anything is encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.tiling.cost import DecodeCost, EncodeCost, Work
+from vfsd.tiling.counting import areas, decoded_frames
+from vfsd.tiling.geometry import Rect
+from vfsd.tiling.layout import LayoutRules, TileLayout
+from vfsd.tiling.partition import fine
+from vfsd.tiling.policy.query import Aims, Query, Tiling
+from vfsd.tiling.policy.world import Making
+from vfsd.tiling.wanted import Ints
+
+Sizes = npt.NDArray[np.float64]
+"""Bytes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """Boxes of one label on the frames of a SOT."""
+
+    frames: Ints  #: (N,): of the video
+    corners: Ints  #: (N, 4): x1, y1, x2, y2 in pixels of the stored picture, half-open
+
+
+@dataclass(frozen=True, slots=True)
+class Density:
+    """Bytes of a stream: where nothing moves, and where the boxes are."""
+
+    still: float  #: per pixel of every picture
+    moving: float  #: per pixel within boxes, on top
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What work costs, and how many bytes it is done on."""
+
+    original: DecodeCost
+    tiles: DecodeCost
+    encode: EncodeCost
+    density: Density
+
+    def scaled(self, decode: float, encode: float) -> Rates:
+        """Costs so many times as high, as somebody may believe who has measured badly."""
+        return Rates(
+            self.original.times(decode),
+            self.tiles.times(decode),
+            self.encode.times(encode),
+            self.density,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Footage:
+    """What is known of a video.  Each SOT begins with a key frame of the original."""
+
+    width: int
+    height: int
+    sots: Sequence[range]  #: the frames of each, one after the other
+    seen: Sequence[Mapping[str, Seen]]  #: of each SOT, by label
+    rules: LayoutRules
+
+
+class Made(Protocol):
+    """Which tiles of a layout around boxes are made."""
+
+    def __call__(self, layout: TileLayout, wanted: Seen, first: int) -> Tiling: ...
+
+
+def every_tile(layout: TileLayout, wanted: Seen, first: int) -> Tiling:
+    """Tiles are the whole picture, as in TASM, where they take the original's place."""
+    return Tiling.whole(layout)
+
+
+def wanted_tiles(layout: TileLayout, wanted: Seen, first: int) -> Tiling:
+    """Only tiles that hold what the layout is around: the original stays for the rest."""
+    lengths = decoded_frames(layout, wanted.corners, wanted.frames, first)
+    return Tiling(layout, tuple(np.flatnonzero(lengths).tolist()))
+
+
+class Cheaper:
+    """A store that keeps the original: each SOT of a query is read from whichever is cheaper."""
+
+    def seconds(self, tiled: float, untiled: float) -> float:
+        return min(tiled, untiled)
+
+
+class TilesAlways:
+    """TASM's own (section III-A): what is tiled is read from tiles."""
+
+    def seconds(self, tiled: float, untiled: float) -> float:
+        return tiled
+
+
+class BoxWorld:
+    """A `World` of footage.  `made` and `reading` make it the store's or the paper's."""
+
+    def __init__(
+        self,
+        footage: Footage,
+        rates: Rates,
+        made: Made = every_tile,
+        reading: Cheaper | TilesAlways | None = None,
+    ) -> None:
+        self._footage = footage
+        self._rates = rates
+        self._made = made
+        self._reading = reading or Cheaper()
+        # Policies ask the same again and again; an answer never changes.
+        self.around = lru_cache(maxsize=None)(self._around)
+        self._parts = lru_cache(maxsize=None)(self._part)
+        self._decodes = lru_cache(maxsize=None)(self._decode)
+        self._sizes = lru_cache(maxsize=None)(self._bytes)
+
+    def at(self, rates: Rates) -> BoxWorld:
+        """The same, but that work costs something else."""
+        other = BoxWorld(self._footage, rates, self._made, self._reading)
+        # Neither depends on rates, and layouts take long to find.
+        other.around, other._parts = self.around, self._parts
+        return other
+
+    @property
+    def sots(self) -> range:
+        return range(len(self._footage.sots))
+
+    def touched(self, query: Query) -> list[int]:
+        return [
+            sot
+            for sot, frames in enumerate(self._footage.sots)
+            if frames.start < query.frames.stop
+            and query.frames.start < frames.stop
+            and len(self._parts(sot, self._within(sot, query), query.aims).frames)
+        ]
+
+    def labels(self, sot: int) -> Aims:
+        return frozenset(self._footage.seen[sot])
+
+    def decode(self, sot: int, query: Query, tiling: Tiling | None) -> float:
+        return self._decodes(sot, self._within(sot, query), query.aims, tiling)
+
+    def pixels(self, sot: int, query: Query, tiling: Tiling | None) -> int:
+        wanted = self._parts(sot, self._within(sot, query), query.aims)
+        layout = self._untiled if tiling is None else tiling.layout
+        first = self._footage.sots[sot].start
+        lengths = decoded_frames(layout, wanted.corners, wanted.frames, first)
+        return int(lengths @ areas(layout))
+
+    def making(self, sot: int, tiling: Tiling) -> Making:
+        frames = len(self._footage.sots[sot])
+        tiles = list(tiling.tiles)
+        pixels = int(areas(tiling.layout)[tiles].sum()) * frames
+        size = float(self._sizes(sot, tiling.layout)[tiles].sum())
+        whole = self._work(sot, self._untiled, np.array([frames]))
+        seconds = self._rates.original.seconds(whole)
+        return Making(seconds + self._rates.encode.seconds(len(tiles), pixels, size), size)
+
+    # -- what is asked again and again
+
+    def _around(self, sot: int, aims: Aims) -> Tiling | None:
+        footage = self._footage
+        wanted = self._parts(sot, footage.sots[sot], aims)
+        if not len(wanted.frames):
+            return None
+        first = footage.sots[sot].start
+        layout = fine(
+            wanted.corners,
+            footage.width,
+            footage.height,
+            footage.rules,
+            frames=wanted.frames,
+            first_frame=first,
+        )
+        return None if layout.is_untiled else self._made(layout, wanted, first)
+
+    def _part(self, sot: int, frames: range, aims: Aims) -> Seen:
+        """The boxes that a query on these frames of a SOT wants."""
+        numbers, corners = [np.zeros(0, np.int64)], [np.zeros((0, 4), np.int64)]
+        seen = self._footage.seen[sot]
+        for aim in aims if frames else ():
+            if isinstance(aim, Rect):
+                # The last frame tells how far tiles are decoded.
+                numbers.append(np.array([frames.stop - 1]))
+                corners.append(np.array([(aim.x1, aim.y1, aim.x2, aim.y2)]))
+            elif aim in seen:
+                mine = seen[aim]
+                inside = (mine.frames >= frames.start) & (mine.frames < frames.stop)
+                numbers.append(mine.frames[inside])
+                corners.append(mine.corners[inside])
+        return Seen(np.concatenate(numbers), np.concatenate(corners))
+
+    def _decode(self, sot: int, frames: range, aims: Aims, tiling: Tiling | None) -> float:
+        wanted = self._parts(sot, frames, aims)
+        if not len(wanted.frames):
+            return 0.0
+        first = self._footage.sots[sot].start
+        last = np.array([int(wanted.frames.max()) - first + 1])
+        untiled = self._rates.original.seconds(self._work(sot, self._untiled, last))
+        if tiling is None:
+            return untiled
+        lengths = decoded_frames(tiling.layout, wanted.corners, wanted.frames, first)
+        if not set(np.flatnonzero(lengths).tolist()) <= set(tiling.tiles):
+            return untiled
+        work = self._work(sot, tiling.layout, lengths)
+        return self._reading.seconds(self._rates.tiles.seconds(work), untiled)
+
+    def _work(self, sot: int, layout: TileLayout, lengths: Ints) -> Work:
+        """Decoding so many frames of each tile from the start of a SOT."""
+        share = lengths / len(self._footage.sots[sot])
+        return Work(
+            starts=int(np.count_nonzero(lengths)),
+            pictures=int(lengths.sum()),
+            pixels=int(lengths @ areas(layout)),
+            bytes=float(share @ self._sizes(sot, layout)),
+        )
+
+    def _bytes(self, sot: int, layout: TileLayout) -> Sizes:
+        """Of each tile of a whole SOT."""
+        density, footage = self._rates.density, self._footage
+        boxes = [seen.corners for seen in footage.seen[sot].values()]
+        x1, y1, x2, y2 = np.concatenate([np.zeros((0, 4), np.int64), *boxes]).T
+        across = _shared(layout.column_edges, x1, x2)
+        down = _shared(layout.row_edges, y1, y2)
+        moving = (down.T @ across).ravel()
+        still = areas(layout) * len(footage.sots[sot])
+        sizes: Sizes = density.still * still + density.moving * np.minimum(moving, still)
+        return sizes
+
+    @property
+    def _untiled(self) -> TileLayout:
+        return TileLayout.untiled(self._footage.width, self._footage.height)
+
+    def _within(self, sot: int, query: Query) -> range:
+        frames = self._footage.sots[sot]
+        start = max(frames.start, query.frames.start)
+        return range(start, max(start, min(frames.stop, query.frames.stop)))
+
+
+def _shared(edges: tuple[int, ...], start: Ints, end: Ints) -> Ints:
+    """(ranges, parts): pixels of each range in each of the parts between `edges`."""
+    bounds = np.array(edges)
+    inside = np.minimum(end[:, None], bounds[1:]) - np.maximum(start[:, None], bounds[:-1])
+    shared: Ints = inside.clip(0)
+    return shared

@@ -1,0 +1,53 @@
+"""What a policy is told: queries, and what it may answer: tilings of SOTs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vfsd.tiling.geometry import Rect
+from vfsd.tiling.layout import TileLayout
+
+Aim = str | Rect
+"""What somebody looks for: a label, or a region of the stored picture."""
+
+Aims = frozenset[Aim]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One read: everything of `aims` on `frames`.
+
+    Of a label, the boxes that carry it; of a region, the region on every frame.
+    """
+
+    frames: range  #: of the video, half-open
+    aims: Aims  #: one at least
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """A layout of a SOT, and those of its tiles that are stored, ascending.
+
+    What lies in other tiles is read from the original.  Without a tile there is nothing to make.
+    """
+
+    layout: TileLayout
+    tiles: tuple[int, ...]
+
+    @classmethod
+    def whole(cls, layout: TileLayout) -> Tiling:
+        return cls(layout, tuple(range(layout.count)))
+
+
+@dataclass(frozen=True, slots=True)
+class Retile:
+    """The advice to make `tiling`, in place of what the SOT has."""
+
+    sot: int
+    tiling: Tiling
+    price: float  #: seconds that it is expected to take, see `vfsd.tiling.policy.world.Making`
+
+
+def in_order(aims: Aims) -> tuple[str, ...]:
+    """The same for the same aims, whatever order sets have: breaks ties."""
+    return tuple(sorted(str(aim) for aim in aims))
