@@ -134,8 +134,8 @@ def test_mount_io(tmp_path: Path, mountable: None) -> None:
 @pytest.mark.slow
 def test_workloads(tmp_path: Path) -> None:
     plots = tmp_path / "plots"
-    size = ("--videos", "1", "--seconds", "12", "--dense-seconds", "4")
-    short = (*size, "--eta", "--wrong", "--ablate", "--plots", str(plots))
+    size = ("--videos", "1", "--seconds", "12", "--dense-seconds", "3")
+    short = (*size, "--plots", str(plots))
     finals = run(tmp_path, "workloads", *short)["figures"]["finals"]
     assert set(finals) == {"W1", "W2", "W3", "W4", "W5", "W6"}
     for found in finals.values():
