@@ -5,6 +5,7 @@ What scans and full scans want is a list of areas, by frame; here they get their
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ from vfsd.tileplan import Costs, is_worth_it, original_work, tile_work
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
 from vfsd.tools import Tools
+
+_log = logging.getLogger(__name__)
 
 _CHUNK = 64
 """As many frames without tiles are decoded at a time."""
@@ -203,8 +206,8 @@ class CropReader:
         if touched is not None:
             try:
                 return self._from_tiles(run, touched, converters), part
-            except (IntegrityError, FileNotFoundError):
-                pass  # the original has it, too
+            except (IntegrityError, FileNotFoundError) as error:
+                _log.warning("a scan is served from the original, not from tiles: %s", error)
         return self._from_original(run, converters), part
 
     def _pays(self, touched: _Touched, frames: Sequence[int]) -> bool:
