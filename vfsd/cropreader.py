@@ -27,8 +27,8 @@ from vfsd.frametable import FrameTable
 from vfsd.labelexpr import Labels, clauses_of
 from vfsd.model import LogicalVideo, MediaInfo, Segment
 from vfsd.plan import Tiles
-from vfsd.reader import on_grid
 from vfsd.tileplan import Costs, is_worth_it, original_work, tile_work
+from vfsd.tilestreams import on_grid
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
 from vfsd.tools import Tools

@@ -6,27 +6,21 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice
-from operator import itemgetter
-from typing import Protocol
 
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.compose import Composer
-from vfsd.codecs.pixels import PixelConverter, in_display, in_picture
+from vfsd.codecs.pixels import PixelConverter
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.plan import ReadPlan, is_stream
 from vfsd.tileplan import TileRun
+from vfsd.tilestreams import TileStreams, plan_converter, shared_out
 from vfsd.tiling import Rect
 from vfsd.tools import Tools
-
-_GRID = 16
-"""Edges of tiles lie on multiples of it."""
 
 _AHEAD_BYTES = 32 << 20
 """Of pictures that are read from tiles together, while those before are with the caller."""
@@ -40,15 +34,14 @@ class Reader:
     def __init__(self, table: FrameTable, tools: Tools) -> None:
         self._table = table
         self._pool = tools.pool
-        self._packs = tools.packs
-        self._note = tools.sources.note
+        self._tiles = TileStreams(tools)
 
     def execute(self, plan: ReadPlan, *, pixel_format: str = "rgb24") -> Pixels:
         """The pictures of `plan`, one after the other along the first axis.
 
         Raises `IntegrityError` when a file does not yield a frame that it promises, `OSError`.
         """
-        form = _converter(plan, pixel_format)
+        form = plan_converter(plan, pixel_format)
         data = np.empty((len(plan.frames), *form.shape), form.dtype)
         result = _Result(list(data), plan.frames)
         jobs = [*self._original_jobs(plan, pixel_format, result)]
@@ -68,7 +61,7 @@ class Reader:
 
         Takes the memory of a few pictures: tiles are read a little ahead, by all cores.
         """
-        converter = _converter(plan, pixel_format)
+        converter = plan_converter(plan, pixel_format)
         for run, places in _by_source(plan):
             if run is None:
                 for frame, picture in self._from_original(plan, list(places)):
@@ -81,10 +74,10 @@ class Reader:
     def _stream_tiles(
         self, run: TileRun, places: Mapping[int, Sequence[int]], plan: ReadPlan, pixel_format: str
     ) -> Iterator[tuple[int, Pixels]]:
-        form = _converter(plan, pixel_format)
+        form = plan_converter(plan, pixel_format)
         picture_bytes = math.prod(form.shape) * form.dtype.itemsize
         parts = _growing(list(places), max(1, _AHEAD_BYTES // picture_bytes))
-        hands = self._hands(run, list(places), plan, pixel_format)
+        hands = self._tiles.hands(run, list(places), plan, pixel_format)
         workers = self._pool.workers()
 
         def submit(frames: Sequence[int]) -> tuple[list[Pixels], list[Future[None]]]:
@@ -104,18 +97,6 @@ class Reader:
         for hand in hands:
             hand.finish()
 
-    def _hands(
-        self, run: TileRun, frames: list[int], plan: ReadPlan, pixel_format: str
-    ) -> Sequence[_Hand]:
-        """What fills the next so many pictures of `frames`; together the hands fill them whole."""
-        converter = _converter(plan, pixel_format)
-        if not converter.is_local:
-            return [_Whole(self._composed(run, frames, plan, converter.needed), converter)]
-        return [
-            _Parts(tuple(self._placings(run, tiles, frames, plan, pixel_format)))
-            for tiles in _shared_out(run, self._pool.threads)
-        ]
-
     def pictures(
         self, plan: ReadPlan, needed: Rect
     ) -> Iterator[tuple[list[int], VideoFrame, Rect | None]]:
@@ -129,7 +110,7 @@ class Reader:
                 for frame, picture in self._from_original(plan, list(places)):
                     yield places[frame], picture, None
                 continue
-            for frame, picture, held in self._composed(run, list(places), plan, needed):
+            for frame, picture, held in self._tiles.composed(run, list(places), plan, needed):
                 yield places[frame], picture, held
 
     # -- from the original
@@ -155,7 +136,7 @@ class Reader:
         result: _Result,
         threads: int,
     ) -> None:
-        converter = _converter(plan, pixel_format)
+        converter = plan_converter(plan, pixel_format)
         for run in runs:
             for frame, picture in self._pool.pictures(
                 plan.physical, self._table, run, threads=threads
@@ -164,7 +145,7 @@ class Reader:
 
     def _stream_original(self, plan: ReadPlan, pixel_format: str, result: _Result) -> None:
         assert plan.contiguous is not None
-        converter = _converter(plan, pixel_format)
+        converter = plan_converter(plan, pixel_format)
         with self._pool.decoder(plan.physical, self._table) as decoder:
             for frame, picture in decoder.stream(
                 plan.contiguous.start,
@@ -190,7 +171,7 @@ class Reader:
     ) -> list[Job]:
         if not plan.tiled:
             return []
-        if not _converter(plan, pixel_format).is_local:
+        if not plan_converter(plan, pixel_format).is_local:
             return [
                 partial(self._compose_run, run, plan, pixel_format, result) for run in plan.tiled
             ]
@@ -200,7 +181,7 @@ class Reader:
         return [
             partial(self._place_tiles, run, tiles, plan, pixel_format, result)
             for run in plan.tiled
-            for tiles in _shared_out(run, pieces)
+            for tiles in shared_out(run, pieces)
         ]
 
     def _place_tiles(
@@ -212,112 +193,19 @@ class Reader:
         result: _Result,
     ) -> None:
         """Convert each tile's part of the region by itself."""
-        for placing in self._placings(run, tiles, list(run.frames), plan, pixel_format):
+        for placing in self._tiles.placings(run, tiles, list(run.frames), plan, pixel_format):
             for frame, picture in placing.pictures:
                 for place in result.places[frame]:
                     placing.put(picture, result.data[place])
 
-    def _placings(
-        self,
-        run: TileRun,
-        tiles: Sequence[int],
-        frames: list[int],
-        plan: ReadPlan,
-        pixel_format: str,
-    ) -> Iterator[_Placing]:
-        media = plan.physical.media
-        area = in_picture(plan.region, media)
-        for tile in tiles:
-            rect = run.segment.cells[tile].rect
-            mine = area.intersection(rect)
-            if mine is None:
-                continue
-            shown = in_display(mine, media)
-            inner = shown.moved(-plan.region.x1, -plan.region.y1)
-            yield _Placing(
-                self._packs.pictures(run.segment, tile, frames, self._note),
-                PixelConverter(media, pixel_format=pixel_format, region=shown),
-                rect,
-                (slice(inner.y1, inner.y2), slice(inner.x1, inner.x2)),
-            )
-
     def _compose_run(
         self, run: TileRun, plan: ReadPlan, pixel_format: str, result: _Result
     ) -> None:
-        converter = _converter(plan, pixel_format)
-        for frame, picture, held in self._composed(run, list(run.frames), plan, converter.needed):
+        converter = plan_converter(plan, pixel_format)
+        for frame, picture, held in self._tiles.composed(
+            run, list(run.frames), plan, converter.needed
+        ):
             result.put(frame, picture, converter, held)
-
-    def _composed(
-        self, run: TileRun, frames: list[int], plan: ReadPlan, needed: Rect
-    ) -> Iterator[tuple[int, VideoFrame, Rect]]:
-        """Put the tiles of each frame together, so that `needed` is whole."""
-        cells = [run.segment.cells[tile] for tile in run.tiles]
-        streams = [
-            self._packs.pictures(run.segment, tile, frames, self._note) for tile in run.tiles
-        ]
-        if len(cells) == 1:
-            for frame, picture in streams[0]:
-                yield frame, picture, cells[0].rect
-            return
-        media = plan.physical.media
-        composer = Composer(on_grid(needed, media.width, media.height))
-        for together in zip(*streams, strict=True):
-            for (_, picture), cell in zip(together, cells, strict=True):
-                whole = composer.put(picture, cell.rect)
-            yield together[0][0], whole, composer.area
-
-
-@dataclass(frozen=True, slots=True)
-class _Placing:
-    """One tile of a run, and where its part of the region goes."""
-
-    pictures: Iterator[tuple[int, VideoFrame]]
-    converter: PixelConverter
-    rect: Rect  #: of the tile, in the stored picture
-    inner: tuple[slice, slice]  #: rows and columns of the result
-
-    def put(self, picture: VideoFrame, data: Pixels) -> None:
-        self.converter.convert(picture, data[self.inner], held=self.rect)
-
-
-class _Hand(Protocol):
-    """Fills pictures that follow each other, or parts of them.  Used by one thread at a time."""
-
-    def fill(self, pictures: Sequence[Pixels]) -> None:
-        """The next so many."""
-
-    def finish(self) -> None:
-        """That was the last: decoders may go on elsewhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    placings: tuple[_Placing, ...]
-
-    def fill(self, pictures: Sequence[Pixels]) -> None:
-        for placing in self.placings:
-            for data in pictures:
-                _, picture = next(placing.pictures)
-                placing.put(picture, data)
-
-    def finish(self) -> None:
-        for placing in self.placings:
-            next(placing.pictures, None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Whole:
-    composed: Iterator[tuple[int, VideoFrame, Rect]]
-    converter: PixelConverter
-
-    def fill(self, pictures: Sequence[Pixels]) -> None:
-        for data in pictures:
-            _, picture, held = next(self.composed)
-            self.converter.convert(picture, data, held=held)
-
-    def finish(self) -> None:
-        next(self.composed, None)
 
 
 class _Result:
@@ -361,35 +249,3 @@ def _growing(frames: Sequence[int], most: int) -> Iterator[Sequence[int]]:
     while start < len(frames):
         yield frames[start : start + count]
         start, count = start + count, min(2 * count, most)
-
-
-def _shared_out(run: TileRun, pieces: int) -> list[tuple[int, ...]]:
-    """The tiles of a run in up to so many lists of about the same work."""
-    lists: list[list[int]] = [[] for _ in range(min(pieces, len(run.tiles)))]
-    load = [0] * len(lists)
-    sizes = [(run.segment.cells[tile].rect.area, tile) for tile in run.tiles]
-    for area, tile in sorted(sizes, key=itemgetter(0), reverse=True):
-        least = load.index(min(load))
-        lists[least].append(tile)
-        load[least] += area
-    return [tuple(tiles) for tiles in lists]
-
-
-def on_grid(area: Rect, width: int, height: int) -> Rect:
-    """`area`, of a picture of that size, and what lies between it and the next edges of tiles."""
-    return Rect(
-        area.x1 // _GRID * _GRID,
-        area.y1 // _GRID * _GRID,
-        min(width, -(-area.x2 // _GRID) * _GRID),
-        min(height, -(-area.y2 // _GRID) * _GRID),
-    )
-
-
-def _converter(plan: ReadPlan, pixel_format: str) -> PixelConverter:
-    full = plan.physical.media.frame_rect
-    return PixelConverter(
-        plan.physical.media,
-        pixel_format=pixel_format,
-        region=None if plan.region == full else plan.region,
-        size=None if plan.size == (plan.region.width, plan.region.height) else plan.size,
-    )

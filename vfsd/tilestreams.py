@@ -1,0 +1,170 @@
+"""Pictures of tiles on their way into results: put together, or each part where it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Protocol
+
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.compose import Composer
+from vfsd.codecs.pixels import PixelConverter, in_display, in_picture
+from vfsd.frames import Pixels
+from vfsd.plan import ReadPlan
+from vfsd.tileplan import TileRun
+from vfsd.tiling import Rect
+from vfsd.tools import Tools
+
+_GRID = 16
+"""Edges of tiles lie on multiples of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """One tile of a run, and where its part of the region goes."""
+
+    pictures: Iterator[tuple[int, VideoFrame]]
+    converter: PixelConverter
+    rect: Rect  #: of the tile, in the stored picture
+    inner: tuple[slice, slice]  #: rows and columns of the result
+
+    def put(self, picture: VideoFrame, data: Pixels) -> None:
+        self.converter.convert(picture, data[self.inner], held=self.rect)
+
+
+class Hand(Protocol):
+    """Fills pictures that follow each other, or parts of them.  Used by one thread at a time."""
+
+    def fill(self, pictures: Sequence[Pixels]) -> None:
+        """The next so many."""
+
+    def finish(self) -> None:
+        """That was the last: decoders may go on elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    placings: tuple[Placing, ...]
+
+    def fill(self, pictures: Sequence[Pixels]) -> None:
+        for placing in self.placings:
+            for data in pictures:
+                _, picture = next(placing.pictures)
+                placing.put(picture, data)
+
+    def finish(self) -> None:
+        for placing in self.placings:
+            next(placing.pictures, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    composed: Iterator[tuple[int, VideoFrame, Rect]]
+    converter: PixelConverter
+
+    def fill(self, pictures: Sequence[Pixels]) -> None:
+        for data in pictures:
+            _, picture, held = next(self.composed)
+            self.converter.convert(picture, data, held=held)
+
+    def finish(self) -> None:
+        next(self.composed, None)
+
+
+class TileStreams:
+    """Opens streams of tiles, with what a store keeps open."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._threads = tools.pool.threads
+        self._packs = tools.packs
+        self._note = tools.sources.note
+
+    def hands(
+        self, run: TileRun, frames: list[int], plan: ReadPlan, pixel_format: str
+    ) -> Sequence[Hand]:
+        """What fills the next so many pictures of `frames`; together the hands fill them whole."""
+        converter = plan_converter(plan, pixel_format)
+        if not converter.is_local:
+            return [_Whole(self.composed(run, frames, plan, converter.needed), converter)]
+        return [
+            _Parts(tuple(self.placings(run, tiles, frames, plan, pixel_format)))
+            for tiles in shared_out(run, self._threads)
+        ]
+
+    def placings(
+        self,
+        run: TileRun,
+        tiles: Sequence[int],
+        frames: list[int],
+        plan: ReadPlan,
+        pixel_format: str,
+    ) -> Iterator[Placing]:
+        """Of each tile that shows a part of the region."""
+        media = plan.physical.media
+        area = in_picture(plan.region, media)
+        for tile in tiles:
+            rect = run.segment.cells[tile].rect
+            mine = area.intersection(rect)
+            if mine is None:
+                continue
+            shown = in_display(mine, media)
+            inner = shown.moved(-plan.region.x1, -plan.region.y1)
+            yield Placing(
+                self._packs.pictures(run.segment, tile, frames, self._note),
+                PixelConverter(media, pixel_format=pixel_format, region=shown),
+                rect,
+                (slice(inner.y1, inner.y2), slice(inner.x1, inner.x2)),
+            )
+
+    def composed(
+        self, run: TileRun, frames: list[int], plan: ReadPlan, needed: Rect
+    ) -> Iterator[tuple[int, VideoFrame, Rect]]:
+        """Put the tiles of each frame together, so that `needed` is whole."""
+        cells = [run.segment.cells[tile] for tile in run.tiles]
+        streams = [
+            self._packs.pictures(run.segment, tile, frames, self._note) for tile in run.tiles
+        ]
+        if len(cells) == 1:
+            for frame, picture in streams[0]:
+                yield frame, picture, cells[0].rect
+            return
+        media = plan.physical.media
+        composer = Composer(on_grid(needed, media.width, media.height))
+        for together in zip(*streams, strict=True):
+            for (_, picture), cell in zip(together, cells, strict=True):
+                whole = composer.put(picture, cell.rect)
+            yield together[0][0], whole, composer.area
+
+
+def shared_out(run: TileRun, pieces: int) -> list[tuple[int, ...]]:
+    """The tiles of a run in up to so many lists of about the same work."""
+    lists: list[list[int]] = [[] for _ in range(min(pieces, len(run.tiles)))]
+    load = [0] * len(lists)
+    sizes = [(run.segment.cells[tile].rect.area, tile) for tile in run.tiles]
+    for area, tile in sorted(sizes, key=itemgetter(0), reverse=True):
+        least = load.index(min(load))
+        lists[least].append(tile)
+        load[least] += area
+    return [tuple(tiles) for tiles in lists]
+
+
+def on_grid(area: Rect, width: int, height: int) -> Rect:
+    """`area`, of a picture of that size, and what lies between it and the next edges of tiles."""
+    return Rect(
+        area.x1 // _GRID * _GRID,
+        area.y1 // _GRID * _GRID,
+        min(width, -(-area.x2 // _GRID) * _GRID),
+        min(height, -(-area.y2 // _GRID) * _GRID),
+    )
+
+
+def plan_converter(plan: ReadPlan, pixel_format: str) -> PixelConverter:
+    """What makes results of whole pictures."""
+    full = plan.physical.media.frame_rect
+    return PixelConverter(
+        plan.physical.media,
+        pixel_format=pixel_format,
+        region=None if plan.region == full else plan.region,
+        size=None if plan.size == (plan.region.width, plan.region.height) else plan.size,
+    )
