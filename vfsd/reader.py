@@ -22,7 +22,7 @@ from vfsd.tilestreams import TileStreams, plan_converter, shared_out
 from vfsd.tiling import Rect
 from vfsd.tools import Tools
 
-_AHEAD_BYTES = 32 << 20
+_AHEAD_BYTES = 8 << 20
 """Of pictures that are read from tiles together, while those before are with the caller."""
 
 Job = Callable[[], None]

@@ -37,6 +37,7 @@ _TRIES = 6
 _MARGIN = 1.5
 """dB above what is wanted from which on the next cell is encoded coarser."""
 _CHUNK_FRAMES = 300
+_PROBED_FRAMES = 30
 """A worker takes about as many frames at a time, since it decodes them in one go."""
 
 _HEARTBEAT_SECONDS = 0.2
@@ -180,7 +181,9 @@ def retile(
         finally:
             work.stop.set()
             executor.shutdown(cancel_futures=True)
-    work.note_cost()
+    work.stop.clear()
+    if made:
+        work.note_cost(made[0].frames)
     reclaim(parts)
     return sorted(made, key=lambda segment: segment.first_frame)
 
@@ -276,28 +279,32 @@ class _Work:
         self._start: dict[Rect, int] = {}  # the rate factor that a tile had lately
         self._physical: int | None = None
         self._publishing = threading.Lock()
-        self._decoded: list[tuple[range, float]] = []  # and the CPU seconds that it took
-        self._guard = threading.Lock()
 
     def encode(self, plan: PlannedSegment) -> tuple[list[CellStream], list[Cell]]:
         """A segment by itself; not published."""
         return self._encode(plan, self._pictures(plan.frames))
 
-    def note_cost(self) -> None:
-        """Keep how much more, or less, decoding the original takes than the rule says."""
-        spent = sum(seconds for _, seconds in self._decoded)
+    def note_cost(self, frames: range) -> None:
+        """Keep how much more, or less, decoding the original takes than the rule says.
+
+        Measured on a few of `frames`, when nothing else is being done: on a core that shares its
+        resources with a busy one everything takes longer.
+        """
         original = self._video.original
-        measured = self._parts.catalog.costs(host_name())
-        rule = Costs({cost.name: cost.decode for cost in measured}).of_original(
-            replace(original, cost_factor=None)
-        )
-        expected = sum(
-            rule.seconds(original_work(original, self._table, [frames.start, frames.stop - 1]))
-            for frames, _ in self._decoded
-        )
-        if spent and expected:
-            with self._parts.catalog.writing() as change:
-                change.videos.set_cost_factor(original.id, plausible(spent / expected))
+        chosen = frames[:_PROBED_FRAMES]
+        work = original_work(original, self._table, chosen)
+        measured = {cost.name: cost.decode for cost in self._parts.catalog.costs(host_name())}
+        expected = Costs(measured).of_original(replace(original, cost_factor=None)).seconds(work)
+        spent = min(self._seconds_of(chosen) for _ in range(2))
+        with self._parts.catalog.writing() as change:
+            change.videos.set_cost_factor(original.id, plausible(spent / expected))
+
+    def _seconds_of(self, frames: range) -> float:
+        """CPU time of decoding them, by one thread."""
+        start = time.thread_time()
+        for _ in self._pictures(frames):
+            pass
+        return time.thread_time() - start
 
     def encode_chunk(
         self, chunk: Sequence[PlannedSegment], on_frames: Callable[[int], None]
@@ -312,24 +319,11 @@ class _Work:
         return made
 
     def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
-        spent, done = 0.0, 0
-        try:
-            with self._pool.decoder(self._video.original, self._table) as decoder:
-                pictures = decoder.stream(frames.start, frames.stop)
-                while True:
-                    start = time.thread_time()
-                    _, picture = next(pictures, (0, None))
-                    spent += time.thread_time() - start
-                    if picture is None:
-                        break
-                    if self.stop.is_set():
-                        raise _StoppedError
-                    done += 1
-                    yield picture
-        finally:  # who takes them may know when there are no more
-            if done:
-                with self._guard:
-                    self._decoded.append((range(frames.start, frames.start + done), spent))
+        with self._pool.decoder(self._video.original, self._table) as decoder:
+            for _, picture in decoder.stream(frames.start, frames.stop):
+                if self.stop.is_set():
+                    raise _StoppedError
+                yield picture
 
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.composing import take_tiles
 from tests.views.conftest import Shelf
 from vfsd.detections import Detection
 from vfsd.explain import record
@@ -83,6 +84,7 @@ def test_who_reads_a_picture_sees_one_state_of_it(fresh: Shelf) -> None:
 def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, made: str) -> None:
     video = fresh.video(NAME)
     video.retile("uniform:2x2")
+    take_tiles(fresh.store)
     request = parse(view)
     asked = request.sized(video.width, video.height)
     told = explained(fresh, view)
