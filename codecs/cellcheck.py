@@ -37,6 +37,11 @@ class CellCheck:
         self._squares = 0.0
         self._samples = self._given = self._fed = self._shown = 0
 
+    @property
+    def pending(self) -> int:
+        """Pictures, the last ones given, that have not been decoded again yet."""
+        return len(self._pending)
+
     def source(self, luma: npt.NDArray[Any]) -> None:
         """What the next picture was made from; kept until that is decoded."""
         self._pending.append(luma)

@@ -8,6 +8,7 @@ decoders as they are; no container is opened for a tile.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -151,11 +152,17 @@ class CellEncoder:
         self._check = CellCheck(codec.codec)
         self._packets: list[bytes] = []
         self._given = 0
+        self._held: deque[av.VideoFrame] = deque()  # given, but not decoded again yet
+        self._spare: list[av.VideoFrame] = []  # new memory takes as long to get as to fill
 
     def put(self, picture: av.VideoFrame) -> None:
         """The next picture of the segment, as a whole."""
-        tile = av.VideoFrame(self._width, self._height, self._format)
+        if self._spare:
+            tile = self._spare.pop()
+        else:
+            tile = av.VideoFrame(self._width, self._height, self._format)
         cut_out(picture, self._rect, tile)
+        self._held.append(tile)
         tile.pts = self._given
         tile.time_base = self._context.time_base
         self._given += 1
@@ -210,6 +217,8 @@ class CellEncoder:
             payload = bytes(packet)
             self._packets.append(payload)
             self._check.packet(payload, self._context.extradata)
+        while len(self._held) > self._check.pending:
+            self._spare.append(self._held.popleft())
 
 
 class CellDecoder:

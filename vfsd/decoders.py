@@ -20,6 +20,7 @@ from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.host import cores
 from vfsd.model import MediaInfo, PhysicalVideo
 from vfsd.parts import Parts
+from vfsd.tileplan import decoder_threads
 
 _FAR = 256
 """As many packets ahead of a decoder count, at most, for what it is worth."""
@@ -30,8 +31,6 @@ _SEEN_GROUPS = 32
 """Groups of pictures that are known again."""
 _FEW_GROUPS = 16
 """Before so many of a video were read, nobody knows whether it is read all over the place."""
-_LARGE_PICTURE = 250_000
-"""Pixels from which on a second thread inside a decoder pays."""
 _MADE_ROOM = 8
 """Where there is none, that part of the budget is freed at once."""
 
@@ -185,8 +184,7 @@ class DecoderPool:
 
     def threads_for(self, media: MediaInfo) -> int:
         """How many threads a decoder should have that works alone."""
-        large = media.width * media.height >= _LARGE_PICTURE
-        return 2 if large and self.threads > 1 else 1
+        return decoder_threads(media, self.threads)
 
     def workers(self) -> ThreadPoolExecutor:
         """Threads for runs that do not depend on each other."""

@@ -23,8 +23,9 @@ _SHORTEST = 1e-3
 class TileSources:
     """What planners need to know of the videos that were read lately.  Thread-safe."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, threads: int) -> None:
         self._catalog = catalog
+        self._threads = threads
         self._watch = catalog.watch()
         self._segments: OrderedDict[int, list[Segment]] = OrderedDict()  # by original
         self._originals: dict[int, float] = {}  # its factor, where one was measured
@@ -59,7 +60,7 @@ class TileSources:
                 while len(self._segments) > _VIDEOS:
                     self._originals.pop(self._segments.popitem(last=False)[0], None)
         factors = self._factors if factor is None else {**self._factors, key: factor}
-        return Tiles(found, Costs(measured, factors), psnr)
+        return Tiles(found, Costs(measured, factors, self._threads), psnr)
 
     def note(self, segment: Segment, work: Work, seconds: float) -> None:
         """Decoding some tiles of a segment has taken so long."""

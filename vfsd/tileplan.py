@@ -10,7 +10,7 @@ import numpy as np
 
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
-from vfsd.model import PhysicalVideo, Segment
+from vfsd.model import MediaInfo, PhysicalVideo, Segment
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import DEFAULT_COSTS, OTHER_COST, DecodeCost, Work
 
@@ -23,6 +23,8 @@ _DOUBT = 1.1
 """Costs are predicted within a tenth, as a rule.  Tiles that promise less than that are not worth
 the risk, as the original is what everybody would have decoded anyway."""
 _LIMITS = (0.25, 4.0)
+_LARGE_PICTURE = 250_000
+"""Pixels from which on a second thread inside a decoder pays."""
 _SPARSE = 64
 """Frames apart on average from which on the original is counted frame by frame."""
 
@@ -48,6 +50,8 @@ class Costs:
     """By codec, and by name of the tile codec; without an entry: what is the rule elsewhere."""
     factors: Mapping[int, float] = field(default_factory=dict)
     """By number of an encoding: as many times as much, as its content makes it."""
+    threads: int = 1
+    """That decode side by side."""
 
     def of_original(self, physical: PhysicalVideo) -> DecodeCost:
         factor = self.factors.get(physical.id) or physical.cost_factor or 1.0
@@ -64,6 +68,11 @@ class Costs:
 
     def _of(self, name: str) -> DecodeCost:
         return self.by_name.get(name) or DEFAULT_COSTS.get(name, OTHER_COST)
+
+
+def decoder_threads(media: MediaInfo, threads: int) -> int:
+    """How many of `threads` one decoder of an original should have that works alone."""
+    return 2 if media.width * media.height >= _LARGE_PICTURE and threads > 1 else 1
 
 
 def tile_work(segment: Segment, tiles: Sequence[int], last: int) -> Work:
@@ -180,11 +189,21 @@ def _cheapest(
     own: DecodeCost,
     costs: Costs,
 ) -> list[_Way]:
+    threads = decoder_threads(physical.media, costs.threads)
+
+    def tiled(segment: Segment, tiles: tuple[int, ...], last: int) -> float:
+        seconds = costs.seconds_of_tiles(
+            segment, tile_work(segment, tiles, last), together=len(tiles)
+        )
+        # The original is decoded by several threads, a tile by one: who waits for pictures in a
+        # row waits for the largest tile.
+        areas = [segment.cells[tile].rect.area for tile in tiles]
+        return _DOUBT * seconds * max(1.0, threads * max(areas) / sum(areas))
+
     def alone(way: _Way) -> float:
         if way.segment is None:
             return own.seconds(original_work(physical, table, way.frames))
-        work = tile_work(way.segment, way.tiles, way.frames[-1])
-        return _DOUBT * costs.seconds_of_tiles(way.segment, work, together=len(way.tiles))
+        return tiled(way.segment, way.tiles, way.frames[-1])
 
     def saved(before: _Way, way: _Way) -> float:
         """What need not be done again, as `before` has done it."""
@@ -194,8 +213,7 @@ def _cheapest(
             if last.first_packet == run.first_packet or run.first_packet < last.end_packet:
                 return own.seconds(original_work(physical, table, [before.frames[-1]]))
         elif way.segment is not None and before.segment is way.segment:
-            work = tile_work(way.segment, way.tiles, before.frames[-1])
-            return _DOUBT * costs.seconds_of_tiles(way.segment, work, together=len(way.tiles))
+            return tiled(way.segment, way.tiles, before.frames[-1])
         return 0.0
 
     best: list[list[tuple[float, int]]] = []

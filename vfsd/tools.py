@@ -27,7 +27,7 @@ class Tools:
         if not parts.read_only:
             reads = ReadLog(parts.catalog, parts.settings.remembered_reads)
         pool = DecoderPool(parts, threads)
-        return cls(pool, PackPool(parts.objects), TileSources(parts.catalog), reads)
+        return cls(pool, PackPool(parts.objects), TileSources(parts.catalog, pool.threads), reads)
 
     def close(self) -> None:
         self.reads.close()
