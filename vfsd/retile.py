@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -22,7 +22,7 @@ from vfsd.codecs.pack import CellStream, PackedCell, write_pack
 from vfsd.codecs.segmentcells import EncodedCell, encode_cells
 from vfsd.codecs.tiles import TileCodec, require_encoder, tile_codec
 from vfsd.decoders import DecoderPool
-from vfsd.errors import IntegrityError, NotFoundError, UsageError
+from vfsd.errors import IntegrityError, NotFoundError, UsageError, VfsdError
 from vfsd.frametable import FrameTable
 from vfsd.host import cores, host_name
 from vfsd.ingest import software
@@ -37,8 +37,11 @@ _TRIES = 6
 _MARGIN = 1.5
 """dB above what is wanted from which on the next cell is encoded coarser."""
 _CHUNK_FRAMES = 300
-_PROBED_FRAMES = 30
 """A worker takes about as many frames at a time, since it decodes them in one go."""
+_PROBED_FRAMES = 30
+"""Of the original, to see what decoding it takes."""
+_SHORT_SECONDS = 0.2
+"""What takes longer is measured once."""
 
 _HEARTBEAT_SECONDS = 0.2
 """How long a report of progress may be waited for."""
@@ -183,7 +186,8 @@ def retile(
             executor.shutdown(cancel_futures=True)
     work.stop.clear()
     if made:
-        work.note_cost(made[0].frames)
+        with suppress(VfsdError, OSError):  # the tiles are there, and that is what was asked for
+            work.note_cost(made[0].frames)
     reclaim(parts)
     return sorted(made, key=lambda segment: segment.first_frame)
 
@@ -295,7 +299,9 @@ class _Work:
         work = original_work(original, self._table, chosen)
         measured = {cost.name: cost.decode for cost in self._parts.catalog.costs(host_name())}
         expected = Costs(measured).of_original(replace(original, cost_factor=None)).seconds(work)
-        spent = min(self._seconds_of(chosen) for _ in range(2))
+        spent = self._seconds_of(chosen)
+        if spent < _SHORT_SECONDS:
+            spent = min(spent, self._seconds_of(chosen))
         with self._parts.catalog.writing() as change:
             change.videos.set_cost_factor(original.id, plausible(spent / expected))
 
