@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -81,26 +79,6 @@ def sparse(seed: int, density: float, seconds: int) -> Footage:
 def dense(seed: int, density: float, seconds: int) -> Footage:
     """All classes that there are, and a good part of the picture full of them."""
     return _moving(tuple(KINDS), density, seconds, seed).footage(*SIZE, seconds * RATE, RATE)
-
-
-def filmed(path: Path, width: int, height: int, rate: int, seconds: int) -> Footage:
-    """Boxes that somebody has drawn or computed for a clip, which is looped."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    frames = np.array([int(row["frame"]) for row in rows])
-    low = np.array([[float(row[side]) for side in ("x1", "y1")] for row in rows])
-    high = np.array([[float(row[side]) for side in ("x2", "y2")] for row in rows])
-    corners = np.concatenate([np.floor(low), np.ceil(high)], axis=1).astype(np.int64)
-    corners = corners.clip(0, (width, height, width, height))
-    labels = np.array([row["label"] for row in rows])
-    length = int(frames.max()) + 1
-    rounds = -(-seconds * rate // length)
-    looped = Boxes(
-        np.concatenate([frames + turn * length for turn in range(rounds)]),
-        np.tile(labels, rounds),
-        np.tile(corners, (rounds, 1)),
-    )
-    return looped.footage(width, height, seconds * rate, rate)
 
 
 def _moving(classes: Sequence[str], density: float, seconds: int, seed: int) -> Boxes:

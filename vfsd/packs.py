@@ -79,8 +79,7 @@ class PackPool:
         """(frame of the video, picture) of the frames in `wanted`, which ascends.
 
         A picture is the caller's until the next is asked for.  What that took is told to `note`
-        in the end.  Raises `IntegrityError` for a
-        damaged pack, `OSError` where it is gone.
+        in the end.  Raises `IntegrityError` for a damaged pack, `OSError` where it is gone.
         """
         pack = self._pack(segment.object_key)
         cell = pack.cells[tile]
