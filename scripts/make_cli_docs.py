@@ -62,7 +62,7 @@ def page() -> str:
 
 def commands() -> Iterator[Command]:
     """Every command, in the order of the page."""
-    context = click.Context(cli, info_name="vfsd")
+    context = click.Context(cli, info_name="vfsd", **cli.context_settings)
     assert isinstance(cli, App)
     for names in SECTIONS.values():
         for name in names:
@@ -82,7 +82,8 @@ def _commands() -> Iterator[str]:
 
 
 def _command(command: Command) -> Iterator[str]:
-    context = click.Context(command, info_name=f"vfsd {command.name}")
+    # A command keeps the help option that it was first asked for: it has to be the usual one.
+    context = click.Context(command, info_name=f"vfsd {command.name}", **command.context_settings)
     yield f"### vfsd {command.name}\n"
     yield f"    {' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n"
     yield inspect.cleandoc(command.help or "") + "\n"

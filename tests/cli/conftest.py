@@ -66,7 +66,7 @@ def run_command(*args: str | Path, input: str | None = None) -> Result:
 def check_documented(words: list[str], result: Result) -> None:
     """The keys that were printed are those that the command says it prints."""
     assert isinstance(cli, App)
-    context = click.Context(cli)
+    context = click.Context(cli, **cli.context_settings)
     at = next(at for at, word in enumerate(words) if word in cli.list_commands(context))
     command = cli.find(context, words[at : at + 1])
     if isinstance(command, Group):
