@@ -37,8 +37,8 @@ from vfsd.codecs.tiles import TILE_CODECS
 from vfsd.detections import DetectionColumns
 from vfsd.host import host_name
 from vfsd.model import MeasuredCost
+from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.relayout import drop
-from vfsd.retile import PlannedSegment, TileSettings
 from vfsd.store import Store
 from vfsd.tiling import TileLayout, coarse, decoded_pixels, fine, uniform
 from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost

@@ -137,8 +137,7 @@ def prepare(path: Path, share: float, seconds: Fraction, folder: Path) -> Subjec
                 task = Task(path, frames, region)
                 media = video.original.media
                 quality = [
-                    segment.cells[segment.layout.covering(region)[0]].quality
-                    for segment in segments
+                    segment.cell(segment.layout.covering(region)[0]).quality for segment in segments
                 ]
                 limit = region_stream(task, media, first, quality)
     return Subject(task, media, stores, seconds, pyav_whole(task, 1), limit)

@@ -31,9 +31,9 @@ from vfsd.codecs.tiles import CellEncoder, TileCodec, tile_codec
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
 from vfsd.plan import Tiles, plan_frames
+from vfsd.planned import TileSettings
 from vfsd.reader import Reader
 from vfsd.relayout import drop
-from vfsd.retile import TileSettings
 from vfsd.store import Store
 from vfsd.tileplan import Costs
 from vfsd.tiling import Rect, TileLayout, parse_layout

@@ -342,6 +342,12 @@ class PixelConverter:
         return out
 
 
+def needed_margin(media: MediaInfo, pixel_format: str) -> int:
+    """Pixels around an area of the stored picture that its conversion, unscaled, looks at."""
+    is_eight_bit = _LAYOUTS[pixel_format].name in _EIGHT_BIT
+    return 0 if media.pixel_format in _POINTWISE and is_eight_bit else _MARGIN
+
+
 def needed_area(
     media: MediaInfo, pixel_format: str, region: Rect, size: tuple[int, int] | None
 ) -> Rect:

@@ -46,6 +46,11 @@ class TileCodec:
     decibels: float  #: that a step of the rate factor changes, about
     pixel_formats: Mapping[str, str]  #: of the source, and how it is encoded
 
+    @property
+    def takes_parts(self) -> bool:
+        """Whether some tiles of a layout may be left out; stitching needs them all."""
+        return self.name != STITCHABLE
+
 
 # One thread each: many tiles are encoded at a time.  Without B-frames the packet's number is the
 # frame's, and a decoder holds nothing back; `fastdecode` leaves out CABAC and deblocking, which

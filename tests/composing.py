@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import av
 
 from vfsd.codecs.compose import Composer
@@ -10,7 +12,7 @@ from vfsd.codecs.pack import open_pack
 from vfsd.codecs.pixels import PixelConverter
 from vfsd.frames import Pixels
 from vfsd.host import host_name
-from vfsd.model import MeasuredCost
+from vfsd.model import MeasuredCost, Segment
 from vfsd.store import Store
 from vfsd.tileplan import Costs
 from vfsd.tiling import Rect
@@ -31,10 +33,15 @@ def take_tiles(store: Store) -> None:
 
 
 class Composed:
-    """All frames of a video, put together from tiles that were decoded one by one."""
+    """All frames of a video that have tiles, put together from them, decoded one by one.
+
+    What a segment has not stored is the original's.
+    """
 
     def __init__(self, store: Store, video: Video) -> None:
         self.media = video.original.media
+        self._video = video
+        self.segments: dict[int, Segment] = {}
         picture = Rect.of_size(self.media.width, self.media.height)
         self.pictures: dict[int, av.VideoFrame] = {}
         for segment in store.catalog.segments(video.info):
@@ -50,9 +57,27 @@ class Composed:
                 decoded += context.decode(None)
                 for frame, composer, tile in zip(segment.frames, composers, decoded, strict=True):
                     self.pictures[frame] = composer.put(tile, cell.rect)
+                    self.segments[frame] = segment
+
+    def holds(self, frame: int, view: View, form: str) -> bool:
+        """Whether tiles show all of it."""
+        segment = self.segments[frame]
+        return segment.holds(segment.layout.covering(self._converter(view, form).needed))
+
+    def original(self, frame: int, view: View, form: str) -> Pixels:
+        exact = self._video.frames(
+            [frame], region=view.region, size=view.size, format=form, psnr=math.inf
+        )
+        first: Pixels = exact.data[0]
+        return first
+
+    def _converter(self, view: View, form: str) -> PixelConverter:
+        region, size = view.region, view.size
+        return PixelConverter(self.media, pixel_format=form, region=region, size=size)
 
     def convert(self, frame: int, view: View, form: str) -> Pixels:
-        size = view.size
-        converter = PixelConverter(self.media, pixel_format=form, region=view.region, size=size)
+        if not self.holds(frame, view, form):
+            return self.original(frame, view, form)
+        converter = self._converter(view, form)
         whole = Rect.of_size(self.media.width, self.media.height)
         return converter.convert(self.pictures[frame], held=whole).copy()

@@ -15,7 +15,7 @@ from vfsd.calibrate import measure
 from vfsd.errors import UsageError
 from vfsd.host import host_name
 from vfsd.model import MeasuredCost
-from vfsd.retile import PlannedSegment
+from vfsd.planned import PlannedSegment
 from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import DecodeCost, Work

@@ -3,7 +3,7 @@
 Nothing in here knows files, codecs or the catalog.
 """
 
-from vfsd.tiling.counting import TILE_COST, Decoded, decoded_pixels
+from vfsd.tiling.counting import TILE_COST, Decoded, decoded_frames, decoded_pixels
 from vfsd.tiling.geometry import Rect
 from vfsd.tiling.layout import LayoutRules, TileLayout
 from vfsd.tiling.partition import coarse, fine
@@ -21,6 +21,7 @@ __all__ = [
     "TileLayout",
     "coarse",
     "cut_sequences",
+    "decoded_frames",
     "decoded_pixels",
     "fine",
     "parse_layout",

@@ -55,10 +55,11 @@ def account_of_plan(
 class ScanPart:
     """What a scan has read from one place."""
 
-    segment: Segment | None  #: None: the original
+    segment: Segment | None  #: None: the original alone
     tiles: int  #: of the segment that were decoded
     work: Work  #: of decoding these; nothing for the original
     frames: tuple[int, ...]  #: ascending, each once
+    own: tuple[int, ...]  #: those of them that were read from the original
     pictures: int  #: that came of it
     area: Rect  #: around all that was read, on the displayed frame
 
@@ -80,10 +81,10 @@ def account_of_scan(
         alone = original_work(physical, table, part.frames)
         untiled += alone
         untiled_predicted += own.seconds(alone)
-        if part.segment is None:
-            work += alone
-            predicted += own.seconds(alone)
-        else:
+        mine = alone if part.own == part.frames else original_work(physical, table, part.own)
+        work += mine
+        predicted += own.seconds(mine)
+        if part.segment is not None:
             work += part.work
             predicted += costs.seconds_of_tiles(part.segment, part.work, together=part.tiles)
     tiled = [part for part in parts if part.segment is not None]
@@ -105,5 +106,5 @@ def account_of_scan(
         seconds=timing.seconds,
         segments=len({part.segment.id for part in tiled if part.segment is not None}),
         tiles=sum(part.tiles for part in tiled),
-        original_frames=sum(len(part.frames) for part in parts if part.segment is None),
+        original_frames=sum(len(part.own) for part in parts),
     )

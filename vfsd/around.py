@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.codecs.pixels import needed_margin
 from vfsd.detections import DetectionColumns
 from vfsd.model import MediaInfo
-from vfsd.retile import PlannedSegment
-from vfsd.tiling import LayoutRules, TileLayout, decoded_pixels
+from vfsd.planned import PlannedSegment
+from vfsd.tiling import LayoutRules, TileLayout, decoded_frames, decoded_pixels
 
 ALPHA = 0.8
 """A segment is left untiled where tiles would save less than a fifth of the pixels (TASM, IV-B)."""
@@ -31,26 +32,37 @@ def layouts_around(
 ) -> list[PlannedSegment]:
     """A layout around the boxes of each of `sequences` in which that pays; by time.
 
-    `padding` is in pixels, around each box.  A sequence is left out where nothing was seen, and
-    where reading what was seen would decode more than `alpha` of the pixels it decodes untiled.
+    To be stored are the tiles that hold a part of a box.  `padding` is in pixels, around each box.
+    A sequence is left out where nothing was seen, and where reading what was seen would decode more
+    than `alpha` of the pixels it decodes untiled.
     """
     rows = columns.clipped(media.display_width, media.display_height).in_order()
-    boxes = in_picture_corners(rows.boxes, media)
+    # What converting a box looks at beyond it belongs to it: tiles without would be of no use.
+    boxes = _grown(in_picture_corners(rows.boxes, media), media, padding)
+    untiled = TileLayout.untiled(media.width, media.height)
     planned = []
     for frames in sequences:
         low, high = np.searchsorted(rows.frames, [frames.start, frames.stop])
         if low == high:
             continue
         mine, numbers = boxes[low:high], rows.frames[low:high]
-        layout = partition(mine, media.width, media.height, rules, padding=padding)
-        untiled = TileLayout.untiled(media.width, media.height)
+        layout = partition(mine, media.width, media.height, rules)
         whole = decoded_pixels(untiled, mine, numbers, frames.start).pixels
         if (
             not layout.is_untiled
             and decoded_pixels(layout, mine, numbers, frames.start).pixels <= alpha * whole
         ):
-            planned.append(PlannedSegment(frames, layout))
+            lengths = decoded_frames(layout, mine, numbers, frames.start)
+            planned.append(PlannedSegment(frames, layout, tuple(np.flatnonzero(lengths).tolist())))
     return planned
+
+
+def _grown(boxes: npt.NDArray[np.int64], media: MediaInfo, padding: int) -> npt.NDArray[np.int64]:
+    """Boxes with what is around them, as far as there is a picture."""
+    margin = padding + needed_margin(media, "rgb24")
+    size = (media.width, media.height, media.width, media.height)
+    grown: npt.NDArray[np.int64] = boxes + np.array([-margin, -margin, margin, margin])
+    return grown.clip(0, size)
 
 
 def in_picture_corners(boxes: npt.NDArray[np.float64], media: MediaInfo) -> npt.NDArray[np.int64]:

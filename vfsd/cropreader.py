@@ -43,26 +43,35 @@ _KEPT = 32
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """The tiles that a run of wanted areas touches, up to a second of video."""
+    """The tiles that a run of wanted areas touches, up to a second of video.
+
+    A frame on which some area is not in tiles that are stored is read from the original, with all
+    that is wanted of it.
+    """
 
     segment: Segment
     tiles: Mapping[Rect, tuple[int, ...]]  #: of each area
     frames: Mapping[int, Sequence[int]]  #: of each tile those on which it is, ascending
+    rest: tuple[int, ...]  #: frames that are read from the original, ascending
 
     @classmethod
     def by(cls, wants: Sequence[Want], segment: Segment, converters: _Converters) -> _Touched:
         tiles: dict[Rect, tuple[int, ...]] = {}
-        frames: dict[int, list[int]] = {}
+        rest: dict[int, None] = {}
         for want in wants:
             mine = tiles.get(want.rect)
             if mine is None:
                 needed = converters.of(want.rect).needed
                 mine = tiles[want.rect] = tuple(segment.layout.covering(needed))
-            for tile in mine:
+            if not segment.holds(mine):
+                rest[want.frame] = None
+        frames: dict[int, list[int]] = {}
+        for want in wants:
+            for tile in tiles[want.rect] if want.frame not in rest else ():
                 seen = frames.setdefault(tile, [])
                 if not seen or seen[-1] != want.frame:
                     seen.append(want.frame)
-        return cls(segment, tiles, frames)
+        return cls(segment, tiles, frames, tuple(rest))
 
     @property
     def work(self) -> Work:
@@ -200,25 +209,43 @@ class CropReader:
             0 if touched is None else len(touched.frames),
             Work() if touched is None else touched.work,
             frames,
+            frames if touched is None else touched.rest,
             len(run),
             Rect.around(want.rect for want in run),
         )
         if touched is not None:
             try:
-                return self._from_tiles(run, touched, converters), part
+                return self._from_both(run, touched, converters), part
             except (IntegrityError, FileNotFoundError) as error:
                 _log.warning("a scan is served from the original, not from tiles: %s", error)
         return self._from_original(run, converters), part
 
     def _pays(self, touched: _Touched, frames: Sequence[int]) -> bool:
+        """Whether tiles take less time than what of the original need not be read then."""
+        if not touched.frames:
+            return False
         assert self._tiles is not None
-        whole = original_work(self._physical, self._table, frames)
         costs = self._tiles.costs
+        own = costs.of_original(self._physical)
+        whole = original_work(self._physical, self._table, frames)
+        rest = original_work(self._physical, self._table, touched.rest)
         together = max(map(len, touched.tiles.values()))
         return is_worth_it(
             costs.seconds_of_tiles(touched.segment, touched.work, together=together),
-            costs.of_original(self._physical).seconds(whole),
+            own.seconds(whole) - own.seconds(rest),
         )
+
+    def _from_both(
+        self, run: Sequence[Want], touched: _Touched, converters: _Converters
+    ) -> list[Crop]:
+        if not touched.rest:
+            return self._from_tiles(run, touched, converters)
+        left = frozenset(touched.rest)
+        stored = [want for want in run if want.frame not in left]
+        others = [want for want in run if want.frame in left]
+        tiled = iter(self._from_tiles(stored, touched, converters))
+        original = iter(self._from_original(others, converters))
+        return [next(original if want.frame in left else tiled) for want in run]
 
     def _from_tiles(
         self, run: Sequence[Want], touched: _Touched, converters: _Converters
@@ -239,7 +266,7 @@ class CropReader:
             for tile in tiles:
                 if tile not in shown:
                     shown[tile] = next(streams[tile])[1]
-            pictures = [(shown[tile], segment.cells[tile].rect) for tile in tiles]
+            pictures = [(shown[tile], segment.cell(tile).rect) for tile in tiles]
             crops.append(self._crop(want, self._put_together(pictures, converters.of(want.rect))))
         for stream in streams.values():
             next(stream, None)  # so that it ends by itself, and its decoder stays warm

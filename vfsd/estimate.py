@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.model import Cell, PhysicalVideo, Segment
-from vfsd.retile import PlannedSegment, TileSettings
+from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.tileplan import Costs, TileRun, choose_tiles, original_work
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
@@ -74,13 +74,14 @@ def _imagined(
     density = _BYTES_PER_PIXEL.get(settings.codec, _OTHER_BYTES_PER_PIXEL)
     if like:
         pixels = sum(
-            segment.layout.width * segment.layout.height * len(segment.frames) for segment in like
+            cell.rect.area * len(segment.frames) for segment in like for cell in segment.cells
         )
         density = sum(segment.size for segment in like) / pixels
     count = len(plan.frames)
+    rects = {tile: plan.layout.tile(tile) for tile in plan.stored}
     cells = tuple(
         Cell(tile, rect, 0, round(density * rect.area * count), 0, settings.psnr)
-        for tile, rect in enumerate(plan.layout.tiles)
+        for tile, rect in rects.items()
     )
     return Segment(
         id=-1 - number,

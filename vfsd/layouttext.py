@@ -1,4 +1,4 @@
-"""Which layouts a video has and when, in a line: ``uniform 3x4 0-12s, 2x5 12-13s, untiled``."""
+"""Which layouts a video has and when, in a line: ``uniform 3x4 0-12s, 1 of 2x5 12-13s``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _UNTILED = "untiled"
 
 def layout_text(original: PhysicalVideo, table: FrameTable, segments: Sequence[Segment]) -> str:
     """Rows x columns of the displayed frame, with seconds, for each stretch of the same layout.
+
+    Where not all tiles are stored, how many are stands before.
 
     `segments` are those that reads may use.  ``untiled`` alone: there are none.
     """
@@ -50,6 +52,8 @@ def _pieces(original: PhysicalVideo, segments: Sequence[Segment]) -> Iterator[tu
 def _named(original: PhysicalVideo, segment: Segment) -> str:
     shown = layout_in_display(segment.layout, original.media)
     cut = f"{len(shown.heights)}x{len(shown.widths)}"
+    if not segment.is_whole:
+        cut = f"{len(segment.cells)} of {cut}"
     return f"uniform {cut}" if _is_uniform(original, segment) else cut
 
 

@@ -8,7 +8,7 @@ boxes are pixels of the displayed full frame, the second corner exclusive.
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
@@ -181,7 +181,7 @@ class Segment:
     """A run of frames that share one layout of tiles (SOT), in one pack.
 
     The i-th packet of each of its cells shows frame ``first_frame + i``; times are those of the
-    original's frame table.
+    original's frame table.  What lies in tiles that have no cell is read from the original.
     """
 
     id: int
@@ -196,11 +196,39 @@ class Segment:
     psnr: float  #: dB, of the worst cell
     created_ns: int  #: Unix time
     retired_ns: int | None  #: since when another layout has its place
-    cells: tuple[Cell, ...]
+    cells: tuple[Cell, ...]  #: of the tiles that are stored, ascending; one at least
+    _places: Mapping[int, int] = field(init=False, repr=False, compare=False)
+    """Where the cell of a tile is among those that are stored: planners ask very often."""
+
+    def __post_init__(self) -> None:
+        places = {cell.tile: place for place, cell in enumerate(self.cells)}
+        object.__setattr__(self, "_places", places)
 
     @property
     def frames(self) -> range:
         return range(self.first_frame, self.end_frame)
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        """Those that are stored, ascending."""
+        return tuple(self._places)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all tiles of the layout are stored."""
+        return len(self.cells) == self.layout.count
+
+    def holds(self, tiles: Iterable[int]) -> bool:
+        """Whether all of these are stored."""
+        return all(tile in self._places for tile in tiles)
+
+    def place(self, tile: int) -> int:
+        """Which cell of the pack a stored tile is, from 0."""
+        return self._places[tile]
+
+    def cell(self, tile: int) -> Cell:
+        """The cell of a stored tile."""
+        return self.cells[self._places[tile]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,7 @@ class PackPool:
         in the end.  Raises `IntegrityError` for a damaged pack, `OSError` where it is gone.
         """
         pack = self._pack(segment.object_key)
-        cell = pack.cells[tile]
+        cell = pack.cells[segment.place(tile)]
         numbers = [frame - segment.first_frame for frame in wanted]
         place = (segment.object_key, tile)
         decoder = self._decoder(place, cell, numbers[0])
@@ -113,7 +113,7 @@ class PackPool:
                 self._idle.pop(0)
 
     def cells(self, segment: Segment) -> Sequence[PackedCell]:
-        """What is in the pack of a segment, by tile.
+        """What is in the pack of a segment: the tiles that are stored, ascending.
 
         Raises `IntegrityError` where that is not what the catalog says, `OSError` where it is gone.
         """
@@ -128,7 +128,7 @@ class PackPool:
 
         Raises as `cells`.
         """
-        cell = self.cells(segment)[tile]
+        cell = self.cells(segment)[segment.place(tile)]
         return [bytes(part) for part in self._pack(segment.object_key).packets(cell, 0, frames)]
 
     def close(self) -> None:

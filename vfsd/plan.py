@@ -51,7 +51,7 @@ class ReadPlan:
     @property
     def psnr(self) -> float:
         """dB that the result has at least against the original; infinite where it is that."""
-        cells = (run.segment.cells[tile] for run in self.tiled for tile in run.tiles)
+        cells = (run.segment.cell(tile) for run in self.tiled for tile in run.tiles)
         return min((cell.psnr for cell in cells), default=math.inf)
 
 

@@ -51,7 +51,7 @@ class RegionScan:
     def tiles(
         self, *, size: tuple[int, int] | None = None, format: str = "rgb24"
     ) -> Iterator[Crop]:
-        """The tiles, as they are stored, that hold a region; of untiled frames all of it."""
+        """The tiles of each frame's layout that hold a region; of untiled frames all of it."""
         return self._reader.read(self._tiles(), size, format)
 
     def areas(
@@ -90,7 +90,7 @@ class RegionScan:
         segment = self._reader.segment_of(frame)
         if segment is None:
             return [self._media.frame_rect]
-        shown = [in_display(cell.rect, self._media) for cell in segment.cells]
+        shown = [in_display(tile, self._media) for tile in segment.layout.tiles]
         return [rect for rect in shown if any(rect.intersection(region) for region in regions)]
 
     def _inside(self, rect: Rect, seen: Sequence[Detection]) -> tuple[Detection, ...]:

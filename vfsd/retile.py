@@ -8,41 +8,27 @@ from __future__ import annotations
 
 import io
 import queue
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
-from dataclasses import dataclass, replace
-from itertools import islice
+from contextlib import suppress
+from dataclasses import dataclass
 
-from vfsd.catalog import Transaction
-from vfsd.codecs import VideoFrame
-from vfsd.codecs.pack import CellStream, PackedCell, write_pack
-from vfsd.codecs.segmentcells import EncodedCell, encode_cells
+from vfsd.codecs.pack import write_pack
 from vfsd.codecs.tiles import TileCodec, require_encoder, tile_codec
 from vfsd.decoders import DecoderPool
-from vfsd.errors import IntegrityError, NotFoundError, UsageError, VfsdError
+from vfsd.errors import UsageError, VfsdError
 from vfsd.frametable import FrameTable
-from vfsd.host import cores, host_name
-from vfsd.ingest import software
-from vfsd.model import Access, Cell, LogicalVideo, PhysicalVideo, Role, Segment
+from vfsd.host import cores
+from vfsd.model import Cell, LogicalVideo, Segment
 from vfsd.parts import Parts
-from vfsd.reclaim import discard_unpublished, reclaim
-from vfsd.tileplan import Costs, original_work, plausible
-from vfsd.tiling import Rect, TileLayout
+from vfsd.planned import PlannedSegment, TileSettings
+from vfsd.reclaim import reclaim
+from vfsd.tilework import Beside, BetweenPictures, TileWork, placed_in, require_same_bytes
+from vfsd.tiling import TileLayout
 
-_TRIES = 6
-"""How often a cell is encoded until it is good enough."""
-_MARGIN = 1.5
-"""dB above what is wanted from which on the next cell is encoded coarser."""
 _CHUNK_FRAMES = 300
 """A worker takes about as many frames at a time, since it decodes them in one go."""
-_PROBED_FRAMES = 30
-"""Of the original, to see what decoding it takes."""
-_SHORT_SECONDS = 0.2
-"""What takes longer is measured once."""
-
 _HEARTBEAT_SECONDS = 0.2
 """How long a report of progress may be waited for."""
 
@@ -51,33 +37,12 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedSegment:
-    """Frames that are to have a layout; of the stored picture."""
-
-    frames: range
-    layout: TileLayout
-
-
-@dataclass(frozen=True, slots=True)
-class TileSettings:
-    """How cells are encoded."""
-
-    codec: str = "fast"  #: name of the tile codec
-    psnr: float = 40.0  #: dB of luma that every cell has at least, if `quality` is None
-    quality: int | None = None  #: one rate factor for all cells instead
-
-    def parameters(self, codec: TileCodec) -> dict[str, object]:
-        """What is noted of it, and has to be equal for tiles to be the same."""
-        aim = {"psnr": self.psnr} if self.quality is None else {"quality": self.quality}
-        return {"profile": codec.name, **aim}
-
-
-@dataclass(frozen=True, slots=True)
 class Sample:
     """What one segment is like once it is encoded."""
 
     frames: range
     layout: TileLayout
+    tiles: tuple[int, ...]  #: those that are stored
     profile: str  #: name of the tile codec
     bytes: int  #: of the pack
     seconds: float  #: that one worker took, decoding the original included
@@ -104,16 +69,17 @@ def sample(
     row of segments, one starts with what the one before has found.  Raises as `retile` does.
     """
     codec = _codec_for(video, [planned], settings)
-    work = _Work(parts, pool, video, table, codec, settings)
+    work = TileWork(parts, pool, video, table, codec, settings)
     if settings.quality is None:
         work.encode(planned)
     began = time.perf_counter()
     streams, cells = work.encode(planned)
     buffer = io.BytesIO()
-    placed = _placed(cells, write_pack(buffer, streams))
+    placed = placed_in(cells, write_pack(buffer, streams))
     return Sample(
         planned.frames,
         planned.layout,
+        planned.stored,
         codec.name,
         len(buffer.getvalue()),
         time.perf_counter() - began,
@@ -132,19 +98,22 @@ def missing(
     codec = _codec_for(video, planned, settings)
     original = video.original
     with parts.catalog.reading() as seen:
-        _require_same_bytes(video, seen)
+        require_same_bytes(video, seen)
         there = seen.segments.active(original.id)
         parameters = {
             number: dict(seen.videos.physical(number).parameters)
             for number in {segment.physical_id for segment in there}
         }
     mine = settings.parameters(codec)
-    have = {
-        (segment.frames, segment.layout)
-        for segment in there
-        if parameters[segment.physical_id] == mine
-    }
-    return [plan for plan in planned if (plan.frames, plan.layout) not in have]
+    have: dict[tuple[range, TileLayout], set[int]] = {}
+    for segment in there:
+        if parameters[segment.physical_id] == mine:
+            have.setdefault((segment.frames, segment.layout), set()).update(segment.tiles)
+    return [
+        plan
+        for plan in planned
+        if not have.get((plan.frames, plan.layout), set()).issuperset(plan.stored)
+    ]
 
 
 def retile(
@@ -165,7 +134,7 @@ def retile(
     `ExtraMissingError`, `NoSpaceError`, `IntegrityError`; what was finished until then stays.
     """
     codec = _codec_for(video, planned, settings)
-    work = _Work(parts, pool, video, table, codec, settings)
+    work = TileWork(parts, pool, video, table, codec, settings)
     wanted = missing(parts, video, planned, settings)
     total = sum(len(plan.frames) for plan in wanted)
     reports: queue.SimpleQueue[int | Future[list[Segment]]] = queue.SimpleQueue()
@@ -190,6 +159,42 @@ def retile(
             work.note_cost(made[0].frames)
     reclaim(parts)
     return sorted(made, key=lambda segment: segment.first_frame)
+
+
+class Retiler:
+    """Makes one segment at a time, for those who think again after each.  Not thread-safe.
+
+    `between` is called before each picture that is worked on: it may wait, or raise, which gives
+    up the segment and leaves nothing of it.  Tiles are always made from the original.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        pool: DecoderPool,
+        video: LogicalVideo,
+        table: FrameTable,
+        settings: TileSettings,
+        *,
+        between: BetweenPictures | None = None,
+    ) -> None:
+        self._parts = parts
+        self._video = video
+        self._settings = settings
+        codec = tile_codec(settings.codec, video.original.media)
+        self._work = TileWork(parts, pool, video, table, codec, settings, between)
+
+    def make(self, plan: PlannedSegment, *, beside: Beside | None = None) -> Segment:
+        """Encode a segment and let reads use it, whatever there was before.
+
+        `beside` is called in the transaction that publishes it.  Raises as `retile` does; the
+        store is then as it was.
+        """
+        _codec_for(self._video, [plan], self._settings)
+        try:
+            return self._work.make(plan, beside)
+        finally:
+            reclaim(self._parts)
 
 
 def _watch(
@@ -231,6 +236,11 @@ def _codec_for(
     media = video.original.media
     codec = tile_codec(settings.codec, media)
     require_encoder(codec)
+    if not codec.takes_parts and any(plan.tiles is not None for plan in planned):
+        raise UsageError(
+            f"{codec.name!r} makes all tiles of a layout, or none",
+            hint="store whole pictures, or take another codec",
+        )
     for layout in {plan.layout for plan in planned}:
         codec.rules.check(layout)
         if (layout.width, layout.height) != (media.width, media.height):
@@ -239,224 +249,6 @@ def _codec_for(
                 f"not of {media.width}x{media.height}"
             )
     return codec
-
-
-def _require_same_bytes(video: LogicalVideo, seen: Transaction) -> None:
-    try:
-        seen.videos.physical(video.original.id)
-    except NotFoundError:
-        raise IntegrityError(
-            f"{video.name} has got other bytes meanwhile", hint="try again"
-        ) from None
-
-
-def _placed(cells: Sequence[Cell], packed: Sequence[PackedCell]) -> tuple[Cell, ...]:
-    return tuple(
-        replace(cell, position=where.position, size=where.size)
-        for cell, where in zip(cells, packed, strict=True)
-    )
-
-
-class _StoppedError(Exception):
-    """Another worker has failed, or the user has had enough."""
-
-
-class _Work:
-    """One run of `retile`.  Thread-safe."""
-
-    def __init__(
-        self,
-        parts: Parts,
-        pool: DecoderPool,
-        video: LogicalVideo,
-        table: FrameTable,
-        codec: TileCodec,
-        settings: TileSettings,
-    ) -> None:
-        self.stop = threading.Event()
-        self._parts = parts
-        self._pool = pool
-        self._video = video
-        self._table = table
-        self._codec = codec
-        self._settings = settings
-        self._start: dict[Rect, int] = {}  # the rate factor that a tile had lately
-        self._physical: int | None = None
-        self._publishing = threading.Lock()
-
-    def encode(self, plan: PlannedSegment) -> tuple[list[CellStream], list[Cell]]:
-        """A segment by itself; not published."""
-        return self._encode(plan, self._pictures(plan.frames))
-
-    def note_cost(self, frames: range) -> None:
-        """Keep how much more, or less, decoding the original takes than the rule says.
-
-        Measured on a few of `frames`, when nothing else is being done: on a core that shares its
-        resources with a busy one everything takes longer.
-        """
-        original = self._video.original
-        chosen = frames[:_PROBED_FRAMES]
-        work = original_work(original, self._table, chosen)
-        measured = {cost.name: cost.decode for cost in self._parts.catalog.costs(host_name())}
-        expected = Costs(measured).of_original(replace(original, cost_factor=None)).seconds(work)
-        spent = self._seconds_of(chosen)
-        if spent < _SHORT_SECONDS:
-            spent = min(spent, self._seconds_of(chosen))
-        with self._parts.catalog.writing() as change:
-            change.videos.set_cost_factor(original.id, plausible(spent / expected))
-
-    def _seconds_of(self, frames: range) -> float:
-        """CPU time of decoding them, by one thread."""
-        start = time.thread_time()
-        for _ in self._pictures(frames):
-            pass
-        return time.thread_time() - start
-
-    def encode_chunk(
-        self, chunk: Sequence[PlannedSegment], on_frames: Callable[[int], None]
-    ) -> list[Segment]:
-        made = []
-        frames = range(chunk[0].frames.start, chunk[-1].frames.stop)
-        with closing(self._pictures(frames)) as pictures:
-            for plan in chunk:
-                segment = islice(pictures, len(plan.frames))
-                streams, cells = self._encode(plan, _counted(segment, on_frames))
-                made.append(self._publish(plan, streams, cells))
-        return made
-
-    def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
-        with self._pool.decoder(self._video.original, self._table) as decoder:
-            for _, picture in decoder.stream(frames.start, frames.stop):
-                if self.stop.is_set():
-                    raise _StoppedError
-                yield picture
-
-    def _encode(
-        self, plan: PlannedSegment, pictures: Iterator[VideoFrame]
-    ) -> tuple[list[CellStream], list[Cell]]:
-        tiles = plan.layout.tiles
-        quality = [self._first_quality(rect) for rect in tiles]
-        results: list[EncodedCell | None] = [None] * len(tiles)
-        media = self._video.original.media
-        poor = list(range(len(tiles)))
-        for attempt in range(_TRIES):
-            if attempt:
-                pictures = self._pictures(plan.frames)
-            wanted = {tiles[tile]: quality[tile] for tile in poor}
-            done = encode_cells(self._codec, media, wanted, pictures)
-            for tile, result in zip(poor, done, strict=True):
-                results[tile] = result
-            poor = [
-                tile
-                for tile, (_, psnr) in zip(poor, done, strict=True)
-                if self._is_poor(psnr) and quality[tile] > self._codec.finest
-            ]
-            if not poor or attempt == _TRIES - 1:
-                break
-            for tile in poor:
-                quality[tile] = self._finer(quality[tile], results[tile])
-        streams, cells = [], []
-        for tile, (rect, encoded) in enumerate(zip(tiles, results, strict=True)):
-            assert encoded is not None
-            stream, psnr = encoded
-            self._note_quality(rect, quality[tile], psnr)
-            streams.append(stream)
-            cells.append(Cell(tile, rect, 0, 0, quality[tile], psnr))
-        return streams, cells
-
-    # -- quality
-
-    def _first_quality(self, rect: Rect) -> int:
-        if self._settings.quality is not None:
-            return self._settings.quality
-        return self._start.get(rect, self._codec.quality)
-
-    def _is_poor(self, psnr: float) -> bool:
-        return self._settings.quality is None and psnr < self._settings.psnr
-
-    def _finer(self, quality: int, result: EncodedCell | None) -> int:
-        assert result is not None
-        steps = (self._settings.psnr - result[1]) / self._codec.decibels
-        return max(self._codec.finest, quality - max(1, round(steps)))
-
-    def _note_quality(self, rect: Rect, quality: int, psnr: float) -> None:
-        """What this tile needed, the same tile of the next segment will, too."""
-        spare = psnr - self._settings.psnr
-        coarser = int(spare / self._codec.decibels) if spare > _MARGIN else 0
-        self._start[rect] = quality + min(2, coarser)
-
-    # -- publishing
-
-    def _publish(
-        self, plan: PlannedSegment, streams: Sequence[CellStream], cells: Sequence[Cell]
-    ) -> Segment:
-        """Bytes first, then one transaction."""
-        buffer = io.BytesIO()
-        packed = write_pack(buffer, streams)
-        data = buffer.getvalue()
-        what = f"tiles of {self._video.name}"
-        key, size = self._parts.objects.put_bytes(data, what)
-        now = time.time_ns()
-        placed = _placed(cells, packed)
-        original = self._video.original
-        try:
-            with self._publishing, self._parts.catalog.writing() as change:
-                if not self._parts.objects.exists(key):  # somebody collected the same bytes
-                    self._parts.objects.put_bytes(data, what)
-                change.objects.record(key, size, now_ns=now)
-                _require_same_bytes(self._video, change)
-                physical = self._physical
-                if physical is None:
-                    made = change.videos.add_physical(original.video_id, self._described(now), ())
-                    physical = made.id
-                segment = change.segments.publish(
-                    Segment(
-                        id=0,
-                        physical_id=physical,
-                        original_id=original.id,
-                        first_frame=plan.frames.start,
-                        end_frame=plan.frames.stop,
-                        layout=plan.layout,
-                        profile=self._codec.name,
-                        object_key=key,
-                        size=size,
-                        psnr=min(cell.psnr for cell in cells),
-                        created_ns=now,
-                        retired_ns=None,
-                        cells=placed,
-                    )
-                )
-            self._physical = physical
-        except IntegrityError:
-            discard_unpublished(self._parts, key)
-            raise
-        return segment
-
-    def _described(self, now_ns: int) -> PhysicalVideo:
-        original = self._video.original
-        return replace(
-            original,
-            id=0,
-            role=Role.TILED,
-            media=replace(
-                original.media,
-                container="pack",
-                codec=self._codec.codec,
-                pixel_format=self._codec.pixel_formats[original.media.pixel_format],
-                extradata=b"",
-                side_streams=(),
-            ),
-            access=Access.EXTENT,
-            object_key=None,
-            link_path=None,
-            size=0,
-            verified=True,
-            parent_id=original.id,
-            parameters=self._settings.parameters(self._codec),
-            software=software(),
-            created_ns=now_ns,
-            notes=(),
-        )
 
 
 def _chunks(
@@ -475,11 +267,3 @@ def _chunks(
         chunk.append(plan)
     if chunk:
         yield chunk
-
-
-def _counted(
-    pictures: Iterator[VideoFrame], on_frames: Callable[[int], None]
-) -> Iterator[VideoFrame]:
-    for picture in pictures:
-        yield picture
-        on_frames(1)

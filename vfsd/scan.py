@@ -83,7 +83,7 @@ class Scan:
     def tiles(
         self, *, size: tuple[int, int] | None = None, format: str = "rgb24"
     ) -> Iterator[Crop]:
-        """The tiles, as they are stored, that hold what was seen; of untiled frames all of it."""
+        """The tiles of each frame's layout that hold what was seen; of untiled frames all of it."""
         return self._reader.read(self._touched_tiles(), size, format)
 
     def spans(self, *, gap: int = 0) -> list[Seen]:
@@ -115,8 +115,8 @@ class Scan:
             if segment is None:
                 yield Want(frame, media.frame_rect, seen)
                 continue
-            for cell in segment.cells:
-                shown = in_display(cell.rect, media)
+            for tile in segment.layout.tiles:
+                shown = in_display(tile, media)
                 inside = tuple(one for one in seen if self._rect(one).intersection(shown))
                 if inside:
                     yield Want(frame, shown, inside)

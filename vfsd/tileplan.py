@@ -79,7 +79,7 @@ def tile_work(segment: Segment, tiles: Sequence[int], last: int) -> Work:
     """Decoding those tiles of a segment from its start up to frame `last`."""
     pictures = last - segment.first_frame + 1
     part = pictures / len(segment.frames)
-    mine = [segment.cells[tile] for tile in tiles]
+    mine = [segment.cell(tile) for tile in tiles]
     return Work(
         starts=len(mine),
         pictures=pictures * len(mine),
@@ -145,7 +145,7 @@ def choose_tiles(
     usable = [
         (segment, tiles)
         for segment, tiles in usable
-        if all(segment.cells[tile].psnr >= psnr for tile in tiles)
+        if segment.holds(tiles) and all(segment.cell(tile).psnr >= psnr for tile in tiles)
     ]
     if not usable:
         return []
@@ -197,7 +197,7 @@ def _cheapest(
         )
         # The original is decoded by several threads, a tile by one: who waits for pictures in a
         # row waits for the largest tile.
-        areas = [segment.cells[tile].rect.area for tile in tiles]
+        areas = [segment.cell(tile).rect.area for tile in tiles]
         return _DOUBT * seconds * max(1.0, threads * max(areas) / sum(areas))
 
     def alone(way: _Way) -> float:

@@ -104,7 +104,7 @@ class TileStreams:
         media = plan.physical.media
         area = in_picture(plan.region, media)
         for tile in tiles:
-            rect = run.segment.cells[tile].rect
+            rect = run.segment.cell(tile).rect
             mine = area.intersection(rect)
             if mine is None:
                 continue
@@ -121,7 +121,7 @@ class TileStreams:
         self, run: TileRun, frames: list[int], plan: ReadPlan, needed: Rect
     ) -> Iterator[tuple[int, VideoFrame, Rect]]:
         """Put the tiles of each frame together, so that `needed` is whole."""
-        cells = [run.segment.cells[tile] for tile in run.tiles]
+        cells = [run.segment.cell(tile) for tile in run.tiles]
         streams = [
             self._packs.pictures(run.segment, tile, frames, self._note) for tile in run.tiles
         ]
@@ -141,7 +141,7 @@ def shared_out(run: TileRun, pieces: int) -> list[tuple[int, ...]]:
     """The tiles of a run in up to so many lists of about the same work."""
     lists: list[list[int]] = [[] for _ in range(min(pieces, len(run.tiles)))]
     load = [0] * len(lists)
-    sizes = [(run.segment.cells[tile].rect.area, tile) for tile in run.tiles]
+    sizes = [(run.segment.cell(tile).rect.area, tile) for tile in run.tiles]
     for area, tile in sorted(sizes, key=itemgetter(0), reverse=True):
         least = load.index(min(load))
         lists[least].append(tile)

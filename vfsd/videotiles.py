@@ -14,7 +14,8 @@ from vfsd.explain import Explanation, explain
 from vfsd.labelexpr import Labels
 from vfsd.model import Segment
 from vfsd.plan import make_plan, select_frames
-from vfsd.retile import OnProgress, PlannedSegment, TileSettings, retile
+from vfsd.planned import PlannedSegment, TileSettings
+from vfsd.retile import OnProgress, retile
 from vfsd.tiling import TileLayout, cut_sequences, fine, parse_layout
 from vfsd.units import Seconds
 from vfsd.videodetect import VideoDetect
@@ -38,17 +39,21 @@ class VideoTiles(VideoDetect):
         """Layouts for `retile` around what was seen, where they pay (see `layouts_around`).
 
         `partition` is `vfsd.tiling.fine`, which tells objects apart, or `vfsd.tiling.coarse`.
+        To be stored are the tiles that hold something; all of them if the codec cannot do with
+        less, or if you say so: ``[one.whole() for one in video.around("car")]``.
         """
         media = self.original.media
-        return layouts_around(
+        chosen = tile_codec(codec, media)
+        planned = layouts_around(
             self.detections(labels, span=span).columns(),
             media,
             self.sequences(span, seconds_each),
-            tile_codec(codec, media).rules,
+            chosen.rules,
             partition,
             padding=padding,
             alpha=alpha,
         )
+        return planned if chosen.takes_parts else [one.whole() for one in planned]
 
     def retile(
         self,

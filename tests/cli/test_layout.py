@@ -105,7 +105,7 @@ def test_diff_is_what_a_step_back_would_change(tiled: Run) -> None:
     first, rest = tiled("layout", "diff", TRAFFIC, "--json").objects
     assert (first["frames"], first["span"]) == ([0, 30], [0.0, 1.0])
     assert (first["before"]["layout"], first["now"]["layout"]) == (TWO, THREE)
-    assert list(first["now"]) == ["layout", "codec", "size", "psnr"]
+    assert list(first["now"]) == ["layout", "codec", "tiles", "size", "psnr"]
     assert (rest["frames"], rest["before"], rest["now"]["layout"]) == ([30, 120], None, TWO)
     lines = tiled("layout", "diff", TRAFFIC).lines
     assert [line.split()[1] for line in lines] == [TWO, "untiled"]

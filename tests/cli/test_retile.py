@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.cli.conftest import Run
@@ -75,12 +76,36 @@ def test_a_region_is_one_tile_of_what_is_displayed(run: Run, place: Path, name: 
     assert run("retile", "it.mp4", "--roi", str(region)).code == 0
     with Store.open(place / "videos") as store:
         video = store["it.mp4"]
-        assert len(store.catalog.segments(video.info)[0].cells) > 2
+        segments = store.catalog.segments(video.info)
+        assert {len(segment.cells) for segment in segments} == {1}
+        assert segments[0].layout.count > 2
         for source in video.explain(region=region).sources:
             assert source.segment is not None
             assert len(source.tiles) == 1
     tiles = run("layout", "show", "it.mp4", "--json").object["segments"][0]["tiles"]
     assert sum(Rect.parse(tile["region"]).contains(region) for tile in tiles) == 1
+
+
+def test_all_tiles_around_a_region_are_stored_when_that_is_asked_for(run: Run) -> None:
+    roi = ("--roi", "60x70+20+130")
+    assert run("retile", TRAFFIC, *roi, "--json").object["tiles"] == 4
+    found = run("retile", TRAFFIC, *roi, "--whole", "--json").object
+    assert (found["segments"], found["kept"]) == (4, 0)
+    assert found["tiles"] > 4
+    # What is there already holds what is wanted.
+    again = run("retile", TRAFFIC, *roi, "--json").object
+    assert (again["segments"], again["kept"]) == (0, 4)
+    done = run("retile", TRAFFIC, "--layout", "uniform:2x2", "--whole")
+    assert done.code == 2
+    assert "--around and --roi" in done.err
+
+
+def test_what_is_not_in_tiles_is_read_from_the_original(run: Run, place: Path) -> None:
+    with Store.open(place / "videos") as store:
+        exact = store[TRAFFIC].read(region=Rect(200, 0, 320, 100)).data
+    assert run("retile", TRAFFIC, "--roi", "60x70+20+130").code == 0
+    with Store.open(place / "videos") as store:
+        assert np.array_equal(store[TRAFFIC].read(region=Rect(200, 0, 320, 100)).data, exact)
 
 
 def test_several_regions_are_one_tile(run: Run) -> None:
@@ -128,7 +153,7 @@ def test_what_show_prints_is_a_layout_file(run: Run, place: Path) -> None:
 def test_a_layout_file_may_be_written_by_hand(run: Run, place: Path) -> None:
     path = place / "layout.json"
     wanted = [
-        {"frames": [60, 75], "layout": "uniform:1x2"},
+        {"frames": [60, 75], "layout": "uniform:1x2", "tiles": [1]},
         {"frames": [0, 7], "layout": "untiled"},
     ]
     path.write_text(json.dumps(wanted), encoding="utf-8")
@@ -138,6 +163,7 @@ def test_a_layout_file_may_be_written_by_hand(run: Run, place: Path) -> None:
         ([0, 7], "320x240"),
         ([60, 75], "160+160x240"),
     ]
+    assert [[tile["tile"] for tile in s["tiles"]] for s in found] == [[0], [1]]
     assert run("retile", TRAFFIC, "--layout-file", path, "--seconds", "2").code == 2
     part = run("retile", TRAFFIC, "--layout-file", path, "--span", "2:3", "--json").object
     assert (part["segments"], part["kept"]) == (0, 1)
@@ -154,6 +180,10 @@ def test_a_layout_file_may_be_written_by_hand(run: Run, place: Path) -> None:
         ([{"frames": [5, 5], "layout": "untiled"}], "5 to 5"),
         ([{"frames": [0.5, 3], "layout": "untiled"}], "[first, end]"),
         ([{"frames": [0, 30], "layout": 7}], "no text"),
+        ([{"frames": [0, 30], "layout": "uniform:1x2", "tiles": [2]}], "0 to 1"),
+        ([{"frames": [0, 30], "layout": "uniform:1x2", "tiles": []}], "no list"),
+        ([{"frames": [0, 30], "layout": "uniform:1x2", "tiles": 1}], "no list"),
+        ([{"frames": [0, 30], "layout": "uniform:1x2", "tiles": ["1"]}], "no list"),
         ([{"frames": [0, 30], "layout": "70+250x240"}], "segment 0"),
         ([{"frames": [0, 30], "layout": "untiled"}] * 2, "two segments"),
         ([7], "no object"),

@@ -26,7 +26,7 @@ from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.tiles import CellDecoder
 from vfsd.errors import IntegrityError
 from vfsd.packs import PackPool
-from vfsd.retile import PlannedSegment, TileSettings
+from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
 from vfsd.video import Video

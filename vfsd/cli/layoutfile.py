@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from vfsd.errors import NotFoundError, UsageError
-from vfsd.retile import PlannedSegment
+from vfsd.planned import PlannedSegment
 from vfsd.tiling import TileLayout
 
 _REQUIRED = ("frames", "layout")
+_TILES = "tiles"
 
 
 def read_layout_file(
@@ -36,9 +37,10 @@ def read_layout_file(
         for key in _REQUIRED:
             if key not in entry:
                 raise UsageError(f'{where} has no "{key}"')
+        layout = _layout(where, entry["layout"], as_layout)
         planned.append(
             PlannedSegment(
-                _frames(where, entry["frames"], frames), _layout(where, entry["layout"], as_layout)
+                _frames(where, entry["frames"], frames), layout, _tiles(where, entry, layout)
             )
         )
     planned.sort(key=lambda one: one.frames.start)
@@ -59,7 +61,7 @@ def _entries(path: Path, known: Mapping[str, frozenset[str]]) -> tuple[list[Any]
             f"{path} is no JSON: {error}", hint="write one with `vfsd layout show --json`"
         ) from error
     if isinstance(content, list):
-        return content, frozenset(_REQUIRED)
+        return content, frozenset((*_REQUIRED, _TILES))
     if not isinstance(content, dict) or not isinstance(content.get("segments"), list):
         raise UsageError(
             f'{path} has no list of "segments"', hint="write one with `vfsd layout show --json`"
@@ -94,3 +96,21 @@ def _layout(where: str, given: Any, as_layout: Callable[[str], TileLayout]) -> T
         return as_layout(given)
     except UsageError as error:
         raise UsageError(f"{where}: {error}", hint=error.hint) from error
+
+
+def _tiles(where: str, entry: Mapping[str, Any], layout: TileLayout) -> tuple[int, ...] | None:
+    """Those to be stored: numbers, or objects that have them as `vfsd layout show` prints them."""
+    given = entry.get(_TILES)
+    if given is None:
+        return None
+    entries = given if isinstance(given, list) else []
+    numbers: list[Any] = [one.get("tile") if isinstance(one, dict) else one for one in entries]
+    if not numbers or any(type(one) is not int for one in numbers):
+        raise UsageError(
+            f'{where} has "tiles" that are no list of their numbers',
+            hint="leave them out to store all",
+        )
+    wrong = [one for one in numbers if not 0 <= one < layout.count]
+    if wrong:
+        raise UsageError(f"{where} has a tile {wrong[0]}; {layout} has 0 to {layout.count - 1}")
+    return tuple(numbers)

@@ -29,9 +29,9 @@ from vfsd.units import human_bytes
 if TYPE_CHECKING:
     from vfsd.cli.retiling import Estimate, Order
     from vfsd.model import Segment
-    from vfsd.retile import PlannedSegment
+    from vfsd.planned import PlannedSegment
     from vfsd.store import Store
-    from vfsd.tiling import Rect
+    from vfsd.tiling import Rect, TileLayout
     from vfsd.video import Video
 
 PSNR = 40.0
@@ -115,11 +115,17 @@ PSNR = 40.0
     help="With --around: kept around each box.",
 )
 @click.option(
+    "--whole",
+    is_flag=True,
+    help="With --roi or --around: all tiles of the layout, not just those that hold what is "
+    "wanted; what is not in tiles is read from the original.",
+)
+@click.option(
     "--layout-file",
     metavar="FILE",
     type=click.Path(path_type=Path),
     help='What `vfsd layout show --json` printed, or a list of {"frames": [first, end], '
-    '"layout": LAYOUT}.',
+    '"layout": LAYOUT, "tiles": [NUMBER, ...]}; without "tiles": all.',
 )
 @click.option("--span", metavar="A:B", type=a_span, help="Only what appears in these seconds.")
 @click.option(
@@ -158,6 +164,7 @@ def command(
     around: str | None,
     coarse: bool | None,
     padding: int | None,
+    whole: bool,
     layout_file: Path | None,
     span: Span | None,
     codec: str,
@@ -179,16 +186,18 @@ def command(
         raise UsageError("give one of --layout, --roi, --around and --layout-file")
     if around is None and (coarse is not None or padding is not None):
         raise UsageError("--coarse, --fine and --padding go with --around")
+    if whole and around is None and not regions:
+        raise UsageError("--whole goes with --around and --roi")
     if psnr is not None and quality is not None:
         raise UsageError("give either --psnr or --quality, not both")
     if layout_file is not None and seconds is not None:
         raise UsageError("a --layout-file says how long segments are", hint="leave out --seconds")
     from vfsd.cli.retiling import Around, Order
-    from vfsd.retile import TileSettings
+    from vfsd.planned import TileSettings
 
     settings = TileSettings(codec, PSNR if psnr is None else psnr, quality)
     boxes = None if around is None else Around(around, bool(coarse), padding or 0)
-    order = Order(layout, regions, boxes, layout_file, span, seconds or 1.0, settings)
+    order = Order(layout, regions, boxes, layout_file, span, seconds or 1.0, whole, settings)
     root, paths = session.places(names)
     with session.opened(root, writing=not dry_run) as store:
         videos = videos_named(store, paths)
@@ -252,7 +261,7 @@ def _report(
     seconds: float,
 ) -> None:
     frames = sum(len(segment.frames) for segment in made)
-    tiles = sum(segment.layout.count for segment in made)
+    tiles = sum(len(segment.cells) for segment in made)
     size = sum(segment.size for segment in made)
     worst = min((segment.psnr for segment in made), default=None)
     if session.json:
@@ -347,7 +356,7 @@ def _foretold(video: Video, order: Order, found: Estimate) -> list[tuple[str, st
     share = found.bytes / max(1, video.original.size)
     return [
         *lines,
-        ("tiles", f"{found.tiles}; the segment tried has {layout.count}: {layout}"),
+        ("tiles", f"{found.tiles}; the segment tried has {_of(one.tiles, layout)}: {layout}"),
         ("size", f"about {human_bytes(found.bytes)}, {share:.0%} of the original"),
         ("time", f"about {found.seconds:.1f} s for {found.frames} frames"),
         ("quality", f"{one.psnr:.1f} dB in the worst tile, rate factors {_extent(one.qualities)}"),
@@ -363,6 +372,10 @@ def _foretold(video: Video, order: Order, found: Estimate) -> list[tuple[str, st
             "encoded and not stored",
         ),
     ]
+
+
+def _of(tiles: Sequence[int], layout: TileLayout) -> str:
+    return f"{len(tiles)}" + (f" of {layout.count}" if len(tiles) < layout.count else "")
 
 
 def _extent(values: Sequence[int]) -> str:

@@ -20,7 +20,8 @@ from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.host import cores
 from vfsd.labelexpr import parse_labels
 from vfsd.model import MediaInfo, Segment
-from vfsd.retile import PlannedSegment, Sample, TileSettings, missing, sample
+from vfsd.planned import PlannedSegment, TileSettings
+from vfsd.retile import Sample, missing, sample
 from vfsd.store import Store
 from vfsd.tileplan import original_work, tile_work
 from vfsd.tiling import Rect, TileLayout, coarse, fine, parse_layout
@@ -66,6 +67,7 @@ class Order:
     file: Path | None
     span: Span | None
     seconds: float  #: that a segment lasts, about
+    whole: bool  #: store all tiles, not just those that hold what is wanted
     settings: TileSettings
 
     def plan(self, video: Video) -> list[PlannedSegment]:
@@ -87,14 +89,18 @@ class Order:
                 if one.frames.start < chosen.stop and chosen.start < one.frames.stop
             ]
         if self.boxes is not None:
-            return self.boxes.plan(video, self.span, self.seconds, self.settings.codec)
+            planned = self.boxes.plan(video, self.span, self.seconds, self.settings.codec)
+            return [one.whole() for one in planned] if self.whole else planned
+        wanted = None
         if self.layout is not None:
             layout = displayed_layout(self.layout, media, codec)
         else:
-            layout = around(self.needed(media), media.width, media.height, codec.rules)
-        return [
-            PlannedSegment(frames, layout) for frames in video.sequences(self.span, self.seconds)
-        ]
+            needed = self.needed(media)
+            layout = around(needed, media.width, media.height, codec.rules)
+            if codec.takes_parts and not self.whole:
+                wanted = tuple(layout.covering(needed))
+        sequences = video.sequences(self.span, self.seconds)
+        return [PlannedSegment(frames, layout, wanted) for frames in sequences]
 
     def needed(self, media: MediaInfo) -> Rect:
         """What of the stored picture a read of the regions looks at."""
@@ -154,7 +160,7 @@ class Estimate:
 
     @property
     def tiles(self) -> int:
-        return sum(one.layout.count for one in self.missing)
+        return sum(len(one.stored) for one in self.missing)
 
 
 def estimate(store: Store, video: Video, order: Order, jobs: int | None) -> Estimate:
@@ -170,7 +176,7 @@ def estimate(store: Store, video: Video, order: Order, jobs: int | None) -> Esti
     hands = max(1, min(jobs or cores(), cores(), len(wanted)))
     costs = video.costs
     like = _segment_of(one, video)
-    tiles: Sequence[int] = range(one.layout.count)
+    tiles: Sequence[int] = one.tiles
     parts = len(tiles)  # a read of the average one
     if order.regions:
         tiles, parts = one.layout.covering(order.needed(video.original.media)), 1

@@ -163,8 +163,8 @@ class StitchedRendition:
     def _payloads(self, block: TileBlock, packs: PackPool) -> list[bytes]:
         cells = packs.cells(block.segment)
         streams = [
-            TileStream(rect, nal.parameter_sets("hevc", cells[tile].extradata))
-            for tile, rect in zip(block.tiles, block.rects, strict=True)
+            TileStream(rect, nal.parameter_sets("hevc", cells[place].extradata))
+            for place, rect in zip(block.places, block.rects, strict=True)
         ]
         stitcher = self._stitcher(block.grid, streams)
         stored = [packs.payloads(block.segment, tile, block.frames) for tile in block.tiles]
@@ -232,14 +232,15 @@ def _cell_bytes(block: TileBlock, packs: PackPool) -> int:
     if block.is_whole:
         return block.size
     cells = packs.cells(block.segment)
-    return sum(cells[tile].offsets[block.frames] - cells[tile].position for tile in block.tiles)
+    mine = [cells[place] for place in block.places]
+    return sum(cell.offsets[block.frames] - cell.position for cell in mine)
 
 
 def _samples(blocks: Sequence[TileBlock], packs: PackPool) -> list[tuple[bytes, ...]]:
     """The parameter sets of a tile of each run of the encoder: within one, all are alike."""
     runs = {block.segment.physical_id: block for block in reversed(blocks)}
     found = {
-        nal.parameter_sets("hevc", packs.cells(block.segment)[block.tiles[0]].extradata)
+        nal.parameter_sets("hevc", packs.cells(block.segment)[block.places[0]].extradata)
         for block in runs.values()
     }
     return sorted(found)

@@ -29,9 +29,14 @@ class TileBlock:
         return self.frames == len(self.segment.frames)
 
     @property
+    def places(self) -> list[int]:
+        """Which cells of the pack the tiles are."""
+        return [self.segment.place(tile) for tile in self.tiles]
+
+    @property
     def size(self) -> int:
         """Bytes of the cells, with all frames of the segment."""
-        return sum(self.segment.cells[tile].size for tile in self.tiles)
+        return sum(self.segment.cell(tile).size for tile in self.tiles)
 
 
 def tile_blocks(
@@ -50,7 +55,7 @@ def tile_blocks(
     blocks = []
     for segment in chosen:
         block = _block(area, segment, min(stop, segment.end_frame) - segment.first_frame)
-        if block is None or min(segment.cells[tile].psnr for tile in block.tiles) < psnr:
+        if block is None or min(segment.cell(tile).psnr for tile in block.tiles) < psnr:
             return None
         blocks.append(block)
     return blocks
@@ -78,6 +83,8 @@ def _block(area: Rect, segment: Segment, frames: int) -> TileBlock | None:
     if not (area.x1 in columns and area.x2 in columns and area.y1 in rows and area.y2 in rows):
         return None
     tiles = tuple(layout.covering(area))
+    if not segment.holds(tiles):
+        return None
     grid = (_even(columns, area.x1, area.x2), _even(rows, area.y1, area.y2))
     return TileBlock(segment, tiles, tuple(_rects(grid)), grid, frames)
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
         "name": "path from the root of the store",
         "frames": "[first, end]: the frames that this is about, the end not included",
         "span": "[from, to] in seconds",
-        "before": "object: layout, codec, size and psnr before the last change; null: no tiles",
+        "before": "object: layout, codec, tiles (how many are stored), size and psnr before the "
+        "last change; null: no tiles",
         "now": "object: the same of what is there now; null: no tiles",
     },
     exits=[NotFoundError],

@@ -36,10 +36,10 @@ class Difference:
         before, now = _side(video, self.before), _side(video, self.now)
         return (
             f"{clock(start)}-{clock(end)}",
-            "untiled" if before is None else before["layout"],
+            "untiled" if before is None else _told(before),
             "" if before is None else human_bytes(before["size"]),
             "->",
-            "untiled" if now is None else now["layout"],
+            "untiled" if now is None else _told(now),
             "" if now is None else human_bytes(now["size"]),
             "" if now is None else f"{now['psnr']:.1f} dB",
         )
@@ -87,7 +87,11 @@ def _at(segments: Sequence[Segment], frame: int) -> tuple[Segment, ...]:
 
 
 def _names(video: Video, segments: Sequence[Segment]) -> tuple[str, ...]:
-    return tuple(f"{displayed(video, one)} {one.profile}" for one in segments)
+    return tuple(f"{displayed(video, one)} {one.tiles} {one.profile}" for one in segments)
+
+
+def _told(side: dict[str, Any]) -> str:
+    return f"{side['layout']} ({side['tiles']} tiles)"
 
 
 def _side(video: Video, segments: Sequence[Segment]) -> dict[str, Any] | None:
@@ -96,6 +100,7 @@ def _side(video: Video, segments: Sequence[Segment]) -> dict[str, Any] | None:
     return {
         "layout": ", ".join(dict.fromkeys(displayed(video, one) for one in segments)),
         "codec": ", ".join(dict.fromkeys(one.profile for one in segments)),
+        "tiles": sum(len(one.cells) for one in segments),
         "size": sum(one.size for one in segments),
         "psnr": min(one.psnr for one in segments),
     }

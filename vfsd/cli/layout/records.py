@@ -27,8 +27,9 @@ SEGMENT_FIELDS: Mapping[str, str] = MappingProxyType(
         "size": "bytes",
         "psnr": "dB of its worst tile",
         "created": "when it was made, ISO 8601, UTC",
-        "tiles": "list of objects: tile (its number), region (WxH+X+Y of the displayed frame), "
-        "size (bytes), quality (rate factor) and psnr (dB)",
+        "tiles": "list of objects, one for each tile that is stored: tile (its number), "
+        "region (WxH+X+Y of the displayed frame), size (bytes), quality (rate factor) and "
+        "psnr (dB)",
     }
 )
 """What is said of a segment of tiles."""
@@ -64,6 +65,12 @@ def displayed(video: Video, segment: Segment) -> str:
     return str(layout_in_display(segment.layout, video.original.media))
 
 
+def tiles_of(segment: Segment) -> str:
+    """How many are stored, and of how many where that is not all."""
+    stored = str(len(segment.cells))
+    return stored if segment.is_whole else f"{stored} of {segment.layout.count}"
+
+
 def segment_record(video: Video, segment: Segment) -> dict[str, Any]:
     """The values of `SEGMENT_FIELDS`."""
     return {
@@ -95,11 +102,11 @@ ALIGNMENT = "<<>><>><"
 
 
 def runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Segments that follow each other with the same layout and codec."""
+    """Segments that follow each other with the same tiles and codec."""
     place = 0
 
     def key(pair: tuple[int, Segment]) -> tuple[object, ...]:
-        return pair[0], pair[1].layout, pair[1].profile
+        return pair[0], pair[1].layout, pair[1].tiles, pair[1].profile
 
     numbered: list[tuple[int, Segment]] = []
     for segment in segments:
@@ -118,7 +125,7 @@ def run_cells(video: Video, run: Sequence[Segment]) -> tuple[str, ...]:
         f"{clock(start)}-{clock(end)}",
         f"{frames.start}-{frames.stop - 1}",
         str(len(run)),
-        str(run[0].layout.count),
+        tiles_of(run[0]),
         run[0].profile,
         human_bytes(sum(segment.size for segment in run)),
         f"{min(segment.psnr for segment in run):.1f}",

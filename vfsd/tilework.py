@@ -1,0 +1,285 @@
+"""The work of making tiles: decode a segment of the original, encode its tiles, publish them."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+
+from vfsd.catalog import Transaction
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.pack import CellStream, PackedCell, write_pack
+from vfsd.codecs.segmentcells import EncodedCell, encode_cells
+from vfsd.codecs.tiles import TileCodec
+from vfsd.decoders import DecoderPool
+from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.frametable import FrameTable
+from vfsd.host import host_name
+from vfsd.ingest import software
+from vfsd.model import Access, Cell, LogicalVideo, PhysicalVideo, Role, Segment
+from vfsd.parts import Parts
+from vfsd.planned import PlannedSegment, TileSettings
+from vfsd.reclaim import discard_unpublished
+from vfsd.tileplan import Costs, original_work, plausible
+from vfsd.tiling import Rect
+
+_TRIES = 6
+"""How often a cell is encoded until it is good enough."""
+_MARGIN = 1.5
+"""dB above what is wanted from which on the next cell is encoded coarser."""
+_PROBED_FRAMES = 30
+"""Of the original, to see what decoding it takes."""
+_SHORT_SECONDS = 0.2
+"""What takes longer is measured once."""
+
+Beside = Callable[[Transaction, Segment], None]
+"""Called in the transaction that publishes a segment: both are there afterwards, or neither."""
+
+BetweenPictures = Callable[[], None]
+"""Called before each picture that is worked on; may wait, or raise to give the segment up."""
+
+
+def require_same_bytes(video: LogicalVideo, seen: Transaction) -> None:
+    try:
+        seen.videos.physical(video.original.id)
+    except NotFoundError:
+        raise IntegrityError(
+            f"{video.name} has got other bytes meanwhile", hint="try again"
+        ) from None
+
+
+def placed_in(cells: Sequence[Cell], packed: Sequence[PackedCell]) -> tuple[Cell, ...]:
+    return tuple(
+        replace(cell, position=where.position, size=where.size)
+        for cell, where in zip(cells, packed, strict=True)
+    )
+
+
+class StoppedError(Exception):
+    """`TileWork.stop` was set."""
+
+
+class TileWork:
+    """Makes segments of one video, all with the same settings.  Thread-safe."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        pool: DecoderPool,
+        video: LogicalVideo,
+        table: FrameTable,
+        codec: TileCodec,
+        settings: TileSettings,
+        between: BetweenPictures | None = None,
+    ) -> None:
+        self.stop = threading.Event()  #: ends work at the next picture
+        self._between = between
+        self._parts = parts
+        self._pool = pool
+        self._video = video
+        self._table = table
+        self._codec = codec
+        self._settings = settings
+        self._start: dict[Rect, int] = {}  # the rate factor that a tile had lately
+        self._physical: int | None = None
+        self._publishing = threading.Lock()
+
+    def encode(self, plan: PlannedSegment) -> tuple[list[CellStream], list[Cell]]:
+        """A segment by itself; not published."""
+        return self._encode(plan, self._pictures(plan.frames))
+
+    def make(self, plan: PlannedSegment, beside: Beside | None = None) -> Segment:
+        """A segment by itself; published."""
+        with closing(self._pictures(plan.frames)) as pictures:
+            streams, cells = self._encode(plan, pictures)
+        return self._publish(plan, streams, cells, beside)
+
+    def note_cost(self, frames: range) -> None:
+        """Keep how much more, or less, decoding the original takes than the rule says.
+
+        Measured on a few of `frames`, when nothing else is being done: on a core that shares its
+        resources with a busy one everything takes longer.
+        """
+        original = self._video.original
+        chosen = frames[:_PROBED_FRAMES]
+        work = original_work(original, self._table, chosen)
+        measured = {cost.name: cost.decode for cost in self._parts.catalog.costs(host_name())}
+        expected = Costs(measured).of_original(replace(original, cost_factor=None)).seconds(work)
+        spent = self._seconds_of(chosen)
+        if spent < _SHORT_SECONDS:
+            spent = min(spent, self._seconds_of(chosen))
+        with self._parts.catalog.writing() as change:
+            change.videos.set_cost_factor(original.id, plausible(spent / expected))
+
+    def _seconds_of(self, frames: range) -> float:
+        """CPU time of decoding them, by one thread."""
+        start = time.thread_time()
+        for _ in self._pictures(frames):
+            pass
+        return time.thread_time() - start
+
+    def encode_chunk(
+        self, chunk: Sequence[PlannedSegment], on_frames: Callable[[int], None]
+    ) -> list[Segment]:
+        made = []
+        frames = range(chunk[0].frames.start, chunk[-1].frames.stop)
+        with closing(self._pictures(frames)) as pictures:
+            for plan in chunk:
+                segment = islice(pictures, len(plan.frames))
+                streams, cells = self._encode(plan, _counted(segment, on_frames))
+                made.append(self._publish(plan, streams, cells))
+        return made
+
+    def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
+        with self._pool.decoder(self._video.original, self._table) as decoder:
+            for _, picture in decoder.stream(frames.start, frames.stop):
+                if self.stop.is_set():
+                    raise StoppedError
+                if self._between is not None:
+                    self._between()
+                yield picture
+
+    def _encode(
+        self, plan: PlannedSegment, pictures: Iterator[VideoFrame]
+    ) -> tuple[list[CellStream], list[Cell]]:
+        tiles = [plan.layout.tile(number) for number in plan.stored]
+        quality = [self._first_quality(rect) for rect in tiles]
+        results: list[EncodedCell | None] = [None] * len(tiles)
+        media = self._video.original.media
+        poor = list(range(len(tiles)))
+        for attempt in range(_TRIES):
+            if attempt:
+                pictures = self._pictures(plan.frames)
+            wanted = {tiles[tile]: quality[tile] for tile in poor}
+            done = encode_cells(self._codec, media, wanted, pictures)
+            for tile, result in zip(poor, done, strict=True):
+                results[tile] = result
+            poor = [
+                tile
+                for tile, (_, psnr) in zip(poor, done, strict=True)
+                if self._is_poor(psnr) and quality[tile] > self._codec.finest
+            ]
+            if not poor or attempt == _TRIES - 1:
+                break
+            for tile in poor:
+                quality[tile] = self._finer(quality[tile], results[tile])
+        streams, cells = [], []
+        for number, rect, used, encoded in zip(plan.stored, tiles, quality, results, strict=True):
+            assert encoded is not None
+            stream, psnr = encoded
+            self._note_quality(rect, used, psnr)
+            streams.append(stream)
+            cells.append(Cell(number, rect, 0, 0, used, psnr))
+        return streams, cells
+
+    # -- quality
+
+    def _first_quality(self, rect: Rect) -> int:
+        if self._settings.quality is not None:
+            return self._settings.quality
+        return self._start.get(rect, self._codec.quality)
+
+    def _is_poor(self, psnr: float) -> bool:
+        return self._settings.quality is None and psnr < self._settings.psnr
+
+    def _finer(self, quality: int, result: EncodedCell | None) -> int:
+        assert result is not None
+        steps = (self._settings.psnr - result[1]) / self._codec.decibels
+        return max(self._codec.finest, quality - max(1, round(steps)))
+
+    def _note_quality(self, rect: Rect, quality: int, psnr: float) -> None:
+        """What this tile needed, the same tile of the next segment will, too."""
+        spare = psnr - self._settings.psnr
+        coarser = int(spare / self._codec.decibels) if spare > _MARGIN else 0
+        self._start[rect] = quality + min(2, coarser)
+
+    # -- publishing
+
+    def _publish(
+        self,
+        plan: PlannedSegment,
+        streams: Sequence[CellStream],
+        cells: Sequence[Cell],
+        beside: Beside | None = None,
+    ) -> Segment:
+        """Bytes first, then one transaction."""
+        buffer = io.BytesIO()
+        packed = write_pack(buffer, streams)
+        data = buffer.getvalue()
+        what = f"tiles of {self._video.name}"
+        key, size = self._parts.objects.put_bytes(data, what)
+        now = time.time_ns()
+        placed = placed_in(cells, packed)
+        original = self._video.original
+        try:
+            with self._publishing, self._parts.catalog.writing() as change:
+                if not self._parts.objects.exists(key):  # somebody collected the same bytes
+                    self._parts.objects.put_bytes(data, what)
+                change.objects.record(key, size, now_ns=now)
+                require_same_bytes(self._video, change)
+                physical = self._physical
+                if physical is None:
+                    made = change.videos.add_physical(original.video_id, self._described(now), ())
+                    physical = made.id
+                segment = change.segments.publish(
+                    Segment(
+                        id=0,
+                        physical_id=physical,
+                        original_id=original.id,
+                        first_frame=plan.frames.start,
+                        end_frame=plan.frames.stop,
+                        layout=plan.layout,
+                        profile=self._codec.name,
+                        object_key=key,
+                        size=size,
+                        psnr=min(cell.psnr for cell in cells),
+                        created_ns=now,
+                        retired_ns=None,
+                        cells=placed,
+                    )
+                )
+                if beside is not None:
+                    beside(change, segment)
+            self._physical = physical
+        except BaseException:
+            discard_unpublished(self._parts, key)
+            raise
+        return segment
+
+    def _described(self, now_ns: int) -> PhysicalVideo:
+        original = self._video.original
+        return replace(
+            original,
+            id=0,
+            role=Role.TILED,
+            media=replace(
+                original.media,
+                container="pack",
+                codec=self._codec.codec,
+                pixel_format=self._codec.pixel_formats[original.media.pixel_format],
+                extradata=b"",
+                side_streams=(),
+            ),
+            access=Access.EXTENT,
+            object_key=None,
+            link_path=None,
+            size=0,
+            verified=True,
+            parent_id=original.id,
+            parameters=self._settings.parameters(self._codec),
+            software=software(),
+            created_ns=now_ns,
+            notes=(),
+        )
+
+
+def _counted(
+    pictures: Iterator[VideoFrame], on_frames: Callable[[int], None]
+) -> Iterator[VideoFrame]:
+    for picture in pictures:
+        yield picture
+        on_frames(1)
