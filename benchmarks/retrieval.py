@@ -40,7 +40,7 @@ from vfsd.model import MeasuredCost
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.relayout import drop
 from vfsd.store import Store
-from vfsd.tiling import TileLayout, coarse, decoded_pixels, fine, uniform
+from vfsd.tiling import TileLayout, coarse, decoded_frames, decoded_pixels, fine, uniform
 from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost
 from vfsd.video import Video
 
@@ -249,19 +249,30 @@ def measure(store: Store, case: Case, options: Any, sot: float) -> dict[str, Any
 def decoded_share(
     video: Video, label: str, sequences: list[range], planned: list[PlannedSegment]
 ) -> float:
-    """Pixels decoded to see the label, as a part of what it is without tiles."""
+    """Pixels decoded to see the label, as a part of what it is without tiles.
+
+    A sequence of which some wanted tile is not stored counts as untiled.
+    """
     media = video.original.media
     rows = video.detections(label).columns().clipped(video.width, video.height).in_order()
     boxes = in_picture_corners(rows.boxes, media)
     untiled = TileLayout.untiled(media.width, media.height)
-    layouts = {one.frames: one.layout for one in planned}
+    plans = {one.frames: one for one in planned}
     tiled = whole = 0
     for frames in sequences:
         low, high = np.searchsorted(rows.frames, [frames.start, frames.stop])
         wanted = boxes[low:high], rows.frames[low:high], frames.start
-        tiled += decoded_pixels(layouts.get(frames, untiled), *wanted).pixels
+        tiled += decoded_pixels(layout_for(plans.get(frames), wanted) or untiled, *wanted).pixels
         whole += decoded_pixels(untiled, *wanted).pixels
     return tiled / whole
+
+
+def layout_for(plan: PlannedSegment | None, wanted: tuple[Any, Any, int]) -> TileLayout | None:
+    """The layout of a plan that stores all that is wanted."""
+    if plan is None:
+        return None
+    needed = np.flatnonzero(decoded_frames(plan.layout, *wanted))
+    return plan.layout if set(needed.tolist()) <= set(plan.stored) else None
 
 
 def make_dear(store: Store, video: Video) -> None:

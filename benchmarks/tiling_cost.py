@@ -4,7 +4,8 @@ Time: `Video.retile` of a whole clip in each layout against the ffmpeg program t
 original and encodes it once with the same preset and rate factor, both with all cores.  Bytes and
 quality: against a re-encode by the same encoder that is not cut (a layout of one tile).  The
 quality is told by frames read from the tiles and compared with the original's, not by what was
-noted when the tiles were made.
+noted when the tiles were made.  ``a region alone`` stores the one tile that holds a region, as
+`vfsd retile --roi` does; its quality is that of this tile.
 
 With a wanted PSNR instead of a rate factor, cells that are not good enough are encoded again; how
 many pixels that takes is told at the end.
@@ -27,11 +28,12 @@ import numpy as np
 import vfsd.codecs.segmentcells
 from benchmarks.common import Timing, Usage, arguments, finish, footage, paired_ratio, table, used
 from benchmarks.spatial import around, some_region
+from vfsd.codecs.pixels import in_display
 from vfsd.codecs.tiles import CellEncoder, TileCodec, tile_codec
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
 from vfsd.plan import Tiles, plan_frames
-from vfsd.planned import TileSettings
+from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.reader import Reader
 from vfsd.relayout import drop
 from vfsd.store import Store
@@ -48,7 +50,7 @@ CLIPS = (
     "real/derived_mosaic_4k_hevc.mp4",
 )
 GRIDS = ("uniform:2x2", "uniform:3x3", "uniform:4x4")
-UNTILED = "untiled"
+UNTILED, ALONE = "untiled", "a region alone"
 
 SPEED_BOUND = 0.9
 BYTES_BOUND = 1.15
@@ -81,7 +83,8 @@ def measure(path: Path, quality: int, psnr: float, runs: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder) / "store") as store:
         video = store.ingest(path, "video")
         video.verify()
-        cuts = layouts(video.original.media)
+        cuts = layouts(video)
+        shown = {name: held(video, plans[0]) for name, plans in cuts.items()}
         usages: dict[str, list[Usage]] = {name: [] for name in (*cuts, "ffmpeg")}
         results: dict[str, dict[str, Any]] = {name: {} for name in cuts}
         rng = np.random.default_rng(0)
@@ -96,7 +99,9 @@ def measure(path: Path, quality: int, psnr: float, runs: int) -> dict[str, Any]:
                 usages[name].append(usage)
                 results[name]["bytes"] = sum(segment.size for segment in segments)
                 if not number:
-                    results[name]["psnr"] = compared(store, video)
+                    results[name]["psnr"] = compared(store, video, shown[name])
+                if not number and name == UNTILED:
+                    like = {region: compared(store, video, region) for region in shown.values()}
                 drop(store.parts, video.info, range(len(video)))
         wall = {k: Timing(tuple(u.wall for u in many)) for k, many in usages.items() if many}
         cpu = {k: Timing(tuple(u.cpu for u in many)) for k, many in usages.items() if many}
@@ -107,7 +112,7 @@ def measure(path: Path, quality: int, psnr: float, runs: int) -> dict[str, Any]:
                 result["speed"] = paired_ratio(wall["ffmpeg"], wall[name])
                 result["cpu_speed"] = paired_ratio(cpu["ffmpeg"], cpu[name])
             result["bytes_ratio"] = result["bytes"] / results[UNTILED]["bytes"]
-            result["lost"] = results[UNTILED]["psnr"] - result["psnr"]
+            result["lost"] = like[shown[name]] - result["psnr"]
         return {
             "frames": len(video),
             "layouts": results,
@@ -115,19 +120,35 @@ def measure(path: Path, quality: int, psnr: float, runs: int) -> dict[str, Any]:
         }
 
 
-def layouts(media: MediaInfo) -> dict[str, TileLayout]:
+def layouts(video: Video) -> dict[str, list[PlannedSegment]]:
     """Those that the picture is large enough for."""
+    media = video.original.media
     width, height = media.width, media.height
     rules = tile_codec(TileSettings().codec, media).rules
     found = {UNTILED: TileLayout.untiled(width, height)}
     for grid in GRIDS:
         with suppress(UsageError):
             found[grid] = parse_layout(grid, width, height, rules)
+    plans = {name: everywhere(video, layout) for name, layout in found.items()}
     with suppress(UsageError):
-        cut = around(some_region(width, height, 0.1), width, height)
+        region = some_region(width, height, 0.1)
+        cut = around(region, width, height)
         rules.check(cut)
-        found["around a region"] = cut
-    return found
+        plans["around a region"] = everywhere(video, cut)
+        plans[ALONE] = everywhere(video, cut, tuple(cut.covering(region)))
+    return plans
+
+
+def everywhere(
+    video: Video, layout: TileLayout, tiles: tuple[int, ...] | None = None
+) -> list[PlannedSegment]:
+    return [PlannedSegment(frames, layout, tiles) for frames in video.sequences()]
+
+
+def held(video: Video, plan: PlannedSegment) -> Rect:
+    """What of the displayed frame is in the tiles."""
+    area = Rect.around(plan.layout.tile(tile) for tile in plan.stored)
+    return in_display(area, video.original.media)
 
 
 def plain(path: Path, quality: int, target: Path) -> None:
@@ -142,15 +163,15 @@ def plain(path: Path, quality: int, target: Path) -> None:
     )
 
 
-def compared(store: Store, video: Video) -> float:
-    """PSNR of luma, as gray, of whole frames put together from tiles; every frame must be there."""
+def compared(store: Store, video: Video, region: Rect) -> float:
+    """PSNR of luma, as gray, of a region put together from tiles; every frame must be there."""
     chosen = np.unique(np.linspace(0, len(video) - 1, COMPARED).round().astype(np.int64))
     squares = []
     for index in chosen.tolist():
         tiles = Tiles(store.catalog.segments(video.info), DEAR, 0.0)
         plan = plan_frames(
             np.array([index]),
-            View(),
+            View(region=region),
             video.original,
             video.table,
             pixel_format="gray",
@@ -159,7 +180,7 @@ def compared(store: Store, video: Video) -> float:
         if not plan.tiled:
             raise ValueError(f"frame {index} is in no tile")
         tiled = Reader(video.table, store.tools).execute(plan, pixel_format="gray")
-        exact = video.frames([index], format="gray", psnr=math.inf).data
+        exact = video.frames([index], region=region, format="gray", psnr=math.inf).data
         squares.append(float(np.square(tiled.astype(np.int32) - exact).mean()))
     return 10 * math.log10(255**2 / max(float(np.mean(squares)), 1e-9))
 
@@ -178,7 +199,7 @@ class _Counting(CellEncoder):
         _Counting.pixels += self._pixels
 
 
-def aimed(store: Store, video: Video, cut: TileLayout, psnr: float) -> dict[str, float]:
+def aimed(store: Store, video: Video, cut: list[PlannedSegment], psnr: float) -> dict[str, float]:
     """What it takes when cells have to be as good as `psnr`, and how good they then are."""
     media = video.original.media
     _Counting.pixels = 0
