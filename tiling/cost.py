@@ -88,3 +88,7 @@ From four filmed clips of 768x432 to 1920x1080, 30 pictures in 1x1, 3x3 and 6x8 
 factors 20 and 23.  Bytes explain nearly all: a clip of 0.005 bytes a pixel takes 7 ns a pixel, one
 of 0.021 takes 20.
 """
+
+OTHER_ENCODE = ENCODE_FAST.times(3)
+"""Of tile codecs of which nothing was measured: `small` and `stitchable` take several times as
+long as `fast`."""

@@ -67,16 +67,19 @@ def estimate(
     return Estimate(seconds, rule.seconds(untiled), _work(runs), untiled)
 
 
+def bytes_per_pixel(codec: str, known: Sequence[Segment]) -> float:
+    """Of tiles of that tile codec: as those of `known` have, or by rule where there are none."""
+    like = [segment for segment in known if segment.profile == codec]
+    if not like:
+        return _BYTES_PER_PIXEL.get(codec, _OTHER_BYTES_PER_PIXEL)
+    pixels = sum(cell.rect.area * len(segment.frames) for segment in like for cell in segment.cells)
+    return sum(segment.size for segment in like) / pixels
+
+
 def _imagined(
     number: int, plan: PlannedSegment, settings: TileSettings, known: Sequence[Segment]
 ) -> Segment:
-    like = [segment for segment in known if segment.profile == settings.codec]
-    density = _BYTES_PER_PIXEL.get(settings.codec, _OTHER_BYTES_PER_PIXEL)
-    if like:
-        pixels = sum(
-            cell.rect.area * len(segment.frames) for segment in like for cell in segment.cells
-        )
-        density = sum(segment.size for segment in like) / pixels
+    density = bytes_per_pixel(settings.codec, known)
     count = len(plan.frames)
     rects = {tile: plan.layout.tile(tile) for tile in plan.stored}
     cells = tuple(

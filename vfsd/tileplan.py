@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -60,6 +60,11 @@ class Costs:
     def of_tiles(self, segment: Segment) -> DecodeCost:
         """Of decoding alone."""
         return self._of(segment.profile).times(self.factors.get(segment.physical_id, 1.0))
+
+    def of_new_tiles(self, profile: str) -> DecodeCost:
+        """Of tiles that nobody has measured yet, making pictures of them included."""
+        rule = self._of(profile)
+        return replace(rule, picture=rule.picture + _HANDLING + _PLACING)
 
     def seconds_of_tiles(self, segment: Segment, work: Work, *, together: int) -> float:
         """CPU time of decoding tiles, and of making pictures out of so many of them `together`."""

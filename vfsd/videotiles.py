@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -11,12 +11,15 @@ from vfsd.codecs.pixels import needed_area
 from vfsd.codecs.tiles import tile_codec
 from vfsd.estimate import Estimate, estimate
 from vfsd.explain import Explanation, explain
+from vfsd.footage import AsPlanned, footage_of, rates_of
+from vfsd.host import host_name
 from vfsd.labelexpr import Labels
 from vfsd.model import Segment
 from vfsd.plan import make_plan, select_frames
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.retile import OnProgress, retile
 from vfsd.tiling import TileLayout, cut_sequences, fine, parse_layout
+from vfsd.tiling.policy import Aim, BoxWorld, wanted_tiles
 from vfsd.units import Seconds
 from vfsd.videodetect import VideoDetect
 from vfsd.videoframes import Region
@@ -117,6 +120,34 @@ class VideoTiles(VideoDetect):
             tiles.costs,
             settings=settings or TileSettings(),
             known=tiles.segments,
+        )
+
+    def world(
+        self,
+        aims: Iterable[Aim],
+        *,
+        settings: TileSettings | None = None,
+        within: range | None = None,
+    ) -> BoxWorld:
+        """What policies may ask of the video: what reading it costs with tiles or without them.
+
+        Tiles are imagined around `aims`: labels, or expressions of them, and regions of the stored
+        picture; boxes that lie outside of the frames `within` are not looked up.  Only tiles that
+        hold what they are for would be made, the rest is read from the original.
+        """
+        settings = settings or TileSettings()
+        tiles = self._tiles(None)
+        assert tiles is not None
+        codec = tile_codec(settings.codec, self.original.media)
+        catalog = self._parts.catalog
+        measured = catalog.costs(host_name())
+        return BoxWorld(
+            footage_of(
+                catalog, self.info, self.table, self.sequences(), aims, codec, within=within
+            ),
+            rates_of(self.original, codec, tiles.costs, measured, tiles.segments),
+            wanted_tiles,
+            AsPlanned(),
         )
 
     def sequences(

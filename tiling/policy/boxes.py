@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,15 +59,27 @@ class Rates:
         )
 
 
+class Original(Protocol):
+    """What tiles are made from, and read instead of where they do not help."""
+
+    def work(self, first: int, last: int, since: int | None) -> Work:
+        """To see the frames from `first` to `last`.
+
+        With `since`, by a decoder that stands before that frame, which comes no later than `first`.
+        """
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Footage:
-    """What is known of a video.  Each SOT begins with a key frame of the original."""
+    """What is known of a video."""
 
     width: int
     height: int
     sots: Sequence[range]  #: the frames of each, one after the other
     seen: Sequence[Mapping[str, Seen]]  #: of each SOT, by label
     rules: LayoutRules
+    original: Original | None = None
+    """None: each SOT begins with its only key frame, and has the bytes of one large tile."""
 
 
 class Made(Protocol):
@@ -84,6 +97,13 @@ def wanted_tiles(layout: TileLayout, wanted: Seen, first: int) -> Tiling:
     """Only tiles that hold what the layout is around: the original stays for the rest."""
     lengths = decoded_frames(layout, wanted.corners, wanted.frames, first)
     return Tiling(layout, tuple(np.flatnonzero(lengths).tolist()))
+
+
+class Reading(Protocol):
+    """How a SOT is read that has tiles."""
+
+    def seconds(self, tiled: float, untiled: float) -> float:
+        """What it takes, where so many are predicted for tiles and for the original."""
 
 
 class Cheaper:
@@ -108,12 +128,13 @@ class BoxWorld:
         footage: Footage,
         rates: Rates,
         made: Made = every_tile,
-        reading: Cheaper | TilesAlways | None = None,
+        reading: Reading | None = None,
     ) -> None:
         self._footage = footage
         self._rates = rates
         self._made = made
         self._reading = reading or Cheaper()
+        self._starts = [frames.start for frames in footage.sots]
         # Policies ask the same again and again; an answer never changes.
         self.around = lru_cache(maxsize=None)(self._around)
         self._parts = lru_cache(maxsize=None)(self._part)
@@ -132,19 +153,21 @@ class BoxWorld:
         return range(len(self._footage.sots))
 
     def touched(self, query: Query) -> list[int]:
+        if not query.frames:
+            return []
+        first = max(0, bisect_right(self._starts, query.frames[0]) - 1)
         return [
             sot
-            for sot, frames in enumerate(self._footage.sots)
-            if frames.start < query.frames.stop
-            and query.frames.start < frames.stop
-            and len(self._parts(sot, self._within(sot, query), query.aims).frames)
+            for sot in range(first, bisect_right(self._starts, query.frames[-1]))
+            if len(self._parts(sot, self._within(sot, query), query.aims).frames)
         ]
 
     def labels(self, sot: int) -> Aims:
         return frozenset(self._footage.seen[sot])
 
     def decode(self, sot: int, query: Query, tiling: Tiling | None) -> float:
-        return self._decodes(sot, self._within(sot, query), query.aims, tiling)
+        frames = self._within(sot, query)
+        return self._decodes(sot, frames, query.aims, tiling, self._goes_on(sot, query))
 
     def pixels(self, sot: int, query: Query, tiling: Tiling | None) -> int:
         wanted = self._parts(sot, self._within(sot, query), query.aims)
@@ -158,8 +181,8 @@ class BoxWorld:
         tiles = list(tiling.tiles)
         pixels = int(areas(tiling.layout)[tiles].sum()) * frames
         size = float(self._sizes(sot, tiling.layout)[tiles].sum())
-        whole = self._work(sot, self._untiled, np.array([frames]))
-        seconds = self._rates.original.seconds(whole)
+        mine = self._footage.sots[sot]
+        seconds = self._rates.original.seconds(self._original(sot, mine[0], mine[-1], False))
         return Making(seconds + self._rates.encode.seconds(len(tiles), pixels, size), size)
 
     # -- what is asked again and again
@@ -186,23 +209,27 @@ class BoxWorld:
         seen = self._footage.seen[sot]
         for aim in aims if frames else ():
             if isinstance(aim, Rect):
-                # The last frame tells how far tiles are decoded.
-                numbers.append(np.array([frames.stop - 1]))
-                corners.append(np.array([(aim.x1, aim.y1, aim.x2, aim.y2)]))
+                # The first and the last frame tell what is decoded.
+                ends = sorted({frames[0], frames[-1]})
+                numbers.append(np.array(ends))
+                corners.append(np.array([(aim.x1, aim.y1, aim.x2, aim.y2)] * len(ends)))
             elif aim in seen:
                 mine = seen[aim]
                 inside = (mine.frames >= frames.start) & (mine.frames < frames.stop)
+                inside &= (mine.frames - frames.start) % frames.step == 0
                 numbers.append(mine.frames[inside])
                 corners.append(mine.corners[inside])
         return Seen(np.concatenate(numbers), np.concatenate(corners))
 
-    def _decode(self, sot: int, frames: range, aims: Aims, tiling: Tiling | None) -> float:
+    def _decode(
+        self, sot: int, frames: range, aims: Aims, tiling: Tiling | None, goes_on: bool
+    ) -> float:
         wanted = self._parts(sot, frames, aims)
         if not len(wanted.frames):
             return 0.0
         first = self._footage.sots[sot].start
-        last = np.array([int(wanted.frames.max()) - first + 1])
-        untiled = self._rates.original.seconds(self._work(sot, self._untiled, last))
+        ends = int(wanted.frames.min()), int(wanted.frames.max())
+        untiled = self._rates.original.seconds(self._original(sot, *ends, goes_on))
         if tiling is None:
             return untiled
         lengths = decoded_frames(tiling.layout, wanted.corners, wanted.frames, first)
@@ -210,6 +237,19 @@ class BoxWorld:
             return untiled
         work = self._work(sot, tiling.layout, lengths)
         return self._reading.seconds(self._rates.tiles.seconds(work), untiled)
+
+    def _goes_on(self, sot: int, query: Query) -> bool:
+        """Whether the SOT before was read as well."""
+        if self._footage.original is None or sot == 0:
+            return False
+        return len(self._parts(sot - 1, self._within(sot - 1, query), query.aims).frames) > 0
+
+    def _original(self, sot: int, first: int, last: int, goes_on: bool) -> Work:
+        """Decoding frames of a SOT without tiles."""
+        start, original = self._footage.sots[sot].start, self._footage.original
+        if original is None:
+            return self._work(sot, self._untiled, np.array([last - start + 1]))
+        return original.work(first, last, start if goes_on else None)
 
     def _work(self, sot: int, layout: TileLayout, lengths: Ints) -> Work:
         """Decoding so many frames of each tile from the start of a SOT."""
@@ -238,9 +278,11 @@ class BoxWorld:
         return TileLayout.untiled(self._footage.width, self._footage.height)
 
     def _within(self, sot: int, query: Query) -> range:
-        frames = self._footage.sots[sot]
-        start = max(frames.start, query.frames.start)
-        return range(start, max(start, min(frames.stop, query.frames.stop)))
+        """The frames of a query in a SOT, with their steps."""
+        frames, asked = self._footage.sots[sot], query.frames
+        first = max(0, -(-(frames.start - asked.start) // asked.step))
+        after = max(first, -(-(frames.stop - asked.start) // asked.step))
+        return asked[first:after]
 
 
 def _shared(edges: tuple[int, ...], start: Ints, end: Ints) -> Ints:

@@ -20,7 +20,7 @@ class Query:
     Of a label, the boxes that carry it; of a region, the region on every frame.
     """
 
-    frames: range  #: of the video, half-open
+    frames: range  #: of the video, half-open; with a step those in between are not looked at
     aims: Aims  #: one at least
 
 

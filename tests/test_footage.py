@@ -1,0 +1,117 @@
+"""What policies are told of a video, against what its reads really come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from vfsd.codecs.pixels import needed_area
+from vfsd.detections import Detection
+from vfsd.store import Store
+from vfsd.tiling import Rect, TileLayout
+from vfsd.tiling.policy import Query, Tiling, wanted_tiles
+from vfsd.tiling.policy.boxes import Seen
+from vfsd.video import Video
+
+CAR = (40, 50, 80, 90)
+MAN = (200, 160, 220, 200)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+def seen(store: Store, clip: str = "traffic.mp4") -> Video:
+    """A car that stands for all of the video, a man in its second second."""
+    video = store.ingest(FOLDER / clip)
+    video.add_detections([Detection(at, "car", CAR) for at in range(len(video))], "test")
+    video.add_detections([Detection(at, "man", MAN) for at in range(30, 60)], "test")
+    video.add_detections([Detection(at, "red", CAR) for at in (70, 71)], "test")
+    return video
+
+
+def untiled_seconds(video: Video, frames: range) -> float:
+    return video.explain(frames=frames).untiled_seconds
+
+
+@pytest.mark.parametrize("clip", ["traffic.mp4", "open-gop.mkv", "odd-size.webm", "transport.ts"])
+def test_reading_the_original_costs_what_plans_say(store: Store, clip: str) -> None:
+    """Also where seconds begin between key frames, and from the middle of one."""
+    video = store.ingest(FOLDER / clip)
+    world = video.world([])
+    whole = frozenset([Rect(0, 0, video.original.media.width, video.original.media.height)])
+    for frames in (range(len(video)), range(0, 20), range(37, 38), range(20, 55)):
+        query = Query(frames, whole)
+        told = sum(world.decode(sot, query, None) for sot in world.touched(query))
+        assert told == pytest.approx(untiled_seconds(video, frames), rel=0.05)
+
+
+def test_tiles_cost_what_they_do_once_they_are_made(store: Store) -> None:
+    video = seen(store)
+    region = Rect(40, 50, 80, 90)
+    video.retile("80+240x96+144")
+    world = video.world([])
+    query = Query(range(len(video)), frozenset([region]))
+    segments = store.catalog.segments(video.info)
+    made = [Tiling.whole(segment.layout) for segment in segments]
+    told = sum(world.decode(sot, query, made[sot]) for sot in world.touched(query))
+    plan = video.explain(region=region)
+    assert told < 0.7 * plan.untiled_seconds
+    assert told == pytest.approx(plan.seconds, rel=0.6)  # the bytes of that tile are not known
+    whole = [world.making(sot, tiling).bytes for sot, tiling in enumerate(made)]
+    assert sum(whole) == pytest.approx(sum(segment.size for segment in segments), rel=0.02)
+
+
+def test_boxes_are_those_of_the_index(store: Store) -> None:
+    video = seen(store)
+    world = video.world(["car", "car & red", "man"])
+    assert [sorted(map(str, world.labels(sot))) for sot in world.sots] == [
+        ["car"],
+        ["car", "man"],
+        ["car", "car & red"],
+        ["car"],
+    ]
+    both = Query(range(120), frozenset(["car & red"]))
+    assert world.touched(both) == [2]
+    assert world.touched(Query(range(120), frozenset(["man", "car & red"]))) == [1, 2]
+    assert world.touched(Query(range(0, 70), both.aims)) == []
+    assert world.touched(Query(range(1, 120, 40), frozenset(["man"]))) == [1]
+    assert video.world(["man"], within=range(0, 30)).labels(1) == frozenset()
+
+
+@pytest.mark.parametrize("clip", ["traffic.mp4", "portrait.mp4"])
+def test_tiles_around_boxes_hold_what_reading_these_looks_at(store: Store, clip: str) -> None:
+    video = store.ingest(FOLDER / clip)
+    rng = np.random.default_rng(1)
+    boxes = [
+        (int(x), int(y), int(x + w), int(y + h))
+        for x, y, w, h in zip(
+            rng.integers(0, video.width - 60, 30),
+            rng.integers(0, video.height - 60, 30),
+            rng.integers(5, 50, 30),
+            rng.integers(5, 50, 30),
+            strict=True,
+        )
+    ]
+    for at, box in enumerate(boxes[:3]):
+        video.add_detections([Detection(at, "it", box)], "test")
+    world = video.world(["it"])
+    tiling = world.around(0, frozenset(["it"]))
+    assert tiling is not None
+    media = video.original.media
+    for box in boxes[:3]:
+        needed = needed_area(media, "rgb24", Rect(*box), None)
+        assert set(tiling.layout.covering(needed)) <= set(tiling.tiles)
+    assert len(tiling.tiles) < tiling.layout.count
+
+
+def test_wanted_tiles_are_those_with_boxes() -> None:
+    layout = TileLayout.cut_at(320, 240, [80, 160], [96])
+    wanted = Seen(np.array([3]), np.array([[90, 10, 100, 20]]))
+    assert wanted_tiles(layout, wanted, 0).tiles == (1,)
