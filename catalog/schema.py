@@ -408,7 +408,7 @@ reads = Table(
     Column(
         "labels",
         JSON(none_as_null=True),
-        comment="scans by label only: a list of lists of labels, an AND of ORs",
+        comment="of boxes that it was for: a list of lists of labels, an AND of ORs",
     ),
     Column("pixels", BigInteger, nullable=False, comment="to be decoded, by the plan"),
     Column(

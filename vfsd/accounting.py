@@ -13,6 +13,9 @@ from vfsd.tileplan import Costs, original_work
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
 
+Clauses = tuple[tuple[str, ...], ...]
+"""Labels: an AND of ORs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -23,9 +26,14 @@ class Timing:
 
 
 def account_of_plan(
-    kind: str, plan: ReadPlan, table: FrameTable, costs: Costs, timing: Timing
+    kind: str,
+    plan: ReadPlan,
+    table: FrameTable,
+    costs: Costs,
+    timing: Timing,
+    labels: Clauses | None = None,
 ) -> Read:
-    """What carrying out `plan`, which has frames, came to."""
+    """What carrying out `plan`, which has frames, came to; `labels`: what it was done for."""
     found = explain(plan, table, costs)
     return Read(
         id=0,
@@ -37,7 +45,7 @@ def account_of_plan(
         frames=len(plan.frames),
         region=plan.region,
         size=plan.size,
-        labels=None,
+        labels=labels,
         pixels=found.work.pixels,
         untiled_pixels=found.untiled.pixels,
         predicted=found.seconds,
@@ -64,13 +72,21 @@ class ScanPart:
     area: Rect  #: around all that was read, on the displayed frame
 
 
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What a scan is for.  It may read more: whole tiles, or whole frames where there are none."""
+
+    labels: Clauses | None = None  #: boxes that carry them
+    region: Rect | None = None  #: of the displayed frame; None: all that it reads
+
+
 def account_of_scan(
     parts: Sequence[ScanPart],
     physical: PhysicalVideo,
     table: FrameTable,
     costs: Costs,
     size: tuple[int, int] | None,
-    labels: tuple[tuple[str, ...], ...] | None,
+    purpose: Purpose,
     timing: Timing,
 ) -> Read:
     """What a scan came to that has read `parts`, of which there is one at least, by time."""
@@ -96,9 +112,9 @@ def account_of_scan(
         first_frame=parts[0].frames[0],
         end_frame=parts[-1].frames[-1] + 1,
         frames=sum(part.pictures for part in parts),
-        region=Rect.around(part.area for part in parts),
+        region=purpose.region or Rect.around(part.area for part in parts),
         size=size,
-        labels=labels,
+        labels=purpose.labels,
         pixels=work.pixels,
         untiled_pixels=untiled.pixels,
         predicted=predicted,

@@ -10,13 +10,14 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import dataclass
 from itertools import groupby, islice
 
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.accounting import ScanPart, Timing, account_of_scan
+from vfsd.accounting import Purpose, ScanPart, Timing, account_of_scan
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.compose import Composer
 from vfsd.codecs.pixels import PixelConverter
@@ -24,7 +25,6 @@ from vfsd.crops import Crop, Want
 from vfsd.errors import IntegrityError
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
-from vfsd.labelexpr import Labels, clauses_of
 from vfsd.model import LogicalVideo, MediaInfo, Segment
 from vfsd.plan import Tiles
 from vfsd.tileplan import Costs, is_worth_it, original_work, tile_work
@@ -114,7 +114,7 @@ class _Converters:
 
 
 class CropReader:
-    """The pixels of areas of one video, which are wanted for the sake of `labels`, or of none."""
+    """The pixels of areas of one video, and what they are wanted for."""
 
     def __init__(
         self,
@@ -122,17 +122,21 @@ class CropReader:
         table: FrameTable,
         tools: Tools,
         tiles: Tiles | None,
-        labels: Labels | None = None,
+        purpose: Purpose,
     ) -> None:
         self._digest = video.digest
         self._physical = video.original
-        self._labels = None
-        if labels is not None:
-            self._labels = tuple(tuple(sorted(clause)) for clause in clauses_of(labels))
+        self._purpose = purpose
         self._table = table
         self._tools = tools
         self._tiles = tiles
         self._owner = _owners(len(table), tiles)
+
+    def of_frames(self) -> CropReader:
+        """The same, for whole frames: whatever they were chosen by, all that is on them counts."""
+        other = copy(self)
+        other._purpose = Purpose()
+        return other
 
     def seconds(self, pts: int) -> float:
         """A time stamp on the video's timeline."""
@@ -179,7 +183,7 @@ class CropReader:
         self._tools.reads.note(
             self._digest,
             lambda: account_of_scan(
-                taken, self._physical, self._table, costs, size, self._labels, timing
+                taken, self._physical, self._table, costs, size, self._purpose, timing
             ),
         )
 

@@ -260,9 +260,9 @@ class Read:
     first_frame: int  #: the lowest
     end_frame: int  #: one past the highest
     frames: int  #: pictures of the result
-    region: Rect  #: of a scan, what lies around all that it read
+    region: Rect  #: of a scan, what lies around all that it was for
     size: tuple[int, int] | None  #: of a picture of the result; None: each has its own
-    labels: tuple[tuple[str, ...], ...] | None  #: scans by label only: an AND of ORs
+    labels: tuple[tuple[str, ...], ...] | None  #: of boxes that it was for: an AND of ORs
     pixels: int  #: to be decoded
     untiled_pixels: int  #: to be decoded if all came from the original
     predicted: float  #: CPU seconds of decoding

@@ -78,7 +78,7 @@ class Scan:
         self, *, size: tuple[int, int] | None = None, format: str = "rgb24"
     ) -> Iterator[Crop]:
         """Whole frames on which something was seen, once each."""
-        return self._reader.read(self._whole_frames(), size, format)
+        return self._reader.of_frames().read(self._whole_frames(), size, format)
 
     def tiles(
         self, *, size: tuple[int, int] | None = None, format: str = "rgb24"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import overload
 
+from vfsd.accounting import Purpose
 from vfsd.cropreader import CropReader
 from vfsd.detections import DetectionColumns, Source
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.labelexpr import Labels
+from vfsd.labelexpr import Labels, clauses_of
 from vfsd.regionscan import Interest, RegionScan, interests_around
 from vfsd.scan import Scan
+from vfsd.tiling import Rect
 from vfsd.units import Seconds
 from vfsd.videoframes import Region
 from vfsd.videotiles import VideoTiles
@@ -77,13 +79,13 @@ class VideoScans(VideoTiles):
         other = seen_in or self
         if (len(other), other.width, other.height) != (len(self), self.width, self.height):
             raise UsageError(f"{other.name!r} has other frames than {self.name!r}")
-        reader = CropReader(self.info, self.table, self._tools, self._tiles(psnr), labels)
         if roi is not None:
             if (labels, region, min_confidence, track) != (None, None, None, None):
                 raise UsageError("a scan of regions of interest is of all that is in them")
+            place = roi if isinstance(roi, str) else self._place(roi)
             chosen = self.frames_of_span(span) if span is not None else frames
-            interests = self._interests(other, roi, chosen, source, padding)
-            return RegionScan(self.original, reader, interests)
+            interests = self._interests(other, place, chosen, source, padding)
+            return RegionScan(self.original, self._crop_reader(psnr, place), interests)
         found = other.detections(
             labels,
             span=span,
@@ -93,12 +95,27 @@ class VideoScans(VideoTiles):
             min_confidence=min_confidence,
             track=track,
         )
+        reader = self._crop_reader(psnr, labels)
         return Scan(self.original, self.table, reader, found.columns(), padding=padding)
+
+    def _crop_reader(self, psnr: float | None, wanted: Labels | Rect | None) -> CropReader:
+        purpose = Purpose()
+        if isinstance(wanted, Rect):
+            purpose = Purpose(region=wanted)
+        elif wanted is not None:
+            purpose = Purpose(tuple(tuple(sorted(clause)) for clause in clauses_of(wanted)))
+        return CropReader(self.info, self.table, self._tools, self._tiles(psnr), purpose)
+
+    def _place(self, roi: Region) -> Rect:
+        rect = self._view(None, None, roi, None, None).region
+        if rect is None or not self.original.media.frame_rect.contains(rect):
+            raise OutOfRangeError(f"the region {roi} reaches outside the frame")
+        return rect
 
     def _interests(
         self,
         other: VideoScans,
-        roi: str | Region,
+        roi: str | Rect,
         chosen: range | None,
         source: str | Source | None,
         padding: int,
@@ -106,11 +123,8 @@ class VideoScans(VideoTiles):
         frames = range(len(self)) if chosen is None else chosen
         sequences = [run for run in self.sequences() if _common(run, frames)]
         if not isinstance(roi, str):
-            rect = self._view(None, None, roi, None, None).region
-            if rect is None or not self.original.media.frame_rect.contains(rect):
-                raise OutOfRangeError(f"the region {roi} reaches outside the frame")
             nothing = DetectionColumns.of([], [], [])
-            found = [Interest(run, (rect,), nothing) for run in sequences]
+            found = [Interest(run, (roi,), nothing) for run in sequences]
         else:
             seen = other.detections(roi, source=source).columns()
             sources = seen.sources if source is None else [source]

@@ -57,6 +57,7 @@ def test_crops_of_what_was_seen_are_reads_of_their_area(fresh: Shelf) -> None:
     fresh.read(NAME, "objects/car/000004-0.png")
     (one,) = remembered(fresh)
     assert (one.first_frame, one.region) == (4, Rect(10, 20, 60, 50))
+    assert one.labels == (("car",),)
 
 
 def test_looking_is_no_reading(fresh: Shelf) -> None:

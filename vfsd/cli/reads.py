@@ -49,9 +49,10 @@ _ALIGNMENT = "<<<><<>>>><"
         "NAME@/, or a video that vfsd read has written) or detect (a detector)",
         "frames": "[first, end]: from the lowest to after the highest",
         "count": "number of pictures of the result",
-        "region": "WxH+X+Y of the displayed frame; of a scan, around all that it read",
+        "region": "WxH+X+Y of the displayed frame; of a scan, around all that it was for",
         "size": "[width, height] of a picture of the result, null where each has its own",
-        "labels": "scans by label: list of lists, an AND of ORs; else null",
+        "labels": "scans by label, and crops below NAME@/objects/: list of lists, an AND of ORs; "
+        "else null",
         "source": "original, tiles or both",
         "segments": "segments of tiles that were used",
         "tiles": "tiles that were decoded, of all segments together",

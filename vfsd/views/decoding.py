@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from vfsd.accounting import Timing, account_of_plan
+from vfsd.accounting import Clauses, Timing, account_of_plan
 from vfsd.framepages import Ints
 from vfsd.model import Read
 from vfsd.plan import plan_frames
@@ -22,6 +22,7 @@ class Pictures:
     footage: Footage
     frames: Ints  #: ascending, repeats allowed; one at least
     form: PictureForm
+    labels: Clauses | None = None  #: for the sake of what they are shown
 
     def account(self, timing: Timing) -> Read:
         """What it came to that somebody has read them."""
@@ -35,7 +36,7 @@ class Pictures:
             tiles=footage.tiles,
         )
         costs = footage.tiles.costs if footage.tiles is not None else Costs()
-        return account_of_plan("view", plan, footage.table, costs, timing)
+        return account_of_plan("view", plan, footage.table, costs, timing, self.labels)
 
 
 class SlotsRead:

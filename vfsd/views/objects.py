@@ -92,11 +92,12 @@ class ObjectFolder:
         match path.split("/")[1:]:
             case [label, name] if found := _CROP.fullmatch(name):
                 frame, number, suffix = int(found[1]), int(found[2]), found[3]
-                return self._crop(self._of(label), frame, number, suffix, path)
+                return self._crop(label, self._of(label), frame, number, suffix, path)
             case [label, "tracks", name] if found := _CLIP.fullmatch(name):
                 return self._clip(self._track(label, found[1]))
             case [label, "tracks", number, name] if found := _STILL.fullmatch(name):
-                return self._crop(self._track(label, number), int(found[1]), 0, found[2], path)
+                rows = self._track(label, number)
+                return self._crop(label, rows, int(found[1]), 0, found[2], path)
         raise NotFoundError(f"there is no view {path!r}")
 
     # -- what was seen
@@ -136,12 +137,20 @@ class ObjectFolder:
     # -- files
 
     def _crop(
-        self, rows: DetectionColumns, frame: int, number: int, suffix: str, path: str
+        self,
+        label: str,
+        rows: DetectionColumns,
+        frame: int,
+        number: int,
+        suffix: str,
+        path: str,
     ) -> Rendition:
         low, high = np.searchsorted(rows.frames, [frame, frame + 1])
         if low + number >= high:
             raise NotFoundError(f"there is no view {path!r}")
-        return StillRendition(self._footage, frame, self._rect(rows, int(low + number)), suffix)
+        rect = self._rect(rows, int(low + number))
+        labels = ((self._known(label),),)
+        return StillRendition(self._footage, frame, rect, suffix, labels=labels)
 
     def _clip(self, rows: DetectionColumns) -> Rendition:
         rects = [self._rect(rows, row) for row in range(len(rows))]

@@ -14,6 +14,7 @@ import numpy as np
 from blake3 import blake3
 
 from vfsd import __version__
+from vfsd.accounting import Clauses
 from vfsd.codecs import library_versions
 from vfsd.codecs.plainstills import npy, npy_size, png, png_size
 from vfsd.codecs.stills import BEST_JPEG, jpeg
@@ -107,21 +108,34 @@ class StillRendition:
     memory = 0
 
     def __init__(
-        self, footage: Footage, frame: int, region: Rect, suffix: str, size: int = 0
+        self,
+        footage: Footage,
+        frame: int,
+        region: Rect,
+        suffix: str,
+        size: int = 0,
+        *,
+        labels: Clauses | None = None,
     ) -> None:
-        """`suffix` is one of `STILL_SIZES`, or jpg, for which `size` counts."""
+        """`suffix` is one of `STILL_SIZES`, or jpg, for which `size` counts.
+
+        `labels` say what is seen there, where the region was chosen by that.
+        """
         self.key = key_of(footage, f"still/{frame}/{region}.{suffix}")
         self.storable = suffix not in STILL_SIZES
         self._footage = footage
         self._frame = frame
         self._region = region
         self._suffix = suffix
+        self._labels = labels
         if suffix in STILL_SIZES:
             size = STILL_SIZES[suffix](region.width, region.height)
         self.slots: Slots = EvenSlots(0, size, 1)
 
     def of_size(self, size: int) -> StillRendition:
-        return StillRendition(self._footage, self._frame, self._region, self._suffix, size)
+        return StillRendition(
+            self._footage, self._frame, self._region, self._suffix, size, labels=self._labels
+        )
 
     def make(self, slot: int, workshop: Workshop) -> bytes:
         pixels = self._pixels(workshop)
@@ -131,7 +145,9 @@ class StillRendition:
 
     def pictures(self, slots: Sequence[int]) -> Pictures | None:
         frames = np.array([self._frame for slot in slots if slot], np.int64)
-        return Pictures(self._footage, frames, self._form()) if len(frames) else None
+        if not len(frames):
+            return None
+        return Pictures(self._footage, frames, self._form(), self._labels)
 
     def _form(self) -> PictureForm:
         return picture_form(self._footage.physical.media, View(region=self._region), "rgb24")

@@ -67,7 +67,7 @@ def upgrade() -> None:
             "labels",
             sa.JSON(none_as_null=True),
             nullable=True,
-            comment="scans by label only: a list of lists of labels, an AND of ORs",
+            comment="of boxes that it was for: a list of lists of labels, an AND of ORs",
         ),
         sa.Column("pixels", sa.BigInteger(), nullable=False, comment="to be decoded, by the plan"),
         sa.Column(

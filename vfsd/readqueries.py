@@ -1,0 +1,69 @@
+"""The log of reads as policies are told it: what was looked for, on which frames.
+
+A label is told as an expression (see `vfsd.labelexpr`), so that
+
+    car                 is one aim: the boxes of cars
+    car|truck           are two, either of which may have tiles of its own
+    car|truck & red     is one: boxes that are both, which the index finds as it does for a scan
+
+and a region as the area of the stored picture that its pixels come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from vfsd.codecs.pixels import needed_area
+from vfsd.labelexpr import format_labels
+from vfsd.model import MediaInfo, Read
+from vfsd.tiling import Rect
+from vfsd.tiling.policy import Aim, Aims, Query
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A read that tiles could have made cheaper."""
+
+    query: Query
+    at_ns: int  #: Unix time at which it began
+
+
+def asked_by(reads: Iterable[Read], media: MediaInfo) -> list[Asked]:
+    """What reads of one video looked for, the oldest first.
+
+    Those of whole frames are left out: they take the same whatever tiles there are, so they speak
+    neither for a layout nor against it.
+    """
+    whole = Rect.of_size(media.width, media.height)
+    order = sorted(reads, key=lambda read: (read.at_ns, read.id))
+    found = (Asked(query_of(read, media), read.at_ns) for read in order)
+    return [one for one in found if whole not in one.query.aims]
+
+
+def query_of(read: Read, media: MediaInfo) -> Query:
+    """What a read looked for.
+
+    Of labels, all boxes on its frames: where it wanted only some of them (those in a region, or
+    with some confidence), they are taken for all.  Of frames that are not in a row, as many as
+    there were, evenly spread.
+    """
+    return Query(_frames(read), _aims(read, media))
+
+
+def _frames(read: Read) -> range:
+    between = read.end_frame - 1 - read.first_frame
+    if read.kind == "scan" or read.frames < 2:
+        return range(read.first_frame, read.end_frame)
+    return range(read.first_frame, read.end_frame, max(1, between // (read.frames - 1)))
+
+
+def _aims(read: Read, media: MediaInfo) -> Aims:
+    if read.labels is None:
+        # How it was converted is not remembered; nothing else looks at more than this.
+        region = read.region.intersection(media.frame_rect) or media.frame_rect
+        aims: list[Aim] = [needed_area(media, "rgb24", region, None)]
+        return frozenset(aims)
+    if len(read.labels) == 1:
+        return frozenset(format_labels([[label]]) for label in read.labels[0])
+    return frozenset([format_labels(read.labels)])
