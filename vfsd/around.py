@@ -37,8 +37,7 @@ def layouts_around(
     than `alpha` of the pixels it decodes untiled.
     """
     rows = columns.clipped(media.display_width, media.display_height).in_order()
-    # What converting a box looks at beyond it belongs to it: tiles without would be of no use.
-    boxes = _grown(in_picture_corners(rows.boxes, media), media, padding)
+    boxes = needed_corners(rows.boxes, media, padding)
     untiled = TileLayout.untiled(media.width, media.height)
     planned = []
     for frames in sequences:
@@ -57,12 +56,18 @@ def layouts_around(
     return planned
 
 
-def _grown(boxes: npt.NDArray[np.int64], media: MediaInfo, padding: int) -> npt.NDArray[np.int64]:
-    """Boxes with what is around them, as far as there is a picture."""
+def needed_corners(
+    boxes: npt.NDArray[np.float64], media: MediaInfo, padding: int = 0
+) -> npt.NDArray[np.int64]:
+    """Boxes of the displayed frame, N x 4, with `padding`, on the stored picture.
+
+    What converting a box looks at beyond it belongs to it: tiles without would be of no use.
+    """
     margin = padding + needed_margin(media, "rgb24")
     size = (media.width, media.height, media.width, media.height)
-    grown: npt.NDArray[np.int64] = boxes + np.array([-margin, -margin, margin, margin])
-    return grown.clip(0, size)
+    grown = in_picture_corners(boxes, media) + np.array((-margin, -margin, margin, margin))
+    inside: npt.NDArray[np.int64] = grown.clip(0, size)
+    return inside
 
 
 def in_picture_corners(boxes: npt.NDArray[np.float64], media: MediaInfo) -> npt.NDArray[np.int64]:

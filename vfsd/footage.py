@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from vfsd.around import in_picture_corners
+from vfsd.around import needed_corners
 from vfsd.catalog import Catalog
-from vfsd.codecs.pixels import needed_margin
 from vfsd.codecs.tiles import TileCodec
 from vfsd.detections import DetectionColumns
 from vfsd.estimate import bytes_per_pixel
@@ -120,17 +118,9 @@ def _sort_in(
     media: MediaInfo,
 ) -> None:
     rows = columns.clipped(media.display_width, media.display_height).in_order()
-    corners = _needed(in_picture_corners(rows.boxes, media), media)
+    corners = needed_corners(rows.boxes, media)
     lows = np.searchsorted(rows.frames, [frames.start for frames in sots]).tolist()
     highs = np.searchsorted(rows.frames, [frames.stop for frames in sots]).tolist()
     for mine, low, high in zip(seen, lows, highs, strict=True):
         if low < high:
             mine[label] = Seen(rows.frames[low:high], corners[low:high])
-
-
-def _needed(corners: npt.NDArray[np.int64], media: MediaInfo) -> npt.NDArray[np.int64]:
-    """Boxes of the stored picture with the margin that their conversion looks at."""
-    margin = needed_margin(media, "rgb24")
-    size = (media.width, media.height, media.width, media.height)
-    grown: npt.NDArray[np.int64] = corners + np.array((-margin, -margin, margin, margin))
-    return grown.clip(0, size)

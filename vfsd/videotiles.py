@@ -19,7 +19,7 @@ from vfsd.plan import make_plan, select_frames
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.retile import OnProgress, retile
 from vfsd.tiling import TileLayout, cut_sequences, fine, parse_layout
-from vfsd.tiling.policy import Aim, BoxWorld, wanted_tiles
+from vfsd.tiling.policy import Aim, BoxWorld, every_tile, wanted_tiles
 from vfsd.units import Seconds
 from vfsd.videodetect import VideoDetect
 from vfsd.videoframes import Region
@@ -133,7 +133,8 @@ class VideoTiles(VideoDetect):
 
         Tiles are imagined around `aims`: labels, or expressions of them, and regions of the stored
         picture; boxes that lie outside of the frames `within` are not looked up.  Only tiles that
-        hold what they are for would be made, the rest is read from the original.
+        hold what they are for would be made, where the codec can; the rest is read from the
+        original.
         """
         settings = settings or TileSettings()
         tiles = self._tiles(None)
@@ -146,7 +147,7 @@ class VideoTiles(VideoDetect):
                 catalog, self.info, self.table, self.sequences(), aims, codec, within=within
             ),
             rates_of(self.original, codec, tiles.costs, measured, tiles.segments),
-            wanted_tiles,
+            wanted_tiles if codec.takes_parts else every_tile,
             AsPlanned(),
         )
 
