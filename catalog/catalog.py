@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from vfsd.catalog.costs import MeasuredCosts
+from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detectionquery import DetectionQuery, make_filter, require_same_bytes
 from vfsd.catalog.detections import Detections, Progress, ranges_of
 from vfsd.catalog.engine import ChangeWatch, Database, current_revision
@@ -32,6 +33,7 @@ from vfsd.frametable import FrameTable
 from vfsd.labelexpr import Labels, clauses_of
 from vfsd.model import (
     ByteRange,
+    Decision,
     Gop,
     LogicalVideo,
     MeasuredCost,
@@ -54,6 +56,7 @@ class Transaction:
     costs: MeasuredCosts
     detections: Detections
     reads: Reads
+    decisions: Decisions
 
 
 _READS_AT_ONCE = 1000
@@ -259,6 +262,12 @@ class Catalog:
         """Where the reads looked that have touched some of `frames`, the most often first."""
         with self.reading() as seen:
             return seen.reads.areas(video.id, frames)
+
+    def decisions(self, video: LogicalVideo | None = None) -> list[Decision]:
+        """Which tiles of a video, or of all, were made because of reads, and why; the newest
+        first."""
+        with self.reading() as seen:
+            return seen.decisions.newest(None if video is None else video.id)
 
     def note_reads(self, done: Sequence[tuple[str, Read]], *, keep: int) -> None:
         """Remember reads, each with the digest of the bytes that were read, and forget old ones.
@@ -492,4 +501,5 @@ def _transaction(connection: Connection) -> Transaction:
         MeasuredCosts(connection),
         Detections(connection),
         Reads(connection),
+        Decisions(connection),
     )

@@ -71,6 +71,11 @@ class Reads:
             for row in self._connection.execute(query)
         ]
 
+    def videos(self) -> list[int]:
+        """The numbers of those of which any are remembered."""
+        chosen = sa.select(reads.c.video_id).distinct().order_by(reads.c.video_id)
+        return list(self._connection.execute(chosen).scalars())
+
     # -- changing
 
     def add(self, done: Iterable[tuple[str, Read]]) -> int:

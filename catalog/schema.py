@@ -441,3 +441,59 @@ reads = Table(
     "as the setting remembered_reads says.",
     sqlite_autoincrement=True,
 )
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("id", _Id, primary_key=True, autoincrement=True, comment="by order of making"),
+    Column(
+        "video_id",
+        _Id,
+        ForeignKey("videos.id", ondelete="CASCADE"),
+        nullable=False,
+        comment="whose tiles it was about",
+    ),
+    Column(
+        "segment_id",
+        _Id,
+        ForeignKey("segments.id", ondelete="SET NULL"),
+        unique=True,
+        comment="what was made; null: it is there no longer",
+    ),
+    Column("at_ns", BigInteger, nullable=False, comment="when its segment was published"),
+    Column("maker", String(16), nullable=False, comment="who made it: tune or background"),
+    Column("first_frame", BigInteger, nullable=False, comment="of the segment, in display order"),
+    Column("end_frame", BigInteger, nullable=False, comment="one past the last"),
+    Column("layout", Text, nullable=False, comment="of the segment, see vfsd.tiling.TileLayout"),
+    Column(
+        "tiles",
+        JSON(none_as_null=True),
+        comment="those of the layout that were made: a list of numbers; null: all",
+    ),
+    Column("profile", String(32), nullable=False, comment="the tile codec: fast, small ..."),
+    Column(
+        "reasons",
+        JSON,
+        nullable=False,
+        comment="what was read there: a list of objects with reads (how often) and either label "
+        "(an expression) or region (x1, y1, x2, y2 of the stored picture)",
+    ),
+    Column("reads", BigInteger, nullable=False, comment="remembered reads that it makes cheaper"),
+    Column(
+        "predicted_seconds", Float, nullable=False, comment="CPU seconds that making it would take"
+    ),
+    Column(
+        "predicted_saved",
+        Float,
+        nullable=False,
+        comment="CPU seconds of decoding that the reads would have taken less",
+    ),
+    Column("predicted_bytes", BigInteger, nullable=False, comment="that it would have"),
+    Column("seconds", Float, nullable=False, comment="that making it took, measured"),
+    Column("bytes", BigInteger, nullable=False, comment="that it has"),
+    Column("undone_ns", BigInteger, comment="when somebody took it back; null: nobody did"),
+    CheckConstraint("0 <= first_frame AND first_frame < end_frame", name="frames"),
+    Index(None, "video_id"),
+    comment="Segments of tiles that were made because of what had been read, and why.",
+    sqlite_autoincrement=True,
+)

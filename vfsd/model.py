@@ -291,6 +291,53 @@ class ReadArea:
 
 
 @dataclass(frozen=True, slots=True)
+class Reason:
+    """What somebody looked for, and how often; a label or a region."""
+
+    label: str | None  #: an expression, see `vfsd.labelexpr`
+    region: Rect | None  #: of the stored picture
+    reads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A segment of tiles that was made because of what had been read, and why."""
+
+    id: int  #: by order of making; 0: not there yet
+    video_id: int
+    segment_id: int | None  #: None: it is there no longer
+    at_ns: int  #: Unix time
+    maker: str  #: who made it: tune or background
+    first_frame: int
+    end_frame: int
+    layout: TileLayout  #: of the stored picture
+    tiles: tuple[int, ...] | None  #: those that were made; None: all
+    profile: str  #: the tile codec
+    reasons: tuple[Reason, ...]  #: what it is good for, the most often first
+    reads: int  #: remembered reads that it makes cheaper
+    predicted_seconds: float  #: of CPU, for making it
+    predicted_saved: float  #: CPU seconds that those reads would have taken less
+    predicted_bytes: int
+    seconds: float  #: that making it took, measured
+    bytes: int
+    undone_ns: int | None  #: Unix time at which somebody took it back
+    in_use: bool = True  #: reads may use its segment
+
+    @property
+    def frames(self) -> range:
+        return range(self.first_frame, self.end_frame)
+
+    @property
+    def state(self) -> str:
+        """in use, undone, replaced (by what came later) or gone."""
+        if self.in_use:
+            return "in use"
+        if self.undone_ns is not None:
+            return "undone"
+        return "gone" if self.segment_id is None else "replaced"
+
+
+@dataclass(frozen=True, slots=True)
 class ByteRange:
     """Where bytes lie: ``position <= offset < position + size`` of an object or a linked file."""
 

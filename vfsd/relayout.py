@@ -29,8 +29,11 @@ def rollback(parts: Parts, video: LogicalVideo, frames: range) -> tuple[int, int
         before = _touching(change.segments.retired(original), frames)
         if not present and not before:
             raise NotFoundError(f"{video.name} has no tiles there")
+        now = time.time_ns()
         change.segments.restore(segment.id for segment in before)
-        change.segments.retire((segment.id for segment in present), now_ns=time.time_ns())
+        change.segments.retire((segment.id for segment in present), now_ns=now)
+        change.decisions.note_redone(segment.id for segment in before)
+        change.decisions.note_undone((segment.id for segment in present), now_ns=now)
     return len(present), len(before)
 
 
@@ -41,9 +44,9 @@ def drop(parts: Parts, video: LogicalVideo, frames: range) -> list[Segment]:
     """
     original = video.original.id
     with parts.catalog.writing() as change:
-        found = _touching(
-            change.segments.active(original) + change.segments.retired(original), frames
-        )
+        active = _touching(change.segments.active(original), frames)
+        found = active + _touching(change.segments.retired(original), frames)
+        change.decisions.note_undone((one.id for one in active), now_ns=time.time_ns())
         change.segments.delete(segment.id for segment in found)
     reclaim(parts, keys={segment.object_key for segment in found})
     return found

@@ -6,7 +6,7 @@ import io
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
 
@@ -216,39 +216,45 @@ class TileWork:
         placed = placed_in(cells, packed)
         original = self._video.original
         try:
-            with self._publishing, self._parts.catalog.writing() as change:
-                if not self._parts.objects.exists(key):  # somebody collected the same bytes
-                    self._parts.objects.put_bytes(data, what)
-                change.objects.record(key, size, now_ns=now)
-                require_same_bytes(self._video, change)
-                physical = self._physical
-                if physical is None:
-                    made = change.videos.add_physical(original.video_id, self._described(now), ())
-                    physical = made.id
-                segment = change.segments.publish(
-                    Segment(
-                        id=0,
-                        physical_id=physical,
-                        original_id=original.id,
-                        first_frame=plan.frames.start,
-                        end_frame=plan.frames.stop,
-                        layout=plan.layout,
-                        profile=self._codec.name,
-                        object_key=key,
-                        size=size,
-                        psnr=min(cell.psnr for cell in cells),
-                        created_ns=now,
-                        retired_ns=None,
-                        cells=placed,
+            with self._publishing:
+                with self._parts.catalog.writing() as change:
+                    if not self._parts.objects.exists(key):  # somebody collected the same bytes
+                        self._parts.objects.put_bytes(data, what)
+                    change.objects.record(key, size, now_ns=now)
+                    require_same_bytes(self._video, change)
+                    physical = self._encoding(change, now)
+                    segment = change.segments.publish(
+                        Segment(
+                            id=0,
+                            physical_id=physical,
+                            original_id=original.id,
+                            first_frame=plan.frames.start,
+                            end_frame=plan.frames.stop,
+                            layout=plan.layout,
+                            profile=self._codec.name,
+                            object_key=key,
+                            size=size,
+                            psnr=min(cell.psnr for cell in cells),
+                            created_ns=now,
+                            retired_ns=None,
+                            cells=placed,
+                        )
                     )
-                )
-                if beside is not None:
-                    beside(change, segment)
-            self._physical = physical
+                    if beside is not None:
+                        beside(change, segment)
+                self._physical = physical  # only now is it there for the next
         except BaseException:
             discard_unpublished(self._parts, key)
             raise
         return segment
+
+    def _encoding(self, change: Transaction, now_ns: int) -> int:
+        """The tiled encoding that segments are added to: one, as long as it is there."""
+        original = self._video.original
+        if self._physical is not None:
+            with suppress(NotFoundError):  # it went with the last of its segments
+                return change.videos.physical(self._physical).id
+        return change.videos.add_physical(original.video_id, self._described(now_ns), ()).id
 
     def _described(self, now_ns: int) -> PhysicalVideo:
         original = self._video.original
