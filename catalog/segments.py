@@ -48,6 +48,14 @@ class Segments:
             raise NotFoundError(f"there is no segment number {segment_id}")
         return found[0]
 
+    def is_covered(self, old: Segment) -> bool:
+        """Whether later ones that are active have, together, all frames of a segment."""
+        at = old.first_frame
+        for segment in self._active_within(old.original_id, old.frames):  # by first frame
+            if segment.id > old.id and segment.first_frame <= at:
+                at = max(at, segment.end_frame)
+        return at >= old.end_frame
+
     # -- changing
 
     def publish(self, segment: Segment) -> Segment:
@@ -86,7 +94,7 @@ class Segments:
             sa.insert(cells), [_cell_to_row(number, cell) for cell in segment.cells]
         )
         for old in self._active_within(segment.original_id, segment.frames):
-            if old.id != number and self._is_covered(old):
+            if old.id != number and self.is_covered(old):
                 self.retire([old.id], now_ns=segment.created_ns)
         self._count(segment.physical_id)
         return replace(segment, id=number)
@@ -135,14 +143,6 @@ class Segments:
             segments.c.first_frame < frames.stop,
             segments.c.end_frame > frames.start,
         )
-
-    def _is_covered(self, old: Segment) -> bool:
-        """Whether later ones, together, have all frames of an active segment."""
-        at = old.first_frame
-        for segment in self._active_within(old.original_id, old.frames):  # by first frame
-            if segment.id > old.id and segment.first_frame <= at:
-                at = max(at, segment.end_frame)
-        return at >= old.end_frame
 
     def _delete(self, condition: sa.ColumnElement[bool]) -> None:
         touched = list(

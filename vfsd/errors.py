@@ -14,6 +14,7 @@ answers with, so that an error means the same thing whoever caught it.
     │   ├── NoStoreError           10   ENOENT     there is no store at this place
     │   ├── StoreVersionError      11   EPROTO     written by a newer vfsd
     │   ├── BusyError              12   EBUSY      somebody else holds it; try again
+    │   │   └── OutdatedError      12   EBUSY      what it builds on has changed; look again
     │   ├── IntegrityError         13   EIO        bytes and catalog disagree
     │   └── NoSpaceError           14   ENOSPC     the disk or the quota is full
     └── EnvironmentMissingError    20   ENOSYS     something has to be installed or allowed first
@@ -94,6 +95,12 @@ class StoreVersionError(StoreError):
 class BusyError(StoreError):
     exit_code = 12
     errno = errno.EBUSY
+
+
+class OutdatedError(BusyError):
+    """What somebody wants to build on has changed since it was looked at."""
+
+    exit_code = 12
 
 
 class IntegrityError(StoreError):

@@ -42,6 +42,12 @@ class TableOriginal:
         sizes = table.columns(0, table.packets).size
         self._sums = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
+    @property
+    def whole(self) -> Work:
+        """Decoding all of it."""
+        pictures = len(self._sums) - 1
+        return Work(1, pictures, pictures * self._area, float(self._sums[-1]))
+
     def work(self, first: int, last: int, since: int | None) -> Work:
         run = self._table.decode_run(first)
         start = run.first_packet
@@ -56,7 +62,7 @@ class TableOriginal:
 def footage_of(
     catalog: Catalog,
     video: LogicalVideo,
-    table: FrameTable,
+    original: TableOriginal,
     sots: Sequence[range],
     aims: Iterable[Aim],
     codec: TileCodec,
@@ -74,12 +80,12 @@ def footage_of(
     for label in sorted({aim for aim in aims if isinstance(aim, str)}):
         found = catalog.detections(video, parse_labels(label), frames=within).columns()
         _sort_in(seen, sots, label, found, media)
-    original = TableOriginal(table, media.width * media.height)
     return Footage(media.width, media.height, sots, seen, codec.rules, original)
 
 
 def rates_of(
     original: PhysicalVideo,
+    source: Work,
     codec: TileCodec,
     costs: Costs,
     measured: Sequence[MeasuredCost],
@@ -87,14 +93,14 @@ def rates_of(
 ) -> Rates:
     """What reading a video costs on this host, and making tiles with `codec`.
 
-    `costs` and `measured` are what is known of the host; `segments` those that there are: new
-    tiles are taken to have as many bytes for each pixel.
+    `source` is what decoding all of the original takes; `costs` and `measured` are what is known of
+    the host; `segments` those that there are: new tiles are taken to be like them.
     """
     return Rates(
         costs.of_original(original),
         costs.of_new_tiles(codec.name),
         _encode_cost(codec.name, costs, {one.name: one for one in measured}),
-        Density(bytes_per_pixel(codec.name, segments), 0.0),
+        Density(bytes_per_pixel(codec.name, segments, source.bytes / max(1, source.pixels)), 0.0),
     )
 
 

@@ -39,6 +39,9 @@ class ReadNotes(Protocol):
     def note(self, digest: str, account: Account) -> None:
         """A read of the video with these bytes is done.  Never waits, never fails."""
 
+    def flush(self) -> None:
+        """Write what has been noted so far."""
+
     def close(self) -> None: ...
 
 
@@ -46,6 +49,9 @@ class NoReadLog:
     """Remembers nothing: for stores that may not be written."""
 
     def note(self, digest: str, account: Account) -> None:
+        pass
+
+    def flush(self) -> None:
         pass
 
     def close(self) -> None:
@@ -78,6 +84,10 @@ class ReadLog:
             self._start()
         if not self._some.is_set():
             self._some.set()
+
+    def flush(self) -> None:
+        if self._pid == os.getpid():
+            self._write()
 
     def close(self) -> None:
         """Write what is left."""

@@ -184,6 +184,14 @@ class Retiler:
         codec = tile_codec(settings.codec, video.original.media)
         self._work = TileWork(parts, pool, video, table, codec, settings, between)
 
+    def note_cost(self, frames: range) -> None:
+        """Measure, on a few of `frames`, what decoding the original takes, and keep that.
+
+        Does nothing where that cannot be kept.
+        """
+        with suppress(VfsdError, OSError):
+            self._work.note_cost(frames)
+
     def make(self, plan: PlannedSegment, *, beside: Beside | None = None) -> Segment:
         """Encode a segment and let reads use it, whatever there was before.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,19 +15,24 @@ from vfsd.config import Settings
 from vfsd.errors import (
     BusyError,
     ExistsError,
+    IntegrityError,
     NotFoundError,
     ReadOnlyError,
     UsageError,
 )
 from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
 from vfsd.labelexpr import Labels
-from vfsd.model import FileState, LogicalVideo, Node
+from vfsd.model import Decision, FileState, LogicalVideo, Node
 from vfsd.objects import ObjectStore, Progress
 from vfsd.parts import Parts
+from vfsd.proposals import Proposal
 from vfsd.reclaim import reclaim
+from vfsd.retile import OnProgress
 from vfsd.scan import Scan
 from vfsd.storedir import StoreDirectory
+from vfsd.tiling.policy import Terms
 from vfsd.tools import Tools
+from vfsd.tuning import Between, Budget, Tuner, undo
 from vfsd.video import Video
 
 _SETTLE_SECONDS = 30.0
@@ -158,6 +164,62 @@ class Store:
     def scan(self, name: str, labels: Labels | None = None, **what: Any) -> Scan:
         """What was seen in the video called `name`, with its pixels; see `Video.scan`."""
         return self[name].scan(labels, **what)
+
+    # -- tiles by what was read
+
+    def proposals(self, names: Sequence[str] | None = None) -> list[Proposal]:
+        """What should be tiled, going by the reads that are remembered; the best value first.
+
+        Of the videos called `names`, or of all.  Raises `NotFoundError`.
+        """
+        return self.tuner(names).proposals()
+
+    def tune(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        budget: Budget | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Decision]:
+        """Make what is proposed, the best value first, as far as `budget` goes; what was made.
+
+        Each segment is published by itself, together with the decision.  Raises `NotFoundError`,
+        and as `Video.retile` does; what was finished until then stays.
+        """
+        return self.tuner(names).tune(budget, on_progress)
+
+    def tuner(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        maker: str = "tune",
+        between: Between | None = None,
+        terms: Terms | None = None,
+    ) -> Tuner:
+        """For those who make one proposal at a time; see `vfsd.tuning.Tuner`."""
+        return Tuner(
+            self._parts,
+            self._tools,
+            lambda: self._read_lately() if names is None else [self[name] for name in names],
+            maker=maker,
+            between=between,
+            terms=terms,
+        )
+
+    def undo(self, decision: int | None = None) -> Decision:
+        """Take back the decision of that number, by default the last that is in use.
+
+        What it had taken the place of is used again.  Raises `NotFoundError`, `ExistsError` where
+        it was taken back before, `OutdatedError` where something later has its place.
+        """
+        return undo(self._parts, decision)[0]
+
+    def _read_lately(self) -> Iterator[Video]:
+        """The videos of which any reads are remembered."""
+        with self.catalog.reading() as seen:
+            for number in seen.reads.videos():
+                with suppress(NotFoundError, IntegrityError):  # it is just being written
+                    yield self.open_video(seen.videos.get(number))
 
     # -- the tree
 

@@ -11,7 +11,7 @@ from vfsd.codecs.pixels import needed_area
 from vfsd.codecs.tiles import tile_codec
 from vfsd.estimate import Estimate, estimate
 from vfsd.explain import Explanation, explain
-from vfsd.footage import AsPlanned, footage_of, rates_of
+from vfsd.footage import AsPlanned, TableOriginal, footage_of, rates_of
 from vfsd.host import host_name
 from vfsd.labelexpr import Labels
 from vfsd.model import Segment
@@ -142,11 +142,11 @@ class VideoTiles(VideoDetect):
         codec = tile_codec(settings.codec, self.original.media)
         catalog = self._parts.catalog
         measured = catalog.costs(host_name())
+        media = self.original.media
+        table = TableOriginal(self.table, media.width * media.height)
         return BoxWorld(
-            footage_of(
-                catalog, self.info, self.table, self.sequences(), aims, codec, within=within
-            ),
-            rates_of(self.original, codec, tiles.costs, measured, tiles.segments),
+            footage_of(catalog, self.info, table, self.sequences(), aims, codec, within=within),
+            rates_of(self.original, table.whole, codec, tiles.costs, measured, tiles.segments),
             wanted_tiles if codec.takes_parts else every_tile,
             AsPlanned(),
         )

@@ -140,6 +140,7 @@ class BoxWorld:
         self._parts = lru_cache(maxsize=None)(self._part)
         self._decodes = lru_cache(maxsize=None)(self._decode)
         self._sizes = lru_cache(maxsize=None)(self._bytes)
+        self.making = lru_cache(maxsize=None)(self._making)
 
     def at(self, rates: Rates) -> BoxWorld:
         """The same, but that work costs something else."""
@@ -176,7 +177,7 @@ class BoxWorld:
         lengths = decoded_frames(layout, wanted.corners, wanted.frames, first)
         return int(lengths @ areas(layout))
 
-    def making(self, sot: int, tiling: Tiling) -> Making:
+    def _making(self, sot: int, tiling: Tiling) -> Making:
         frames = len(self._footage.sots[sot])
         tiles = list(tiling.tiles)
         pixels = int(areas(tiling.layout)[tiles].sum()) * frames

@@ -1,0 +1,266 @@
+"""What to tile because of what was read: the policy's opinion, held against what there is.
+
+The log of a video's reads is replayed through a `Ledger`, which answers with the tilings that it
+would have made by now.  Of these, the ones are proposed that are not there, and that beat what is
+there by the store's own figures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.codecs.tiles import TILE_CODECS
+from vfsd.model import Decision, LogicalVideo, PhysicalVideo, Reason, Segment
+from vfsd.parts import Parts
+from vfsd.planned import PlannedSegment, TileSettings
+from vfsd.readqueries import Asked, asked_by
+from vfsd.tiling import Rect
+from vfsd.tiling.policy import Aim, BoxWorld, Ledger, Query, Terms, Tiling
+from vfsd.videotiles import VideoTiles
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A segment that should be made, and why."""
+
+    video: LogicalVideo
+    plan: PlannedSegment
+    settings: TileSettings
+    reasons: tuple[Reason, ...]  #: what it is good for, the most often first
+    reads: int  #: remembered reads that it makes cheaper
+    seconds: float  #: of CPU, for making it
+    bytes: int  #: that it will have, about
+    spent: float  #: CPU seconds of decoding that the remembered reads take as things are
+    saved: float  #: of these, with it
+    present: frozenset[int]  #: numbers of the segments in use that it was held against
+
+    @property
+    def value(self) -> float:
+        """Seconds saved for each second of making."""
+        return self.saved / self.seconds if self.seconds else float("inf")
+
+
+def by_value(proposals: Iterable[Proposal]) -> list[Proposal]:
+    """Those first that give most for what they cost."""
+
+    def worst_last(one: Proposal) -> tuple[float, str, int]:
+        return -one.value, one.video.name, one.plan.frames.start
+
+    return sorted(proposals, key=worst_last)
+
+
+def proposals_for(parts: Parts, video: VideoTiles, terms: Terms | None = None) -> list[Proposal]:
+    """What the remembered reads of a video speak for, by time.
+
+    Tiles are made as the newest that the video has.  Reads that began before somebody took a
+    decision back do not count where that was.
+    """
+    terms = terms or Terms()
+    info, media = video.info, video.original.media
+    with parts.catalog.reading() as seen:
+        segments = seen.segments.active(info.original.id)
+        encodings = {one.id: one for one in seen.videos.physicals(info.id)}
+        undone = seen.decisions.undone(info.id)
+    settings = settings_like(segments, encodings, parts.settings.minimum_psnr)
+    if media.pixel_format not in TILE_CODECS[settings.codec].pixel_formats:
+        return []
+    asked = asked_by(parts.catalog.reads(info), media)
+    sots = video.sequences()
+    told = list(_since_undone(asked, sots, undone))
+    if not told:
+        return []
+    aims = frozenset[Aim]().union(*(query.aims for query in told))
+    within = range(
+        min(query.frames[0] for query in told), max(query.frames[-1] for query in told) + 1
+    )
+    world = video.world(aims, settings=settings, within=within)
+    present = _Present(world, sots, segments, parts.settings.minimum_psnr)
+    opinion = _opinion(world, told, terms)
+    found = []
+    for sot, queries in _by_sot(world, told, opinion).items():
+        plan = PlannedSegment(sots[sot], opinion[sot].layout, opinion[sot].tiles)
+        if any(_is_it(segment, plan, settings, encodings) for segment in present.of(sot)):
+            continue
+        making = world.making(sot, opinion[sot])
+        spent = [present.seconds(sot, query) for query in queries]
+        tiled = [world.decode(sot, query, opinion[sot]) for query in queries]
+        if not _beats(sum(tiled) + making.seconds, sum(spent), sum(tiled), present.of(sot), terms):
+            continue
+        better = [query for query, a, b in zip(queries, tiled, spent, strict=True) if a < b]
+        found.append(
+            Proposal(
+                info,
+                plan,
+                settings,
+                _reasons(better),
+                len(better),
+                making.seconds,
+                round(making.bytes),
+                sum(spent),
+                sum(spent) - sum(tiled),
+                frozenset(segment.id for segment in segments if _meet(segment.frames, plan.frames)),
+            )
+        )
+    return sorted(found, key=lambda one: one.plan.frames.start)
+
+
+def settings_like(
+    segments: Sequence[Segment], encodings: Mapping[int, PhysicalVideo], minimum_psnr: float
+) -> TileSettings:
+    """How to make tiles of a video that has `segments`, so that reads may use them."""
+    usable = [segment for segment in segments if segment.psnr >= minimum_psnr]
+    if not usable:
+        return replace(TileSettings(), psnr=max(TileSettings().psnr, minimum_psnr))
+    made = encodings[max(usable, key=lambda segment: segment.id).physical_id].parameters
+    found = TileSettings(made["profile"], quality=made.get("quality"))
+    return replace(found, psnr=max(made.get("psnr", found.psnr), minimum_psnr))
+
+
+# --------------------------------------------------------------------------------- the opinion
+
+
+def _opinion(world: BoxWorld, told: Sequence[Query], terms: Terms) -> dict[int, Tiling]:
+    """What the policy would have made by now, had it been there from the first read on."""
+    policy = Ledger(world, terms)
+    policy.start()
+    found: dict[int, Tiling] = {}
+    for query in told:
+        for retile in policy.tell(query):
+            found[retile.sot] = retile.tiling
+    return dict(sorted(found.items()))
+
+
+def _since_undone(
+    asked: Sequence[Asked], sots: Sequence[range], undone: Sequence[Decision]
+) -> Iterator[Query]:
+    """The queries, without those parts that somebody knew of who took a decision back there."""
+    since = {
+        sot: max(one.undone_ns or 0 for one in mine)
+        for sot, frames in enumerate(sots)
+        if (mine := [one for one in undone if _meet(one.frames, frames)])
+    }
+    for one in asked:
+        gone = [sots[sot] for sot, at_ns in since.items() if one.at_ns <= at_ns]
+        yield from _without(one.query, gone)
+
+
+def _without(query: Query, gone: Sequence[range]) -> Iterator[Query]:
+    """The parts of a query between ranges of frames, which ascend."""
+    rest = query.frames
+    for frames in gone:
+        before = rest[: _steps(rest, frames.start)]
+        if before:
+            yield replace(query, frames=before)
+        rest = rest[_steps(rest, frames.stop) :]
+    if rest:
+        yield replace(query, frames=rest)
+
+
+def _steps(frames: range, to: int) -> int:
+    """How many of `frames` come before `to`."""
+    return min(len(frames), max(0, -(-(to - frames.start) // frames.step)))
+
+
+def _by_sot(
+    world: BoxWorld, told: Sequence[Query], opinion: Mapping[int, Tiling]
+) -> dict[int, list[Query]]:
+    found: dict[int, list[Query]] = {sot: [] for sot in opinion}
+    for query in told:
+        for sot in world.touched(query):
+            if sot in found:
+                found[sot].append(query)
+    return found
+
+
+# ------------------------------------------------------------------------------- what there is
+
+
+class _Present:
+    """The tiles that reads of each SOT may use."""
+
+    def __init__(
+        self,
+        world: BoxWorld,
+        sots: Sequence[range],
+        segments: Sequence[Segment],
+        minimum_psnr: float,
+    ) -> None:
+        self._world = world
+        usable = [segment for segment in segments if segment.psnr >= minimum_psnr]
+        owners = _owners(sots[-1].stop, usable)
+        self._shares: list[list[tuple[Segment, float]]] = []
+        for frames in sots:
+            numbers, counts = np.unique(owners[frames.start : frames.stop], return_counts=True)
+            self._shares.append(
+                [
+                    (usable[number], count / len(frames))
+                    for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+                    if number >= 0
+                ]
+            )
+
+    def of(self, sot: int) -> list[Segment]:
+        return [segment for segment, _ in self._shares[sot]]
+
+    def seconds(self, sot: int, query: Query) -> float:
+        """What a query decodes there.
+
+        Segments that are shorter or longer than the SOT count by the share of it that they have.
+        """
+        rest, total = 1.0, 0.0
+        for segment, share in self._shares[sot]:
+            tiling = Tiling(segment.layout, segment.tiles)
+            total += share * self._world.decode(sot, query, tiling)
+            rest -= share
+        return total + max(0.0, rest) * self._world.decode(sot, query, None)
+
+
+def _owners(frames: int, segments: Sequence[Segment]) -> npt.NDArray[np.int32]:
+    """For each frame the place of the newest segment that has it; -1: none."""
+    owner = np.full(frames, -1, np.int32)
+    for number, segment in sorted(enumerate(segments), key=lambda pair: pair[1].id):
+        owner[segment.first_frame : segment.end_frame] = number
+    return owner
+
+
+def _is_it(
+    segment: Segment,
+    plan: PlannedSegment,
+    settings: TileSettings,
+    encodings: Mapping[int, PhysicalVideo],
+) -> bool:
+    """Whether a segment is what was planned."""
+    codec = TILE_CODECS[settings.codec]
+    return (
+        (segment.frames, segment.layout) == (plan.frames, plan.layout)
+        and segment.holds(plan.stored)
+        and dict(encodings[segment.physical_id].parameters) == settings.parameters(codec)
+    )
+
+
+def _beats(
+    total: float, spent: float, tiled: float, there: Sequence[Segment], terms: Terms
+) -> bool:
+    """Whether tiles that come to `total`, making them included, should take the place of others.
+
+    Where there are none, the policy has the last word: it may hope for what is to come.
+    """
+    return spent >= terms.lead * total if there else tiled < spent
+
+
+def _reasons(queries: Sequence[Query]) -> tuple[Reason, ...]:
+    counted = Counter(aim for query in queries for aim in query.aims)
+    order = sorted(counted.items(), key=lambda pair: (-pair[1], str(pair[0])))
+    return tuple(
+        Reason(None, aim, reads) if isinstance(aim, Rect) else Reason(aim, None, reads)
+        for aim, reads in order
+    )
+
+
+def _meet(some: range, others: range) -> bool:
+    return some.start < others.stop and others.start < some.stop
