@@ -223,6 +223,11 @@ class Catalog:
         with self.reading() as seen:
             return seen.segments.active(video.original.id)
 
+    def renditions(self, video: LogicalVideo) -> list[Segment]:
+        """The runs of frames that are stored in other sizes, by their first frame."""
+        with self.reading() as seen:
+            return seen.segments.renditions(video.original.id)
+
     def cost_factor(self, video: LogicalVideo) -> float | None:
         """How many times as much as its codec's rule says decoding the original takes; None where
         that was not measured."""

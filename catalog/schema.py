@@ -251,8 +251,8 @@ physical_videos = Table(
     CheckConstraint("role IN ('original', 'tiled', 'rendition')", name="role"),
     CheckConstraint("access IN ('extent', 'demux', 'sequential')", name="access"),
     CheckConstraint(
-        "role = 'tiled' AND object_key IS NULL AND link_path IS NULL "
-        "OR role <> 'tiled' AND (object_key IS NULL) <> (link_path IS NULL)",
+        "role <> 'original' AND object_key IS NULL AND link_path IS NULL "
+        "OR role = 'original' AND (object_key IS NULL) <> (link_path IS NULL)",
         name="bytes",
     ),
     CheckConstraint("frames > 0 AND time_base_num > 0 AND time_base_den > 0", name="time"),

@@ -1,4 +1,4 @@
-"""Segments of tiled encodings and their cells, within one transaction."""
+"""Segments of tiled encodings and renditions, and their cells, within one transaction."""
 
 from __future__ import annotations
 
@@ -24,13 +24,27 @@ class Segments:
     # -- looking
 
     def active(self, original_id: int) -> list[Segment]:
-        """Those that reads may use, by their first frame."""
-        return self._select(segments.c.original_id == original_id, segments.c.retired_ns.is_(None))
+        """Those with tiles in the original's size that reads may use, by their first frame."""
+        return self._select(
+            segments.c.original_id == original_id,
+            segments.c.retired_ns.is_(None),
+            _has_role(Role.TILED),
+        )
 
     def retired(self, original_id: int) -> list[Segment]:
         """Those whose place another layout took, by their first frame."""
         return self._select(
-            segments.c.original_id == original_id, segments.c.retired_ns.is_not(None)
+            segments.c.original_id == original_id,
+            segments.c.retired_ns.is_not(None),
+            _has_role(Role.TILED),
+        )
+
+    def renditions(self, original_id: int) -> list[Segment]:
+        """Those in other sizes, by their first frame."""
+        return self._select(
+            segments.c.original_id == original_id,
+            segments.c.retired_ns.is_(None),
+            _has_role(Role.RENDITION),
         )
 
     def of_physical(self, physical_id: int) -> list[Segment]:
@@ -49,9 +63,9 @@ class Segments:
         return found[0]
 
     def is_covered(self, old: Segment) -> bool:
-        """Whether later ones that are active have, together, all frames of a segment."""
-        at = old.first_frame
-        for segment in self._active_within(old.original_id, old.frames):  # by first frame
+        """Whether later ones of its size that are active have, together, all its frames."""
+        at, alike = old.first_frame, _is_like(old.physical_id)
+        for segment in self._active_within(old.original_id, old.frames, alike):  # by first frame
             if segment.id > old.id and segment.first_frame <= at:
                 at = max(at, segment.end_frame)
         return at >= old.end_frame
@@ -61,13 +75,15 @@ class Segments:
     def publish(self, segment: Segment) -> Segment:
         """Add a segment; its pack has to be recorded already.
 
-        Active ones of which all frames have later segments by now are retired, and what they had
-        retired in their time is forgotten: one step back stays possible.
+        Active ones of the same size of which all frames have later segments by now are retired,
+        and what they had retired in their time is forgotten: one step back stays possible.
         """
+        alike = _is_like(segment.physical_id)
         within = sa.and_(
             segments.c.original_id == segment.original_id,
             segments.c.first_frame >= segment.first_frame,
             segments.c.end_frame <= segment.end_frame,
+            alike,
         )
         self._delete(sa.and_(within, segments.c.retired_ns.is_not(None)))
         self._connection.execute(
@@ -93,7 +109,7 @@ class Segments:
         self._connection.execute(
             sa.insert(cells), [_cell_to_row(number, cell) for cell in segment.cells]
         )
-        for old in self._active_within(segment.original_id, segment.frames):
+        for old in self._active_within(segment.original_id, segment.frames, alike):
             if old.id != number and self.is_covered(old):
                 self.retire([old.id], now_ns=segment.created_ns)
         self._count(segment.physical_id)
@@ -135,13 +151,16 @@ class Segments:
             found.setdefault(row.segment_id, []).append(_cell_from_row(row))
         return [_segment_from_row(row, tuple(found.get(row.id, ()))) for row in rows]
 
-    def _active_within(self, original_id: int, frames: range) -> list[Segment]:
+    def _active_within(
+        self, original_id: int, frames: range, alike: sa.ColumnElement[bool]
+    ) -> list[Segment]:
         """Active ones that have any of those frames."""
         return self._select(
             segments.c.original_id == original_id,
             segments.c.retired_ns.is_(None),
             segments.c.first_frame < frames.stop,
             segments.c.end_frame > frames.start,
+            alike,
         )
 
     def _delete(self, condition: sa.ColumnElement[bool]) -> None:
@@ -163,7 +182,8 @@ class Segments:
             ).where(segments.c.physical_id == physical_id)
         ).one()
         itself = sa.and_(
-            physical_videos.c.id == physical_id, physical_videos.c.role == Role.TILED.value
+            physical_videos.c.id == physical_id,
+            physical_videos.c.role != Role.ORIGINAL.value,
         )
         if frames is None:
             self._connection.execute(sa.delete(physical_videos).where(itself))
@@ -173,6 +193,31 @@ class Segments:
                 .where(itself)
                 .values(frames=int(frames), packets=int(frames), size=int(size))
             )
+
+
+def _has_role(role: Role) -> sa.ColumnElement[bool]:
+    """Whether a segment belongs to an encoding of that kind."""
+    kind = sa.select(physical_videos.c.id).where(physical_videos.c.role == role.value)
+    return segments.c.physical_id.in_(kind)
+
+
+def _is_like(physical_id: int) -> sa.ColumnElement[bool]:
+    """Whether a segment belongs to an encoding of the same kind and size as that one."""
+    mine, other = physical_videos.alias("mine"), physical_videos.alias("other")
+    found = (
+        sa.select(other.c.id)
+        .join(
+            mine,
+            sa.and_(
+                mine.c.video_id == other.c.video_id,
+                mine.c.role == other.c.role,
+                mine.c.width == other.c.width,
+                mine.c.height == other.c.height,
+            ),
+        )
+        .where(mine.c.id == physical_id)
+    )
+    return segments.c.physical_id.in_(found)
 
 
 def _segment_from_row(row: Row[Any], mine: tuple[Cell, ...]) -> Segment:

@@ -9,7 +9,7 @@ repeated once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import av
@@ -71,6 +71,14 @@ class _Fit:
     inner: Rect  #: where the area lies in what is converted
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a decoded picture is: a part of a video's pictures, which may have been scaled."""
+
+    rect: Rect  #: of the whole picture, not turned upright yet
+    picture: tuple[int, int]  #: width and height of the whole picture
+
+
 class PixelConverter:
     """Turns decoded frames of one video into arrays of one form.  Not thread-safe.
 
@@ -109,8 +117,11 @@ class PixelConverter:
             )
         width, height = size or (region.width, region.height)
         _check_size(layout, pixel_format, width, height, media.rotation)
-        self._media = media
+        self.media = media  #: of the whole pictures
+        self.region = region  #: of the displayed frame
         self._layout = layout
+        self._form = pixel_format
+        self._size = (width, height)
         self._turns = media.rotation // 90  # clockwise
         self._area = in_picture(region, media)
         self._scaled: tuple[int, int] | None = None  # in the picture
@@ -120,6 +131,7 @@ class PixelConverter:
         self._is_reduced = self._scaled is not None and (
             2 * self._scaled[0] <= self._area.width and 2 * self._scaled[1] <= self._area.height
         )
+        self._siblings: dict[tuple[int, int], PixelConverter | None] = {}
         self._fitted: tuple[object, ...] = ()  # the form of pictures that `_fit` is for
         self._fit: _Fit | None = None
         self._reformatter = VideoReformatter()
@@ -138,14 +150,51 @@ class PixelConverter:
     @property
     def needed(self) -> Rect:
         """What of a picture, before it is turned upright, the result depends on."""
-        picture = Rect.of_size(self._media.width, self._media.height)
-        if self._layout.channels == 1 and self._media.pixel_format.startswith(("yuv", "gray")):
+        picture = Rect.of_size(self.media.width, self.media.height)
+        if self._layout.channels == 1 and self.media.pixel_format.startswith(("yuv", "gray")):
             return self._area
         if self._scaled is not None:
             area = self._area
             return Rect(area.x1 // 2 * 2, area.y1 // 2 * 2, area.x2, area.y2)
-        window = self._window(self._media.pixel_format, self._area, picture)
+        window = self._window(self.media.pixel_format, self._area, picture)
         return window.intersection(picture) or picture
+
+    def of_scaled(self, width: int, height: int) -> PixelConverter | None:
+        """What makes the same result of whole pictures that were scaled to `width` x `height`.
+
+        None where that would be another result.  The region has to begin and end between pixels of
+        the scaled picture, and must not be made larger than it is there.  It may be made smaller
+        by a whole number if that is how the picture was made smaller, too: means of means are
+        means.
+        """
+        size = (width, height)
+        if size == (self.media.width, self.media.height):
+            return self
+        if size not in self._siblings:
+            self._siblings[size] = self._sibling(replace(self.media, width=width, height=height))
+        return self._siblings[size]
+
+    def needed_of(self, width: int, height: int) -> Rect | None:
+        """What of a picture that was scaled to that size the result depends on.
+
+        None where the result cannot be made of it.
+        """
+        sibling = self.of_scaled(width, height)
+        return None if sibling is None else sibling.needed
+
+    def _sibling(self, media: MediaInfo) -> PixelConverter | None:
+        before, after, region = self.media.frame_rect, media.frame_rect, self.region
+        across = _scaled_to(region.x1, region.x2, before.width, after.width)
+        down = _scaled_to(region.y1, region.y2, before.height, after.height)
+        if across is None or down is None:
+            return None
+        there = Rect(across[0], down[0], across[1], down[1])
+        if there.width % self._size[0] or there.height % self._size[1]:
+            return None
+        are_means = before.width % after.width == before.height % after.height == 0
+        if self._size != (there.width, there.height) and not are_means:
+            return None
+        return PixelConverter(media, pixel_format=self._form, region=there, size=self._size)
 
     @property
     def is_local(self) -> bool:
@@ -153,7 +202,7 @@ class PixelConverter:
         return (
             self._scaled is None
             and self._layout.name in _EIGHT_BIT
-            and self._media.pixel_format in _POINTWISE
+            and self.media.pixel_format in _POINTWISE
         )
 
     def convert(
@@ -191,11 +240,11 @@ class PixelConverter:
 
     def _fitting(self, frame: av.VideoFrame, held: Rect | None) -> _Fit:
         """What is the same for all pictures of a form.  Raises `UsageError` for a wrong size."""
-        held = held or Rect.of_size(self._media.width, self._media.height)
+        held = held or Rect.of_size(self.media.width, self.media.height)
         if not _has_size(frame, held):
             raise UsageError(
                 f"a frame of {frame.width}x{frame.height} in a video of "
-                f"{self._media.width}x{self._media.height}"
+                f"{self.media.width}x{self.media.height}"
             )
         area = self._area.moved(-held.x1, -held.y1)
         picture = Rect.of_size(held.width, held.height)
@@ -340,6 +389,13 @@ class PixelConverter:
         if not out.flags.c_contiguous:
             out[...] = flat.reshape(out.shape)
         return out
+
+
+def _scaled_to(start: int, end: int, before: int, after: int) -> tuple[int, int] | None:
+    """Where ``start <= x < end`` of a length lies once it is scaled; None: between pixels."""
+    if start * after % before or end * after % before:
+        return None
+    return start * after // before, end * after // before
 
 
 def needed_margin(media: MediaInfo, pixel_format: str) -> int:

@@ -130,7 +130,8 @@ class CropReader:
         self._table = table
         self._tools = tools
         self._tiles = tiles
-        self._owner = _owners(len(table), tiles)
+        media = video.original.media
+        self._owner = _owners(len(table), (media.width, media.height), tiles)
 
     def of_frames(self) -> CropReader:
         """The same, for whole frames: whatever they were chosen by, all that is on them counts."""
@@ -306,11 +307,12 @@ class CropReader:
         return Crop(data, want.frame, seconds, want.rect, want.detections)
 
 
-def _owners(frames: int, tiles: Tiles | None) -> npt.NDArray[np.int32]:
-    """For each frame the place, among the segments, of the one that a scan reads it from."""
+def _owners(frames: int, picture: tuple[int, int], tiles: Tiles | None) -> npt.NDArray[np.int32]:
+    """For each frame the place, among the segments with pictures of that size, of the one that a
+    scan reads it from."""
     owner = np.full(frames, -1, np.int32)
     segments = enumerate(tiles.segments if tiles is not None else ())
     for number, segment in sorted(segments, key=lambda pair: pair[1].id):
-        if tiles is not None and segment.psnr >= tiles.psnr:
+        if tiles is not None and segment.psnr >= tiles.psnr and segment.picture == picture:
             owner[segment.first_frame : segment.end_frame] = number
     return owner

@@ -13,7 +13,7 @@ from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.model import Cell, PhysicalVideo, Segment
 from vfsd.planned import PlannedSegment, TileSettings
-from vfsd.tileplan import Costs, TileRun, choose_tiles, original_work
+from vfsd.tileplan import Costs, TileRun, choose_tiles, in_full_size, original_work
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
 
@@ -60,7 +60,9 @@ def estimate(
     untiled = original_work(physical, table, wanted)
     density = bytes_per_pixel(settings.codec, known, untiled.bytes / max(1, untiled.pixels))
     segments = [_imagined(number, plan, settings, density) for number, plan in enumerate(planned)]
-    runs = choose_tiles(frames, needed, physical, table, segments, costs, psnr=0.0)
+    runs = choose_tiles(
+        frames, in_full_size(physical.media, needed), physical, table, segments, costs, psnr=0.0
+    )
     tiled = {frame for run in runs for frame in run.frames}
     rest = [frame for frame in wanted if frame not in tiled]
     rule = costs.of_original(physical)

@@ -49,7 +49,7 @@ class TileSources:
             if found is not None:
                 self._segments.move_to_end(key)
         if found is None or measured is None:
-            found = self._catalog.segments(video)
+            found = self._catalog.segments(video) + self._catalog.renditions(video)
             factor = self._catalog.cost_factor(video)
             measured = {cost.name: cost.decode for cost in self._catalog.costs(host_name())}
             with self._guard:

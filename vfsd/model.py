@@ -91,8 +91,8 @@ class Access(Enum):
 
 class Role(Enum):
     ORIGINAL = "original"  #: the bytes as they were written; has no parent
-    TILED = "tiled"
-    RENDITION = "rendition"
+    TILED = "tiled"  #: segments of tiles, in the original's size
+    RENDITION = "rendition"  #: segments of whole pictures in another size
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class Segment:
     original_id: int  #: the original by whose frame table its frames are counted
     first_frame: int
     end_frame: int
-    layout: TileLayout  #: of the stored picture, which is not turned upright yet
+    layout: TileLayout  #: of `picture`, which is not turned upright yet
     profile: str  #: the tile codec, see `vfsd.codecs.tiles`
     object_key: str  #: the pack
     size: int  #: bytes of the pack
@@ -207,6 +207,11 @@ class Segment:
     @property
     def frames(self) -> range:
         return range(self.first_frame, self.end_frame)
+
+    @property
+    def picture(self) -> tuple[int, int]:
+        """Width and height to which whole pictures were scaled before they were cut."""
+        return self.layout.width, self.layout.height
 
     @property
     def tiles(self) -> tuple[int, ...]:

@@ -9,12 +9,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from vfsd.codecs.pixels import needed_area
+from vfsd.codecs.pixels import PixelConverter
 from vfsd.errors import OutOfRangeError
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import PhysicalVideo, Segment
-from vfsd.tileplan import Costs, TileRun, choose_tiles
+from vfsd.tileplan import Costs, Needed, TileRun, choose_tiles
 from vfsd.tiling import Rect
 from vfsd.units import ticks_at_or_after, ticks_at_or_before
 from vfsd.view import View
@@ -108,9 +108,9 @@ def make_plan(
 
 
 def plan_pictures(
-    frames: Ints, needed: Rect, physical: PhysicalVideo, table: FrameTable, tiles: Tiles
+    frames: Ints, needed: Needed, physical: PhysicalVideo, table: FrameTable, tiles: Tiles
 ) -> ReadPlan:
-    """Where to take `needed`, of the stored pictures, of frames from; nothing is converted."""
+    """Where to take what is needed of frames from; nothing is converted."""
     full = physical.media.frame_rect
     tiled = choose_tiles(
         frames, needed, physical, table, tiles.segments, tiles.costs, psnr=tiles.psnr
@@ -136,9 +136,17 @@ def plan_frames(
     tiled: list[TileRun] = []
     if tiles is not None and tiles.segments and len(frames):
         scaled = None if size == (region.width, region.height) else size
-        needed = needed_area(physical.media, pixel_format, region, scaled)
+        converter = PixelConverter(
+            physical.media, pixel_format=pixel_format, region=region, size=scaled
+        )
         tiled = choose_tiles(
-            frames, needed, physical, table, tiles.segments, tiles.costs, psnr=tiles.psnr
+            frames,
+            converter.needed_of,
+            physical,
+            table,
+            tiles.segments,
+            tiles.costs,
+            psnr=tiles.psnr,
         )
     own = frames
     if tiled:

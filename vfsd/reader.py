@@ -12,13 +12,13 @@ from itertools import groupby, islice
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.pixels import PixelConverter
+from vfsd.codecs.pixels import Held, PixelConverter
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.plan import ReadPlan, is_stream
-from vfsd.tileplan import TileRun
-from vfsd.tilestreams import TileStreams, plan_converter, shared_out
+from vfsd.tileplan import Needed, TileRun
+from vfsd.tilestreams import TileStreams, plan_converter, run_converter, shared_out
 from vfsd.tiling import Rect
 from vfsd.tools import Tools
 
@@ -98,20 +98,23 @@ class Reader:
             hand.finish()
 
     def pictures(
-        self, plan: ReadPlan, needed: Rect
-    ) -> Iterator[tuple[list[int], VideoFrame, Rect | None]]:
+        self, plan: ReadPlan, needed: Needed
+    ) -> Iterator[tuple[list[int], VideoFrame, Held | None]]:
         """(places in the result, picture, what it holds) for a plan whose frames ascend.
 
-        A picture is the caller's until the next is asked for.  What it holds is a part of the
-        stored picture with all of `needed`; None: the whole.
+        A picture is the caller's until the next is asked for.  What it holds is a part with all
+        that is `needed`; None: all of the stored picture.
         """
         for run, places in _by_source(plan):
             if run is None:
                 for frame, picture in self._from_original(plan, list(places)):
                     yield places[frame], picture, None
                 continue
-            for frame, picture, held in self._tiles.composed(run, list(places), plan, needed):
-                yield places[frame], picture, held
+            size = run.segment.picture
+            area = needed(*size)
+            assert area is not None
+            for frame, picture, rect in self._tiles.composed(run, list(places), area):
+                yield places[frame], picture, Held(rect, size)
 
     # -- from the original
 
@@ -171,18 +174,19 @@ class Reader:
     ) -> list[Job]:
         if not plan.tiled:
             return []
-        if not plan_converter(plan, pixel_format).is_local:
-            return [
-                partial(self._compose_run, run, plan, pixel_format, result) for run in plan.tiled
-            ]
         # Each tile is converted where it comes from a decoder.  Few segments are shared out by
         # tiles, so that every core has something to do.
         pieces = 1 if len(plan.tiled) >= hands else -(-hands // len(plan.tiled))
-        return [
-            partial(self._place_tiles, run, tiles, plan, pixel_format, result)
-            for run in plan.tiled
-            for tiles in shared_out(run, pieces)
-        ]
+        jobs: list[Job] = []
+        for run in plan.tiled:
+            if run_converter(plan, run, pixel_format).is_local:
+                jobs += [
+                    partial(self._place_tiles, run, tiles, plan, pixel_format, result)
+                    for tiles in shared_out(run, pieces)
+                ]
+            else:
+                jobs.append(partial(self._compose_run, run, plan, pixel_format, result))
+        return jobs
 
     def _place_tiles(
         self,
@@ -201,10 +205,8 @@ class Reader:
     def _compose_run(
         self, run: TileRun, plan: ReadPlan, pixel_format: str, result: _Result
     ) -> None:
-        converter = plan_converter(plan, pixel_format)
-        for frame, picture, held in self._tiles.composed(
-            run, list(run.frames), plan, converter.needed
-        ):
+        converter = run_converter(plan, run, pixel_format)
+        for frame, picture, held in self._tiles.composed(run, list(run.frames), converter.needed):
             result.put(frame, picture, converter, held)
 
 

@@ -63,6 +63,26 @@ def drop_retired(parts: Parts, video: LogicalVideo, frames: range | None = None)
     return found
 
 
+def drop_renditions(
+    parts: Parts, video: LogicalVideo, picture: tuple[int, int] | None = None
+) -> list[Segment]:
+    """Take away what is stored in other sizes, or in that size of the stored picture; gives which.
+
+    Raises `NotFoundError` where there is nothing.
+    """
+    with parts.catalog.writing() as change:
+        found = [
+            segment
+            for segment in change.segments.renditions(video.original.id)
+            if picture in (None, segment.picture)
+        ]
+        if not found:
+            raise NotFoundError(f"{video.name} has no such rendition")
+        change.segments.delete(segment.id for segment in found)
+    reclaim(parts, keys={segment.object_key for segment in found})
+    return found
+
+
 def _touching(segments: list[Segment], frames: range) -> list[Segment]:
     return [
         segment

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from vfsd.codecs.pack import write_pack
+from vfsd.codecs.scale import require_smaller
 from vfsd.codecs.tiles import TileCodec, require_encoder, tile_codec
 from vfsd.decoders import DecoderPool
 from vfsd.errors import UsageError, VfsdError
@@ -251,11 +252,14 @@ def _codec_for(
         )
     for layout in {plan.layout for plan in planned}:
         codec.rules.check(layout)
-        if (layout.width, layout.height) != (media.width, media.height):
+        if (layout.width, layout.height) == (media.width, media.height):
+            continue
+        if not layout.is_untiled:
             raise UsageError(
                 f"the layout {layout} is for pictures of {layout.width}x{layout.height}, "
                 f"not of {media.width}x{media.height}"
             )
+        require_smaller(layout.width, layout.height, media)
     return codec
 
 

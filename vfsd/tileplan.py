@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -27,6 +27,10 @@ _LARGE_PICTURE = 250_000
 """Pixels from which on a second thread inside a decoder pays."""
 _SPARSE = 64
 """Frames apart on average from which on the original is counted frame by frame."""
+
+
+Needed = Callable[[int, int], Rect | None]
+"""What of a picture that was scaled to (width, height) has to be there; None: it is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +128,18 @@ def original_work(physical: PhysicalVideo, table: FrameTable, frames: Sequence[i
     )
 
 
+def in_full_size(media: MediaInfo, area: Rect) -> Needed:
+    """`area` of pictures as they are; those that were scaled are of no use."""
+
+    def needed(width: int, height: int) -> Rect | None:
+        return area if (width, height) == (media.width, media.height) else None
+
+    return needed
+
+
 def choose_tiles(
     frames: Ints,
-    needed: Rect,
+    needed: Needed,
     physical: PhysicalVideo,
     table: FrameTable,
     segments: Sequence[Segment],
@@ -136,16 +149,17 @@ def choose_tiles(
 ) -> list[TileRun]:
     """The cheapest way to see `needed` of `frames`, as far as it uses tiles; by time.
 
-    `needed` is of the stored picture.  Only cells with at least `psnr` dB are used.  Each frame
+    Only cells with at least `psnr` dB are used.  Each frame
     comes from one source; where it is in no run, from the original.  A source that served the
     frames before goes on where it stands, so what a frame costs depends on the one before: a
     dynamic programme over the intervals between the ends of segments.
     """
     wanted = sorted(set(frames.tolist()))  # np.unique would import numpy.ma: 20 ms
     usable = [
-        (segment, tuple(segment.layout.covering(needed)))
+        (segment, tuple(segment.layout.covering(area)))
         for segment in segments
         if segment.first_frame <= wanted[-1] and segment.end_frame > wanted[0]
+        if (area := needed(*segment.picture)) is not None
     ]
     usable = [
         (segment, tiles)

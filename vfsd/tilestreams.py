@@ -84,9 +84,9 @@ class TileStreams:
         self, run: TileRun, frames: list[int], plan: ReadPlan, pixel_format: str
     ) -> Sequence[Hand]:
         """What fills the next so many pictures of `frames`; together the hands fill them whole."""
-        converter = plan_converter(plan, pixel_format)
+        converter = run_converter(plan, run, pixel_format)
         if not converter.is_local:
-            return [_Whole(self.composed(run, frames, plan, converter.needed), converter)]
+            return [_Whole(self.composed(run, frames, converter.needed), converter)]
         return [
             _Parts(tuple(self.placings(run, tiles, frames, plan, pixel_format)))
             for tiles in shared_out(run, self._threads)
@@ -101,15 +101,16 @@ class TileStreams:
         pixel_format: str,
     ) -> Iterator[Placing]:
         """Of each tile that shows a part of the region."""
-        media = plan.physical.media
-        area = in_picture(plan.region, media)
+        whole = run_converter(plan, run, pixel_format)
+        media, region = whole.media, whole.region
+        area = in_picture(region, media)
         for tile in tiles:
             rect = run.segment.cell(tile).rect
             mine = area.intersection(rect)
             if mine is None:
                 continue
             shown = in_display(mine, media)
-            inner = shown.moved(-plan.region.x1, -plan.region.y1)
+            inner = shown.moved(-region.x1, -region.y1)
             yield Placing(
                 self._packs.pictures(run.segment, tile, frames, self._note),
                 PixelConverter(media, pixel_format=pixel_format, region=shown),
@@ -118,9 +119,10 @@ class TileStreams:
             )
 
     def composed(
-        self, run: TileRun, frames: list[int], plan: ReadPlan, needed: Rect
+        self, run: TileRun, frames: list[int], needed: Rect
     ) -> Iterator[tuple[int, VideoFrame, Rect]]:
-        """Put the tiles of each frame together, so that `needed` is whole."""
+        """Put the tiles of each frame together, so that `needed`, of the segment's pictures, is
+        whole."""
         cells = [run.segment.cell(tile) for tile in run.tiles]
         streams = [
             self._packs.pictures(run.segment, tile, frames, self._note) for tile in run.tiles
@@ -129,8 +131,7 @@ class TileStreams:
             for frame, picture in streams[0]:
                 yield frame, picture, cells[0].rect
             return
-        media = plan.physical.media
-        composer = Composer(on_grid(needed, media.width, media.height))
+        composer = Composer(on_grid(needed, *run.segment.picture))
         for together in zip(*streams, strict=True):
             for (_, picture), cell in zip(together, cells, strict=True):
                 whole = composer.put(picture, cell.rect)
@@ -159,8 +160,15 @@ def on_grid(area: Rect, width: int, height: int) -> Rect:
     )
 
 
+def run_converter(plan: ReadPlan, run: TileRun, pixel_format: str) -> PixelConverter:
+    """What makes results of the pictures of a segment that `plan` uses."""
+    converter = plan_converter(plan, pixel_format).of_scaled(*run.segment.picture)
+    assert converter is not None
+    return converter
+
+
 def plan_converter(plan: ReadPlan, pixel_format: str) -> PixelConverter:
-    """What makes results of whole pictures."""
+    """What makes results of whole pictures of the original."""
     full = plan.physical.media.frame_rect
     return PixelConverter(
         plan.physical.media,

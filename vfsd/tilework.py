@@ -13,6 +13,7 @@ from itertools import islice
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.pack import CellStream, PackedCell, write_pack
+from vfsd.codecs.scale import PictureScaler
 from vfsd.codecs.segmentcells import EncodedCell, encode_cells
 from vfsd.codecs.tiles import TileCodec
 from vfsd.decoders import DecoderPool
@@ -20,12 +21,12 @@ from vfsd.errors import IntegrityError, NotFoundError
 from vfsd.frametable import FrameTable
 from vfsd.host import host_name
 from vfsd.ingest import software
-from vfsd.model import Access, Cell, LogicalVideo, PhysicalVideo, Role, Segment
+from vfsd.model import Access, Cell, LogicalVideo, MediaInfo, PhysicalVideo, Role, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.reclaim import discard_unpublished
 from vfsd.tileplan import Costs, original_work, plausible
-from vfsd.tiling import Rect
+from vfsd.tiling import Rect, TileLayout
 
 _TRIES = 6
 """How often a cell is encoded until it is good enough."""
@@ -85,7 +86,7 @@ class TileWork:
         self._codec = codec
         self._settings = settings
         self._start: dict[Rect, int] = {}  # the rate factor that a tile had lately
-        self._physical: int | None = None
+        self._physical: dict[tuple[int, int], int] = {}  # by size of the pictures
         self._publishing = threading.Lock()
 
     def encode(self, plan: PlannedSegment) -> tuple[list[CellStream], list[Cell]]:
@@ -146,14 +147,16 @@ class TileWork:
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]
     ) -> tuple[list[CellStream], list[Cell]]:
+        media = self._media_of(plan.layout)
+        pictures = _in_size(pictures, media, self._video.original.media)
         tiles = [plan.layout.tile(number) for number in plan.stored]
         quality = [self._first_quality(rect) for rect in tiles]
         results: list[EncodedCell | None] = [None] * len(tiles)
-        media = self._video.original.media
         poor = list(range(len(tiles)))
         for attempt in range(_TRIES):
             if attempt:
-                pictures = self._pictures(plan.frames)
+                again = self._pictures(plan.frames)
+                pictures = _in_size(again, media, self._video.original.media)
             wanted = {tiles[tile]: quality[tile] for tile in poor}
             done = encode_cells(self._codec, media, wanted, pictures)
             for tile, result in zip(poor, done, strict=True):
@@ -216,13 +219,14 @@ class TileWork:
         placed = placed_in(cells, packed)
         original = self._video.original
         try:
+            picture = (plan.layout.width, plan.layout.height)
             with self._publishing:
                 with self._parts.catalog.writing() as change:
                     if not self._parts.objects.exists(key):  # somebody collected the same bytes
                         self._parts.objects.put_bytes(data, what)
                     change.objects.record(key, size, now_ns=now)
                     require_same_bytes(self._video, change)
-                    physical = self._encoding(change, now)
+                    physical = self._encoding(change, plan.layout, now)
                     segment = change.segments.publish(
                         Segment(
                             id=0,
@@ -242,28 +246,34 @@ class TileWork:
                     )
                     if beside is not None:
                         beside(change, segment)
-                self._physical = physical  # only now is it there for the next
+                self._physical[picture] = physical  # only now is it there for the next
         except BaseException:
             discard_unpublished(self._parts, key)
             raise
         return segment
 
-    def _encoding(self, change: Transaction, now_ns: int) -> int:
-        """The tiled encoding that segments are added to: one, as long as it is there."""
+    def _encoding(self, change: Transaction, layout: TileLayout, now_ns: int) -> int:
+        """The encoding that segments of that size are added to: one, as long as it is there."""
         original = self._video.original
-        if self._physical is not None:
+        known = self._physical.get((layout.width, layout.height))
+        if known is not None:
             with suppress(NotFoundError):  # it went with the last of its segments
-                return change.videos.physical(self._physical).id
-        return change.videos.add_physical(original.video_id, self._described(now_ns), ()).id
+                return change.videos.physical(known).id
+        described = self._described(self._media_of(layout), now_ns)
+        return change.videos.add_physical(original.video_id, described, ()).id
 
-    def _described(self, now_ns: int) -> PhysicalVideo:
+    def _media_of(self, layout: TileLayout) -> MediaInfo:
+        return replace(self._video.original.media, width=layout.width, height=layout.height)
+
+    def _described(self, media: MediaInfo, now_ns: int) -> PhysicalVideo:
         original = self._video.original
+        in_full_size = (media.width, media.height) == (original.media.width, original.media.height)
         return replace(
             original,
             id=0,
-            role=Role.TILED,
+            role=Role.TILED if in_full_size else Role.RENDITION,
             media=replace(
-                original.media,
+                media,
                 container="pack",
                 codec=self._codec.codec,
                 pixel_format=self._codec.pixel_formats[original.media.pixel_format],
@@ -281,6 +291,16 @@ class TileWork:
             created_ns=now_ns,
             notes=(),
         )
+
+
+def _in_size(
+    pictures: Iterator[VideoFrame], media: MediaInfo, original: MediaInfo
+) -> Iterator[VideoFrame]:
+    """Pictures of `original` in the size of `media`."""
+    if (media.width, media.height) == (original.width, original.height):
+        return pictures
+    scaler = PictureScaler(media.width, media.height)
+    return (scaler.scale(picture) for picture in pictures)
 
 
 def _counted(

@@ -8,7 +8,9 @@ import numpy as np
 
 from vfsd.around import ALPHA, Partition, layouts_around
 from vfsd.codecs.pixels import needed_area
+from vfsd.codecs.scale import require_smaller
 from vfsd.codecs.tiles import tile_codec
+from vfsd.errors import UsageError
 from vfsd.estimate import Estimate, estimate
 from vfsd.explain import Explanation, explain
 from vfsd.footage import AsPlanned, TableOriginal, footage_of, rates_of
@@ -96,6 +98,32 @@ class VideoTiles(VideoDetect):
             jobs=jobs,
             on_progress=on_progress,
         )
+
+    def render(
+        self,
+        size: tuple[int, int],
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        settings: TileSettings | None = None,
+        jobs: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Segment]:
+        """Store whole frames in another size as well, so that reading them in it costs little.
+
+        `size` is (width, height) of the displayed frame: even, and not larger than it.  Reads of
+        that size, of regions that fit it, and of a half or a third of it and so on, take such a
+        rendition where it is cheaper and good enough.  What is there already stays; new segments
+        are returned.  Raises as `retile`.
+        """
+        self._require_verified()
+        media = self.original.media
+        width, height = size if media.rotation % 180 == 0 else size[::-1]
+        require_smaller(width, height, media)
+        if (width, height) == (media.width, media.height):
+            raise UsageError("the frames have that size", hint="`retile` stores them in tiles")
+        layout = TileLayout.untiled(width, height)
+        planned = [PlannedSegment(frames, layout) for frames in self.sequences(span)]
+        return self.retile(planned, settings=settings, jobs=jobs, on_progress=on_progress)
 
     def estimate(
         self,

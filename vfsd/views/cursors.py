@@ -10,11 +10,12 @@ from contextlib import contextmanager
 import numpy as np
 
 from vfsd.codecs import VideoFrame
+from vfsd.codecs.pixels import Held
 from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints
 from vfsd.plan import is_stream, plan_pictures
 from vfsd.reader import Reader
-from vfsd.tiling import Rect
+from vfsd.tileplan import Needed
 from vfsd.tools import Tools
 from vfsd.views.footage import Footage
 
@@ -28,8 +29,8 @@ _KEPT_PICTURES = 12
 """That a decoder may hold, beside those that wait for their turn: references, threads."""
 
 
-Shown = tuple[VideoFrame, Rect | None]
-"""A picture, and which part of the stored picture it holds; None: all of it."""
+Shown = tuple[VideoFrame, Held | None]
+"""A picture, and what it is; None: all of the stored picture."""
 
 
 class Cursor:
@@ -39,11 +40,11 @@ class Cursor:
         self,
         tools: Tools,
         footage: Footage,
-        needed: Rect,
+        needed: Needed,
         frames: Ints,
         place: int,
     ) -> None:
-        """`needed` is what of each stored picture has to be there."""
+        """`needed` is what of each picture has to be there."""
         self._table = footage.table
         self._frames = frames
         self._feed = _shown(tools, footage, needed, frames, place)
@@ -93,7 +94,7 @@ class Cursors:
 
     @contextmanager
     def at(
-        self, key: str, footage: Footage, needed: Rect, frames: Ints, place: int
+        self, key: str, footage: Footage, needed: Needed, frames: Ints, place: int
     ) -> Iterator[Cursor]:
         """A cursor for `place`, or not far before it, of this block's own.
 
@@ -144,7 +145,7 @@ class Cursors:
 
 
 def _shown(
-    tools: Tools, footage: Footage, needed: Rect, frames: Ints, place: int
+    tools: Tools, footage: Footage, needed: Needed, frames: Ints, place: int
 ) -> Generator[Shown, None, None]:
     if footage.tiles is None or not footage.tiles.segments:
         yield from _from_original(tools, footage, frames, place)

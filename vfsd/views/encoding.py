@@ -149,7 +149,7 @@ class EncodedRendition:
     def _decoded(self, first: int, stop: int, workshop: Workshop) -> Iterator[Pixels]:
         footage, frames = self._footage, self._showing.frames
         converter = PictureConverter(self._pictures)
-        with workshop.cursors.at(self.key, footage, converter.needed, frames, first) as cursor:
+        with workshop.cursors.at(self.key, footage, converter.needed_of, frames, first) as cursor:
             for picture, held in cursor.pictures(first, stop):
                 yield converter.convert(picture, held)
 

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.pixels import PixelConverter
+from vfsd.codecs.pixels import Held, PixelConverter
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.frames import Pixels
 from vfsd.model import MediaInfo
@@ -76,17 +76,21 @@ class PictureConverter:
         self._height = form.size[1]
         self.bytes = math.prod(self._converter.shape) * self._converter.dtype.itemsize
 
-    @property
-    def needed(self) -> Rect:
-        """What of a stored picture, not turned upright yet, is looked at."""
-        return self._converter.needed
+    def needed_of(self, width: int, height: int) -> Rect | None:
+        """As `PixelConverter.needed_of`."""
+        return self._converter.needed_of(width, height)
 
-    def convert(self, frame: VideoFrame, held: Rect | None = None) -> Pixels:
+    def convert(self, frame: VideoFrame, held: Held | None = None) -> Pixels:
         """The picture's samples, in the order in which raw forms store them.
 
-        `held` is the part of the stored picture that `frame` is; None: all of it.
+        `held` is what `frame` is; None: all of the stored picture.
         """
-        pixels: Pixels = self._converter.convert(frame, held=held)
+        if held is None:
+            pixels: Pixels = self._converter.convert(frame)
+        else:
+            converter = self._converter.of_scaled(*held.picture)
+            assert converter is not None
+            pixels = converter.convert(frame, held=held.rect)
         if self._interleaves:
             chroma = pixels[self._height :]
             chroma[:] = chroma.reshape(2, -1).T.reshape(chroma.shape)

@@ -47,7 +47,7 @@ class RawRendition:
         footage, place = self._footage, slot - 1
         converter = PictureConverter(self._pictures)
         with workshop.cursors.at(
-            self.key, footage, converter.needed, self._showing.frames, place
+            self.key, footage, converter.needed_of, self._showing.frames, place
         ) as cursor:
             ((picture, held),) = cursor.pictures(place, place + 1)
             return self._prefix + converter.convert(picture, held).tobytes()

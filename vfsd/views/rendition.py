@@ -156,7 +156,7 @@ class StillRendition:
         """height x width x 3 RGB."""
         converter = PictureConverter(self._form())
         with workshop.cursors.at(
-            self.key, self._footage, converter.needed, np.array([self._frame]), 0
+            self.key, self._footage, converter.needed_of, np.array([self._frame]), 0
         ) as cursor:
             ((picture, held),) = cursor.pictures(0, 1)
             return converter.convert(picture, held)

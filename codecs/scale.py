@@ -1,0 +1,46 @@
+"""Whole pictures in another size, in the format that they have."""
+
+from __future__ import annotations
+
+import av
+from av.video.reformatter import Interpolation, VideoReformatter
+
+from vfsd.codecs.planes import copy_colors
+from vfsd.errors import UsageError
+from vfsd.model import MediaInfo
+
+
+def require_smaller(width: int, height: int, media: MediaInfo) -> None:
+    """Raises `UsageError` for a size in which pictures of `media` cannot be stored."""
+    if width < 2 or height < 2 or width % 2 or height % 2:
+        raise UsageError(f"pictures are stored in even sizes, not in {width}x{height}")
+    if width > media.width or height > media.height:
+        raise UsageError(
+            f"{width}x{height} is larger than the pictures, which have {media.width}x{media.height}"
+        )
+
+
+class PictureScaler:
+    """Scales pictures as `PixelConverter` does when it is asked for luma in that size.
+
+    Bicubically, or to means of areas where they get half the size or less.  Not thread-safe.
+    """
+
+    def __init__(self, width: int, height: int) -> None:
+        self._width, self._height = width, height
+        self._reformatter = VideoReformatter()
+
+    def scale(self, picture: av.VideoFrame) -> av.VideoFrame:
+        """A picture of its own, with the colours and the time stamp of `picture`."""
+        is_reduced = 2 * self._width <= picture.width and 2 * self._height <= picture.height
+        scaled = self._reformatter.reformat(
+            picture,
+            width=self._width,
+            height=self._height,
+            format=picture.format.name,
+            interpolation=Interpolation.AREA if is_reduced else Interpolation.BICUBIC,
+            threads=1,
+        )
+        copy_colors(picture, scaled)
+        scaled.pts = picture.pts
+        return scaled
