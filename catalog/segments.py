@@ -76,7 +76,8 @@ class Segments:
         """Add a segment; its pack has to be recorded already.
 
         Active ones of the same size of which all frames have later segments by now are retired,
-        and what they had retired in their time is forgotten: one step back stays possible.
+        and what they had retired in their time is forgotten: one step back stays possible.  Of
+        renditions nothing is kept for that.
         """
         alike = _is_like(segment.physical_id)
         within = sa.and_(
@@ -112,6 +113,13 @@ class Segments:
         for old in self._active_within(segment.original_id, segment.frames, alike):
             if old.id != number and self.is_covered(old):
                 self.retire([old.id], now_ns=segment.created_ns)
+        self._delete(
+            sa.and_(
+                segments.c.original_id == segment.original_id,
+                segments.c.retired_ns.is_not(None),
+                _has_role(Role.RENDITION),
+            )
+        )
         self._count(segment.physical_id)
         return replace(segment, id=number)
 

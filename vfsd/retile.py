@@ -100,7 +100,7 @@ def missing(
     original = video.original
     with parts.catalog.reading() as seen:
         require_same_bytes(video, seen)
-        there = seen.segments.active(original.id)
+        there = seen.segments.active(original.id) + seen.segments.renditions(original.id)
         parameters = {
             number: dict(seen.videos.physical(number).parameters)
             for number in {segment.physical_id for segment in there}

@@ -139,10 +139,10 @@ def test_new_bytes_keep_number_tags_and_metadata(catalog: Catalog) -> None:
 def test_derived_encodings_know_where_they_come_from(catalog: Catalog) -> None:
     with catalog.writing() as change:
         video = add_video(change, "a.mp4")
-        change.objects.record("c" * 64, 1, now_ns=1)
         tiled = dataclasses.replace(
             original("c" * 64),
             role=Role.RENDITION,
+            object_key=None,
             parent_id=video.original.id,
             parameters={"layout": "2x2"},
         )

@@ -25,6 +25,8 @@ EXAMPLES = [
 def test_example(place: Path, name: str, example: str) -> None:
     if name.startswith("layout "):
         assert run_command("-s", "videos", "retile", TRAFFIC, "--layout", "uniform:2x2").code == 0
+    if name.startswith("rendition "):
+        assert run_command("-s", "videos", "render", TRAFFIC, "--size", "160x120").code == 0
     program, *args = shlex.split(os.path.expandvars(example))
     done = run_command(*args)
     assert program == "vfsd"

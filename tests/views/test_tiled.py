@@ -61,3 +61,23 @@ def test_a_view_goes_on_without_tiles_that_are_gone(
     monkeypatch.setattr(PackPool, "pictures", gone)
     assert np.array_equal(pixels(fresh.read("traffic.mp4", RAW)), exact)
     assert "not from tiles" in caplog.text
+
+
+def test_views_in_its_size_are_made_from_a_rendition(
+    fresh: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    video = fresh.video("traffic.mp4")
+    video.render((160, 120))
+    names = ("size=160x120,pix=rgb24.raw", "size=160x120.mp4")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the original is decoded")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FrameDecoder, "stream", refuse)
+        patch.setattr(FrameDecoder, "decode", refuse)
+        raw = fresh.read("traffic.mp4", names[0])
+        encoded = fresh.read("traffic.mp4", names[1])
+    data = np.frombuffer(raw, np.uint8).reshape(-1, 120, 160, 3)
+    assert np.array_equal(data, video.read(size=(160, 120)).data)
+    assert len(encoded) == fresh.size("traffic.mp4", names[1])

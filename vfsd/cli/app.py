@@ -29,6 +29,7 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
             "layout drop",
             "explain",
         ),
+        "Renditions": ("render", "rendition ls", "rendition drop"),
         "Labels": (
             "detect",
             "labels import",

@@ -1,4 +1,4 @@
-"""What `vfsd retile` does to each video: plan, estimate, encode.
+"""What `vfsd retile` and `vfsd render` do to each video: plan, estimate, encode.
 
 Layouts and regions are of the displayed frame here, as users see it; segments have them of the
 stored picture.
@@ -15,6 +15,7 @@ from pathlib import Path
 from vfsd.cli.layout.records import SEGMENT_FIELDS, SHOW_FIELDS
 from vfsd.cli.layoutfile import read_layout_file
 from vfsd.codecs.pixels import layout_in_picture, needed_area
+from vfsd.codecs.scale import require_smaller
 from vfsd.codecs.tiles import TileCodec, tile_codec
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.host import cores
@@ -59,7 +60,7 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the user asks for; one of `layout`, `regions`, `boxes` and `file` is given."""
+    """What the user asks for; one of `layout`, `regions`, `boxes`, `file` and `size` is given."""
 
     layout: str | None
     regions: tuple[Rect, ...]  #: of the displayed frame
@@ -69,6 +70,7 @@ class Order:
     seconds: float  #: that a segment lasts, about
     whole: bool  #: store all tiles, not just those that hold what is wanted
     settings: TileSettings
+    size: tuple[int, int] | None = None  #: whole frames in this size; a side may be 0
 
     def plan(self, video: Video) -> list[PlannedSegment]:
         """Every segment that is wanted.  Raises `UsageError`, `OutOfRangeError`."""
@@ -88,6 +90,10 @@ class Order:
                 for one in planned
                 if one.frames.start < chosen.stop and chosen.start < one.frames.stop
             ]
+        if self.size is not None:
+            layout = TileLayout.untiled(*picture_size(self.size, media))
+            sequences = video.sequences(self.span, self.seconds)
+            return [PlannedSegment(frames, layout) for frames in sequences]
         if self.boxes is not None:
             planned = self.boxes.plan(video, self.span, self.seconds, self.settings.codec)
             return [one.whole() for one in planned] if self.whole else planned
@@ -111,6 +117,27 @@ class Order:
                     f"{media.display_width}x{media.display_height}"
                 )
         return needed_area(media, "rgb24", Rect.around(self.regions), None)
+
+
+def picture_size(size: tuple[int, int], media: MediaInfo) -> tuple[int, int]:
+    """A size of the displayed frame, as one of the stored picture.
+
+    A side that is 0 follows from the other, rounded to even.  Raises `UsageError`.
+    """
+    width, height = size
+    if not width:
+        width = 2 * round(height * media.display_width / media.display_height / 2)
+    if not height:
+        height = 2 * round(width * media.display_height / media.display_width / 2)
+    if media.rotation in (90, 270):
+        width, height = height, width
+    require_smaller(width, height, media)
+    if (width, height) == (media.width, media.height):
+        raise UsageError(
+            f"the frames have {size[0]}x{size[1]} pixels already",
+            hint="`vfsd retile` stores them in tiles",
+        )
+    return width, height
 
 
 def displayed_layout(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:

@@ -1,0 +1,188 @@
+"""Renditions: whole frames in another size, which reads take where the result is the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from tests.composing import take_tiles
+from vfsd.catalog import Transaction
+from vfsd.codecs.pack import open_pack
+from vfsd.codecs.pixels import PixelConverter
+from vfsd.codecs.tiles import CellDecoder
+from vfsd.errors import NotFoundError, UsageError
+from vfsd.frames import Pixels
+from vfsd.model import Role, Segment
+from vfsd.planned import TileSettings
+from vfsd.relayout import drop_renditions, rollback
+from vfsd.store import Store
+from vfsd.tiling import Rect
+from vfsd.video import Video
+
+CLIPS = ("traffic.mp4", "portrait.mp4", "variable-rate.mp4", "open-gop.mov", "av1.mp4")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def video(store: Store) -> Video:
+    return store.ingest(FOLDER / "traffic.mp4")  # 320x240
+
+
+def psnr_of(data: Pixels, exact: Pixels) -> float:
+    peak = np.iinfo(exact.dtype).max
+    error = np.square(data.astype(float) - exact.astype(float)).mean()
+    return 10 * math.log10(peak**2 / max(error, 1e-9))
+
+
+def is_from_rendition(video: Video, size: tuple[int, int], region: Rect | None = None) -> bool:
+    sources = video.explain(size=size, region=region).sources
+    found = {source.segment is not None for source in sources}
+    assert len(found) == 1
+    return found.pop()
+
+
+def by_hand(store: Store, segments: list[Segment], video: Video, form: str) -> Pixels:
+    """A rendition decoded packet by packet and converted picture by picture."""
+    shown = []
+    for segment in segments:
+        fd, (packed,) = open_pack(store.parts.objects.path(segment.object_key))
+        with open(fd, "rb") as file:
+            decoder = CellDecoder(packed)
+            pictures = []
+            for start, end in zip(packed.offsets, packed.offsets[1:], strict=False):
+                file.seek(start)
+                pictures += decoder.decode(memoryview(file.read(end - start)))
+            pictures += decoder.drain()
+        media = store.catalog.physicals(video.info)[-1].media
+        converter = PixelConverter(media, pixel_format=form)
+        shown += [converter.convert(picture).copy() for _, picture in pictures]
+    return np.stack(shown)
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_a_read_in_its_size_is_the_rendition(store: Store, clip: str) -> None:
+    video = store.ingest(FOLDER / clip)
+    size = (video.width // 4 * 2, video.height // 4 * 2)
+    segments = video.render(size)
+    assert store.catalog.renditions(video.info) == segments
+    assert store.catalog.segments(video.info) == []
+    take_tiles(store)
+    for form in ("rgb24", "gray"):
+        found = video.read(size=size, format=form)
+        if size == (video.width / 2, video.height / 2):
+            assert is_from_rendition(video, size)
+            assert np.array_equal(found.data, by_hand(store, segments, video, form))
+        exact = video.read(size=size, format=form, psnr=math.inf)
+        assert np.array_equal(found.pts, exact.pts)
+        assert found.psnr >= 40
+        # RGB of sharp colours may be worse than luma as a whole.
+        assert psnr_of(found.data, exact.data) > (38 if form == "gray" else 30)
+        assert exact.psnr == math.inf
+
+
+def test_what_fits_is_read_from_it_and_nothing_else(store: Store, video: Video) -> None:
+    video.render((160, 120))
+    take_tiles(store)
+    assert is_from_rendition(video, (160, 120))
+    assert is_from_rendition(video, (80, 60)), "means of means are means"
+    assert is_from_rendition(video, (40, 30))
+    assert is_from_rendition(video, (50, 40), Rect(20, 40, 120, 120))
+    assert not is_from_rendition(video, (50, 40), Rect(21, 40, 121, 120)), "between pixels"
+    assert not is_from_rendition(video, (320, 240)), "enlarged"
+    assert not is_from_rendition(video, (150, 110)), "no whole number"
+    assert not is_from_rendition(video, (162, 122))
+    for size, region in (((80, 60), None), ((50, 40), Rect(20, 40, 120, 120))):
+        found = video.read(size=size, region=region)
+        exact = video.read(size=size, region=region, psnr=math.inf)
+        assert psnr_of(found.data, exact.data) > 32
+        shown = [frame.data for frame in video.iterate(size=size, region=region)]
+        assert np.array_equal(np.stack(shown), found.data)
+
+
+def test_a_size_that_is_no_fraction_serves_just_itself(store: Store, video: Video) -> None:
+    video.render((240, 180))  # bicubic: a mean of it is not the mean of the original
+    take_tiles(store)
+    assert is_from_rendition(video, (240, 180))
+    assert not is_from_rendition(video, (120, 90))
+
+
+def test_tiles_and_renditions_go_side_by_side(store: Store, video: Video) -> None:
+    tiled = video.retile("uniform:2x2")
+    small = video.render((160, 120))
+    smaller = video.render((80, 60), span=(0, 2))
+    assert store.catalog.segments(video.info) == tiled
+    assert sorted(store.catalog.renditions(video.info), key=lambda one: one.id) == sorted(
+        small + smaller, key=lambda one: one.id
+    )
+    assert {one.role for one in store.catalog.physicals(video.info)} == set(Role)
+    rollback(store.parts, video.info, range(len(video)))
+    assert store.catalog.segments(video.info) == []
+    assert len(store.catalog.renditions(video.info)) == len(small + smaller)
+    again = video.render((160, 120), settings=TileSettings(psnr=45))
+    assert {one.id for one in store.catalog.renditions(video.info)} == {
+        one.id for one in again + smaller
+    }
+    assert [len(drop_renditions(store.parts, video.info, (80, 60)))] == [len(smaller)]
+    assert len(drop_renditions(store.parts, video.info)) == len(again)
+    with pytest.raises(NotFoundError):
+        drop_renditions(store.parts, video.info)
+    assert [one.role for one in store.catalog.physicals(video.info)].count(Role.RENDITION) == 0
+
+
+def test_scans_and_layouts_take_no_notice(store: Store, video: Video) -> None:
+    video.render((160, 120))
+    take_tiles(store)
+    region = Rect(16, 16, 80, 80)
+    exact = video.read(region=region, psnr=math.inf).data
+    assert np.array_equal(video.read(region=region).data, exact)
+    for area in video.scan(roi=region).areas():
+        assert np.array_equal(area.data, exact[area.frame])
+
+
+def test_sizes_that_cannot_be(video: Video) -> None:
+    for size, word in (
+        ((161, 120), "even"),
+        ((0, 0), "even"),
+        ((640, 480), "larger"),
+        ((320, 240), "have that size"),
+    ):
+        with pytest.raises(UsageError, match=word):
+            video.render(size)
+
+
+def test_a_rendition_that_is_damaged_or_gone_is_done_without(store: Store, video: Video) -> None:
+    segments = video.render((160, 120))
+    take_tiles(store)
+    exact = video.read(size=(160, 120), psnr=math.inf).data
+    store.parts.objects.path(segments[0].object_key).unlink()
+    store.tools.packs.close()
+    assert np.array_equal(video.read(size=(160, 120)).data, exact)
+
+
+def test_what_is_there_is_not_made_again(store: Store, video: Video) -> None:
+    first = video.render((160, 120), span=(0, 2))
+    rest = video.render((160, 120))
+    assert len(first) + len(rest) == len(video.sequences())
+    assert video.render((160, 120)) == []
+
+
+def test_it_is_deleted_with_its_video(store: Store, video: Video) -> None:
+    (key, *_) = [segment.object_key for segment in video.render((160, 120))]
+    store.remove(video.name)
+    assert not store.parts.objects.path(key).exists()
+
+    def objects(seen: Transaction) -> int:
+        return len(seen.objects.sizes())
+
+    with store.catalog.reading() as seen:
+        assert objects(seen) == 0
