@@ -115,8 +115,13 @@ def _from_row(row: Row[Any]) -> Decision:
 
 
 def _reason(stored: dict[str, Any]) -> Reason:
-    region = stored.get("region")
-    return Reason(stored.get("label"), None if region is None else Rect(*region), stored["reads"])
+    region, size = stored.get("region"), stored.get("size")
+    return Reason(
+        stored.get("label"),
+        None if region is None else Rect(*region),
+        stored["reads"],
+        None if size is None else (size[0], size[1]),
+    )
 
 
 def _to_row(decision: Decision) -> dict[str, Any]:
@@ -142,6 +147,8 @@ def _to_row(decision: Decision) -> dict[str, Any]:
 
 
 def _stored(reason: Reason) -> dict[str, Any]:
+    if reason.size is not None:
+        return {"size": list(reason.size), "reads": reason.reads}
     if reason.region is None:
         return {"label": reason.label, "reads": reason.reads}
     region = reason.region

@@ -475,8 +475,8 @@ decisions = Table(
         "reasons",
         JSON,
         nullable=False,
-        comment="what was read there: a list of objects with reads (how often) and either label "
-        "(an expression) or region (x1, y1, x2, y2 of the stored picture)",
+        comment="what was read there: a list of objects with reads (how often) and one of "
+        "label (an expression), region (x1, y1, x2, y2 of the stored picture) and size",
     ),
     Column("reads", BigInteger, nullable=False, comment="remembered reads that it makes cheaper"),
     Column(

@@ -47,6 +47,10 @@ class Segments:
             _has_role(Role.RENDITION),
         )
 
+    def of_original(self, original_id: int) -> list[Segment]:
+        """All that were made from it, in use or retired, by their first frame."""
+        return self._select(segments.c.original_id == original_id)
+
     def of_physical(self, physical_id: int) -> list[Segment]:
         """All of a tiled encoding, by their first frame."""
         return self._select(segments.c.physical_id == physical_id)
@@ -76,8 +80,7 @@ class Segments:
         """Add a segment; its pack has to be recorded already.
 
         Active ones of the same size of which all frames have later segments by now are retired,
-        and what they had retired in their time is forgotten: one step back stays possible.  Of
-        renditions nothing is kept for that.
+        and what they had retired in their time is forgotten: one step back stays possible.
         """
         alike = _is_like(segment.physical_id)
         within = sa.and_(
@@ -113,13 +116,6 @@ class Segments:
         for old in self._active_within(segment.original_id, segment.frames, alike):
             if old.id != number and self.is_covered(old):
                 self.retire([old.id], now_ns=segment.created_ns)
-        self._delete(
-            sa.and_(
-                segments.c.original_id == segment.original_id,
-                segments.c.retired_ns.is_not(None),
-                _has_role(Role.RENDITION),
-            )
-        )
         self._count(segment.physical_id)
         return replace(segment, id=number)
 

@@ -7,10 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from vfsd.codecs.kvazaar import kvazaar_available
 from vfsd.errors import EnvironmentMissingError
 from vfsd.fuse import MountOptions, require_fuse
+
+# How long an example takes says nothing: the machine may be busy.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

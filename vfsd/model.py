@@ -297,11 +297,12 @@ class ReadArea:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What somebody looked for, and how often; a label or a region."""
+    """What somebody looked for, and how often; a label, a region or whole frames in a size."""
 
     label: str | None  #: an expression, see `vfsd.labelexpr`
     region: Rect | None  #: of the stored picture
     reads: int
+    size: tuple[int, int] | None = None  #: of the stored picture, scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +328,11 @@ class Decision:
     bytes: int
     undone_ns: int | None  #: Unix time at which somebody took it back
     in_use: bool = True  #: reads may use its segment
+
+    @property
+    def picture(self) -> tuple[int, int]:
+        """Width and height to which whole pictures were scaled."""
+        return self.layout.width, self.layout.height
 
     @property
     def frames(self) -> range:

@@ -18,9 +18,9 @@ from vfsd.codecs.tiles import TILE_CODECS
 from vfsd.model import Decision, LogicalVideo, PhysicalVideo, Reason, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
-from vfsd.readqueries import Asked, asked_by
+from vfsd.readqueries import Asked, asked_by, sizes_asked_by
 from vfsd.tiling import Rect
-from vfsd.tiling.policy import Aim, BoxWorld, Ledger, Query, Terms, Tiling
+from vfsd.tiling.policy import Aim, Ledger, Query, Size, Terms, Tiling, World
 from vfsd.videotiles import VideoTiles
 
 
@@ -55,58 +55,78 @@ def by_value(proposals: Iterable[Proposal]) -> list[Proposal]:
 
 
 def proposals_for(parts: Parts, video: VideoTiles, terms: Terms | None = None) -> list[Proposal]:
-    """What the remembered reads of a video speak for, by time.
+    """What the remembered reads of a video speak for, by time: tiles and renditions.
 
-    Tiles are made as the newest that the video has.  Reads that began before somebody took a
-    decision back do not count where that was.
+    Both are made as the newest of their kind that the video has.  Reads that began before somebody
+    took a decision back do not count where that was.
     """
     terms = terms or Terms()
     info, media = video.info, video.original.media
     with parts.catalog.reading() as seen:
-        segments = seen.segments.active(info.original.id)
+        tiles = seen.segments.active(info.original.id)
+        renditions = seen.segments.renditions(info.original.id)
         encodings = {one.id: one for one in seen.videos.physicals(info.id)}
         undone = seen.decisions.undone(info.id)
-    settings = settings_like(segments, encodings, parts.settings.minimum_psnr)
-    if media.pixel_format not in TILE_CODECS[settings.codec].pixel_formats:
-        return []
-    asked = asked_by(parts.catalog.reads(info), media)
-    sots = video.sequences()
-    told = list(_since_undone(asked, sots, undone))
-    if not told:
-        return []
+    reads = list(parts.catalog.reads(info))
+    found: list[Proposal] = []
+    for asked, segments, is_tiled in (
+        (asked_by(reads, media), tiles, True),
+        (sizes_asked_by(reads, media), renditions, False),
+    ):
+        settings = settings_like(segments, encodings, parts.settings.minimum_psnr)
+        if media.pixel_format not in TILE_CODECS[settings.codec].pixel_formats:
+            continue
+        mine = [one for one in undone if (one.picture == (media.width, media.height)) == is_tiled]
+        told = list(_since_undone(asked, video.sequences(), mine))
+        if told:
+            world = _world(video, told, settings) if is_tiled else video.size_world(settings)
+            there = _Present(world, video.sequences(), segments, parts.settings.minimum_psnr)
+            found += _proposed(video, told, world, there, settings, encodings, terms)
+    return sorted(found, key=lambda one: one.plan.frames.start)
+
+
+def _world(video: VideoTiles, told: Sequence[Query], settings: TileSettings) -> World:
+    """With boxes of all labels that were looked for."""
     aims = frozenset[Aim]().union(*(query.aims for query in told))
-    within = range(
-        min(query.frames[0] for query in told), max(query.frames[-1] for query in told) + 1
-    )
-    world = video.world(aims, settings=settings, within=within)
-    present = _Present(world, sots, segments, parts.settings.minimum_psnr)
+    first = min(query.frames[0] for query in told)
+    last = max(query.frames[-1] for query in told)
+    return video.world(aims, settings=settings, within=range(first, last + 1))
+
+
+def _proposed(
+    video: VideoTiles,
+    told: Sequence[Query],
+    world: World,
+    present: _Present,
+    settings: TileSettings,
+    encodings: Mapping[int, PhysicalVideo],
+    terms: Terms,
+) -> Iterator[Proposal]:
+    sots = video.sequences()
     opinion = _opinion(world, told, terms)
-    found = []
     for sot, queries in _by_sot(world, told, opinion).items():
         plan = PlannedSegment(sots[sot], opinion[sot].layout, opinion[sot].tiles)
-        if any(_is_it(segment, plan, settings, encodings) for segment in present.of(sot)):
+        there = present.like(plan, sot)
+        if any(_is_it(segment, plan, settings, encodings) for segment in there):
             continue
         making = world.making(sot, opinion[sot])
         spent = [present.seconds(sot, query) for query in queries]
         tiled = [world.decode(sot, query, opinion[sot]) for query in queries]
-        if not _beats(sum(tiled) + making.seconds, sum(spent), sum(tiled), present.of(sot), terms):
+        if not _beats(sum(tiled) + making.seconds, sum(spent), sum(tiled), there, terms):
             continue
         better = [query for query, a, b in zip(queries, tiled, spent, strict=True) if a < b]
-        found.append(
-            Proposal(
-                info,
-                plan,
-                settings,
-                _reasons(better),
-                len(better),
-                making.seconds,
-                round(making.bytes),
-                sum(spent),
-                sum(spent) - sum(tiled),
-                frozenset(segment.id for segment in segments if _meet(segment.frames, plan.frames)),
-            )
+        yield Proposal(
+            video.info,
+            plan,
+            settings,
+            _reasons(better),
+            len(better),
+            making.seconds,
+            round(making.bytes),
+            sum(spent),
+            sum(spent) - sum(tiled),
+            present.numbers(plan),
         )
-    return sorted(found, key=lambda one: one.plan.frames.start)
 
 
 def settings_like(
@@ -124,7 +144,7 @@ def settings_like(
 # --------------------------------------------------------------------------------- the opinion
 
 
-def _opinion(world: BoxWorld, told: Sequence[Query], terms: Terms) -> dict[int, Tiling]:
+def _opinion(world: World, told: Sequence[Query], terms: Terms) -> dict[int, Tiling]:
     """What the policy would have made by now, had it been there from the first read on."""
     policy = Ledger(world, terms)
     policy.start()
@@ -167,7 +187,7 @@ def _steps(frames: range, to: int) -> int:
 
 
 def _by_sot(
-    world: BoxWorld, told: Sequence[Query], opinion: Mapping[int, Tiling]
+    world: World, told: Sequence[Query], opinion: Mapping[int, Tiling]
 ) -> dict[int, list[Query]]:
     found: dict[int, list[Query]] = {sot: [] for sot in opinion}
     for query in told:
@@ -181,43 +201,65 @@ def _by_sot(
 
 
 class _Present:
-    """The tiles that reads of each SOT may use."""
+    """What reads of each SOT may use: of each size the newest."""
 
     def __init__(
         self,
-        world: BoxWorld,
+        world: World,
         sots: Sequence[range],
         segments: Sequence[Segment],
         minimum_psnr: float,
     ) -> None:
         self._world = world
-        usable = [segment for segment in segments if segment.psnr >= minimum_psnr]
-        owners = _owners(sots[-1].stop, usable)
-        self._shares: list[list[tuple[Segment, float]]] = []
-        for frames in sots:
-            numbers, counts = np.unique(owners[frames.start : frames.stop], return_counts=True)
-            self._shares.append(
-                [
-                    (usable[number], count / len(frames))
-                    for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
-                    if number >= 0
-                ]
-            )
+        self._all = segments
+        self._shares: dict[tuple[int, int], list[list[tuple[Segment, float]]]] = {}
+        for picture in {segment.picture for segment in segments}:
+            usable = [
+                segment
+                for segment in segments
+                if segment.picture == picture and segment.psnr >= minimum_psnr
+            ]
+            owners = _owners(sots[-1].stop, usable)
+            self._shares[picture] = [_shares(frames, owners, usable) for frames in sots]
 
-    def of(self, sot: int) -> list[Segment]:
-        return [segment for segment, _ in self._shares[sot]]
+    def like(self, plan: PlannedSegment, sot: int) -> list[Segment]:
+        """Those that reads may use in its place."""
+        mine = self._shares.get((plan.layout.width, plan.layout.height))
+        return [] if mine is None else [segment for segment, _ in mine[sot]]
+
+    def numbers(self, plan: PlannedSegment) -> frozenset[int]:
+        """Of all that are in its place, whether reads may use them or not."""
+        picture = plan.layout.width, plan.layout.height
+        return frozenset(
+            one.id for one in self._all if one.picture == picture and _meet(one.frames, plan.frames)
+        )
 
     def seconds(self, sot: int, query: Query) -> float:
         """What a query decodes there.
 
         Segments that are shorter or longer than the SOT count by the share of it that they have.
         """
+        ways = [self._seconds(sot, query, shares[sot]) for shares in self._shares.values()]
+        return min(ways, default=self._world.decode(sot, query, None))
+
+    def _seconds(self, sot: int, query: Query, shares: list[tuple[Segment, float]]) -> float:
         rest, total = 1.0, 0.0
-        for segment, share in self._shares[sot]:
+        for segment, share in shares:
             tiling = Tiling(segment.layout, segment.tiles)
             total += share * self._world.decode(sot, query, tiling)
             rest -= share
         return total + max(0.0, rest) * self._world.decode(sot, query, None)
+
+
+def _shares(
+    frames: range, owners: npt.NDArray[np.int32], usable: Sequence[Segment]
+) -> list[tuple[Segment, float]]:
+    numbers, counts = np.unique(owners[frames.start : frames.stop], return_counts=True)
+    return [
+        (usable[number], count / len(frames))
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+        if number >= 0
+    ]
 
 
 def _owners(frames: int, segments: Sequence[Segment]) -> npt.NDArray[np.int32]:
@@ -256,10 +298,15 @@ def _beats(
 def _reasons(queries: Sequence[Query]) -> tuple[Reason, ...]:
     counted = Counter(aim for query in queries for aim in query.aims)
     order = sorted(counted.items(), key=lambda pair: (-pair[1], str(pair[0])))
-    return tuple(
-        Reason(None, aim, reads) if isinstance(aim, Rect) else Reason(aim, None, reads)
-        for aim, reads in order
-    )
+    return tuple(_reason(aim, reads) for aim, reads in order)
+
+
+def _reason(aim: Aim, reads: int) -> Reason:
+    if isinstance(aim, Rect):
+        return Reason(None, aim, reads)
+    if isinstance(aim, Size):
+        return Reason(None, None, reads, (aim.width, aim.height))
+    return Reason(aim, None, reads)
 
 
 def _meet(some: range, others: range) -> bool:

@@ -18,7 +18,7 @@ from vfsd.codecs.pixels import needed_area
 from vfsd.labelexpr import format_labels
 from vfsd.model import MediaInfo, Read
 from vfsd.tiling import Rect
-from vfsd.tiling.policy import Aim, Aims, Query
+from vfsd.tiling.policy import Aim, Aims, Query, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,32 @@ def asked_by(reads: Iterable[Read], media: MediaInfo) -> list[Asked]:
     order = sorted(reads, key=lambda read: (read.at_ns, read.id))
     found = (Asked(query_of(read, media), read.at_ns) for read in order)
     return [one for one in found if whole not in one.query.aims]
+
+
+def sizes_asked_by(reads: Iterable[Read], media: MediaInfo) -> list[Asked]:
+    """Which sizes whole frames were read in, the oldest first.
+
+    Each as the size of the smallest rendition that would serve it: renditions have even sizes, so
+    an odd one is asked for as its double.  What is not smaller than the picture is left out.
+    """
+    order = sorted(reads, key=lambda read: (read.at_ns, read.id))
+    found = []
+    for read in order:
+        size = _rendition_for(read, media)
+        if size is not None:
+            found.append(Asked(Query(_frames(read), frozenset([size])), read.at_ns))
+    return found
+
+
+def _rendition_for(read: Read, media: MediaInfo) -> Size | None:
+    if read.size is None or read.region != media.frame_rect:
+        return None
+    width, height = read.size if media.rotation % 180 == 0 else read.size[::-1]
+    times = 1 if width % 2 == height % 2 == 0 else 2
+    width, height = times * width, times * height
+    fits = width <= media.width and height <= media.height
+    is_smaller = fits and (width, height) != (media.width, media.height)
+    return Size(width, height) if is_smaller else None
 
 
 def query_of(read: Read, media: MediaInfo) -> Query:

@@ -70,11 +70,12 @@ def drop_renditions(
 
     Raises `NotFoundError` where there is nothing.
     """
+    full = video.original.media.width, video.original.media.height
     with parts.catalog.writing() as change:
         found = [
             segment
-            for segment in change.segments.renditions(video.original.id)
-            if picture in (None, segment.picture)
+            for segment in change.segments.of_original(video.original.id)
+            if segment.picture != full and picture in (None, segment.picture)
         ]
         if not found:
             raise NotFoundError(f"{video.name} has no such rendition")

@@ -221,9 +221,10 @@ def _restore(change: Transaction, video_id: int, gone: Segment) -> list[Segment]
     """Let what was in use when `gone` came have its place again, where nothing later has it."""
     taken_back = {one.segment_id for one in change.decisions.undone(video_id)}
     restored = []
-    for segment in sorted(change.segments.retired(gone.original_id), key=lambda one: -one.id):
+    for segment in sorted(change.segments.of_original(gone.original_id), key=lambda one: -one.id):
         was_in_use = (
             segment.id < gone.id
+            and segment.picture == gone.picture
             and (segment.retired_ns or 0) >= gone.created_ns
             and _meet(segment.frames, gone.frames)
         )
@@ -235,13 +236,14 @@ def _restore(change: Transaction, video_id: int, gone: Segment) -> list[Segment]
 
 def _require_present(seen: Transaction, proposal: Proposal, made: Segment | None) -> None:
     """Raises `OutdatedError` where other tiles are there, `made` left out, than were thought of."""
-    original = proposal.video.original.id
-    there = seen.segments.active(original)
-    if made is not None:
-        there += [
-            one for one in seen.segments.retired(original) if one.retired_ns == made.created_ns
-        ]
-    numbers = {one.id for one in there if _meet(one.frames, proposal.plan.frames)}
+    original, plan = proposal.video.original.id, proposal.plan
+    in_use = (None,) if made is None else (None, made.created_ns)
+    numbers = {
+        one.id
+        for one in seen.segments.of_original(original)
+        if one.picture == (plan.layout.width, plan.layout.height)
+        if one.retired_ns in in_use and _meet(one.frames, plan.frames)
+    }
     if numbers - ({made.id} if made is not None else set()) != proposal.present:
         frames = proposal.plan.frames
         raise OutdatedError(

@@ -21,7 +21,15 @@ from vfsd.plan import make_plan, select_frames
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.retile import OnProgress, retile
 from vfsd.tiling import TileLayout, cut_sequences, fine, parse_layout
-from vfsd.tiling.policy import Aim, BoxWorld, every_tile, wanted_tiles
+from vfsd.tiling.policy import (
+    Aim,
+    BoxWorld,
+    Footage,
+    Seen,
+    SizeWorld,
+    every_tile,
+    wanted_tiles,
+)
 from vfsd.units import Seconds
 from vfsd.videodetect import VideoDetect
 from vfsd.videoframes import Region
@@ -176,6 +184,22 @@ class VideoTiles(VideoDetect):
             footage_of(catalog, self.info, table, self.sequences(), aims, codec, within=within),
             rates_of(self.original, table.whole, codec, tiles.costs, measured, tiles.segments),
             wanted_tiles if codec.takes_parts else every_tile,
+            AsPlanned(),
+        )
+
+    def size_world(self, settings: TileSettings | None = None) -> SizeWorld:
+        """What policies may ask of renditions of the video, of the stored pictures' sizes."""
+        settings = settings or TileSettings()
+        tiles = self._tiles(None)
+        assert tiles is not None
+        media = self.original.media
+        codec = tile_codec(settings.codec, media)
+        measured = self._parts.catalog.costs(host_name())
+        table = TableOriginal(self.table, media.width * media.height)
+        nothing: list[dict[str, Seen]] = [{} for _ in self.sequences()]
+        return SizeWorld(
+            Footage(media.width, media.height, self.sequences(), nothing, codec.rules, table),
+            rates_of(self.original, table.whole, codec, tiles.costs, measured, tiles.segments),
             AsPlanned(),
         )
 

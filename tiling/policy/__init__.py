@@ -26,9 +26,10 @@ from vfsd.tiling.policy.fixed import (
     regions_of_interest,
 )
 from vfsd.tiling.policy.ledger import Ledger
-from vfsd.tiling.policy.query import Aim, Aims, Query, Retile, Tiling
+from vfsd.tiling.policy.query import Aim, Aims, Query, Retile, Size, Tiling
 from vfsd.tiling.policy.regret import IncrementalRegret
 from vfsd.tiling.policy.replay import Bill, replay
+from vfsd.tiling.policy.sizes import SizeWorld
 from vfsd.tiling.policy.terms import Terms
 from vfsd.tiling.policy.world import Making, World
 
@@ -53,6 +54,8 @@ __all__ = [
     "Reading",
     "Retile",
     "Seen",
+    "Size",
+    "SizeWorld",
     "Terms",
     "TilesAlways",
     "Tiling",

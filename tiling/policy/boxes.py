@@ -16,7 +16,7 @@ from vfsd.tiling.counting import areas, decoded_frames
 from vfsd.tiling.geometry import Rect
 from vfsd.tiling.layout import LayoutRules, TileLayout
 from vfsd.tiling.partition import fine
-from vfsd.tiling.policy.query import Aims, Query, Tiling
+from vfsd.tiling.policy.query import Aims, Query, Tiling, within
 from vfsd.tiling.policy.world import Making
 from vfsd.tiling.wanted import Ints
 
@@ -214,7 +214,7 @@ class BoxWorld:
                 ends = sorted({frames[0], frames[-1]})
                 numbers.append(np.array(ends))
                 corners.append(np.array([(aim.x1, aim.y1, aim.x2, aim.y2)] * len(ends)))
-            elif aim in seen:
+            elif isinstance(aim, str) and aim in seen:
                 mine = seen[aim]
                 inside = (mine.frames >= frames.start) & (mine.frames < frames.stop)
                 inside &= (mine.frames - frames.start) % frames.step == 0
@@ -280,10 +280,7 @@ class BoxWorld:
 
     def _within(self, sot: int, query: Query) -> range:
         """The frames of a query in a SOT, with their steps."""
-        frames, asked = self._footage.sots[sot], query.frames
-        first = max(0, -(-(frames.start - asked.start) // asked.step))
-        after = max(first, -(-(frames.stop - asked.start) // asked.step))
-        return asked[first:after]
+        return within(self._footage.sots[sot], query.frames)
 
 
 def _shared(edges: tuple[int, ...], start: Ints, end: Ints) -> Ints:

@@ -7,8 +7,20 @@ from dataclasses import dataclass
 from vfsd.tiling.geometry import Rect
 from vfsd.tiling.layout import TileLayout
 
-Aim = str | Rect
-"""What somebody looks for: a label, or a region of the stored picture."""
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Whole stored pictures, scaled."""
+
+    width: int  #: pixels
+    height: int
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}"
+
+
+Aim = str | Rect | Size
+"""What somebody looks for: a label, a region of the stored picture, or all of it in a size."""
 
 Aims = frozenset[Aim]
 
@@ -46,6 +58,13 @@ class Retile:
     sot: int
     tiling: Tiling
     price: float  #: seconds that it is expected to take, see `vfsd.tiling.policy.world.Making`
+
+
+def within(frames: range, asked: range) -> range:
+    """Those of `asked`, which may have a step, that are among `frames`, which follow each other."""
+    first = max(0, -(-(frames.start - asked.start) // asked.step))
+    after = max(first, -(-(frames.stop - asked.start) // asked.step))
+    return asked[first:after]
 
 
 def in_order(aims: Aims) -> tuple[str, ...]:

@@ -75,8 +75,8 @@ def upgrade() -> None:
             "reasons",
             sa.JSON(),
             nullable=False,
-            comment="what was read there: a list of objects with reads (how often) and either "
-            "label (an expression) or region (x1, y1, x2, y2 of the stored picture)",
+            comment="what was read there: a list of objects with reads (how often) and one of "
+            "label (an expression), region (x1, y1, x2, y2 of the stored picture) and size",
         ),
         sa.Column(
             "reads",
