@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import curves
 from benchmarks.common import arguments, finish, table
 from benchmarks.simulated import DENSE, SPARSE, WORKLOADS, Workload, dense, sparse
+from vfsd import curves
 from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST
 from vfsd.tiling.policy import (
     BoxWorld,
