@@ -95,6 +95,8 @@ def _touches(layout: TileLayout, wanted: Wanted) -> tuple[Ints, Ints]:
 
 def _spans(edges: tuple[int, ...], start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """The first of the parts between `edges` that each range touches, and how many it touches."""
-    first = np.searchsorted(edges, start, side="right").clip(1) - 1
-    after = np.searchsorted(edges, end, side="left").clip(None, len(edges) - 1)
-    return first, (after - first).clip(0)
+    # Policies ask this a million times: `clip` takes several times as long as what it is made of.
+    bounds = np.array(edges)
+    first = np.maximum(bounds.searchsorted(start, side="right"), 1) - 1
+    after = np.minimum(bounds.searchsorted(end, side="left"), len(edges) - 1)
+    return first, np.maximum(after - first, 0)
