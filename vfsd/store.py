@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from vfsd.advice import Advice
 from vfsd.catalog import Catalog, split
 from vfsd.config import Settings
 from vfsd.errors import (
@@ -34,6 +35,7 @@ from vfsd.tiling.policy import Terms
 from vfsd.tools import Tools
 from vfsd.tuning import Between, Budget, Tuner, undo
 from vfsd.video import Video
+from vfsd.workload import WorkloadQuery
 
 _SETTLE_SECONDS = 30.0
 
@@ -164,6 +166,10 @@ class Store:
     def scan(self, name: str, labels: Labels | None = None, **what: Any) -> Scan:
         """What was seen in the video called `name`, with its pixels; see `Video.scan`."""
         return self[name].scan(labels, **what)
+
+    def advise(self, name: str, workload: Sequence[WorkloadQuery] | None = None) -> Advice:
+        """What to tile of the video called `name` for a workload; see `Video.advise`."""
+        return self[name].advise(workload)
 
     # -- tiles by what was read
 

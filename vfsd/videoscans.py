@@ -14,11 +14,11 @@ from vfsd.regionscan import Interest, RegionScan, interests_around
 from vfsd.scan import Scan
 from vfsd.tiling import Rect
 from vfsd.units import Seconds
+from vfsd.videoadvice import VideoAdvice
 from vfsd.videoframes import Region
-from vfsd.videotiles import VideoTiles
 
 
-class VideoScans(VideoTiles):
+class VideoScans(VideoAdvice):
     """Scans of one video."""
 
     @overload

@@ -1,0 +1,171 @@
+"""Advice on what to tile: strategies compared, what is there counted, and layouts that work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from vfsd.advice import Advice, compare, sots_with
+from vfsd.detections import Detection
+from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
+from vfsd.footage import AsPlanned
+from vfsd.store import Store
+from vfsd.strategies import STRATEGIES, Case
+from vfsd.tiling import LayoutRules, Rect
+from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST
+from vfsd.tiling.policy import Density, Footage, Query, Rates
+from vfsd.video import Video
+from vfsd.videoadvice import MOST_QUERIES
+from vfsd.workload import WorkloadQuery
+
+RATES = Rates(DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, Density(0.01, 0.0))
+CORNER = Rect(0, 0, 64, 64)
+CAR, MAN = (40, 50, 80, 90), (200, 160, 220, 200)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def video(store: Store) -> Video:
+    """A car that stands for all of the video, a man in its second second."""
+    found = store.ingest(FOLDER / "traffic.mp4")
+    found.add_detections([Detection(at, "car", CAR) for at in range(len(found))], "test")
+    found.add_detections([Detection(at, "man", MAN) for at in range(30, 60)], "test")
+    return found
+
+
+def untiled(advice: Advice) -> float:
+    return advice["none"].seconds
+
+
+def test_layouts_make_reads_cheaper_and_nothing_worse(store: Store, video: Video) -> None:
+    before = video.read(region=CORNER, psnr=math.inf)
+    workload = [WorkloadQuery(region=CORNER, times=200), WorkloadQuery("car", times=200)]
+    advice = video.advise(workload)
+    assert advice.best.name == "foreseen"
+    assert advice.best.seconds < untiled(advice)
+    video.retile(advice.layouts())
+    assert video.explain(region=CORNER).time_gain > 2
+    after = video.read(region=CORNER)
+    assert 40 <= after.psnr < 100
+    assert np.abs(after.data.astype(int) - before.data).mean() < 2
+    crops = list(video.scan("car").crops())
+    exact = list(video.scan("car", psnr=math.inf).crops())
+    assert len(crops) == len(exact) == len(video)
+    for one, other in zip(crops, exact, strict=True):
+        assert np.abs(one.data.astype(int) - other.data).mean() < 5
+    again = video.advise(workload)
+    assert again["present"].making.sum() == 0
+    assert again["present"].tilings.keys() == advice.best.tilings.keys()
+    assert again.best.seconds <= again["present"].seconds < untiled(again)
+    store.close()  # what was read is written down
+    with Store.open(store.path, read_only=True) as reopened:
+        scans = [read for read in reopened.catalog.reads() if read.labels == (("car",),)]
+        cheap = min(scans, key=lambda read: read.predicted)
+        assert cheap.predicted < cheap.untiled_predicted / 2
+
+
+def test_few_reads_are_not_worth_a_tile(video: Video) -> None:
+    advice = video.advise([WorkloadQuery("car"), WorkloadQuery("dog", times=3)])
+    assert advice.best.name == "none"
+    assert advice.layouts() == []
+    assert (advice.queries, advice.idle) == (4, 3)
+    assert advice.relative(advice.best) == 1
+    assert [one.name for one in advice.outcomes] == [
+        one.name for one in STRATEGIES if one.name != "present"
+    ]
+    with pytest.raises(NotFoundError, match="no strategy 'best'"):
+        advice["best"]
+
+
+def test_labels_in_a_region_are_the_boxes_that_share_a_part_of_it(video: Video) -> None:
+    """As `Video.detections` finds them: a query that finds none costs nothing."""
+    left, right = Rect(0, 0, 100, 240), Rect(100, 0, 320, 240)
+    advice = video.advise(
+        [
+            WorkloadQuery("car", region=left),
+            WorkloadQuery("car", region=right),
+            WorkloadQuery(["car", "man"], region=right),
+            WorkloadQuery("man", span=(1, 2)),
+            WorkloadQuery([["car"], ["man"]]),
+        ]
+    )
+    car, nothing, man, same, never = advice["none"].decoding.tolist()
+    assert car > man == same > 0
+    assert nothing == never == 0
+
+
+def test_reads_are_a_workload(store: Store, video: Video) -> None:
+    with pytest.raises(NotFoundError, match="no read is remembered"):
+        video.advise()
+    video.read(span=(0, 1))
+    store.close()
+    with Store.open(store.path) as opened:
+        with pytest.raises(NotFoundError, match="only whole frames"):
+            opened.advise(video.name)
+        for _ in range(3):
+            opened[video.name].read(region=CORNER, frames=range(60))
+    with Store.open(store.path, read_only=True) as opened:
+        advice = opened.advise(video.name)
+        assert advice.queries == 3
+        assert advice.regions == 1
+        told = opened[video.name].advise([WorkloadQuery(region=CORNER, frames=range(60), times=3)])
+        for one, other in zip(advice.outcomes, told.outcomes, strict=True):
+            assert one.seconds == pytest.approx(other.seconds)
+        assert opened[video.name].advise(newest=2).queries == 2
+
+
+def test_queries_outside_of_the_video_are_refused_by_number(video: Video) -> None:
+    good = WorkloadQuery("car")
+    for wrong, named in (
+        (WorkloadQuery(region=Rect(300, 0, 400, 64)), "region"),
+        (WorkloadQuery("car", frames=range(100, 121)), "121"),
+        (WorkloadQuery("car", span=(60, 70)), "60"),
+    ):
+        with pytest.raises(OutOfRangeError, match=f"query 1: .*{named}"):
+            video.advise([good, wrong])
+    with pytest.raises(UsageError, match="not 0"):
+        video.advise([])
+    with pytest.raises(UsageError, match=str(MOST_QUERIES + 1)):
+        video.advise([WorkloadQuery("car", times=MOST_QUERIES + 1)])
+
+
+def test_segments_of_other_lengths_are_sots_of_their_own(store: Store, video: Video) -> None:
+    whole = range(len(video))
+    assert sots_with(video.sequences(), []) == (video.sequences(), {})
+    video.retile("uniform:2x2", span=(0, 2))
+    long = video.sequences(seconds_each=2)[0]
+    video.retile("uniform:3x2", span=(0, 1))  # has a part of the frames of the long one, later
+    first, second = store.catalog.segments(video.info)
+    sots, there = sots_with(video.sequences(), store.catalog.segments(video.info))
+    assert [frame for sot in sots for frame in sot] == list(whole)
+    assert {sots[sot] for sot in there} == {first.frames, second.frames}
+    assert {str(one.layout) for one in there.values()} == {str(first.layout), str(second.layout)}
+    assert long.stop == 60
+
+
+def test_hundreds_of_regions_are_told_of_as_few(video: Video) -> None:
+    rng = np.random.default_rng(5)
+    corners = rng.integers(0, 250, (200, 2)).tolist()
+    footage = Footage(640, 480, [range(0, 30), range(30, 60)], [{}, {}], LayoutRules())
+    queries = [Query(range(60), frozenset([Rect(x, y, x + 90, y + 80)])) for x, y in corners]
+    told: list[tuple[int, int]] = []
+    advice = compare(
+        Case(footage, RATES, AsPlanned(), queries),
+        on_progress=lambda done, total: told.append((done, total)),
+    )
+    assert advice.regions == len({tuple(corner) for corner in corners})
+    assert advice.patches == 8
+    assert advice.best.seconds <= min(one.seconds for one in advice.outcomes)
+    assert advice.best.seconds < untiled(advice)
+    assert told == [(done, len(told)) for done in range(len(told))]
+    assert len(told) == len(advice.outcomes) * len(queries)
