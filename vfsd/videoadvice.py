@@ -57,9 +57,10 @@ class VideoAdvice(VideoTiles):
         chosen = tile_codec(codec, media)
         tiles = self._tiles(None)
         assert tiles is not None
-        good = [segment for segment in tiles.segments if segment.psnr >= tiles.psnr]
-        sots, there = sots_with(self.sequences(), good)
         catalog = self._parts.catalog
+        segments = catalog.segments(self.info)
+        good = [segment for segment in segments if segment.psnr >= tiles.psnr]
+        sots, there = sots_with(self.sequences(), good)
         aims: set[Aim] = {aim for query in queries for aim in query.aims}
         aims -= parts.keys()
         aims |= {expression for expression, _ in parts.values()}
@@ -69,7 +70,7 @@ class VideoAdvice(VideoTiles):
         measured = catalog.costs(host_name())
         case = Case(
             _with_parts(footage, parts),
-            rates_of(self.original, original.whole, chosen, tiles.costs, measured, tiles.segments),
+            rates_of(self.original, original.whole, chosen, tiles.costs, measured, segments),
             AsPlanned(),
             queries,
             there,

@@ -28,6 +28,14 @@ frame,track,label,x1,y1,x2,y2,confidence
 """
 
 
+WORKLOAD = """\
+{"queries": [
+  {"region": "80x60+100+90", "span": [0, 2], "times": 50},
+  {"labels": "car"}
+]}
+"""
+
+
 @dataclass(frozen=True)
 class Result:
     """What a command line printed, and what it ended with."""
@@ -83,7 +91,8 @@ def check_documented(words: list[str], result: Result) -> None:
 
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a store ``videos`` and folders ``footage``, ``labels`` and, empty, ``mnt``."""
+    """A folder with a store ``videos``, folders ``footage``, ``labels`` and, empty, ``mnt``, and a
+    file ``workload.json``."""
     place = tmp_path_factory.mktemp("pristine")
     (place / "footage").mkdir()
     (place / "mnt").mkdir()
@@ -91,6 +100,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "labels" / "traffic.csv").write_text(LABELS, encoding="utf-8")
     for name in CLIPS:
         shutil.copy2(FOLDER / name, place / "footage" / name)
+    (place / "workload.json").write_text(WORKLOAD, encoding="utf-8")
     (place / "footage" / "notes.txt").write_text("no video\n", encoding="utf-8")
     store = place / "videos"
     assert run_command("init", store).code == 0

@@ -27,6 +27,9 @@ def test_example(place: Path, name: str, example: str) -> None:
         assert run_command("-s", "videos", "retile", TRAFFIC, "--layout", "uniform:2x2").code == 0
     if name.startswith("rendition "):
         assert run_command("-s", "videos", "render", TRAFFIC, "--size", "160x120").code == 0
+    if "--from-reads" in example:
+        read = ("read", TRAFFIC, "crop.npy", "--region", "80x60+100+90")
+        assert run_command("-s", "videos", *read).code == 0
     program, *args = shlex.split(os.path.expandvars(example))
     done = run_command(*args)
     assert program == "vfsd"

@@ -28,6 +28,7 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
             "layout rollback",
             "layout drop",
             "explain",
+            "advise",
         ),
         "Renditions": ("render", "rendition ls", "rendition drop"),
         "Labels": (

@@ -21,10 +21,11 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 class Command(click.Command):
     """A command that says how it is used and what it ends with.
 
-    `examples` are command lines that run as they stand, on a store called ``videos`` and folders
-    called ``footage`` and ``labels`` (the tests run them).  `fields` are the keys of each object
-    that ``--json`` prints, `variants` those that it prints with certain options; `exits` are the
-    exit codes that are particular to it.  A command of a group has the group's name before its own.
+    `examples` are command lines that run as they stand, on a store called ``videos``, folders
+    called ``footage`` and ``labels`` and a file ``workload.json`` (the tests run them).  `fields`
+    are the keys of each object that ``--json`` prints, `variants` those that it prints with certain
+    options; `exits` are the exit codes that are particular to it.  A command of a group has the
+    group's name before its own.
     """
 
     def __init__(

@@ -1,0 +1,291 @@
+"""``vfsd advise``: what to tile for a workload, and what each strategy would come to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import columns, print_json, print_line, shown
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session
+from vfsd.errors import (
+    EXIT_INTERRUPTED,
+    ExistsError,
+    NotFoundError,
+    OutOfRangeError,
+    UsageError,
+)
+from vfsd.units import human_bytes
+
+if TYPE_CHECKING:
+    from vfsd.advice import Advice, Outcome
+    from vfsd.planned import PlannedSegment
+    from vfsd.video import Video
+    from vfsd.workload import WorkloadQuery
+
+_NEWEST = 1000
+_HEADINGS = ("strategy", "", "decoding", "making", "together", "of untiled", "tiles take")
+_COLOURS = {
+    "none": (120, 120, 120),
+    "present": (60, 60, 60),
+    "known": (170, 150, 40),
+    "all": (200, 110, 30),
+    "lazy": (110, 170, 200),
+    "more": (150, 70, 170),
+    "regret": (30, 110, 200),
+    "ledger": (60, 160, 90),
+    "foreseen": (200, 30, 50),
+}
+"""RGB."""
+
+
+@define(
+    "advise",
+    examples=[
+        "vfsd -s videos advise cam1/traffic.mp4 workload.json",
+        "vfsd -s videos advise cam1/traffic.mp4 workload.json --plot a.png --layouts best.json",
+        "vfsd -s videos advise cam1/traffic.mp4 --from-reads --json",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "queries": "number of queries, each as often as it is asked",
+        "idle": "number of these that find nothing",
+        "regions": "number of different regions among them",
+        "patches": "number of areas that strategies which learn took these regions for, to decide",
+        "strategies": "list of objects: strategy (a word), title, decoding and making (CPU "
+        "seconds), seconds (both), relative (in parts of what it takes without tiles), bytes (of "
+        "the tiles in the end), and segments and tiles (how many there are then)",
+        "best": "the strategy that takes least in all",
+        "advised": "the strategy of the layouts: the best, or that of --strategy",
+        "layouts": "list of objects: frames ([first, end]), layout (widths x heights, on the "
+        "displayed frame) and tiles (numbers of those to be stored)",
+    },
+    exits=[NotFoundError, ExistsError, OutOfRangeError, EXIT_INTERRUPTED],
+)
+@click.argument("name", metavar="VIDEO")
+@click.argument("workload", metavar="[WORKLOAD]", required=False, type=click.Path(path_type=Path))
+@click.option("--from-reads", is_flag=True, help="What the store remembers of reads instead.")
+@click.option(
+    "--newest",
+    metavar="N",
+    type=click.IntRange(1),
+    help=f"With --from-reads: so many of them; {_NEWEST} if nothing is said.",
+)
+@click.option(
+    "--codec",
+    type=click.Choice(("fast", "small", "stitchable")),
+    default="fast",
+    help="Of the tiles, as of `vfsd retile`.",
+)
+@click.option(
+    "--strategy",
+    metavar="WORD",
+    help="Advise what this one of the table makes, not the best.",
+)
+@click.option(
+    "--layouts",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the advised layouts there, for `vfsd retile --layout-file`.",
+)
+@click.option(
+    "--plot",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Draw what all queries up to each one take: a .png to write.",
+)
+@click.option("--replace", is_flag=True, help="Write over a FILE that is there.")
+@click.pass_obj
+def command(
+    session: Session,
+    name: str,
+    workload: Path | None,
+    from_reads: bool,
+    newest: int | None,
+    codec: str,
+    strategy: str | None,
+    layouts: Path | None,
+    plot: Path | None,
+    replace: bool,
+) -> None:
+    """Say what to tile for a workload, and what that would come to.
+
+    TASM's strategies and ours are replayed on it, with what work costs on this host, and the boxes
+    and the tiles that the store has of the video.  Nothing is encoded; `vfsd retile --dry-run`
+    tries a segment.  TASM's tile whole pictures, ours what is wanted of them; "ours, queries known"
+    may look ahead, "ours, query by query" may not.
+
+    A WORKLOAD is a file with {"queries": [QUERY, ...]}.  A QUERY is an object: "labels" (an
+    expression as of `vfsd labels query`) or a "region" ("WxH+X+Y" of the displayed frame), or both,
+    which means boxes that share a part of it; "span" ([from, to] in seconds) or "frames" ([first,
+    end]), else all of the video is meant; and "times", if it is asked more than once.
+    """
+    if (workload is None) != from_reads:
+        raise UsageError("give either a file with a WORKLOAD or --from-reads")
+    if newest is not None and not from_reads:
+        raise UsageError("--newest goes with --from-reads")
+    if plot is not None and plot.suffix.lower() != ".png":
+        raise UsageError(f"{str(plot)!r} is no picture that can be written", hint="name a .png")
+    for path in (layouts, plot):
+        if path is not None and path.is_file() and not replace:
+            raise ExistsError(f"{path} exists", hint="use --replace to write over it")
+    queries = None if workload is None else _read(workload)
+    place = session.place(name)
+    with session.opened(place.root) as store:
+        video = store[place.name]
+        with Progress(f"replaying {video.name}", None, shown=session.shows_progress) as progress:
+            advice = video.advise(
+                queries, codec=codec, newest=newest or _NEWEST, on_progress=progress.reach
+            )
+        advised = advice.best if strategy is None else advice[strategy]
+        if layouts is not None:
+            _write(_layout_file(video, advice.layouts(advised)), layouts, replace)
+        if plot is not None:
+            _write(_drawn(video, advice), plot, replace)
+        if session.json:
+            print_json(_record(video, advice, advised))
+            return
+        _print(session, video, advice, advised, layouts)
+
+
+def _read(path: Path) -> list[WorkloadQuery]:
+    from vfsd.workload import read_workload
+
+    return read_workload(path)
+
+
+# ---------------------------------------------------------------------------------------- files
+
+
+def _write(data: bytes, path: Path, replace: bool) -> None:
+    from vfsd.cli.writing import whole_file
+
+    with whole_file(path, replace) as file:
+        file.write(data)
+
+
+def _layout_file(video: Video, planned: Sequence[PlannedSegment]) -> bytes:
+    """A line for each segment."""
+    lines = ",\n".join(f"  {json.dumps(_segment(video, plan))}" for plan in planned)
+    return f"[\n{lines}\n]\n".encode() if lines else b"[]\n"
+
+
+def _drawn(video: Video, advice: Advice) -> bytes:
+    from vfsd.codecs.stills import png
+    from vfsd.curves import panel
+
+    curves = {one.title: one.curve[None] for one in advice.outcomes}
+    colours = {one.title: _COLOURS[one.name] for one in advice.outcomes}
+    title = f"{video.name}: decoding and making tiles, all together"
+    return png(panel(title, "queries", curves, colours, above="CPU seconds"))
+
+
+# --------------------------------------------------------------------------------- for programs
+
+
+def _record(video: Video, advice: Advice, advised: Outcome) -> dict[str, Any]:
+    return {
+        "name": video.name,
+        "queries": advice.queries,
+        "idle": advice.idle,
+        "regions": advice.regions,
+        "patches": advice.patches,
+        "strategies": [_outcome(advice, one) for one in advice.outcomes],
+        "best": advice.best.name,
+        "advised": advised.name,
+        "layouts": [_segment(video, plan) for plan in advice.layouts(advised)],
+    }
+
+
+def _outcome(advice: Advice, one: Outcome) -> dict[str, Any]:
+    return {
+        "strategy": one.name,
+        "title": one.title,
+        "decoding": float(one.decoding.sum()),
+        "making": float(one.making.sum()),
+        "seconds": one.seconds,
+        "relative": advice.relative(one),
+        "bytes": round(one.bytes),
+        "segments": len(one.tilings),
+        "tiles": sum(len(tiling.tiles) for tiling in one.tilings.values()),
+    }
+
+
+def _segment(video: Video, plan: PlannedSegment) -> dict[str, Any]:
+    from vfsd.codecs.pixels import layout_in_display
+
+    return {
+        "frames": [plan.frames.start, plan.frames.stop],
+        "layout": str(layout_in_display(plan.layout, video.original.media)),
+        "tiles": list(plan.stored),
+    }
+
+
+# ----------------------------------------------------------------------------------- for people
+
+
+def _print(
+    session: Session, video: Video, advice: Advice, advised: Outcome, layouts: Path | None
+) -> None:
+    digits = 1 if advice.outcomes[0].seconds >= 100 else 3
+
+    def seconds(value: float) -> str:
+        return f"{value:.{digits}f} s"
+
+    rows: list[tuple[str, ...]] = [_HEADINGS]
+    rows += [
+        (
+            one.name,
+            one.title,
+            seconds(one.decoding.sum()),
+            seconds(one.making.sum()),
+            seconds(one.seconds),
+            f"{advice.relative(one):.2f}",
+            human_bytes(one.bytes),
+        )
+        for one in advice.outcomes
+    ]
+    for line in columns(rows, "<<>>>>>"):
+        print_line(line)
+    print_line(f"best: {_conclusion(advice)}")
+    for remark in _remarks(video, advice, advised, layouts):
+        session.remark(remark)
+
+
+def _conclusion(advice: Advice) -> str:
+    best = advice.best
+    if best.name == "none":
+        return "no tiles: none would pay for themselves"
+    if best.name == "present":
+        return "the tiles that are there: more would not pay for themselves"
+    count = len(best.tilings)
+    what = "1 segment" if count == 1 else f"{count} segments"
+    return (
+        f"{best.name} ({best.title}), {what} of "
+        f"{sum(len(tiling.tiles) for tiling in best.tilings.values())} tiles together"
+    )
+
+
+def _remarks(video: Video, advice: Advice, advised: Outcome, layouts: Path | None) -> Iterator[str]:
+    if advice.idle:
+        yield (
+            f"{advice.idle} of {advice.queries} queries find nothing: see "
+            f"`vfsd labels ls {shown(video.name)}`"
+        )
+    if advice.patches < advice.regions:
+        yield (
+            f"of {advice.regions} different regions, strategies that learn have made "
+            f"{advice.patches} areas that hold them, to decide what to tile"
+        )
+    if layouts is not None:
+        yield (
+            f"the layouts of {advised.name}, to {shown(str(layouts))}; `vfsd retile "
+            f"{shown(video.name)} --layout-file {shown(str(layouts))}` makes them"
+        )
+    elif advice.best.making.any():
+        yield "--layouts FILE writes what to make"
