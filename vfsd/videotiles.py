@@ -180,9 +180,10 @@ class VideoTiles(VideoDetect):
         measured = catalog.costs(host_name())
         media = self.original.media
         table = TableOriginal(self.table, media.width * media.height)
+        like = [one for one in tiles.segments if one.picture == (media.width, media.height)]
         return BoxWorld(
             footage_of(catalog, self.info, table, self.sequences(), aims, codec, within=within),
-            rates_of(self.original, table.whole, codec, tiles.costs, measured, tiles.segments),
+            rates_of(self.original, table.whole, codec, tiles.costs, measured, like),
             wanted_tiles if codec.takes_parts else every_tile,
             AsPlanned(),
         )
@@ -196,10 +197,11 @@ class VideoTiles(VideoDetect):
         codec = tile_codec(settings.codec, media)
         measured = self._parts.catalog.costs(host_name())
         table = TableOriginal(self.table, media.width * media.height)
+        like = [one for one in tiles.segments if one.picture != (media.width, media.height)]
         nothing: list[dict[str, Seen]] = [{} for _ in self.sequences()]
         return SizeWorld(
             Footage(media.width, media.height, self.sequences(), nothing, codec.rules, table),
-            rates_of(self.original, table.whole, codec, tiles.costs, measured, tiles.segments),
+            rates_of(self.original, table.whole, codec, tiles.costs, measured, like),
             AsPlanned(),
         )
 
