@@ -12,6 +12,8 @@ from hypothesis import settings
 from vfsd.codecs.kvazaar import kvazaar_available
 from vfsd.errors import EnvironmentMissingError
 from vfsd.fuse import MountOptions, require_fuse
+from vfsd.layouts import TileSources
+from vfsd.tilework import TileWork
 
 # How long an example takes says nothing: the machine may be busy.
 settings.register_profile("unhurried", deadline=None)
@@ -25,6 +27,17 @@ def footage_folder() -> Path | None:
     told = os.environ.get("VFSD_FOOTAGE")
     folder = Path(told) if told else REPOSITORY.parent / "shared" / "videos"
     return folder if folder.is_dir() else None
+
+
+@pytest.fixture(autouse=True)
+def costs_by_rule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans go by what decoding costs as a rule, except in tests that are marked as measured.
+
+    What is measured while other tests run may be off by a factor, and with it what a plan takes.
+    """
+    if request.node.get_closest_marker("measured") is None:
+        monkeypatch.setattr(TileWork, "note_cost", lambda self, frames: None)
+        monkeypatch.setattr(TileSources, "note", lambda self, segment, work, seconds: None)
 
 
 @pytest.fixture(scope="session")

@@ -142,3 +142,11 @@ def test_workloads(tmp_path: Path) -> None:
         assert found["none"] == [1.0, 1.0, 1.0]
         assert found["ledger, wanted tiles"][2] < 2.1
     assert {path.name for path in plots.iterdir()} == {f"{name}.png" for name in finals}
+
+
+def test_selection(tmp_path: Path) -> None:
+    options = ("--plans", "10", "--seconds", "4", "--shares", "0", "1", "--runs", "1")
+    figures = run(tmp_path, "selection", *options, str(FOLDER / "traffic.mp4"))["figures"]
+    assert figures["plans"]["10"] < 1
+    assert [row["stored"] for row in figures["reads"]] == [0, 4]
+    assert all(row["psnr"] > 36 for row in figures["reads"])

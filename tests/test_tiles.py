@@ -345,6 +345,18 @@ def test_a_tile_that_does_not_decode_to_its_source_is_not_published(
     assert store.catalog.segments(video.info) == []
 
 
+@pytest.mark.measured
+def test_what_the_original_takes_is_measured_when_tiles_are_made(
+    store: Store, video: Video
+) -> None:
+    assert store.catalog.cost_factor(video.info) is None
+    video.retile("uniform:2x2")
+    factor = store.catalog.cost_factor(video.info)
+    assert factor is not None
+    assert 0.25 <= factor <= 4
+    assert video.costs.factors[video.original.id] == factor
+
+
 def test_without_the_encoder_tiles_are_still_read(
     store: Store, video: Video, kvazaar: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

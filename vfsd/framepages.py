@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntFlag
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,10 @@ class PacketFlag(IntFlag):
     HIDDEN = 2  #: must be decoded, shows no frame of its own (pre-roll, second field, damage)
     DISPOSABLE = 4  #: nothing refers to it: need not be decoded unless it is wanted
     LEADING = 8  #: shown before the key frame it follows: decoding must start one key earlier
+
+
+KEY, HIDDEN, LEADING = (int(PacketFlag[name]) for name in ("KEY", "HIDDEN", "LEADING"))
+"""As plain numbers: they are looked at very often."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,27 @@ class FramePage:
     bounds: PageBounds
     columns: PacketColumns
     order: Ints  #: packet index of each frame in display order, counted from the page's first
+
+    # What planners ask of single packets, again and again; lists are faster to look into.
+
+    @cached_property
+    def keys(self) -> list[int]:
+        """Of each packet the last key packet up to it, counted from the page's first; -1: none."""
+        places = np.where(self.columns.flags & KEY, np.arange(len(self.columns)), -1)
+        found: list[int] = np.maximum.accumulate(places).tolist()
+        return found
+
+    @cached_property
+    def flags(self) -> list[int]:
+        """Of each packet, as in `columns`."""
+        found: list[int] = self.columns.flags.tolist()
+        return found
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Bytes of the page's first packets: none, one, two ... all."""
+        found: list[int] = np.concatenate([[0], np.cumsum(self.columns.size)]).tolist()
+        return found
 
 
 def _pack_column(values: Ints) -> bytes:

@@ -19,11 +19,13 @@ import numpy as np
 
 from vfsd.errors import OutOfRangeError
 from vfsd.framepages import (
+    HIDDEN,
+    KEY,
+    LEADING,
     PAGE_PACKETS,
     FramePage,
     Ints,
     PacketColumns,
-    PacketFlag,
     PageBounds,
     decode_page,
     paginate,
@@ -133,7 +135,7 @@ class FrameTable:
             packet=page.bounds.first_packet + packet,
             position=int(columns.position[packet]),
             size=int(columns.size[packet]),
-            is_key=bool(columns.flags[packet] & PacketFlag.KEY),
+            is_key=bool(columns.flags[packet] & KEY),
         )
 
     def frame_pts(self, index: int) -> int:
@@ -221,6 +223,18 @@ class FrameTable:
             np.concatenate([p.flags for p in parts]),
         )
 
+    def bytes_of(self, first: int, end: int) -> int:
+        """Of the packets ``first <= p < end``."""
+        total = 0
+        at = first
+        while at < end:
+            page = self._page(bisect_right(self._first_packets, at) - 1)
+            base = page.bounds.first_packet
+            upto = min(end, base + page.bounds.packets)
+            total += page.ends[upto - base] - page.ends[at - base]
+            at = upto
+        return total
+
     def packets_of(self, frames: range) -> Ints:
         """Packet index of each frame of a contiguous range, in display order."""
         parts = []
@@ -238,9 +252,12 @@ class FrameTable:
         local = int(page.order[within])
         packet = page.bounds.first_packet + local
         start = self._key_for(page, local)
-        if page.columns.flags[local] & PacketFlag.LEADING and start > 0:
+        if page.flags[local] & LEADING and start > 0:
             start = self._key_at_or_before(start - 1)
-        return DecodeRun(start, self._end_of_picture(packet), {packet: index})
+        end = packet + 1
+        if local + 1 == len(page.flags) or page.flags[local + 1] & HIDDEN:
+            end = self._end_of_picture(packet)
+        return DecodeRun(start, end, {packet: index})
 
     def decode_runs(self, indices: Iterable[int]) -> list[DecodeRun]:
         """What to decode to see all of `indices` (any order, repeats allowed), each frame once.
@@ -265,17 +282,16 @@ class FrameTable:
         """One past the last packet of the picture in `packet` (a field pair is two)."""
         end = packet + 1
         while end < self._packets and end - packet < 4:
-            flags = int(self.columns(end, end + 1).flags[0])
-            if not flags & PacketFlag.HIDDEN or flags & PacketFlag.KEY:
+            page = self._page(bisect_right(self._first_packets, end) - 1)
+            flags = page.flags[end - page.bounds.first_packet]
+            if not flags & HIDDEN or flags & KEY:
                 break
             end += 1
         return end
 
     def _key_for(self, page: FramePage, local: int) -> int:
-        keys = np.flatnonzero(page.columns.flags[: local + 1] & PacketFlag.KEY)
-        if len(keys):
-            return page.bounds.first_packet + int(keys[-1])
-        return max(0, page.bounds.key_packet)
+        key = page.keys[local]
+        return max(0, page.bounds.key_packet) if key < 0 else page.bounds.first_packet + key
 
     def _key_at_or_before(self, packet: int) -> int:
         page = self._page(bisect_right(self._first_packets, packet) - 1)
@@ -284,7 +300,7 @@ class FrameTable:
     def group(self, packet: int, far: int) -> tuple[int, int]:
         """The key packet at or before `packet`, and the next one, but at most `far` after it."""
         end = min(self._packets, packet + 1 + far)
-        keys = np.flatnonzero(self.columns(packet + 1, end).flags & PacketFlag.KEY)
+        keys = np.flatnonzero(self.columns(packet + 1, end).flags & KEY)
         return self._key_at_or_before(packet), packet + 1 + int(keys[0]) if len(keys) else end
 
     def keyframes(self) -> Ints:
@@ -292,7 +308,7 @@ class FrameTable:
         parts = []
         for ordinal in range(len(self._bounds)):
             page = self._page(ordinal)
-            is_key = page.columns.flags[page.order] & PacketFlag.KEY
+            is_key = page.columns.flags[page.order] & KEY
             parts.append(np.flatnonzero(is_key) + page.bounds.first_frame)
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
@@ -301,7 +317,7 @@ class FrameTable:
         starts = [0]
         for ordinal in range(len(self._bounds)):
             page = self._page(ordinal)
-            keys = np.flatnonzero(page.columns.flags & PacketFlag.KEY) + page.bounds.first_packet
+            keys = np.flatnonzero(page.columns.flags & KEY) + page.bounds.first_packet
             starts += [int(k) for k in keys if k > 0]
         shown = 0
         for number, (first, end) in enumerate(
@@ -310,7 +326,7 @@ class FrameTable:
             if first == end:
                 continue
             part = self.columns(first, end)
-            visible = (part.flags & PacketFlag.HIDDEN) == 0
+            visible = (part.flags & HIDDEN) == 0
             count = int(visible.sum())
             yield Gop(
                 index=number,
@@ -321,7 +337,7 @@ class FrameTable:
                 first_pts=int(part.pts[visible].min()) if count else int(part.pts.min()),
                 position=int(part.position[0]),
                 size=int(part.size.sum()),
-                is_open=bool((part.flags & PacketFlag.LEADING).any()),
+                is_open=bool((part.flags & LEADING).any()),
             )
             shown += count
 

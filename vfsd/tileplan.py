@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-import numpy as np
-
 from vfsd.framepages import Ints
-from vfsd.frametable import FrameTable
+from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import MediaInfo, PhysicalVideo, Segment
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import DEFAULT_COSTS, OTHER_COST, DecodeCost, Work
@@ -113,7 +112,7 @@ def original_work(physical: PhysicalVideo, table: FrameTable, frames: Sequence[i
     """Decoding the original to see `frames`, which ascend."""
     if not frames:
         return Work()
-    if frames[-1] - frames[0] >= _SPARSE * len(frames):
+    if _is_sparse(frames):
         spans = [(run.first_packet, run.end_packet) for run in table.decode_runs(frames)]
     else:
         first, last = table.decode_run(frames[0]), table.decode_run(frames[-1])
@@ -124,8 +123,12 @@ def original_work(physical: PhysicalVideo, table: FrameTable, frames: Sequence[i
         starts=len(spans),
         pictures=pictures,
         pixels=pictures * media.width * media.height,
-        bytes=float(sum(int(table.columns(first, end).size.sum()) for first, end in spans)),
+        bytes=float(sum(table.bytes_of(first, end) for first, end in spans)),
     )
+
+
+def _is_sparse(frames: Sequence[int]) -> bool:
+    return frames[-1] - frames[0] >= _SPARSE * len(frames)
 
 
 def in_full_size(media: MediaInfo, area: Rect) -> Needed:
@@ -170,17 +173,23 @@ def choose_tiles(
         return []
     cuts = sorted({edge for segment, _ in usable for edge in _edges(segment)})
     parts = [part for part in _split(wanted, cuts) if part]
-    own = costs.of_original(physical)
-    ways: list[list[_Way]] = []
+    return _runs(_cheapest(_ways(parts, usable), _Prices(physical, table, costs)))
+
+
+def _ways(
+    parts: Sequence[list[int]], usable: Sequence[tuple[Segment, tuple[int, ...]]]
+) -> list[list[_Way]]:
+    """How each part, which follow each other, may be seen.  No segment begins or ends in a part."""
+    coming = sorted(usable, key=lambda one: one[0].first_frame, reverse=True)
+    here: list[tuple[Segment, tuple[int, ...]]] = []
+    ways = []
     for part in parts:
-        here = [_Way(None, (), part)]
-        here += [
-            _Way(segment, tiles, part)
-            for segment, tiles in usable
-            if segment.first_frame <= part[0] and part[-1] < segment.end_frame
-        ]
-        ways.append(here)
-    return _runs(_cheapest(ways, physical, table, own, costs))
+        while coming and coming[-1][0].first_frame <= part[0]:
+            here.append(coming.pop())
+        here = [one for one in here if one[0].end_frame > part[-1]]
+        tiled = (_Way(segment, tiles, part) for segment, tiles in here)
+        ways.append([_Way(None, (), part), *tiled])
+    return ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,64 +206,92 @@ def _edges(segment: Segment) -> tuple[int, int]:
 
 
 def _split(wanted: list[int], cuts: list[int]) -> list[list[int]]:
-    places = [0, *(int(np.searchsorted(wanted, cut)) for cut in cuts), len(wanted)]
+    places = [0, *(bisect_left(wanted, cut) for cut in cuts), len(wanted)]
     return [wanted[start:end] for start, end in pairwise(places)]
 
 
-def _cheapest(
-    ways: list[list[_Way]],
-    physical: PhysicalVideo,
-    table: FrameTable,
-    own: DecodeCost,
-    costs: Costs,
-) -> list[_Way]:
-    threads = decoder_threads(physical.media, costs.threads)
+class _Prices:
+    """What each way of a part takes, in seconds, and what of that a part before has done."""
 
-    def tiled(segment: Segment, tiles: tuple[int, ...], last: int) -> float:
-        seconds = costs.seconds_of_tiles(
-            segment, tile_work(segment, tiles, last), together=len(tiles)
-        )
+    def __init__(self, physical: PhysicalVideo, table: FrameTable, costs: Costs) -> None:
+        self._physical = physical
+        self._table = table
+        self._costs = costs
+        self._own = costs.of_original(physical)
+        self._threads = decoder_threads(physical.media, costs.threads)
+        self._area = physical.media.width * physical.media.height
+        self._before: DecodeRun | None = None
+
+    def of_tiles(self, way: _Way) -> float:
+        """Alone: from the segment's start."""
+        assert way.segment is not None
+        tiles, segment = way.tiles, way.segment
+        work = tile_work(segment, tiles, way.frames[-1])
+        seconds = self._costs.seconds_of_tiles(segment, work, together=len(tiles))
         # The original is decoded by several threads, a tile by one: who waits for pictures in a
         # row waits for the largest tile.
         areas = [segment.cell(tile).rect.area for tile in tiles]
-        return _DOUBT * seconds * max(1.0, threads * max(areas) / sum(areas))
+        return _DOUBT * seconds * max(1.0, self._threads * max(areas) / sum(areas))
 
-    def alone(way: _Way) -> float:
-        if way.segment is None:
-            return own.seconds(original_work(physical, table, way.frames))
-        return tiled(way.segment, way.tiles, way.frames[-1])
+    def of_original(self, frames: Sequence[int]) -> tuple[float, float]:
+        """(alone, what of that is done if the part before, which was asked for last, was read from
+        the original as well)."""
+        head = self._table.decode_run(frames[0])
+        tail = head if len(frames) == 1 else self._table.decode_run(frames[-1])
+        if _is_sparse(frames):
+            alone = self._own.seconds(original_work(self._physical, self._table, frames))
+        else:
+            alone = self._seconds(head.first_packet, max(tail.end_packet, head.end_packet))
+        done, before = 0.0, self._before
+        if before is not None and (
+            before.first_packet == head.first_packet or head.first_packet < before.end_packet
+        ):
+            done = self._seconds(before.first_packet, before.end_packet)
+        self._before = tail
+        return alone, done
 
-    def saved(before: _Way, way: _Way) -> float:
-        """What need not be done again, as `before` has done it."""
-        if way.segment is None and before.segment is None:
-            run = table.decode_run(way.frames[0])
-            last = table.decode_run(before.frames[-1])
-            if last.first_packet == run.first_packet or run.first_packet < last.end_packet:
-                return own.seconds(original_work(physical, table, [before.frames[-1]]))
-        elif way.segment is not None and before.segment is way.segment:
-            return tiled(way.segment, way.tiles, before.frames[-1])
-        return 0.0
+    def _seconds(self, first: int, end: int) -> float:
+        pictures = end - first
+        size = float(self._table.bytes_of(first, end))
+        return self._own.seconds(Work(1, pictures, pictures * self._area, size))
 
-    best: list[list[tuple[float, int]]] = []
-    for number, here in enumerate(ways):
-        row = []
-        for way in here:
-            itself = alone(way)
-            if not number:
-                row.append((itself, -1))
-                continue
-            row.append(
-                min(
-                    (best[-1][index][0] + itself - saved(before, way), index)
-                    for index, before in enumerate(ways[number - 1])
-                )
-            )
-        best.append(row)
+
+def _cheapest(ways: Sequence[Sequence[_Way]], prices: _Prices) -> list[_Way]:
+    """One of each part, so that all together take least.
+
+    The first way of each part is the original.
+    """
+    came: list[list[int]] = []
+    totals: list[float] = []  # up to each way of the part before
+    alone: dict[int, float] = {}  # of the part before, by number of the segment
+    places: dict[int, int] = {}
+    for here in ways:
+        least = min(range(len(totals)), key=totals.__getitem__) if totals else -1
+        rest = totals[least] if totals else 0.0
+        itself, done = prices.of_original(here[0].frames)
+        row, origins = [rest + itself], [least]
+        if totals and totals[0] - done < rest:
+            row[0], origins[0] = totals[0] + itself - done, 0
+        now: dict[int, float] = {}
+        for way in here[1:]:
+            assert way.segment is not None
+            number = way.segment.id
+            price = now[number] = prices.of_tiles(way)
+            total, origin = rest + price, least
+            # A decoder that stands in the segment goes on.
+            place = places.get(number)
+            if place is not None and totals[place] - alone[number] < rest:
+                total, origin = totals[place] + price - alone[number], place
+            row.append(total)
+            origins.append(origin)
+        came.append(origins)
+        totals, alone = row, now
+        places = {way.segment.id: n for n, way in enumerate(here) if way.segment is not None}
     chosen: list[_Way] = []
-    at = min(range(len(best[-1])), key=lambda index: best[-1][index][0])
-    for number in range(len(ways) - 1, -1, -1):
-        chosen.append(ways[number][at])
-        at = best[number][at][1]
+    at = min(range(len(totals)), key=totals.__getitem__)
+    for here, origins in zip(reversed(ways), reversed(came), strict=True):
+        chosen.append(here[at])
+        at = origins[at]
     return chosen[::-1]
 
 
