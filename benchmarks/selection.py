@@ -1,8 +1,8 @@
 """Choosing fragments: how long plans take, and what stored renditions are worth to reads.
 
-Two experiments.  *Plans*: of a frame table of 30 frames for each fragment, with so many segments of
-random lengths and layouts, all of a region is planned.  *Reads* (figure 10 of VSS, SIGMOD 2021): of a
-clip, 1 second at a time at random, renditions in several sizes are stored; after some of them all
+Two experiments.  *Plans*: of a frame table of 30 frames for each fragment, with so many segments
+of random lengths and layouts, all of a region is planned.  *Reads* (figure 10 of VSS, SIGMOD 2021):
+of a clip, a second at a time at random, renditions in two sizes are stored; after some of them all
 frames are read in one small size, and single seconds at random (figure 11), against the same from
 the original in the same run.  Pictures are compared with those of the original.
 """
@@ -13,6 +13,7 @@ import math
 import statistics
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def main() -> None:
     ]
     if min(whole) > 1 - BEST_BOUND:
         missed.append(f"{BEST_BOUND:.0%} saved at best")
-    if any(after > before + SLACK for before, after in zip(whole, whole[1:], strict=False)):
+    if any(after > before + SLACK for before, after in pairwise(whole)):
         missed.append("monotone")
     print("\nmissed: " + "; ".join(missed) if missed else "\nall met")
     figures = {"plans": {str(count): found for count, found in plans.items()}, "reads": reads}
