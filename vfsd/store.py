@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from vfsd.advice import Advice
+from vfsd.batches import Request, read_many
 from vfsd.catalog import Catalog, split
 from vfsd.config import Settings
 from vfsd.errors import (
@@ -21,6 +22,7 @@ from vfsd.errors import (
     ReadOnlyError,
     UsageError,
 )
+from vfsd.frames import Frames
 from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
 from vfsd.labelexpr import Labels
 from vfsd.model import Decision, FileState, LogicalVideo, Node
@@ -226,6 +228,17 @@ class Store:
             for number in seen.reads.videos():
                 with suppress(NotFoundError, IntegrityError):  # it is just being written
                     yield self.open_video(seen.videos.get(number))
+
+    def read_many(self, requests: Iterable[Request]) -> Iterator[Frames]:
+        """What `Video.read` gives for each of (name, its arguments), in that order.
+
+            clips = [("a.mp4", {"span": (1, 2)}), ("b.mp4", {"frames": [7], "size": (64, 48)})]
+            for frames in store.read_many(clips): ...
+
+        Several are read side by side.  Raises `NotFoundError`, and as `Video.read` does, when it is
+        that request's turn.
+        """
+        return read_many(self.__getitem__, requests, self._tools.pool.threads)
 
     # -- the tree
 
