@@ -50,7 +50,7 @@ def decoded_pixels(
     What lies outside the picture costs nothing.  Raises `UsageError` as `Wanted.of` does.
     """
     wanted = Wanted.of(boxes, frames, first_frame)
-    tile, box = _touches(layout, wanted)
+    tile, box = touches(layout, wanted)
     lengths = np.zeros(layout.count, np.int64)
     if wanted.together:
         np.maximum.at(lengths, tile, wanted.lengths[box])
@@ -69,7 +69,7 @@ def decoded_frames(
     The rule is that of `decoded_pixels`, and so is what is raised.
     """
     wanted = Wanted.of(boxes, frames, first_frame)
-    tile, box = _touches(layout, wanted)
+    tile, box = touches(layout, wanted)
     lengths = np.zeros(layout.count, np.int64)
     np.maximum.at(lengths, tile, wanted.lengths[box])
     return lengths
@@ -80,7 +80,7 @@ def areas(layout: TileLayout) -> Ints:
     return np.outer(layout.heights, layout.widths).ravel()
 
 
-def _touches(layout: TileLayout, wanted: Wanted) -> tuple[Ints, Ints]:
+def touches(layout: TileLayout, wanted: Wanted) -> tuple[Ints, Ints]:
     """Tile and box, by number, of each pair of a box and a tile it touches."""
     x1, y1, x2, y2 = wanted.corners.T
     left, columns = _spans(layout.column_edges, x1, x2)

@@ -7,6 +7,7 @@ there by the store's own figures.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,10 @@ from vfsd.readqueries import Asked, asked_by, sizes_asked_by
 from vfsd.tiling import Rect
 from vfsd.tiling.policy import Aim, Ledger, Query, Size, Terms, Tiling, World
 from vfsd.videotiles import VideoTiles
+
+
+_MOST_WEIGHED = 500_000
+"""Reads, each as many times as it touches SOTs: about 20 us each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ def proposals_for(parts: Parts, video: VideoTiles, terms: Terms | None = None) -
         encodings = {one.id: one for one in seen.videos.physicals(info.id)}
         undone = seen.decisions.undone(info.id)
     reads = list(parts.catalog.reads(info))
+    sots = video.sequences() if reads else []
     found: list[Proposal] = []
     for asked, segments, is_tiled in (
         (asked_by(reads, media), tiles, True),
@@ -77,11 +83,11 @@ def proposals_for(parts: Parts, video: VideoTiles, terms: Terms | None = None) -
         if media.pixel_format not in TILE_CODECS[settings.codec].pixel_formats:
             continue
         mine = [one for one in undone if (one.picture == (media.width, media.height)) == is_tiled]
-        told = list(_since_undone(asked, video.sequences(), mine))
+        told = _newest(list(_since_undone(asked, sots, mine)), sots)
         if told:
             world = _world(video, told, settings) if is_tiled else video.size_world(settings)
-            there = _Present(world, video.sequences(), segments, parts.settings.minimum_psnr)
-            found += _proposed(video, told, world, there, settings, encodings, terms)
+            there = _Present(world, sots, segments, parts.settings.minimum_psnr)
+            found += _proposed(info, sots, told, world, there, settings, encodings, terms)
     return sorted(found, key=lambda one: one.plan.frames.start)
 
 
@@ -94,7 +100,8 @@ def _world(video: VideoTiles, told: Sequence[Query], settings: TileSettings) -> 
 
 
 def _proposed(
-    video: VideoTiles,
+    video: LogicalVideo,
+    sots: Sequence[range],
     told: Sequence[Query],
     world: World,
     present: _Present,
@@ -102,7 +109,6 @@ def _proposed(
     encodings: Mapping[int, PhysicalVideo],
     terms: Terms,
 ) -> Iterator[Proposal]:
-    sots = video.sequences()
     opinion = _opinion(world, told, terms)
     for sot, queries in _by_sot(world, told, opinion).items():
         plan = PlannedSegment(sots[sot], opinion[sot].layout, opinion[sot].tiles)
@@ -116,7 +122,7 @@ def _proposed(
             continue
         better = [query for query, a, b in zip(queries, tiled, spent, strict=True) if a < b]
         yield Proposal(
-            video.info,
+            video,
             plan,
             settings,
             _reasons(better),
@@ -153,6 +159,18 @@ def _opinion(world: World, told: Sequence[Query], terms: Terms) -> dict[int, Til
         for retile in policy.tell(query):
             found[retile.sot] = retile.tiling
     return dict(sorted(found.items()))
+
+
+def _newest(told: Sequence[Query], sots: Sequence[range]) -> Sequence[Query]:
+    """As many of the newest as can be thought about in seconds."""
+    starts = [frames.start for frames in sots]
+    weighed = 0
+    for number in range(len(told) - 1, -1, -1):
+        frames = told[number].frames
+        weighed += bisect_right(starts, frames[-1]) - bisect_right(starts, frames[0]) + 1
+        if weighed > _MOST_WEIGHED:
+            return told[number + 1 :]
+    return told
 
 
 def _since_undone(

@@ -36,9 +36,15 @@ def asked_by(reads: Iterable[Read], media: MediaInfo) -> list[Asked]:
     neither for a layout nor against it.
     """
     whole = Rect.of_size(media.width, media.height)
-    order = sorted(reads, key=lambda read: (read.at_ns, read.id))
-    found = (Asked(query_of(read, media), read.at_ns) for read in order)
-    return [one for one in found if whole not in one.query.aims]
+    known: dict[tuple[object, ...], Aims] = {}  # people read the same again and again
+    found = []
+    for read in sorted(reads, key=lambda read: (read.at_ns, read.id)):
+        key = read.labels, read.region
+        if key not in known:
+            known[key] = _aims(read, media)
+        if whole not in known[key]:
+            found.append(Asked(Query(_frames(read), known[key]), read.at_ns))
+    return found
 
 
 def sizes_asked_by(reads: Iterable[Read], media: MediaInfo) -> list[Asked]:
@@ -67,17 +73,8 @@ def _rendition_for(read: Read, media: MediaInfo) -> Size | None:
     return Size(width, height) if is_smaller else None
 
 
-def query_of(read: Read, media: MediaInfo) -> Query:
-    """What a read looked for.
-
-    Of labels, all boxes on its frames: where it wanted only some of them (those in a region, or
-    with some confidence), they are taken for all.  Of frames that are not in a row, as many as
-    there were, evenly spread.
-    """
-    return Query(_frames(read), _aims(read, media))
-
-
 def _frames(read: Read) -> range:
+    """Of frames that are not in a row, as many as there were, evenly spread."""
     between = read.end_frame - 1 - read.first_frame
     if read.kind == "scan" or read.frames < 2:
         return range(read.first_frame, read.end_frame)
@@ -85,6 +82,8 @@ def _frames(read: Read) -> range:
 
 
 def _aims(read: Read, media: MediaInfo) -> Aims:
+    """Of labels, all boxes that carry them: a read that wanted only those in a region, or with some
+    confidence, is taken for one of all."""
     if read.labels is None:
         # How it was converted is not remembered; nothing else looks at more than this.
         region = read.region.intersection(media.frame_rect) or media.frame_rect

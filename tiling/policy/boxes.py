@@ -17,8 +17,12 @@ from vfsd.tiling.geometry import Rect
 from vfsd.tiling.layout import LayoutRules, TileLayout
 from vfsd.tiling.partition import fine
 from vfsd.tiling.policy.query import Aims, Query, Tiling, within
+from vfsd.tiling.policy.reach import Reach
 from vfsd.tiling.policy.world import Making
 from vfsd.tiling.wanted import Ints
+
+_REACHES = 1 << 14
+"""As many are kept: a few kB each."""
 
 Sizes = npt.NDArray[np.float64]
 """Bytes."""
@@ -134,6 +138,10 @@ class BoxWorld:
         self._rates = rates
         self._made = made
         self._reading = reading or Cheaper()
+        self._asked: tuple[Query, int, range, bool] | None = None
+        self._reaches = lru_cache(_REACHES)(self._reach)
+        self._areas = lru_cache(_REACHES)(areas)
+        self._untiled = TileLayout.untiled(footage.width, footage.height)
         self._starts = [frames.start for frames in footage.sots]
         # Policies ask the same again and again; an answer never changes.
         self.around = lru_cache(maxsize=None)(self._around)
@@ -167,8 +175,11 @@ class BoxWorld:
         return frozenset(self._footage.seen[sot])
 
     def decode(self, sot: int, query: Query, tiling: Tiling | None) -> float:
-        frames = self._within(sot, query)
-        return self._decodes(sot, frames, query.aims, tiling, self._goes_on(sot, query))
+        asked = self._asked  # candidates come one after the other
+        if asked is None or asked[0] is not query or asked[1] != sot:
+            asked = query, sot, self._within(sot, query), self._goes_on(sot, query)
+            self._asked = asked
+        return self._decodes(sot, asked[2], query.aims, tiling, asked[3])
 
     def pixels(self, sot: int, query: Query, tiling: Tiling | None) -> int:
         wanted = self._parts(sot, self._within(sot, query), query.aims)
@@ -228,16 +239,35 @@ class BoxWorld:
         wanted = self._parts(sot, frames, aims)
         if not len(wanted.frames):
             return 0.0
-        first = self._footage.sots[sot].start
         ends = int(wanted.frames.min()), int(wanted.frames.max())
         untiled = self._rates.original.seconds(self._original(sot, *ends, goes_on))
         if tiling is None:
             return untiled
-        lengths = decoded_frames(tiling.layout, wanted.corners, wanted.frames, first)
+        lengths = self._lengths(sot, frames, aims, tiling.layout)
         if not set(np.flatnonzero(lengths).tolist()) <= set(tiling.tiles):
             return untiled
         work = self._work(sot, tiling.layout, lengths)
         return self._reading.seconds(self._rates.tiles.seconds(work), untiled)
+
+    def _lengths(self, sot: int, frames: range, aims: Aims, layout: TileLayout) -> Ints:
+        """How many frames a query decodes of each tile."""
+        first = self._footage.sots[sot].start
+        if frames.step != 1:
+            wanted = self._parts(sot, frames, aims)
+            return decoded_frames(layout, wanted.corners, wanted.frames, first)
+        lengths = np.zeros(layout.count, np.int64)
+        start, stop = frames.start - first, frames.stop - first
+        for aim in aims:
+            if isinstance(aim, Rect):
+                lengths[layout.covering(aim)] = stop
+            elif aim in self._footage.seen[sot]:
+                reach = self._reaches(sot, aim, layout)
+                np.maximum(lengths, reach.lengths(start, stop), out=lengths)
+        return lengths
+
+    def _reach(self, sot: int, label: str, layout: TileLayout) -> Reach:
+        seen = self._footage.seen[sot][label]
+        return Reach(layout, seen.corners, seen.frames, self._footage.sots[sot])
 
     def _goes_on(self, sot: int, query: Query) -> bool:
         """Whether the SOT before was read as well."""
@@ -254,12 +284,11 @@ class BoxWorld:
 
     def _work(self, sot: int, layout: TileLayout, lengths: Ints) -> Work:
         """Decoding so many frames of each tile from the start of a SOT."""
-        share = lengths / len(self._footage.sots[sot])
         return Work(
             starts=int(np.count_nonzero(lengths)),
             pictures=int(lengths.sum()),
-            pixels=int(lengths @ areas(layout)),
-            bytes=float(share @ self._sizes(sot, layout)),
+            pixels=int(lengths @ self._areas(layout)),
+            bytes=float(lengths @ self._sizes(sot, layout)) / len(self._footage.sots[sot]),
         )
 
     def _bytes(self, sot: int, layout: TileLayout) -> Sizes:
@@ -273,10 +302,6 @@ class BoxWorld:
         still = areas(layout) * len(footage.sots[sot])
         sizes: Sizes = density.still * still + density.moving * np.minimum(moving, still)
         return sizes
-
-    @property
-    def _untiled(self) -> TileLayout:
-        return TileLayout.untiled(self._footage.width, self._footage.height)
 
     def _within(self, sot: int, query: Query) -> range:
         """The frames of a query in a SOT, with their steps."""

@@ -25,6 +25,8 @@ class Combinations:
 
     def add(self, aims: Aims) -> list[Aims]:
         """Take up what a query looked for; gives the combinations that are new."""
+        if aims in self._known and aims <= self._seen:
+            return []  # so is every other one
         self._seen |= aims
         fresh = [one for one in self._with(aims) if one not in self._known]
         self._known.update(dict.fromkeys(fresh))

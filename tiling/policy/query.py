@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vfsd.tiling.geometry import Rect
 from vfsd.tiling.layout import TileLayout
@@ -45,6 +45,14 @@ class Tiling:
 
     layout: TileLayout
     tiles: tuple[int, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Kept, since policies look things up by it again and again."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.layout, self.tiles)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @classmethod
     def whole(cls, layout: TileLayout) -> Tiling:

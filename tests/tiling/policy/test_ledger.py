@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiling.policy.tables import TableWorld, tiling
@@ -53,6 +53,7 @@ some_terms = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.tuples(prices, prices, prices), st.lists(rows, max_size=80), some_terms)
 def test_bounds_hold_for_random_queries(
     price: tuple[float, float, float],
@@ -63,6 +64,7 @@ def test_bounds_hold_for_random_queries(
     check(world, terms)
 
 
+@settings(deadline=None)
 @given(st.tuples(prices, prices, prices), st.integers(1, 300), some_terms)
 def test_bounds_hold_against_who_knows_what_we_have(
     price: tuple[float, float, float], count: int, terms: Terms
@@ -84,6 +86,7 @@ def test_bounds_hold_against_who_knows_what_we_have(
     assert spent <= terms.against_at_once(3) * at_once(world) * (1 + 1e-9)
 
 
+@settings(deadline=None)
 @given(st.lists(rows, max_size=60), some_terms)
 def test_a_replay_gives_the_same_answers(
     rows: list[tuple[float, dict[Tiling, float]]], terms: Terms

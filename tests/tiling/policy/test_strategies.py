@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiling.policy.tables import TableWorld, tiling
@@ -83,6 +83,7 @@ APART = footage([{"car": (0, 0), "dog": (500, 400)}])
 
 
 @pytest.mark.parametrize("made", [every_tile, wanted_tiles])
+@settings(deadline=None)
 @given(some_footage, some_queries)
 def test_no_policy_makes_what_is_there_and_replays_are_the_same(
     made: object, video: Footage, queries: list[Query]
@@ -98,6 +99,7 @@ def test_no_policy_makes_what_is_there_and_replays_are_the_same(
             there[retile.sot] = retile.tiling
 
 
+@settings(deadline=None)
 @given(some_footage, some_queries)
 def test_known_queries_are_the_best_choice_of_their_candidates(
     video: Footage, queries: list[Query]
@@ -128,6 +130,7 @@ def test_known_queries_leave_out_what_saves_less_than_a_fifth() -> None:
     assert known_queries(world, [world.query(0)], alpha=0.9).start()
 
 
+@settings(deadline=None)
 @given(some_footage, some_queries)
 def test_the_original_is_never_worse_than_in_the_store(
     video: Footage, queries: list[Query]
