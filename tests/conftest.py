@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from sample_videos import Encoding, Scene, write
 from vfsd.codecs.kvazaar import kvazaar_available
 from vfsd.errors import EnvironmentMissingError
 from vfsd.fuse import MountOptions, require_fuse
@@ -51,6 +53,15 @@ def footage() -> Path:
     if os.environ.get("VFSD_REQUIRE_FOOTAGE") == "1":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def wide_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seconds of 960x540, of which tiles save much; without boxes."""
+    path = tmp_path_factory.mktemp("wide") / "wide.mp4"
+    scene = Scene(960, 540, frames=60, rate=Fraction(30), density=0.03, noise=0.0, seed=3)
+    write(scene, Encoding("h264", gop=30, bframes=0, preset="ultrafast"), path)
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,11 @@ import pytest
 from sample_videos import FOLDER
 from vfsd import check
 from vfsd.catalog import ROOT
-from vfsd.model import FileState
+from vfsd.model import Decision, FileState
+from vfsd.planned import PlannedSegment, TileSettings
+from vfsd.proposals import Proposal
 from vfsd.store import Store
+from vfsd.tiling import TileLayout
 
 CLIP = FOLDER / "traffic.mp4"
 
@@ -39,6 +42,15 @@ def finds_and_repairs(store: Store, name: str, *, deep: bool = False) -> None:
     repaired = check.run(store.parts, repair=True, deep=deep)
     assert all(finding.repaired for finding in repaired if finding.check == name)
     assert check.run(store.parts, deep=deep) == []
+
+
+def tune_once(store: Store, frames: range) -> Decision:
+    video = store["cam/a.mp4"]
+    plan = PlannedSegment(frames, TileLayout.parse("160+160x240"), (0,))
+    nothing = frozenset[int]()
+    return store.tuner().make(
+        Proposal(video.info, plan, TileSettings(), (), 1, 0.1, 1, 1.0, 0.5, nothing)
+    )
 
 
 def object_of(store: Store) -> Path:
@@ -112,6 +124,19 @@ def test_tiles_whose_packs_are_not_what_they_were(store: Store) -> None:
     finds_and_repairs(store, "tiles")
     assert [path.exists() for path in paths] == [False, False, False, True]
     assert (video.read(region=(0, 0, 20, 20), psnr=float("inf")).data == exact).all()
+
+
+def test_decisions_that_do_not_fit_their_tiles(store: Store) -> None:
+    made = [tune_once(store, frames) for frames in (range(0, 30), range(30, 60), range(60, 90))]
+    sql(store, f"UPDATE decisions SET end_frame = 31 WHERE id = {made[0].id}")
+    sql(store, f"UPDATE decisions SET undone_ns = 5 WHERE id = {made[1].id}")
+    finds_and_repairs(store, "decisions")
+    states = {one.id: (one.state, one.undone_ns) for one in store.catalog.decisions()}
+    assert states == {
+        made[0].id: ("gone", None),
+        made[1].id: ("in use", None),
+        made[2].id: ("in use", None),
+    }
 
 
 def test_tiles_with_a_flipped_bit(store: Store) -> None:

@@ -6,6 +6,7 @@ pending        no file waits for judgement when no mount is there to judge it
 links          every file counts as many names as it has, and can be reached
 spool          every file that is no video has its private bytes, and nothing else lies there
 tiles          every segment of tiles has its pack, with the cells that it says
+decisions      every decision to tile means the segment that it has made
 objects        every recorded object is there, in its full size
 garbage        nothing lies among the objects that the catalog does not know
 videos         every video has an original and a frame table that adds up
@@ -87,6 +88,7 @@ def run(
         ("links", _links),
         ("spool", _spool),
         ("tiles", _tiles),
+        ("decisions", _decisions),
         ("objects", _objects),
         ("garbage", _garbage),
         ("videos", _videos),
@@ -317,6 +319,35 @@ def _pack_fault(parts: Parts, segment: Segment) -> str | None:
     ]:
         return "their pack has other cells"
     return None
+
+
+def _decisions(state: _Run) -> Iterator[Finding]:
+    parts = state.parts
+    with parts.catalog.reading() as seen:
+        decisions = seen.decisions.newest()
+        segments = {segment.id: segment for segment in seen.segments.all()}
+    for one in decisions:
+        if one.segment_id is None:
+            continue  # what it made has gone since
+        segment = segments.get(one.segment_id)
+        if segment is None or (segment.frames, segment.layout) != (one.frames, one.layout):
+            if state.repair:
+                with parts.catalog.writing() as change:
+                    change.decisions.forget_segment(one.id)
+            yield state.report(
+                "decisions",
+                f"decision {one.id} calls other tiles its own",
+                repaired=state.repair,
+            )
+        elif one.undone_ns is not None and one.in_use:
+            if state.repair:
+                with parts.catalog.writing() as change:
+                    change.decisions.note_redone([segment.id])
+            yield state.report(
+                "decisions",
+                f"decision {one.id} was taken back, and its tiles are in use",
+                repaired=state.repair,
+            )
 
 
 def _objects(state: _Run) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from vfsd.catalog import Transaction
 from vfsd.errors import ExistsError, NotFoundError, OutdatedError, ReadOnlyError
@@ -41,11 +42,11 @@ class Budget:
             self.bytes is None or proposal.bytes <= self.bytes
         )
 
-    def after(self, decision: Decision) -> Budget:
-        """What is left when it was made."""
+    def less(self, seconds: float, bytes: int) -> Budget:
+        """What is left when so much was spent."""
         return Budget(
-            None if self.seconds is None else self.seconds - decision.seconds,
-            None if self.bytes is None else self.bytes - decision.bytes,
+            None if self.seconds is None else self.seconds - seconds,
+            None if self.bytes is None else self.bytes - bytes,
         )
 
 
@@ -70,6 +71,8 @@ class Tuner:
         self._between = between
         self._terms = terms
         self._paused = 0.0  # seconds
+        self._pictures: int | None = None  # of the present segment that were worked on
+        self._on_picture: Callable[[int], None] | None = None
         self._retilers: dict[tuple[int, TileSettings], Retiler] = {}
 
     def proposals(self) -> list[Proposal]:
@@ -100,7 +103,7 @@ class Tuner:
         retiler = self._retiler(video, proposal.settings)
         if self._parts.catalog.cost_factor(video.info) is None:
             retiler.note_cost(proposal.plan.frames)
-        began, self._paused = time.perf_counter(), 0.0
+        began, self._paused, self._pictures = time.perf_counter(), 0.0, 0
         made: list[Decision] = []
 
         def beside(change: Transaction, segment: Segment) -> None:
@@ -109,7 +112,10 @@ class Tuner:
             decision = _decided(proposal, segment, self._maker, seconds)
             made.append(change.decisions.add(decision))
 
-        retiler.make(proposal.plan, beside=beside)
+        try:
+            retiler.make(proposal.plan, beside=beside)
+        finally:
+            self._pictures = None
         return made[-1]
 
     def tune(
@@ -118,26 +124,30 @@ class Tuner:
         """Make what is proposed now, the best value first, as far as `budget` goes; what was made.
 
         What somebody else has seen to meanwhile is thought of anew.  `on_progress` is told (frames
-        done, frames in all) after each segment, and may raise to give up.
+        done, frames in all), and may raise to give up; what was finished until then stays.
         """
         left, made = budget or Budget(), list[Decision]()
         outdated = True
         while outdated:
             outdated = False
             proposals = self.proposals()
-            total = sum(len(one.frames) for one in made)
-            total += sum(len(one.plan.frames) for one in proposals)
+            done = sum(len(one.frames) for one in made)
+            total = done + sum(len(one.plan.frames) for one in proposals)
             for proposal in proposals:
+                if left.allows(proposal):
+                    if on_progress is not None:
+                        self._on_picture = partial(_report, on_progress, done, proposal, total)
+                    try:
+                        made.append(self.make(proposal))
+                    except OutdatedError:
+                        outdated = True
+                    else:
+                        left = left.less(made[-1].seconds, made[-1].bytes)
+                    finally:
+                        self._on_picture = None
+                done += len(proposal.plan.frames)
                 if on_progress is not None:
-                    on_progress(sum(len(one.frames) for one in made), total)
-                if not left.allows(proposal):
-                    continue
-                try:
-                    made.append(self.make(proposal))
-                except OutdatedError:
-                    outdated = True
-                    continue
-                left = left.after(made[-1])
+                    on_progress(done, total)
         return made
 
     # -- inside
@@ -155,6 +165,10 @@ class Tuner:
         self._pause()
 
     def _pause(self) -> None:
+        if self._pictures is not None:
+            self._pictures += 1
+        if self._on_picture is not None:
+            self._on_picture(self._pictures or 0)
         if self._between is not None:
             began = time.perf_counter()
             self._between()
@@ -173,6 +187,11 @@ class Tuner:
                 between=self._pause,
             )
         return self._retilers[key]
+
+
+def _report(on_progress: OnProgress, done: int, of: Proposal, total: int, pictures: int) -> None:
+    # A segment whose tiles are not good enough is worked on more than once.
+    on_progress(done + min(pictures, len(of.plan.frames)), total)
 
 
 def undo(parts: Parts, decision_id: int | None = None) -> tuple[Decision, list[Segment]]:

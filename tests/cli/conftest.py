@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from sample_videos import FOLDER
 from vfsd.cli.app import App, cli
-from vfsd.cli.command import Command, Group
+from vfsd.cli.command import Command
 
 CLIPS = ("traffic.mp4", "open-gop.mkv", "portrait.mp4", "mjpeg.avi")
 
@@ -76,9 +76,7 @@ def check_documented(words: list[str], result: Result) -> None:
     assert isinstance(cli, App)
     context = click.Context(cli, **cli.context_settings)
     at = next(at for at, word in enumerate(words) if word in cli.list_commands(context))
-    command = cli.find(context, words[at : at + 1])
-    if isinstance(command, Group):
-        command = cli.find(context, words[at : at + 2])
+    command = cli.find(context, words[at : at + 2]) or cli.find(context, words[at : at + 1])
     assert isinstance(command, Command)
     fields = next(
         (command.variants[word] for word in words if word in command.variants), command.fields

@@ -22,6 +22,9 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
         "Frames": ("frames", "read", "reads"),
         "Tiles": (
             "retile",
+            "tune",
+            "tune history",
+            "tune undo",
             "layout show",
             "layout diff",
             "layout history",
@@ -63,14 +66,22 @@ class App(click.Group):
         return found
 
     def find(self, ctx: click.Context, words: Sequence[str]) -> Command | Group | None:
-        """The command, or the group of commands, that a line with these words starts."""
+        """The command, or the group of commands, that these words name."""
         found: App | Command | Group | None = self
         for word in words:
             if not isinstance(found, (App, Group)):
                 return None
             found = found.get_command(ctx, word)
         assert not isinstance(found, App)
-        return found
+        return (found.alone or found) if isinstance(found, Group) else found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if isinstance(command, Group) and command.is_alone(rest):
+            return name, command.alone, rest
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(len(name) for names in SECTIONS.values() for name in names)

@@ -66,9 +66,18 @@ class Group(click.Group):
     """Commands of one topic, ``vfsd TOPIC COMMAND``; each is the `command` of a module.
 
     The module has the command's name, with an underscore where Python needs that name itself.
+    With `alone`, ``vfsd TOPIC`` is a command, too: that of the module of this name.
     """
 
-    def __init__(self, name: str, package: str, commands: Sequence[str], help: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        package: str,
+        commands: Sequence[str],
+        help: str,
+        *,
+        alone: str | None = None,
+    ) -> None:
         super().__init__(
             name,
             help=help,
@@ -79,6 +88,7 @@ class Group(click.Group):
         )
         self._package = package
         self._names = tuple(commands)
+        self._alone = alone
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._names)
@@ -86,7 +96,27 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> Command | None:
         if cmd_name not in self._names:
             return None
-        module = cmd_name + "_" * keyword.iskeyword(cmd_name)
+        return self._imported(cmd_name + "_" * keyword.iskeyword(cmd_name))
+
+    @property
+    def alone(self) -> Command | None:
+        """The command that the topic is by itself."""
+        return None if self._alone is None else self._imported(self._alone)
+
+    def is_alone(self, words: Sequence[str]) -> bool:
+        """Whether a line on which these words follow the topic means the topic by itself."""
+        if self._alone is None:
+            return False
+        takes_value = False
+        for word in words:
+            if not takes_value and not word.startswith("-"):
+                return word not in self._names
+            takes_value = not takes_value and word in ("-s", "--store")
+            if word == "--":
+                return True
+        return True
+
+    def _imported(self, module: str) -> Command:
         found = importlib.import_module(f"{self._package}.{module}").command
         assert isinstance(found, Command)
         return found

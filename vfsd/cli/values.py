@@ -74,6 +74,14 @@ def a_size(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
+@_of_form("5000000, 500M or 2G")
+def a_byte_count(text: str) -> int:
+    match = re.fullmatch(r"(\d+)([KMGT]?)(?:i?B)?", text)
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]) << 10 * " KMGT".index(match[2] or " ")
+
+
 @_of_form("5, 29.97 or 30000/1001")
 def a_rate(text: str) -> Fraction:
     rate = Fraction(text)

@@ -1,0 +1,37 @@
+"""Reads that are remembered without having been done: what people would read for months."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from vfsd.accounting import Timing, account_of_plan
+from vfsd.model import Read
+from vfsd.store import Store
+from vfsd.tiling import Rect
+from vfsd.video import Video
+from vfsd.view import View
+
+
+def region_read(video: Video, frames: range, region: Rect) -> Read:
+    """Reading a region of frames in a row."""
+    plan = video.plan(View(frames=(frames.start, frames.stop, 1), region=region))
+    timing = Timing(time.time_ns(), 0.01)
+    return account_of_plan("api", plan, video.table, video.costs, timing)
+
+
+def label_read(video: Video, frames: range, *labels: str) -> Read:
+    """A scan for boxes that carry any of `labels`."""
+    whole = region_read(video, frames, video.original.media.frame_rect)
+    return replace(whole, kind="scan", labels=(tuple(labels),))
+
+
+def remember(store: Store, video: Video, *reads: Read, times: int = 1) -> None:
+    """Note that each of them was done so many times, one after the other."""
+    now = time.time_ns()
+    many = [
+        (video.info.digest, replace(read, at_ns=now + number))
+        for number in range(times)
+        for read in reads
+    ]
+    store.catalog.note_reads(many, keep=1_000_000)
