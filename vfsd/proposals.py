@@ -24,7 +24,6 @@ from vfsd.tiling import Rect
 from vfsd.tiling.policy import Aim, Ledger, Query, Size, Terms, Tiling, World
 from vfsd.videotiles import VideoTiles
 
-
 _MOST_WEIGHED = 500_000
 """Reads, each as many times as it touches SOTs: about 20 us each."""
 

@@ -10,8 +10,13 @@ import pytest
 
 from scripts.make_cli_docs import commands
 from tests.cli.conftest import run_command
+from vfsd.planned import PlannedSegment, TileSettings
+from vfsd.proposals import Proposal
+from vfsd.store import Store
+from vfsd.tiling import TileLayout
 
 TRAFFIC = "cam1/traffic.mp4"
+LAYOUT = TileLayout.parse("160+160x240")
 NEED_A_MOUNT = ("mount", "umount")
 EXAMPLES = [
     (command.name, example)
@@ -19,6 +24,14 @@ EXAMPLES = [
     for example in command.examples
     if command.name not in NEED_A_MOUNT
 ]
+
+
+def _decide(place: Path) -> None:
+    with Store.open(place / "videos") as store:
+        video, plan = store[TRAFFIC].info, PlannedSegment(range(30), LAYOUT, (0,))
+        here = frozenset[int]()
+        one = Proposal(video, plan, TileSettings(), (), 1, 0.1, 1, 1.0, 0.5, here)
+        store.tuner().make(one)
 
 
 @pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=[text for _, text in EXAMPLES])
@@ -30,6 +43,8 @@ def test_example(place: Path, name: str, example: str) -> None:
     if "--from-reads" in example:
         read = ("read", TRAFFIC, "crop.npy", "--region", "80x60+100+90")
         assert run_command("-s", "videos", *read).code == 0
+    if name == "tune undo":
+        _decide(place)
     program, *args = shlex.split(os.path.expandvars(example))
     done = run_command(*args)
     assert program == "vfsd"

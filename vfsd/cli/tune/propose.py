@@ -1,4 +1,4 @@
-"""``vfsd tune``: what should be tiled, going by what was read, and doing so."""
+"""``vfsd tune``: which tiles and renditions pay, going by what was read, and making them."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ _ALIGNMENT = "<<><>>>>"
     "--apply/--dry-run",
     "apply",
     default=False,
-    help="Make the tiles, or (the rule) only say which they are.",
+    help="Make them, or (the rule) only say which they are.",
 )
 @click.option(
     "--budget-seconds",
     metavar="S",
     type=click.FloatRange(0),
-    help="Begin no segment that would go beyond so many seconds of making tiles.",
+    help="Begin no segment that would go beyond so many seconds of making them.",
 )
 @click.option(
     "--budget-bytes",
     metavar="B",
     type=a_byte_count,
-    help="Begin no segment with which the new tiles would have more bytes: 5000000, 500M or 2G.",
+    help="Begin no segment with which they would have more bytes: 5000000, 500M or 2G.",
 )
 @click.pass_obj
 def command(
@@ -79,12 +79,12 @@ def command(
     budget_seconds: float | None,
     budget_bytes: int | None,
 ) -> None:
-    """Say which tiles pay, going by what was read, and make them.
+    """Say which tiles and renditions pay, going by what was read, and make them.
 
     A VIDEO is a name or a pattern; without one all are looked at of which reads are remembered (see
-    `vfsd reads`).  For each second or so of video it is told what the tiles are for, what making
-    them costs and what they save of the reads that were seen, in seconds of CPU time by the
-    store's own figures.
+    `vfsd reads`).  It is told what they would be for (labels, regions, whole frames in a size),
+    what making them costs, and what they save of the reads that were seen: in seconds of CPU
+    time, by the store's own figures.
 
     With --apply they are made, those first that save most for what they cost.  Each second is
     made and used by itself: what was interrupted with Ctrl-C goes on when it is said again.
@@ -147,7 +147,7 @@ def _foretell(session: Session, store: Store, names: Sequence[str] | None, budge
     if session.json:
         return
     if not proposals:
-        session.remark("nothing to make: there are no reads that tiles would pay for")
+        session.remark("nothing to make: there are no reads that tiles or renditions would pay for")
         return
     if allowed:
         rows: list[tuple[str, ...]] = [_HEADINGS]
@@ -166,16 +166,22 @@ def _foretell(session: Session, store: Store, names: Sequence[str] | None, budge
 
 def _runs(proposals: Sequence[Proposal]) -> Iterator[list[Proposal]]:
     """Neighbours in a video that are made for the same."""
-    order = sorted(proposals, key=lambda one: (one.video.name, one.plan.frames.start))
+
+    def by_place(proposal: Proposal) -> tuple[str, tuple[int, int], int]:
+        layout, frames = proposal.plan.layout, proposal.plan.frames
+        return proposal.video.name, (layout.width, layout.height), frames.start
+
+    order = sorted(proposals, key=by_place)
     place, numbered = 0, []
-    for number, one in enumerate(order):
+    for number, proposal in enumerate(order):
         before = order[number - 1]
-        if before.video.id != one.video.id or before.plan.frames.stop != one.plan.frames.start:
+        follows = before.plan.frames.stop == proposal.plan.frames.start
+        if before.video.id != proposal.video.id or not follows:
             place += 1
-        aims = frozenset((reason.label, reason.region) for reason in one.reasons)
-        numbered.append(((place, aims), one))
+        aims = frozenset((one.label, one.region, one.size) for one in proposal.reasons)
+        numbered.append(((place, aims), proposal))
     for _, group in groupby(numbered, key=lambda pair: pair[0]):
-        yield [one for _, one in group]
+        yield [proposal for _, proposal in group]
 
 
 def _cells(video: Video, run: Sequence[Proposal]) -> tuple[str, ...]:

@@ -1,11 +1,12 @@
 """Proposals and decisions as JSON objects and as words for people.
 
-Layouts and regions are those of the displayed frame, times count from the first frame.
+Layouts, regions and sizes are those of the displayed frame, times count from the first frame.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,14 @@ _PLACE_FIELDS = {
     "name": "path from the root of the store",
     "frames": "[first, end]: its frames, the end not included",
     "span": "[from, to] in seconds",
-    "layout": "widths x heights of its columns and rows, on the displayed frame",
-    "tiles": "list of the regions (WxH+X+Y of the displayed frame) of the tiles that are stored",
+    "layout": "widths x heights of its columns and rows, on the displayed frame; of a rendition "
+    "the size of its pictures",
+    "tiles": "list of the regions (WxH+X+Y of the displayed frame, or of the rendition's pictures) "
+    "that are stored",
     "codec": "name of the tile codec: fast, small or stitchable",
     "reasons": "what is read there: list of objects with label (an expression, or null), region "
-    "(WxH+X+Y of the displayed frame, or null) and reads (how often)",
+    "(WxH+X+Y of the displayed frame, or null), size ([width, height] of whole frames, or null) "
+    "and reads (how often)",
     "reads": "number of remembered reads that it makes cheaper",
 }
 
@@ -98,8 +102,8 @@ def what_for(video: Video, reasons: Sequence[Iterable[Reason]]) -> str:
     """What several segments are good for, in words, what is read most first."""
     counted: dict[str, int] = {}
     for reason in (one for mine in reasons for one in mine):
-        name = reason.label if reason.label is not None else _region(video, reason)
-        assert name is not None
+        size = _size(video, reason)
+        name = reason.label or _region(video, reason) or "x".join(map(str, size or ()))
         counted[name] = counted.get(name, 0) + reason.reads
     return ", ".join(sorted(counted, key=lambda name: (-counted[name], name)))
 
@@ -109,7 +113,8 @@ def _place(
 ) -> dict[str, Any]:
     from vfsd.codecs.pixels import in_display, layout_in_display
 
-    media = video.original.media
+    # A rendition has pictures of its own size.
+    media = replace(video.original.media, width=plan.layout.width, height=plan.layout.height)
     return {
         "name": video.name,
         "frames": [plan.frames.start, plan.frames.stop],
@@ -118,10 +123,21 @@ def _place(
         "tiles": [str(in_display(plan.layout.tile(tile), media)) for tile in plan.stored],
         "codec": codec,
         "reasons": [
-            {"label": one.label, "region": _region(video, one), "reads": one.reads}
+            {
+                "label": one.label,
+                "region": _region(video, one),
+                "size": _size(video, one),
+                "reads": one.reads,
+            }
             for one in reasons
         ],
     }
+
+
+def _size(video: Video, reason: Reason) -> list[int] | None:
+    if reason.size is None:
+        return None
+    return list(reason.size if video.original.media.rotation % 180 == 0 else reason.size[::-1])
 
 
 def _region(video: Video, reason: Reason) -> str | None:
