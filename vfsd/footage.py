@@ -41,6 +41,7 @@ class TableOriginal:
         self._area = area
         sizes = table.columns(0, table.packets).size
         self._sums = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        self._runs: dict[int, tuple[int, int]] = {}  # packets, by the frame that is to be seen
 
     @property
     def whole(self) -> Work:
@@ -49,14 +50,20 @@ class TableOriginal:
         return Work(1, pictures, pictures * self._area, float(self._sums[-1]))
 
     def work(self, first: int, last: int, since: int | None) -> Work:
-        run = self._table.decode_run(first)
-        start = run.first_packet
+        start, end = self._run(first)
+        end = max(end, self._run(last)[1])
         if since is not None:
-            start = max(start, self._table.decode_run(since - 1).end_packet)
-        end = run.end_packet if first == last else self._table.decode_run(last).end_packet
-        pictures = max(1, max(end, run.end_packet) - start)
+            start = max(start, self._run(since - 1)[1])
+        pictures = max(1, end - start)
         size = float(self._sums[start + pictures] - self._sums[start])
         return Work(1, pictures, pictures * self._area, size)
+
+    def _run(self, frame: int) -> tuple[int, int]:
+        found = self._runs.get(frame)
+        if found is None:
+            run = self._table.decode_run(frame)
+            found = self._runs[frame] = run.first_packet, run.end_packet
+        return found
 
 
 def footage_of(

@@ -139,6 +139,7 @@ class BoxWorld:
         self._made = made
         self._reading = reading or Cheaper()
         self._asked: tuple[Query, int, range, bool] | None = None
+        self._untileds = lru_cache(maxsize=None)(self._untiled_seconds)
         self._reaches = lru_cache(_REACHES)(self._reach)
         self._areas = lru_cache(_REACHES)(areas)
         self._untiled = TileLayout.untiled(footage.width, footage.height)
@@ -240,7 +241,7 @@ class BoxWorld:
         if not len(wanted.frames):
             return 0.0
         ends = int(wanted.frames.min()), int(wanted.frames.max())
-        untiled = self._rates.original.seconds(self._original(sot, *ends, goes_on))
+        untiled = self._untileds(sot, *ends, goes_on)
         if tiling is None:
             return untiled
         lengths = self._lengths(sot, frames, aims, tiling.layout)
@@ -274,6 +275,9 @@ class BoxWorld:
         if self._footage.original is None or sot == 0:
             return False
         return len(self._parts(sot - 1, self._within(sot - 1, query), query.aims).frames) > 0
+
+    def _untiled_seconds(self, sot: int, first: int, last: int, goes_on: bool) -> float:
+        return self._rates.original.seconds(self._original(sot, first, last, goes_on))
 
     def _original(self, sot: int, first: int, last: int, goes_on: bool) -> Work:
         """Decoding frames of a SOT without tiles."""

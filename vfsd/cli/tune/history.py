@@ -51,7 +51,7 @@ _ALIGNMENT = "><<<<<>>>>><"
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the newest N.")
 @click.pass_obj
 def command(session: Session, names: tuple[str, ...], limit: int | None) -> None:
-    """List what was made because of reads, and why, the newest first.
+    """List what was made because of reads, the newest first.
 
     Told are what it was thought to take and what it took, in seconds, and what was thought to be
     saved on the reads seen by then.

@@ -79,12 +79,12 @@ def command(
     budget_seconds: float | None,
     budget_bytes: int | None,
 ) -> None:
-    """Say which tiles and renditions pay, going by what was read, and make them.
+    """Say which tiles pay, going by what was read, and make them.
 
     A VIDEO is a name or a pattern; without one all are looked at of which reads are remembered (see
-    `vfsd reads`).  It is told what they would be for (labels, regions, whole frames in a size),
-    what making them costs, and what they save of the reads that were seen: in seconds of CPU
-    time, by the store's own figures.
+    `vfsd reads`).  It is told what they would be for (labels, regions), what making them costs, and
+    what they save of the reads that were seen: in seconds of CPU time, by the store's own
+    figures.  Where whole frames were read in a smaller size, renditions are proposed as well.
 
     With --apply they are made, those first that save most for what they cost.  Each second is
     made and used by itself: what was interrupted with Ctrl-C goes on when it is said again.
