@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -159,6 +160,7 @@ def _is_there(video: Footage, label: str, frames: range) -> bool:
     return False
 
 
+@cache
 def coverage(video: Footage) -> dict[str, int]:
     """Pixels of the boxes of each label, the most first."""
     found: dict[str, int] = {}
@@ -169,15 +171,22 @@ def coverage(video: Footage) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
+def _in_place_of(label: str, video: Footage) -> str:
+    """The label itself; in a video without it, that of as high a rank by what it covers."""
+    there = list(coverage(video))
+    rank = ("car", "person", LIGHT).index(label)
+    return label if label in there else there[min(rank, len(there) - 1)]
+
+
 def _of(**chances: float) -> Callable[[Footage, float, np.random.Generator], str]:
     def label(video: Footage, done: float, rng: np.random.Generator) -> str:
-        return str(rng.choice(list(chances), p=list(chances.values())))
+        return _in_place_of(str(rng.choice(list(chances), p=list(chances.values()))), video)
 
     return label
 
 
 def _in_thirds(video: Footage, done: float, rng: np.random.Generator) -> str:
-    return ("car", "person", "car")[int(done * 3)]
+    return _in_place_of(("car", "person", "car")[int(done * 3)], video)
 
 
 def _any_primary(video: Footage, done: float, rng: np.random.Generator) -> str:

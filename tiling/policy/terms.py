@@ -15,32 +15,27 @@ class Terms:
     """
 
     eta: float = 1.0
-    """Seconds that a SOT has been read for each second of its sure tilings."""
-    caution: float = 3.0
-    """How many times what a SOT's first sure tiling would still have decoded counts; 1 at least."""
-    lead: float = 1.25
-    """How many times cheaper in all a sure tiling has to be than the one that is there; above 1."""
+    """Seconds that a SOT has been read for each second that its reading pays for."""
+    caution: float = 5.0
+    """Seconds that a SOT's first sure tiling would have saved for each it costs; 1 at least."""
+    lead: float = 2.0
+    """How many times as dear as a sure tiling, in all, the one that is there has to be; above 1."""
     stake: float = 0.1
-    """Seconds of early tilings for each second that the video has been read, besides what tiles
-    have saved."""
-    early_eta: float = 1.0
-    """Seconds that the video has been read for each second of early tilings, whatever was saved."""
-    payback: float = 3.0
-    """Most queries in which an early tiling has to pay for itself."""
-    least_saving: float = 0.5
-    """The share of recent reading that an early tiling has to save."""
-    half_life: float = 200.0
-    """Queries of the video after which one counts half for early tilings."""
+    """Seconds of early tilings for each second that the video has been read, besides what their
+    SOTs pay for and what tiles have saved."""
+    horizon: float = 50.0
+    """Queries of the video that are foreseen, and looked back on for that; 1 foresees nothing."""
+    doubt: float = 8.0
+    """Reads of a SOT, besides its own, that are taken to look for what the video's look for."""
     byte_seconds: float = 0.0
     """What a stored byte is worth."""
     most: int = 15
     """Candidates of a SOT; what comes up later is not considered."""
 
     def __post_init__(self) -> None:
-        positive = (self.eta, self.early_eta, self.half_life, self.most)
-        if min(positive) <= 0 or min(self.stake, self.byte_seconds) < 0:
+        if min(self.eta, self.most) <= 0 or min(self.stake, self.doubt, self.byte_seconds) < 0:
             raise UsageError(f"{self} cannot be kept")
-        if self.lead <= 1 or self.caution < 1:
+        if self.lead <= 1 or min(self.caution, self.horizon) < 1:
             raise UsageError(f"{self} cannot be kept")
 
     @property
@@ -51,6 +46,7 @@ class Terms:
     def against_at_once(self, candidates: int) -> float:
         """No more than so many times what comes of making one of `candidates` of each SOT, or none,
         before the first query."""
-        paid = candidates * self.lead / (self.lead - 1)
-        read = candidates * self.lead + self.caution + 1 + self.eta * (paid + 1) + paid
-        return read * (1 + 1 / self.early_eta) + paid
+        sure = candidates * self.lead / (self.lead - 1)
+        own = sure + self.caution / self.eta
+        read = candidates * self.lead + self.caution + 1 + self.eta * (own + 1) + sure
+        return 2 * read + own

@@ -1,0 +1,198 @@
+"""The policies that `benchmarks.workloads` compares, and the cases that they run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST
+from vfsd.tiling.policy import (
+    BoxWorld,
+    Density,
+    Footage,
+    IncrementalMore,
+    IncrementalRegret,
+    Lazy,
+    Ledger,
+    Policy,
+    Query,
+    Rates,
+    Terms,
+    TilesAlways,
+    World,
+    all_objects,
+    every_tile,
+    known_queries,
+    not_tiled,
+    replay,
+    wanted_tiles,
+)
+from vfsd.tiling.policy.boxes import Made
+from vfsd.tiling.policy.outlook import Outlook
+
+RATES = Rates(
+    DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, Density(still=0.004, moving=0.05)
+)
+"""Most bytes of footage of a fixed camera are where something moves."""
+
+Seconds = npt.NDArray[np.float64]
+"""After each query, of all decoding and making so far."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    name: str
+    make: Callable[[World, Sequence[Query]], Policy]
+    made: Made = every_tile
+
+
+UNTILED = Contestant("none", lambda world, queries: not_tiled(world))
+OURS = Contestant("ledger, wanted tiles", lambda world, queries: Ledger(world), wanted_tiles)
+OURS_WHOLE = Contestant("ledger", lambda world, queries: Ledger(world))
+PAPERS = (
+    Contestant("all", lambda world, queries: all_objects(world)),
+    Contestant("more", lambda world, queries: IncrementalMore(world)),
+    Contestant("regret", lambda world, queries: IncrementalRegret(world)),
+)
+CONTESTANTS = (
+    UNTILED,
+    Contestant("known", known_queries),
+    *PAPERS,
+    Contestant("lazy", lambda world, queries: Lazy(world)),
+    Contestant(
+        "regret, wanted tiles", lambda world, queries: IncrementalRegret(world), wanted_tiles
+    ),
+    OURS_WHOLE,
+    OURS,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A workload on one video."""
+
+    footage: Footage
+    rates: Rates
+    queries: Sequence[Query]
+
+    def run(self, who: Contestant, truth: World, belief: World) -> Seconds:
+        bill = replay(who.make(belief, self.queries), truth, self.queries)
+        return np.cumsum(np.array(bill.decoding) + np.array(bill.making))
+
+
+class Worlds:
+    """The worlds of each video: what they know is asked by one contestant after the other."""
+
+    def __init__(self, reading: TilesAlways | None) -> None:
+        self._reading = reading
+        self._known: dict[tuple[int, int], BoxWorld] = {}
+
+    def of(self, case: Case, made: Made, rates: Rates | None = None) -> BoxWorld:
+        """The true one, or one of other rates."""
+        key = id(case.footage), id(made)
+        if key not in self._known:
+            self._known[key] = BoxWorld(case.footage, case.rates, made, self._reading)
+        known = self._known[key]
+        return known if rates is None else known.at(rates)
+
+    def untiled(self, case: Case) -> Seconds:
+        world = self.of(case, every_tile)
+        return case.run(UNTILED, world, world)
+
+
+# ------------------------------------------------------------------------------ variants
+
+
+def by_eta() -> list[Contestant]:
+    def with_eta(eta: float) -> Contestant:
+        return Contestant(f"eta {eta:g}", lambda world, queries: IncrementalRegret(world, eta))
+
+    return [with_eta(eta) for eta in (0, 0.5, 1, 2, 5)]
+
+
+class OwnReads(Outlook):
+    """Expects of a SOT what it was read itself."""
+
+    def reads_to_come(self, sot: int) -> float:
+        return self.to_come(self.reads(sot))
+
+
+class MeanReads(Outlook):
+    """Expects of each SOT what all were read in the mean."""
+
+    def reads_to_come(self, sot: int) -> float:
+        return self.to_come(self.mean)
+
+
+def ablated() -> list[Contestant]:
+    """Ours with one figure each set to what makes its term do nothing, or to something else."""
+    terms = Terms()
+    changed = {
+        "as it is": terms,
+        "nothing foreseen: no early tilings": replace(terms, horizon=1.0),
+        "25 queries foreseen": replace(terms, horizon=25.0),
+        "100 queries foreseen": replace(terms, horizon=100.0),
+        "no doubt": replace(terms, doubt=0.0),
+        "no stake": replace(terms, stake=0.0),
+        "as much at stake as was read": replace(terms, stake=1.0),
+        "no sure tilings": replace(terms, caution=1e9, lead=1e9),
+        "no caution": replace(terms, caution=1.0),
+        "hardly a lead (1.01)": replace(terms, lead=1.01),
+        "half of eta": replace(terms, eta=0.5),
+        "twice of eta": replace(terms, eta=2.0),
+    }
+
+    def with_terms(name: str, some: Terms) -> Contestant:
+        return Contestant(name, lambda world, queries: Ledger(world, some), wanted_tiles)
+
+    def with_outlook(name: str, kind: type[Outlook], horizon: float = terms.horizon) -> Contestant:
+        def make(world: World, queries: Sequence[Query]) -> Policy:
+            return Ledger(world, terms, kind(len(world.sots), horizon))
+
+        return Contestant(name, make, wanted_tiles)
+
+    return [
+        *(with_terms(name, some) for name, some in changed.items()),
+        with_outlook("foreseen by its own reads alone", OwnReads),
+        with_outlook("the same, 100 queries foreseen", OwnReads, 100.0),
+        with_outlook("foreseen by the mean alone", MeanReads),
+    ]
+
+
+def beliefs(true: Rates) -> dict[str, Rates]:
+    """Costs that a policy may believe in: half or double of what one thing takes."""
+    return {
+        "true costs": true,
+        "encoding at half": true.scaled(decode=1, encode=0.5),
+        "encoding at double": true.scaled(decode=1, encode=2),
+        "tiles decode at half": replace(true, tiles=true.tiles.times(0.5)),
+        "tiles decode at double": replace(true, tiles=true.tiles.times(2)),
+    }
+
+
+def bills(worlds: Worlds, cases: Sequence[Case], who: Sequence[Contestant]) -> dict[str, Any]:
+    """By contestant, (cases, queries): in parts of what all queries take without tiles."""
+    found: dict[str, list[Seconds]] = {one.name: [] for one in who}
+    for case in cases:
+        whole = float(worlds.untiled(case)[-1])
+        for one in who:
+            world = worlds.of(case, one.made)
+            found[one.name].append(case.run(one, world, world) / whole)
+    return {name: np.stack(each) for name, each in found.items()}
+
+
+def misled(worlds: Worlds, cases: Sequence[Case], who: Sequence[Contestant]) -> dict[str, Any]:
+    """The same of each contestant with each belief."""
+    found: dict[str, list[Seconds]] = {}
+    for case in cases:
+        whole = float(worlds.untiled(case)[-1])
+        for one in who:
+            truth = worlds.of(case, one.made)
+            for name, rates in beliefs(case.rates).items():
+                run = case.run(one, truth, worlds.of(case, one.made, rates)) / whole
+                found.setdefault(f"{one.name}: {name}", []).append(run)
+    return {name: np.stack(each) for name, each in found.items()}
