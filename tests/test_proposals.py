@@ -124,7 +124,7 @@ def test_tiles_are_made_so_that_reads_may_use_them(tmp_path: Path, wide_clip: Pa
     with Store.open(tmp_path / "store") as store:
         video = store.ingest(wide_clip)
         video.retile("480+480x540", settings=TileSettings("fast", psnr=41.0))
-        remember(store, video, region_read(video, FIRST, CORNER), times=ENOUGH)
+        remember(store, video, region_read(video, FIRST, CORNER), times=4 * ENOUGH)
         (one,) = store.proposals()
         assert one.settings.psnr == 43
         store.tune()
