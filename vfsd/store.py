@@ -222,12 +222,14 @@ class Store:
         """
         return undo(self._parts, decision)[0]
 
-    def _read_lately(self) -> Iterator[Video]:
+    def _read_lately(self) -> list[Video]:
         """The videos of which any reads are remembered."""
+        found = []
         with self.catalog.reading() as seen:
             for number in seen.reads.videos():
                 with suppress(NotFoundError, IntegrityError):  # it is just being written
-                    yield self.open_video(seen.videos.get(number))
+                    found.append(seen.videos.get(number))
+        return [self.open_video(info) for info in found]
 
     def read_many(self, requests: Iterable[Request]) -> Iterator[Frames]:
         """What `Video.read` gives for each of (name, its arguments), in that order.
