@@ -27,6 +27,7 @@ from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
 from vfsd.labelexpr import Labels
 from vfsd.model import Decision, FileState, LogicalVideo, Node
 from vfsd.objects import ObjectStore, Progress
+from vfsd.overlapsearch import OverlapReport, SearchProgress, VideoPair, find_overlaps, overlap_of
 from vfsd.parts import Parts
 from vfsd.proposals import Proposal
 from vfsd.reclaim import reclaim
@@ -241,6 +242,22 @@ class Store:
         that request's turn.
         """
         return read_many(self.__getitem__, requests, self._tools.pool.threads)
+
+    def overlaps(
+        self, names: Iterable[str] | None = None, *, on_progress: SearchProgress | None = None
+    ) -> OverlapReport:
+        """Which of these videos (default: all) show the same place, how they lie to each other,
+        and what keeping it once would save.
+
+        A few frames of each are looked at.  All timelines are taken to start at the same time.
+        `on_progress` is told (what is being done, how much is done, how much there is).
+        """
+        videos = list(self.find()) if names is None else [self[name] for name in names]
+        return find_overlaps(self._tools, videos, on_progress)
+
+    def overlap(self, one: str, other: str) -> VideoPair | None:
+        """What two videos have in common; None where they do not show the same place."""
+        return overlap_of(self._tools, self[one], self[other])
 
     # -- the tree
 

@@ -42,6 +42,7 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
             "labels ls",
             "labels rm",
         ),
+        "Cameras": ("overlap find", "overlap show"),
         "Mount": ("mount", "umount"),
         "Store": ("init", "config", "fsck", "gc", "verify", "calibrate", "doctor"),
         "Help": ("help",),

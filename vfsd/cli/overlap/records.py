@@ -1,0 +1,82 @@
+"""Pairs of videos as JSON, and as lines of a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vfsd.cli.output import shown
+from vfsd.units import human_bytes
+
+if TYPE_CHECKING:
+    from vfsd.overlapsearch import VideoPair
+
+FIELDS = {
+    "left": "path from the root of the store",
+    "right": "path from the root of the store",
+    "verdict": "copy (one shows just what the other does), join (they agree at all moments), "
+    "partly (at some) or refused",
+    "why": "it is refused or only partly good; else empty",
+    "fixed": "whether one homography holds at all moments: false where the cameras move against "
+    "each other",
+    "shares": "[left, right]: the part of each frame that the other one sees",
+    "psnr": "[left, right]: dB of what each shows there, as the other one shows it",
+    "movement": "1: what moves is the same on both, 0: it has nothing to do with each other; null: "
+    "nothing moves",
+    "moments": "list of objects: seconds, psnr ([left, right]) and homography (3 rows; from "
+    "right to left, pixels of displayed frames)",
+    "exposure": "object: gains and offsets (red, green, blue) from the right one's levels to the "
+    "left one's",
+    "cut": "object: seam (columns of the left frame before it are left only) and edge (columns of "
+    "the right frame from there on are right only), at the first moment; null: there is none",
+    "saved_bytes": "of both files that would be saved, about",
+    "saved": "the same as a part of both files",
+}
+
+
+def record(pair: VideoPair) -> dict[str, Any]:
+    found = pair.overlap
+    seen = found.agreement
+    return {
+        "left": pair.left.name,
+        "right": pair.right.name,
+        "verdict": str(found.verdict),
+        "why": found.why,
+        "fixed": found.fixed,
+        "shares": list(found.shares),
+        "psnr": [seen.psnr_left, seen.psnr_right],
+        "movement": seen.movement,
+        "moments": [
+            {"seconds": float(time), "psnr": list(psnr), "homography": matrix.tolist()}
+            for time, matrix, *psnr in zip(
+                found.times, found.matrices, seen.left, seen.right, strict=True
+            )
+        ],
+        "exposure": {
+            "gains": list(seen.exposure.gains),
+            "offsets": list(seen.exposure.offsets),
+        },
+        "cut": None if found.cut is None else {"seam": found.cut.seam, "edge": found.cut.edge},
+        "saved_bytes": found.saved,
+        "saved": pair.saved,
+    }
+
+
+HEADINGS = ("left", "right", "", "cameras", "of left", "of right", "dB", "saves", "")
+ALIGNMENT = "<<<<>>>><"
+
+
+def cells(pair: VideoPair) -> tuple[str, ...]:
+    found = pair.overlap
+    seen = found.agreement
+    saves = f"{human_bytes(found.saved)} ({pair.saved:.0%})" if found.saved else "-"
+    return (
+        shown(pair.left.name),
+        shown(pair.right.name),
+        str(found.verdict),
+        "fixed" if found.fixed else "moving",
+        f"{found.shares[0]:.0%}",
+        f"{found.shares[1]:.0%}",
+        f"{seen.psnr_left:.1f}, {seen.psnr_right:.1f}",
+        saves,
+        found.why,
+    )
