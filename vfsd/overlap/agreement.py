@@ -50,13 +50,7 @@ def agreement(left: Sequence[Picture], right: Sequence[Picture], alignment: Alig
         laid_over(picture, matrix, size)
         for picture, matrix in zip(right, alignment.matrices, strict=True)
     ]
-    light = exposure(
-        [
-            (one, *over)
-            for one, over, known in zip(left, laid, alignment.known, strict=True)
-            if known
-        ]
-    )
+    light = exposure([(one, *over) for one, over in zip(left, laid, strict=True)])
     laid = [(light.to_left(picture), mask) for picture, mask in laid]
     forth = [
         decibels(mean_square(one, picture, mask))

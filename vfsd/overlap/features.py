@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -12,6 +13,9 @@ from vfsd.overlap.geometry import Picture, Points
 
 _MOST = 1000
 """Of a picture of 640 pixels, the strongest; with 1500, pairs that overlap had no better fits."""
+_CONTRAST = 0.02
+"""Half of what Lowe has, and OpenCV: with his, generated scenes of soft ground were found in 11 of
+18 cases, with this one in all; clips with nothing in common were not found with either."""
 _RATIO = 0.75
 """Lowe's ratio (IJCV 2004, section 7.1, has 0.8): the nearest descriptor is that much nearer than
 the next."""
@@ -38,10 +42,22 @@ class Matches:
     def __len__(self) -> int:
         return len(self.left)
 
+    @classmethod
+    def of(cls, some: Sequence[Matches]) -> Matches:
+        """Of several pairs of pictures together, of which there is one at least."""
+        return cls(
+            np.concatenate([one.left for one in some]), np.concatenate([one.right for one in some])
+        )
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> Matches:
+        return Matches(self.left[chosen], self.right[chosen])
+
 
 def features_of(picture: Picture) -> Features:
     gray = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
-    found, descriptors = cv2.SIFT.create(nfeatures=_MOST).detectAndCompute(gray, None)
+    found, descriptors = cv2.SIFT.create(
+        nfeatures=_MOST, contrastThreshold=_CONTRAST
+    ).detectAndCompute(gray, None)
     if descriptors is None:
         return Features(np.zeros((0, 2)), np.zeros((0, 128), np.float32))
     points = np.array([point.pt for point in found], dtype=np.float64).reshape(-1, 2)

@@ -41,12 +41,7 @@ def corners(size: Size) -> Points:
 
 def inverse(matrix: Matrix) -> Matrix:
     """From the left picture to the right one."""
-    return normalised(np.linalg.inv(matrix))
-
-
-def normalised(matrix: Matrix) -> Matrix:
-    """The same homography with a factor of 1: its last number."""
-    return np.asarray(matrix / matrix[2, 2], dtype=np.float64)
+    return _normalised(np.linalg.inv(matrix))
 
 
 def outline(matrix: Matrix, right: Size) -> Points | None:
@@ -103,7 +98,7 @@ def shares(matrix: Matrix, left: Size, right: Size) -> tuple[float, float]:
 
 def resized(matrix: Matrix, left: tuple[Size, Size], right: tuple[Size, Size]) -> Matrix:
     """The same homography between pictures of other sizes; each side is (old size, new size)."""
-    return normalised(_resizing(*left) @ matrix @ inverse(_resizing(*right)))
+    return _normalised(_resizing(*left) @ matrix @ inverse(_resizing(*right)))
 
 
 def displacement(matrix: Matrix, left: Size, right: Size) -> float:
@@ -121,6 +116,11 @@ def _resizing(old: Size, new: Size) -> Matrix:
     return np.array(
         [[across, 0, (across - 1) / 2], [0, down, (down - 1) / 2], [0, 0, 1]], dtype=np.float64
     )
+
+
+def _normalised(matrix: Any) -> Matrix:
+    """The same homography with the factor that makes its last number 1."""
+    return np.asarray(matrix / matrix[2, 2], dtype=np.float64)
 
 
 def _cross(one: Any, other: Any) -> Any:

@@ -75,9 +75,7 @@ def compare(one: Moments, other: Moments) -> Overlap | None:
     if not times:
         return None
     shown = size_of(one.pictures[times[0]]), size_of(other.pictures[times[0]])
-    found = align(
-        (matches(one.features[time], other.features[time]) for time in times), len(times), *shown
-    )
+    found = align([matches(one.features[time], other.features[time]) for time in times], *shown)
     if found is None:
         return None
     first, second = _Way(one, other, found), _Way(other, one, found.turned())
