@@ -1,9 +1,9 @@
 """Cameras that see the same place: which pairs are found, and what joining them would save.
 
 Discovery: all clips of the footage (without it, generated ones) go into a store and are searched.
-Every pair of which it is known that it shows the same place at the same time has to be found;
-whatever is said to agree has to be such a pair.  Pairs of the same place at other times, or played
-at another speed, may be found, but not said to agree at all moments.
+Of the pairs that are known to show the same place at the same time, four fifths have to be found to
+agree, at some moments at least; no other pair may.  Of pairs that are played at different speeds,
+moments may agree, but not all of them.
 
 Joining, simulated: two windows of wider clips, the right one warped and with another exposure, both
 with noise of their own, become three pieces, which are encoded with the tile codec `fast` as both
@@ -70,8 +70,8 @@ OVERLAPS = (0.3, 0.5, 0.75)
 RECALL_BOUND = 0.8
 MEAN_PSNR_BOUND = 30.0
 OF_LIMIT_BOUND = 0.8
-"""Of the pixels that are saved, the part that all clips with an overlap together save in bytes.  Two
-pictures that share a part of each save half of that part; more only where it is what costs most."""
+"""Of the pixels that are saved, the part that all clips with an overlap together save in bytes.
+Two pictures that share a part of each save half of that part; more only where it costs most."""
 
 
 def main() -> None:
@@ -144,7 +144,7 @@ def discovery() -> dict[str, Any]:
         "together": len(clips.together),
         "found": len(found),
         "agreeing": len(agreeing),
-        "recall": len(found) / len(clips.together),
+        "recall": len(agreeing) / len(clips.together),
         "false_joins": len(wrong),
         "seconds": wall,
         "cpu": cpu,
@@ -207,12 +207,7 @@ def show_discovery(found: dict[str, Any]) -> bool:
         f"{found['false_joins']} false joins",
         flush=True,
     )
-    return (
-        found["recall"] >= RECALL_BOUND
-        and not found["false_joins"]
-        and not found["unreadable"]
-        and bool(found["agreeing"])
-    )
+    return found["recall"] >= RECALL_BOUND and not found["false_joins"] and not found["unreadable"]
 
 
 # ------------------------------------------------------------------------------------ joining
@@ -437,9 +432,8 @@ def show_joining(rows: list[dict[str, Any]]) -> bool:
 
 def saved_together(rows: Sequence[dict[str, Any]], merge: str) -> float:
     """Of the bytes of all clips."""
-    return 1 - sum(row["merges"][merge]["bytes"] for row in rows) / sum(
-        row["separate"] for row in rows
-    )
+    joined_bytes = sum(int(row["merges"][merge]["bytes"]) for row in rows)
+    return 1 - joined_bytes / sum(int(row["separate"]) for row in rows)
 
 
 if __name__ == "__main__":

@@ -111,6 +111,17 @@ def test_tiling_cost(tmp_path: Path) -> None:
     assert all(values["least_psnr"] >= 40 for values in found["aimed"].values())
 
 
+def test_overlap(tmp_path: Path) -> None:
+    figures = run(tmp_path, "overlap", "--frames", "8", "--width", "320")["figures"]
+    found = figures["discovery"]
+    assert (found["recall"], found["false_joins"]) == (1, 0)
+    assert len(figures["joining"]) == 3
+    for row in figures["joining"]:
+        assert row["untouched"]
+        assert row["merges"]["mean"]["saved"] > 0
+        assert min(row["merges"]["mean"]["psnr"]) > 30
+
+
 @pytest.mark.mount
 def test_fidelity(tmp_path: Path, mountable: None) -> None:
     if shutil.which("ffmpeg") is None:

@@ -17,8 +17,8 @@ from vfsd.overlap.projecting import laid_over
 from vfsd.overlapsearch import VideoPair, frame_of
 from vfsd.tools import Tools
 
-_LONGEST = 1600
-"""Pixels of the longer side of what is drawn."""
+_LONGEST, _NARROWEST = 1600, 800
+"""Pixels of the longer side of what is drawn at most, and of its width at least, for letters."""
 _MARGIN = 12
 _FONT = cv2.FONT_HERSHEY_DUPLEX
 _GROUND = (24, 24, 24)
@@ -46,7 +46,8 @@ def draw(left: Picture, right: Picture, matrix: Matrix, pair: VideoPair) -> Pict
     quad = projected(matrix, corners(size_of(right)))
     around = np.concatenate([quad, corners(size_of(left))])
     low, high = around.min(axis=0), around.max(axis=0)
-    scale = min(1.0, _LONGEST / float((high - low).max()))
+    across, longest = float(high[0] - low[0]), float((high - low).max())
+    scale = min(max(1.0, _NARROWEST / across), _LONGEST / longest)
     place = np.array(
         [
             [scale, 0, _MARGIN - low[0] * scale],
@@ -69,7 +70,8 @@ def draw(left: Picture, right: Picture, matrix: Matrix, pair: VideoPair) -> Pict
     lines = [
         f"{found.verdict}{': ' if found.why else ''}{found.why}",
         f"{found.shares[0]:.0%} and {found.shares[1]:.0%} in common, {seen.psnr_left:.1f} and "
-        f"{seen.psnr_right:.1f} dB, {'fixed' if found.fixed else 'moving'}, saves {pair.saved:.0%}",
+        f"{seen.psnr_right:.1f} dB, {'fixed' if found.fixed else 'moving'}"
+        + (f", saves about {pair.saved:.0%}" if found.saved else ""),
     ]
     heading = [*((line, _LETTERS) for line in lines), *names]
     return np.vstack([_headline(canvas.shape[1], heading), canvas])

@@ -17,6 +17,8 @@ from vfsd.tiling import Rect
 
 NARROWEST = 32
 """Columns: a narrower piece costs more than it saves."""
+_EXACT = 1e-6
+"""Pixels by which a homography misses whole numbers that it means."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -75,7 +77,7 @@ def cut(matrix: Matrix, left: Size, right: Size) -> Cut | None:
     x, y = min(seam, _even_down(low[0])), min(0, _even_down(low[1]))
     if x < -NARROWEST:
         return None
-    bottom = max(left[1], math.floor(high[1]) + 2)
+    bottom = max(left[1], math.ceil(high[1] - _EXACT) + 1)
     return Cut(
         left, right, matrix, seam, edge, (x, y), (_even_up(left[0] - x), _even_up(bottom - y))
     )
@@ -103,7 +105,7 @@ def _outer(columns: int, rows: int) -> Points:
 
 
 def _even_down(value: float) -> int:
-    return math.floor(value / 2) * 2
+    return math.floor((value + _EXACT) / 2) * 2
 
 
 def _even_up(value: int) -> int:

@@ -62,7 +62,7 @@ class Overlap:
     agreement: Agreement
     cut: Cut | None  #: of displayed frames, at the first moment; None: nothing to be saved by one
     verdict: Verdict
-    why: str  #: it is refused, or only partly good; else empty
+    why: str  #: it is refused, only partly good, or how far it is not known; else empty
     saved: int  #: bytes, about, of the two files
 
 
@@ -172,10 +172,9 @@ def _judged(way: _Way, seen: Agreement, good: list[bool]) -> tuple[Verdict, str]
         return Verdict.REFUSED, "what moves is not the same: other times"
     if way.saved <= 0:
         return Verdict.REFUSED, "nothing would be saved"
-    if way.is_copy and psnr >= COPY and all(good):
-        return Verdict.COPY, ""
     if all(good):
-        return Verdict.JOIN, ""
+        verdict = Verdict.COPY if way.is_copy and psnr >= COPY else Verdict.JOIN
+        return verdict, "" if seen.movement is not None else "nothing moves that would tell the time"
     return Verdict.PARTLY, f"{LIMIT:g} dB at {sum(good)} of {len(good)} moments"
 
 

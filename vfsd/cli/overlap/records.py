@@ -15,7 +15,7 @@ FIELDS = {
     "right": "path from the root of the store",
     "verdict": "copy (one shows just what the other does), join (they agree at all moments), "
     "partly (at some) or refused",
-    "why": "it is refused or only partly good; else empty",
+    "why": "it is refused, only partly good, or how far it is not known; else empty",
     "fixed": "whether one homography holds at all moments: false where the cameras move against "
     "each other",
     "shares": "[left, right]: the part of each frame that the other one sees",

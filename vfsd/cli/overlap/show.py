@@ -92,7 +92,8 @@ def _facts(pair: VideoPair) -> Iterator[tuple[str, str]]:
         yield "movement", f"{seen.movement:.2f} (1: the same on both, 0: other times)"
     if found.cut is not None:
         yield "cut", f"left at column {found.cut.seam}, right at column {found.cut.edge}"
-    yield "saves", f"about {human_bytes(found.saved)}, {pair.saved:.0%} of both"
+    if found.saved:
+        yield "saves", f"about {human_bytes(found.saved)}, {pair.saved:.0%} of both"
 
 
 def _draw(

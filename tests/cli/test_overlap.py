@@ -1,0 +1,71 @@
+"""``vfsd overlap``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import pytest
+
+from sample_videos.cameras import Cameras, FilmedScene, write_pictures
+from tests.cli.conftest import Run
+
+FRAMES = 36
+
+
+@pytest.fixture
+def cameras(place: Path, run: Run) -> None:
+    """Two cameras of one place, besides the others."""
+    filmed = FilmedScene.of(Cameras(), frames=FRAMES, seed=1)
+    for name, picture in (("west", filmed.left), ("east", filmed.right)):
+        write_pictures(place / "footage" / f"{name}.mp4", map(picture, range(FRAMES)))
+        assert run("ingest", place / "footage" / f"{name}.mp4", "--to", "gate").code == 0
+
+
+@pytest.mark.usefixtures("cameras")
+def test_find(run: Run) -> None:
+    done = run("overlap", "find")
+    assert done.code == 0, done.err
+    heading, line = done.lines
+    assert heading.split()[:2] == ["left", "right"]
+    assert line.split()[:4] == ["gate/west.mp4", "gate/east.mp4", "join", "fixed"]
+    assert "1 pairs; of 4 videos" in done.err
+    (found,) = run("overlap", "find", "gate/*", "--json").objects
+    assert found["shares"] == pytest.approx([0.5, 0.5], abs=0.03)
+    assert min(found["psnr"]) > 30
+    assert 0.2 < found["saved"] < 0.3
+    assert [moment["seconds"] for moment in found["moments"]] == [0.5, 1.0]
+    assert run("overlap", "find", "cam1/*").out == ""
+    assert run("overlap", "find", "nowhere/*").code == 3
+
+
+@pytest.mark.usefixtures("cameras")
+def test_a_video_that_cannot_be_read_is_told(place: Path, run: Run) -> None:
+    assert run("ingest", place / "footage" / "portrait.mp4", "--link").code == 0
+    (place / "footage" / "portrait.mp4").unlink()
+    done = run("overlap", "find")
+    assert done.code == 30
+    assert len(done.lines) == 2
+    assert "portrait.mp4 was left out" in done.err
+
+
+@pytest.mark.usefixtures("cameras")
+def test_show_draws_both_together(place: Path, run: Run) -> None:
+    done = run("overlap", "show", "gate/east.mp4", "gate/west.mp4", "-o", "both.png")
+    assert done.code == 0, done.err
+    assert "verdict   join" in done.lines
+    picture = cv2.imread("both.png")
+    assert picture is not None
+    assert picture[-100:].std() > 10  # below the lines of text there is something to see
+    assert run("overlap", "show", "gate/east.mp4", "gate/west.mp4", "-o", "both.png").code == 4
+    assert run("overlap", "show", "gate/east.mp4", "gate/west.mp4", "-o", "both.gif").code == 2
+    late = ("-o", "late.png", "--at", "60")
+    assert run("overlap", "show", "gate/east.mp4", "gate/west.mp4", *late).code == 6
+    assert not (place / "late.png").exists()
+
+
+@pytest.mark.usefixtures("cameras")
+def test_show_says_where_there_is_nothing(run: Run) -> None:
+    done = run("overlap", "show", "gate/east.mp4", "cam1/traffic.mp4")
+    assert done.code == 3
+    assert "do not show the same place" in done.err

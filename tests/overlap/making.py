@@ -1,0 +1,34 @@
+"""Pairs of cameras before generated scenes, and what is looked at of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from sample_videos.cameras import FilmedScene
+from vfsd.overlap.features import Matches, features_of, matches
+from vfsd.overlap.geometry import Picture, size_of
+from vfsd.overlap.pair import Moments
+
+AT = (0, 12, 24, 48)
+"""Frames of a scene that are looked at, of 30 a second."""
+
+
+def pictures(filmed: FilmedScene, at: Sequence[int] = AT) -> tuple[list[Picture], list[Picture]]:
+    """(left, right)"""
+    return [filmed.left(index) for index in at], [filmed.right(index) for index in at]
+
+
+def matched(left: Sequence[Picture], right: Sequence[Picture]) -> list[Matches]:
+    return [matches(features_of(a), features_of(b)) for a, b in zip(left, right, strict=True)]
+
+
+def moments(shown: Sequence[Picture], at: Sequence[int] = AT, *, bytes: int = 1_000_000) -> Moments:
+    """Of a video with these frames."""
+    by_time = {Fraction(index, 30): picture for index, picture in zip(at, shown, strict=True)}
+    features = {time: features_of(picture) for time, picture in by_time.items()}
+    return Moments(size_of(shown[0]), Fraction(4), bytes, by_time, features)
+
+
+def filmed_at(picture: Callable[[int], Picture], at: Sequence[int] = AT) -> Moments:
+    return moments([picture(index) for index in at], at)

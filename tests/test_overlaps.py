@@ -1,0 +1,119 @@
+"""Which videos of a store show the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos.cameras import Cameras, FilmedScene, write_pictures
+from sample_videos.scene import Scene
+from vfsd import Store
+from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.overlap.pair import Verdict
+from vfsd.overlapsearch import moments_of
+
+FRAMES = 36
+FILMED = FilmedScene.of(Cameras(overlap=0.6), frames=2 * FRAMES, seed=1)
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clips")
+    write_pictures(folder / "west.mp4", map(FILMED.left, range(FRAMES)))
+    write_pictures(folder / "east.mp4", map(FILMED.right, range(FRAMES)))
+    write_pictures(folder / "later.mp4", map(FILMED.left, range(FRAMES, 2 * FRAMES)))
+    other = Scene(frames=FRAMES, seed=9)
+    write_pictures(folder / "other.mp4", map(other.frame, range(FRAMES)))
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path, clips: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        for path in sorted(clips.iterdir()):
+            opened.ingest(path)
+        yield opened
+
+
+def test_cameras_of_one_place_are_found_and_others_are_not(store: Store) -> None:
+    told: list[tuple[str, int, int]] = []
+    report = store.overlaps(on_progress=lambda *what: told.append(what))
+    (pair,) = report.joinable
+    assert (pair.left.name, pair.right.name) == ("west.mp4", "east.mp4")
+    assert pair.overlap.verdict is Verdict.JOIN
+    assert pair.overlap.shares == pytest.approx((0.6, 0.6), abs=0.03)
+    np.testing.assert_allclose(
+        pair.overlap.matrices[0], FILMED.cameras.homography, rtol=0.02, atol=2
+    )
+    assert pair.saved == pytest.approx(0.3, abs=0.05)
+    for refused in report.pairs:
+        assert "other.mp4" not in (refused.left.name, refused.right.name)
+    assert (report.videos, report.unreadable) == (4, {})
+    assert {what for what, _, _ in told} == {"looking at videos", "comparing pairs"}
+    assert told[-1][1] == told[-1][2] == report.compared
+
+
+def test_the_same_camera_at_another_time_is_refused(store: Store) -> None:
+    pair = store.overlap("later.mp4", "west.mp4")
+    assert pair is not None
+    assert pair.overlap.verdict is Verdict.REFUSED
+
+
+def test_videos_of_different_places_have_nothing_in_common(store: Store) -> None:
+    assert store.overlap("other.mp4", "west.mp4") is None
+    with pytest.raises(NotFoundError):
+        store.overlap("nothing.mp4", "west.mp4")
+
+
+def test_only_the_named_ones_are_looked_at(store: Store) -> None:
+    report = store.overlaps(["west.mp4", "other.mp4"])
+    assert (report.videos, list(report.pairs)) == (2, [])
+
+
+def test_looking_is_nobodys_read(store: Store, tmp_path: Path) -> None:
+    store.overlaps()
+    store.close()
+    with Store.open(tmp_path / "store") as again:
+        assert list(again.catalog.reads(None)) == []
+
+
+def test_a_video_that_cannot_be_read_is_left_out(tmp_path: Path, clips: Path) -> None:
+    copies = [tmp_path / name for name in ("west.mp4", "east.mp4", "gone.mp4")]
+    for path in copies:
+        path.write_bytes((clips / path.name.replace("gone", "later")).read_bytes())
+    with Store.create(tmp_path / "store") as store:
+        for path in copies:
+            store.ingest(path, link=True)
+        copies[-1].unlink()
+        report = store.overlaps()
+        assert [pair.right.name for pair in report.joinable] == ["east.mp4"]
+        assert list(report.unreadable) == ["gone.mp4"]
+        assert isinstance(report.unreadable["gone.mp4"], IntegrityError)
+        with pytest.raises(IntegrityError):
+            store.overlap("gone.mp4", "west.mp4")
+
+
+def test_any_two_videos_have_moments_in_common() -> None:
+    assert [float(time) for time in moments_of(Fraction(1, 3))] == [0]
+    assert [float(time) for time in moments_of(Fraction(5))] == [0.5, 1, 2, 4]
+    assert len(moments_of(Fraction(86400))) == len(moments_of(Fraction(5000)))
+    short, long = moments_of(Fraction(7)), moments_of(Fraction(3600))
+    assert short == long[: len(short)]
+
+
+@pytest.mark.slow
+@pytest.mark.footage
+def test_filmed_pairs(tmp_path: Path, footage: Path) -> None:
+    with Store.create(tmp_path / "store") as store:
+        for path in sorted((footage / "pairs").glob("*.mp4")):
+            store.ingest(path, path.stem.rpartition("_")[0], link=True)
+        report = store.overlaps()
+    verdicts = {(pair.left.name, pair.right.name): pair.overlap.verdict for pair in report.joinable}
+    assert verdicts == {
+        ("derived_futsal_left", "derived_futsal_right"): Verdict.JOIN,
+        ("roof_left", "roof_right"): Verdict.PARTLY,
+    }
