@@ -12,6 +12,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from vfsd.overlap.cutting import cut
 from vfsd.overlap.geometry import Matrix, Picture, Points, corners, projected, size_of
 from vfsd.overlap.projecting import laid_over
 from vfsd.overlapsearch import VideoPair, frame_of
@@ -60,12 +61,13 @@ def draw(left: Picture, right: Picture, matrix: Matrix, pair: VideoPair) -> Pict
     _outline(canvas, projected(place, corners(size_of(left))), _LEFT)
     _outline(canvas, projected(place, quad), _RIGHT)
     names = [("left: " + pair.left.name, _LEFT), ("right: " + pair.right.name, _RIGHT)]
-    if found.cut is not None:
-        seam = np.array([[found.cut.seam, 0], [found.cut.seam, left.shape[0] - 1]], np.float64)
-        edge = np.array([[found.cut.edge, 0], [found.cut.edge, right.shape[0] - 1]], np.float64)
+    here = None if found.cut is None else cut(matrix, size_of(left), size_of(right))
+    if here is not None:
+        seam = np.array([[here.seam, 0], [here.seam, left.shape[0] - 1]], np.float64)
+        edge = np.array([[here.edge, 0], [here.edge, right.shape[0] - 1]], np.float64)
         _dashed(canvas, projected(place, seam), _SEAM)
         _dashed(canvas, projected(place @ matrix, edge), _SEAM)
-        names.append((f"cut at column {found.cut.seam} and {found.cut.edge}", _SEAM))
+        names.append((f"cut at column {here.seam} and {here.edge}", _SEAM))
     seen = found.agreement
     lines = [
         f"{found.verdict}{': ' if found.why else ''}{found.why}",

@@ -34,7 +34,7 @@ _FIRST = Fraction(1, 2)
 """Seconds: cameras settle first."""
 _MOST_MOMENTS = 12
 """Of a video: up to 17 minutes."""
-_KEPT = 24
+_KEPT = 16
 """Videos whose pictures and features are kept: 15 MB each at most."""
 
 SearchProgress = Callable[[str, int, int], None]

@@ -22,7 +22,7 @@ from vfsd.overlap.geometry import (
 )
 
 LEAST = 20
-"""Different points that fit: VSS's m (section 5.1).  Of 348 pairs of clips that have nothing in
+"""Different points that fit: VSS's m.  Of 348 pairs of clips that have nothing in
 common, all moments together had 8 at most; of 16 that have, 59 at least."""
 LEAST_SHARE = 0.3
 """Of points that look the same, those that fit.  Two webcams in one room had 0.65."""

@@ -1,6 +1,6 @@
 """Two overlapping pictures as three pieces that say everything once, and back.
 
-From VSS (section 5.1.2): with `unprojected` the left picture comes back as it was and the right one
+After VSS (SIGMOD 2021): with `unprojected` the left picture comes back as it was and the right one
 has what the left one saw; with `mean` both give way a little.
 """
 

@@ -174,7 +174,7 @@ def _judged(way: _Way, seen: Agreement, good: list[bool]) -> tuple[Verdict, str]
         return Verdict.REFUSED, "nothing would be saved"
     if all(good):
         verdict = Verdict.COPY if way.is_copy and psnr >= COPY else Verdict.JOIN
-        return verdict, "" if seen.movement is not None else "nothing moves that would tell the time"
+        return verdict, "nothing moves that tells the time" if seen.movement is None else ""
     return Verdict.PARTLY, f"{LIMIT:g} dB at {sum(good)} of {len(good)} moments"
 
 

@@ -34,10 +34,11 @@ def laid_over(picture: Picture, matrix: Matrix, size: Size) -> tuple[Picture, Ma
 
 
 def mean_square(one: Picture, other: Picture, mask: Mask | None = None) -> float:
-    """Of the differences of all samples, or those where `mask` is; 0 where it is nowhere."""
+    """Of the differences of all samples, or those where `mask` is; as bad as can be where it is
+    nowhere, since nothing speaks for it."""
     difference = one.astype(np.float32) - other.astype(np.float32)
     squares = np.square(difference if mask is None else difference[mask])
-    return float(squares.mean()) if squares.size else 0.0
+    return float(squares.mean()) if squares.size else 255.0 * 255.0
 
 
 def decibels(squares: float) -> float:

@@ -64,6 +64,6 @@ def candidates(
         near = np.sqrt(np.clip(1 - alike, 0, None))
         for i, distances in enumerate(near, start=first):
             distances[i] = np.inf
-            nearest = np.argsort(distances, kind="stable")[:most]
+            nearest = np.argpartition(distances, min(most, count - 1))[:most]
             found.update((min(i, j), max(i, j)) for j in nearest.tolist() if distances[j] <= radius)
     return sorted(found)

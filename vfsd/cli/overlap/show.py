@@ -52,9 +52,9 @@ def command(
     moment: Fraction | None,
     replace: bool,
 ) -> None:
-    """Show how two videos of the same place lie to each other, refused pairs as well.
+    """Show how two videos of one place lie to each other.
 
-    The picture has the left frame in its place and the right one projected to it, with the left
+    Pairs that `overlap find` refuses are shown as well.  The picture has the left frame in its place and the right one projected to it, with the left
     one's exposure; where both are it has the mean of the two.  Lines are drawn around what each
     sees, at the seam (where the left frame would be cut) and at the edge (where the right one
     would).
