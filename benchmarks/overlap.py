@@ -14,33 +14,19 @@ picture to the last bit before it is encoded.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import av
-import cv2
-import numpy as np
-
 from benchmarks.common import arguments, finish, footage, table
+from benchmarks.joining import joining, show_joining
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from sample_videos.scene import Scene
-from vfsd.codecs.pack import CellStream, PackedCell
-from vfsd.codecs.segmentcells import encode_cells
-from vfsd.codecs.tiles import CellDecoder, tile_codec
-from vfsd.model import MediaInfo
-from vfsd.overlap.features import features_of
-from vfsd.overlap.geometry import Picture, size_of
-from vfsd.overlap.merging import MERGES, Merge, Pieces, joined_left, joined_right, split
-from vfsd.overlap.pair import Moments, Overlap, Verdict, compare
-from vfsd.overlap.projecting import decibels, mean_square
+from vfsd.overlap.pair import Verdict
 from vfsd.store import Store
-from vfsd.tiling import Rect
 
 SEEN_TOGETHER = (
     ("derived_futsal_left_1280x720", "derived_futsal_right_1280x720"),
@@ -60,18 +46,7 @@ OTHER_SPEED = (
 )
 """The mosaic has 25 frames a second of what was filmed with 30 and 24: they drift apart, so that
 some moments agree."""
-WIDE = (
-    "real/futsal_1080p.mp4",
-    "real/nflx_BirdsInCage_1080p.mp4",
-    "real/nflx_OldTownCross_1080p.mp4",
-)
-OVERLAPS = (0.3, 0.5, 0.75)
-
 RECALL_BOUND = 0.8
-MEAN_PSNR_BOUND = 30.0
-OF_LIMIT_BOUND = 0.8
-"""Of the pixels that are saved, the part that all clips with an overlap together save in bytes.
-Two pictures that share a part of each save half of that part; more only where it costs most."""
 
 
 def main() -> None:
@@ -87,12 +62,9 @@ def main() -> None:
         figures["discovery"] = discovery()
         passed &= show_discovery(figures["discovery"])
     if options.only != "discovery":
-        figures["joining"] = list(joining(options))
+        figures["joining"] = list(joining(options.width, options.frames, options.quality))
         passed &= show_joining(figures["joining"])
     finish(options, "overlap", figures, passed=passed)
-
-
-# ---------------------------------------------------------------------------------- discovery
 
 
 @dataclass(frozen=True)
@@ -208,232 +180,6 @@ def show_discovery(found: dict[str, Any]) -> bool:
         flush=True,
     )
     return found["recall"] >= RECALL_BOUND and not found["false_joins"] and not found["unreadable"]
-
-
-# ------------------------------------------------------------------------------------ joining
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where wide pictures come from."""
-
-    name: str
-    rate: Fraction
-    frames: Callable[[tuple[int, int], int], Iterator[Picture]]  #: of a size, so many
-    noise: float  #: that the cameras have: what is filmed has its own
-
-
-def joining(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    for source in sources():
-        for overlap in OVERLAPS:
-            width = options.width
-            cameras = Cameras(
-                width, width * 9 // 32 * 2, overlap, noise=source.noise, gain=1.06, bias=-4
-            )
-            wide = list(source.frames(cameras.field, options.frames))
-            left = [cameras.left(picture, at) for at, picture in enumerate(wide)]
-            right = [cameras.right(picture, at) for at, picture in enumerate(wide)]
-            found = overlap_of(left, right, source.rate)
-            row = {"clip": source.name, "overlap": overlap}
-            if found is None or found.cut is None or found.swapped:
-                yield {**row, "found": False}
-                continue
-            yield {**row, "found": True, **measured(left, right, found, options.quality)}
-
-
-def sources() -> Iterator[Source]:
-    def generated(size: tuple[int, int], count: int) -> Iterator[Picture]:
-        width, height = size
-        scene = Scene(width, height, frames=count, noise=0, density=0.1, seed=1, numbered=False)
-        return map(scene.frame, range(count))
-
-    yield Source("generated", Fraction(30), generated, 2.0)
-    for clip in WIDE:
-        path = footage() / clip
-        if path.exists():
-            yield Source(path.stem, Fraction(25), lambda *what, path=path: filmed(path, *what), 1.0)
-
-
-def filmed(path: Path, size: tuple[int, int], count: int) -> Iterator[Picture]:
-    """The largest part of each frame that has those proportions, scaled."""
-    width, height = size
-    with av.open(str(path)) as file:
-        for at, frame in enumerate(file.decode(video=0)):
-            if at == count:
-                return
-            picture = frame.to_ndarray(format="rgb24")
-            rows, columns = picture.shape[:2]
-            scale = min(columns / width, rows / height)
-            across, down = int(width * scale), int(height * scale)
-            x, y = (columns - across) // 2, (rows - down) // 2
-            part = picture[y : y + down, x : x + across]
-            method = cv2.INTER_AREA if scale > 1 else cv2.INTER_CUBIC
-            yield np.asarray(cv2.resize(part, size, interpolation=method), dtype=np.uint8)
-
-
-def overlap_of(left: list[Picture], right: list[Picture], rate: Fraction) -> Overlap | None:
-    """As a store finds it, but from five moments of these pictures and in their own size."""
-    chosen = np.unique(np.linspace(0, len(left) - 1, 5).astype(int)).tolist()
-    sides = []
-    for pictures in (left, right):
-        shown = {Fraction(at) / rate: pictures[at] for at in chosen}
-        sides.append(
-            Moments(
-                size_of(pictures[0]),
-                len(pictures) / rate,
-                1_000_000,
-                shown,
-                {moment: features_of(picture) for moment, picture in shown.items()},
-            )
-        )
-    return compare(*sides)
-
-
-def measured(
-    left: list[Picture], right: list[Picture], found: Overlap, quality: int
-) -> dict[str, Any]:
-    cut, light = found.cut, found.agreement.exposure
-    assert cut is not None
-    apart = [coded(pictures, quality) for pictures in (left, right)]
-    separate = sum(size for size, _ in apart)
-    result: dict[str, Any] = {
-        "verdict": str(found.verdict),
-        "shares": list(found.shares),
-        "limit": 1 - (cut.left_kept + cut.right_kept) / 2,
-        "estimate": found.saved / 2_000_000,
-        "separate": separate,
-        "psnr": [psnr(shown, seen) for (_, shown), seen in zip(apart, (left, right), strict=True)],
-        "merges": {},
-    }
-    for name, merge in MERGES.items():
-        result["merges"][name] = joined(left, right, found, merge, quality, separate)
-    pieces = split(left[0], right[0], cut, light, MERGES["unprojected"])
-    result["untouched"] = bool(
-        np.array_equal(joined_left(pieces, cut), left[0])
-        and np.array_equal(pieces.right, right[0][:, cut.edge :])
-    )
-    return result
-
-
-def joined(
-    left: list[Picture],
-    right: list[Picture],
-    found: Overlap,
-    merge: Merge,
-    quality: int,
-    separate: int,
-) -> dict[str, Any]:
-    """What a pair comes to in pieces."""
-    cut, light = found.cut, found.agreement.exposure
-    assert cut is not None
-    pieces = [split(a, b, cut, light, merge) for a, b in zip(left, right, strict=True)]
-    coded_pieces = [
-        coded([getattr(one, part) for one in pieces], quality)
-        for part in ("left", "middle", "right")
-    ]
-    again = [Pieces(*three) for three in zip(*(shown for _, shown in coded_pieces), strict=True)]
-    size = sum(size for size, _ in coded_pieces)
-    return {
-        "bytes": size,
-        "saved": 1 - size / separate,
-        "psnr": [
-            psnr([joined_left(one, cut) for one in again], left),
-            psnr([joined_right(one, cut, light) for one in again], right),
-        ],
-    }
-
-
-def coded(pictures: list[Picture], quality: int) -> tuple[int, list[Picture]]:
-    """(bytes, what they decode to) of pictures as one cell; nothing where they have no pixels."""
-    width, height = size_of(pictures[0])
-    if not width:
-        return 0, pictures
-    media = MediaInfo("mp4", "h264", None, width, height, "yuv420p", Fraction(1, 30), Fraction(30))
-    frames = (
-        av.VideoFrame.from_ndarray(np.ascontiguousarray(one), format="rgb24").reformat(
-            format="yuv420p"
-        )
-        for one in pictures
-    )
-    codec = tile_codec("fast", media)
-    ((cell, _),) = encode_cells(codec, media, {Rect.of_size(width, height): quality}, frames)
-    return sum(map(len, cell.packets)), [one[:height, :width] for one in decoded(cell)]
-
-
-def decoded(cell: CellStream) -> list[Picture]:
-    decoder = CellDecoder(PackedCell(cell.codec, cell.width, cell.height, cell.extradata, (0, 0)))
-    shown = [found for packet in cell.packets for found in decoder.decode(memoryview(packet))]
-    shown += decoder.drain()
-    if [at for at, _ in shown] != list(range(len(cell.packets))):
-        raise ValueError("a piece does not decode to its pictures")
-    return [np.asarray(picture.to_ndarray(format="rgb24"), np.uint8) for _, picture in shown]
-
-
-def psnr(shown: Sequence[Picture], seen: Sequence[Picture]) -> float:
-    """dB of luma, over all pictures together."""
-    squares = [mean_square(luma(a), luma(b)) for a, b in zip(shown, seen, strict=True)]
-    return decibels(float(np.mean(squares)))
-
-
-def luma(picture: Picture) -> Picture:
-    return np.asarray(cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY), dtype=np.uint8)
-
-
-def show_joining(rows: list[dict[str, Any]]) -> bool:
-    cells = []
-    passed = True
-    for row in rows:
-        if not row["found"]:
-            cells.append((row["clip"], f"{row['overlap']:.0%}", "not found", *[""] * 8))
-            passed = False
-            continue
-        first, second = row["merges"]["unprojected"], row["merges"]["mean"]
-        cells.append(
-            (
-                row["clip"],
-                f"{row['overlap']:.0%}",
-                row["verdict"],
-                f"{row['limit']:.1%}",
-                f"{row['estimate']:.1%}",
-                " ".join(f"{value:.1f}" for value in row["psnr"]),
-                f"{first['saved']:.1%}",
-                " ".join(f"{value:.1f}" for value in first["psnr"]),
-                f"{second['saved']:.1%}",
-                " ".join(f"{value:.1f}" for value in second["psnr"]),
-                row["untouched"],
-            )
-        )
-        passed &= row["untouched"] and min(second["psnr"]) >= MEAN_PSNR_BOUND
-    heads = (
-        "clip",
-        "overlap",
-        "verdict",
-        "pixels saved",
-        "estimate",
-        "dB apart",
-        "unprojected saves",
-        "dB",
-        "mean saves",
-        "dB ",
-        "left untouched",
-    )
-    print()
-    print(table(heads, cells), flush=True)
-    for overlap in OVERLAPS:
-        alike = [row for row in rows if row["overlap"] == overlap and row["found"]]
-        if alike:
-            limit = float(np.mean([row["limit"] for row in alike]))
-            saved = {name: saved_together(alike, name) for name in MERGES}
-            passed &= all(part >= OF_LIMIT_BOUND * limit for part in saved.values())
-            words = ", ".join(f"{name} {part:.1%}" for name, part in saved.items())
-            print(f"\n{overlap:.0%}: {limit:.1%} of the pixels; all clips together: {words}")
-    return passed
-
-
-def saved_together(rows: Sequence[dict[str, Any]], merge: str) -> float:
-    """Of the bytes of all clips."""
-    joined_bytes = sum(int(row["merges"][merge]["bytes"]) for row in rows)
-    return 1 - joined_bytes / sum(int(row["separate"]) for row in rows)
 
 
 if __name__ == "__main__":

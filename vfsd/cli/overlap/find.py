@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 def command(session: Session, names: tuple[str, ...], refused: bool) -> None:
     """Find pairs of videos that show the same place.
 
-    Looks at all videos of a store, or at those that are named.  A few frames of each video are looked at, when 0.5, 1, 2, 4 ... seconds have passed; all are
-    taken to have started at the same time.  A pair agrees at a moment if what both see has 24 dB on
-    either side, and its cameras are fixed if one homography holds at all moments.  Videos whose
-    moving things are not the same were taken at different times, and are refused.
+    Looks at all videos of a store, or at those that are named: at a few frames of each, when 0.5,
+    1, 2, 4 ... seconds have passed.  All are taken to have started at the same time.  A pair agrees
+    at a moment if what both see has 24 dB on either side, and its cameras are fixed if one
+    homography holds at all moments.  Videos whose moving things are not the same were taken at
+    different times, and are refused.
 
     What a pair saves is an estimate: what both see is kept once.  Ends with 30 when a video could
     not be read.

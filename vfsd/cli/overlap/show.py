@@ -54,10 +54,10 @@ def command(
 ) -> None:
     """Show how two videos of one place lie to each other.
 
-    Pairs that `overlap find` refuses are shown as well.  The picture has the left frame in its place and the right one projected to it, with the left
-    one's exposure; where both are it has the mean of the two.  Lines are drawn around what each
-    sees, at the seam (where the left frame would be cut) and at the edge (where the right one
-    would).
+    Pairs that `overlap find` refuses are shown as well.  The picture has the left frame in its
+    place and the right one projected to it, with the left one's exposure; where both are it has the
+    mean of the two.  Lines are drawn around what each sees, at the seam (where the left frame would
+    be cut) and at the edge (where the right one would).
     """
     if out is not None and Path(out).suffix.lower() not in _ENDINGS:
         raise UsageError(f"{out!r} is no picture that can be written", hint="name a .png or .jpg")
