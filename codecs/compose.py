@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import av
-import numpy as np
+from typing import Any
 
-from vfsd.codecs.planes import copy_colors, plane_samples, shares
+import av
+import numpy.typing as npt
+
+from vfsd.codecs.planes import copy_colors, plane_pixels, shares
 from vfsd.tiling import Rect
 
 
@@ -16,12 +18,12 @@ def cut_out(source: av.VideoFrame, rect: Rect, target: av.VideoFrame) -> None:
     samples begin.
     """
     for number, (samples, copies) in enumerate(
-        zip(plane_samples(source), plane_samples(target), strict=True)
+        zip(plane_pixels(source), plane_pixels(target), strict=True)
     ):
         across, down = shares(source, number)
         x, y = rect.x1 // across, rect.y1 // down
         part = samples[y : -(-rect.y2 // down), x : -(-rect.x2 // across)]
-        rows, columns = part.shape
+        rows, columns = part.shape[:2]
         copies[:rows, :columns] = part
         if columns < copies.shape[1]:
             copies[:rows, columns:] = part[:, -1:]
@@ -53,7 +55,7 @@ class Composer:
         if common is None:
             return picture
         for number, (samples, copies) in enumerate(
-            zip(plane_samples(tile), plane_samples(picture), strict=True)
+            zip(plane_pixels(tile), plane_pixels(picture), strict=True)
         ):
             across, down = shares(tile, number)
             part = _part(samples, common, rect, across, down)
@@ -62,12 +64,8 @@ class Composer:
 
 
 def _part(
-    samples: np.ndarray[tuple[int, int], np.dtype[np.uint8]],
-    common: Rect,
-    origin: Rect,
-    across: int,
-    down: int,
-) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+    samples: npt.NDArray[Any], common: Rect, origin: Rect, across: int, down: int
+) -> npt.NDArray[Any]:
     inner = common.moved(-origin.x1, -origin.y1)
     return samples[
         inner.y1 // down : -(-inner.y2 // down), inner.x1 // across : -(-inner.x2 // across)

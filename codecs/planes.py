@@ -42,6 +42,23 @@ def plane_samples(frame: av.VideoFrame) -> list[npt.NDArray[Any]]:
     return [v.view(np.uint16) for v in views] if _is_wide(frame.format.name) else views
 
 
+def plane_pixels(frame: av.VideoFrame) -> list[npt.NDArray[Any]]:
+    """As `plane_samples`, and of packed formats one array of rows x columns x components."""
+    samples = plane_samples(frame)
+    components = _packed_components(frame.format.name)
+    if components == 1:
+        return samples
+    return [samples[0].reshape(samples[0].shape[0], -1, components)]
+
+
+@cache
+def _packed_components(pixel_format: str) -> int:
+    """How many components the samples of the only plane take turns to show; 1: planes' own."""
+    layout = av.VideoFormat(pixel_format)
+    planes = {component.plane for component in layout.components}
+    return len(layout.components) if len(planes) == 1 else 1
+
+
 @cache
 def _is_wide(pixel_format: str) -> bool:
     return bool(av.VideoFormat(pixel_format).components[0].bits > 8)

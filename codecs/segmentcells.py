@@ -6,13 +6,15 @@ picture, which has been decoded and measured before anybody gets to see it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Protocol
 
 import av
 
 from vfsd.codecs.hevc_tiles import STITCHABLE
+from vfsd.codecs.losslesscells import LOSSLESS, LosslessCellEncoder
 from vfsd.codecs.pack import CellStream
 from vfsd.codecs.stitchable import encode_stitchable
 from vfsd.codecs.tiles import CellEncoder, TileCodec
@@ -50,20 +52,46 @@ def encode_cells(
     pictures: Iterable[av.VideoFrame],
 ) -> list[EncodedCell]:
     """As `SegmentEncoder`, with the one that the codec needs."""
-    encoder: SegmentEncoder = _one_by_one
-    if codec.name == STITCHABLE:
-        encoder = encode_stitchable
-    return encoder(codec, media, tiles, pictures)
+    return _ENCODERS.get(codec.name, _compressed)(codec, media, tiles, pictures)
 
 
-def _one_by_one(
+class _OneCell(Protocol):
+    """Encodes one cell of a segment."""
+
+    def put(self, picture: av.VideoFrame) -> None:
+        """The next picture of the segment, as a whole."""
+
+    def finish(self) -> EncodedCell:
+        """That was the last."""
+
+    def abandon(self) -> None:
+        """No more pictures will come, and nobody wants the cell."""
+
+
+def _compressed(
     codec: TileCodec,
     media: MediaInfo,
     tiles: Mapping[Rect, int],
     pictures: Iterable[av.VideoFrame],
 ) -> list[EncodedCell]:
-    """Every tile by an encoder of its own."""
     encoders = [CellEncoder(codec, media, rect, quality) for rect, quality in tiles.items()]
+    return _one_by_one(encoders, media, pictures)
+
+
+def _lossless(
+    codec: TileCodec,
+    media: MediaInfo,
+    tiles: Mapping[Rect, int],
+    pictures: Iterable[av.VideoFrame],
+) -> list[EncodedCell]:
+    encoders = [LosslessCellEncoder(media, rect, level) for rect, level in tiles.items()]
+    return _one_by_one(encoders, media, pictures)
+
+
+def _one_by_one(
+    encoders: Sequence[_OneCell], media: MediaInfo, pictures: Iterable[av.VideoFrame]
+) -> list[EncodedCell]:
+    """Every tile by an encoder of its own."""
     left = iter(pictures)
     together = max(1, _HELD_SAMPLES // (media.width * media.height))
     try:
@@ -76,3 +104,9 @@ def _one_by_one(
             encoder.abandon()
         raise
     return [encoder.finish() for encoder in encoders]
+
+
+_ENCODERS: Mapping[str, SegmentEncoder] = MappingProxyType(
+    {STITCHABLE: encode_stitchable, LOSSLESS: _lossless}
+)
+"""By name of the tile codec, where it is not FFmpeg that encodes each tile."""

@@ -7,6 +7,7 @@ decoders as they are; no container is opened for a tile.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -19,15 +20,16 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from vfsd.codecs.cellcheck import CellCheck, numbered_packet
+from vfsd.codecs.cellcheck import CellCheck
 from vfsd.codecs.compose import cut_out
-from vfsd.codecs.context import decoder_for
 from vfsd.codecs.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.kvazaar import MOST_COLUMNS, MOST_ROWS, TREE_BLOCK, require_kvazaar
-from vfsd.codecs.pack import CellStream, PackedCell
+from vfsd.codecs.lossless import HIGHEST, PIXEL_FORMATS
+from vfsd.codecs.losslesscells import LOSSLESS
+from vfsd.codecs.pack import CellStream
 from vfsd.codecs.planes import plane_samples
-from vfsd.errors import IntegrityError, UsageError
+from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
 from vfsd.tiling import LayoutRules, Rect
 
@@ -37,14 +39,19 @@ class TileCodec:
     """A named way to encode tiles."""
 
     name: str
-    codec: str  #: FFmpeg's name of the format
+    codec: str  #: FFmpeg's name of the format, or that of a format of our own
     encoder: str  #: FFmpeg's name of the encoder; see `vfsd.codecs.segmentcells`
     options: Mapping[str, str]
     rules: LayoutRules
-    quality: int  #: the rate factor to start with
+    quality: int  #: the rate factor to start with; of `lossless`, how hard to compress
     finest: int  #: the lowest rate factor
-    decibels: float  #: that a step of the rate factor changes, about
+    decibels: float  #: that a step of the rate factor changes, about; of `lossless`, none will do
     pixel_formats: Mapping[str, str]  #: of the source, and how it is encoded
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether what comes out is what went in, whatever the quality asked for."""
+        return self.name == LOSSLESS
 
     @property
     def takes_parts(self) -> bool:
@@ -110,6 +117,17 @@ TILE_CODECS = {
             finest=0,
             decibels=0.8,
             pixel_formats={"yuv420p": "yuv420p", "yuvj420p": "yuv420p"},
+        ),
+        TileCodec(
+            name=LOSSLESS,
+            codec=LOSSLESS,
+            encoder=LOSSLESS,
+            options={},
+            rules=LayoutRules(align=16, minimum_width=64, minimum_height=64),
+            quality=1,
+            finest=HIGHEST,
+            decibels=math.inf,
+            pixel_formats={name: name for name in PIXEL_FORMATS},
         ),
     )
 }
@@ -224,45 +242,3 @@ class CellEncoder:
             self._check.packet(payload, self._context.extradata)
         while len(self._held) > self._check.pending:
             self._spare.append(self._held.popleft())
-
-
-class CellDecoder:
-    """A decoder for cells of one kind, one after the other.  Not thread-safe."""
-
-    def __init__(self, cell: PackedCell) -> None:
-        self._cell = cell
-        self._context = decoder_for(cell.codec, cell.extradata)
-        self._is_fresh = True
-        self.fed = 0  #: packets of the present cell that it has seen; 0: none
-
-    def fits(self, cell: PackedCell) -> bool:
-        """Whether it can decode that cell, too."""
-        mine = self._cell
-        return (mine.codec, mine.width, mine.height, mine.extradata) == (
-            cell.codec,
-            cell.width,
-            cell.height,
-            cell.extradata,
-        )
-
-    def restart(self) -> None:
-        """Make ready for the first packet of a cell."""
-        if not self._is_fresh:
-            self._context.flush_buffers()
-        self.fed = 0
-
-    def decode(self, payload: memoryview) -> list[tuple[int, av.VideoFrame]]:
-        """(number in the cell, picture) of what comes out of the decoder with the next packet."""
-        self._is_fresh = False
-        number, self.fed = self.fed, self.fed + 1
-        try:
-            pictures = self._context.decode(numbered_packet(number, payload))
-        except FFmpegError as error:
-            raise IntegrityError(f"packet {number} of a tile is damaged") from error
-        return [(picture.pts or 0, picture) for picture in pictures]
-
-    def drain(self) -> list[tuple[int, av.VideoFrame]]:
-        """What is still in the decoder, which starts afresh afterwards."""
-        pictures = [(picture.pts or 0, picture) for picture in self._context.decode(None)]
-        self.restart()
-        return pictures

@@ -11,14 +11,15 @@ from fractions import Fraction
 import av
 import cv2
 import numpy as np
-from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 
-from vfsd.codecs.context import decoder_for
+from vfsd.codecs.celldecoders import cell_decoder
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.kvazaar import kvazaar_available
+from vfsd.codecs.losslesscells import LOSSLESS, RAW_CELLS
+from vfsd.codecs.pack import CellStream, PackedCell
 from vfsd.codecs.segmentcells import encode_cells
-from vfsd.codecs.tiles import TILE_CODECS
+from vfsd.codecs.tiles import TILE_CODECS, TileCodec
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
@@ -35,10 +36,17 @@ _ENCODERS = {
     "vp9": ("libvpx-vp9", {"deadline": "realtime", "cpu-used": "8", "b": "0"}, (30, 45)),
     "av1": ("libsvtav1", {"preset": "10", "svtav1-params": "lp=1"}, (30, 45)),
 }
-_TILE_QUALITIES = {"fast": (17, 21, 26), "small": (25, 35, 45), STITCHABLE: (18, 24, 30)}
+_TILES = {
+    "fast": ("fast", (17, 21, 26)),
+    "small": ("small", (25, 35, 45)),
+    STITCHABLE: (STITCHABLE, (18, 24, 30)),
+    LOSSLESS: (LOSSLESS, (1, 9)),
+    RAW_CELLS: (LOSSLESS, (0,)),
+}
+"""By what their costs are called: tile codecs, and the qualities to try."""
 
-TRIAL_CODECS = (*_ENCODERS, *_TILE_QUALITIES)
-"""Codecs by FFmpeg's name, and tile codecs."""
+TRIAL_CODECS = (*_ENCODERS, *_TILES)
+"""Codecs by FFmpeg's name, tile codecs, and lossless cells that are not compressed."""
 
 
 def can_be_tried(name: str) -> bool:
@@ -60,21 +68,21 @@ def trials(name: str) -> Iterator[Trial]:
     for width, height in _SIZES:
         for noise in _NOISE:
             pictures = _scene(width, height, noise)
-            qualities = _TILE_QUALITIES[name] if name in TILE_CODECS else _ENCODERS[name][2]
+            qualities = _TILES[name][1] if name in _TILES else _ENCODERS[name][2]
             for quality in qualities:
                 start = _cpu_seconds()
-                if name in TILE_CODECS:
-                    codec, extradata, packets = _encoded_tile(name, pictures, quality)
+                if name in _TILES:
+                    stream = _encoded_tile(TILE_CODECS[_TILES[name][0]], pictures, quality)
                     spent: float | None = _cpu_seconds() - start
                 else:
-                    codec, extradata, packets = _encoded(name, pictures, quality)
+                    stream = _encoded(name, pictures, quality)
                     spent = None
-                for count in (len(packets), len(packets) // 4):
-                    part = packets[:count]
+                for count in (_PICTURES, _PICTURES // 4):
+                    part = stream.packets[:count]
                     yield Trial(
                         Work(1, count, count * width * height, sum(map(len, part))),
-                        min(_decode(codec, extradata, part) for _ in range(_REPEATS)),
-                        spent if count == len(packets) else None,
+                        min(_decode(stream, part) for _ in range(_REPEATS)),
+                        spent if count == _PICTURES else None,
                     )
 
 
@@ -84,29 +92,24 @@ def _cpu_seconds() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def _decode(codec: str, extradata: bytes, packets: Sequence[bytes]) -> float:
+def _decode(stream: CellStream, packets: Sequence[bytes]) -> float:
+    cell = PackedCell(stream.codec, stream.width, stream.height, stream.extradata, ())
     start = time.thread_time()
-    context = decoder_for(codec, extradata)
-    for number, payload in enumerate(packets):
-        packet = Packet(payload)
-        packet.pts = number
-        context.decode(packet)
-    context.decode(None)
+    decoder = cell_decoder(cell)
+    for packet in packets:
+        decoder.decode(memoryview(packet))
+    decoder.drain()
     return time.thread_time() - start
 
 
-def _encoded_tile(
-    name: str, pictures: Sequence[av.VideoFrame], quality: int
-) -> tuple[str, bytes, Sequence[bytes]]:
+def _encoded_tile(codec: TileCodec, pictures: Sequence[av.VideoFrame], quality: int) -> CellStream:
     width, height = pictures[0].width, pictures[0].height
     tile = {Rect.of_size(width, height): quality}
-    ((stream, _),) = encode_cells(TILE_CODECS[name], _media(width, height), tile, pictures)
-    return stream.codec, stream.extradata, stream.packets
+    ((stream, _),) = encode_cells(codec, _media(width, height), tile, pictures)
+    return stream
 
 
-def _encoded(
-    name: str, pictures: Sequence[av.VideoFrame], quality: int
-) -> tuple[str, bytes, Sequence[bytes]]:
+def _encoded(name: str, pictures: Sequence[av.VideoFrame], quality: int) -> CellStream:
     encoder, options, _ = _ENCODERS[name]
     context = av.CodecContext.create(encoder, "w")
     assert isinstance(context, VideoCodecContext)
@@ -120,7 +123,8 @@ def _encoded(
         picture.pts = number
         packets += [bytes(packet) for packet in context.encode(picture)]
     packets += [bytes(packet) for packet in context.encode(None)]
-    return name, bytes(context.extradata or b""), packets
+    extradata = bytes(context.extradata or b"")
+    return CellStream(name, context.width, context.height, extradata, packets)
 
 
 def _scene(width: int, height: int, noise: float) -> list[av.VideoFrame]:

@@ -18,9 +18,10 @@ from tests.composing import DEAR_ORIGINALS, Composed, take_tiles
 from vfsd import packs, reader
 from vfsd.codecs import kvazaar as kvazaar_program
 from vfsd.codecs import stitchable
+from vfsd.codecs.celldecoders import StreamCellDecoder
 from vfsd.codecs.hevc_tiles import STITCHABLE, TileStream
 from vfsd.codecs.kvazaar import encode_tiled
-from vfsd.codecs.tiles import TILE_CODECS, CellDecoder, tile_codec
+from vfsd.codecs.tiles import TILE_CODECS, tile_codec
 from vfsd.errors import ExtraMissingError, IntegrityError, NotFoundError, UsageError
 from vfsd.frames import Pixels
 from vfsd.model import Role, Segment
@@ -189,13 +190,13 @@ def test_frames_in_a_row_are_decoded_once(
     monkeypatch.setattr(packs, "_IDLE_PIXELS", 0)
     store.tools.packs.close()
     decoded = []
-    decode = CellDecoder.decode
+    decode = StreamCellDecoder.decode
 
-    def counted(self: CellDecoder, payload: memoryview) -> list[tuple[int, av.VideoFrame]]:
+    def counted(self: StreamCellDecoder, payload: memoryview) -> list[tuple[int, av.VideoFrame]]:
         decoded.append(self.fed)
         return decode(self, payload)
 
-    monkeypatch.setattr(CellDecoder, "decode", counted)
+    monkeypatch.setattr(StreamCellDecoder, "decode", counted)
     shown = [frame.data for frame in video.iterate(format=form)]
     assert np.array_equal(np.stack(shown), exact)
     assert len(decoded) == 9 * sum(len(segment.frames) for segment in segments)

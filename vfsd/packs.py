@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from time import thread_time
 
 from vfsd.codecs import VideoFrame
+from vfsd.codecs.celldecoders import CellDecoder, cell_decoder
 from vfsd.codecs.pack import PackedCell, open_pack
-from vfsd.codecs.tiles import CellDecoder
 from vfsd.errors import IntegrityError
 from vfsd.model import Segment
 from vfsd.objects import ObjectStore
@@ -88,6 +88,7 @@ class PackPool:
         decoder = self._decoder(place, cell, numbers[0])
         left = iter(numbers)
         expected = next(left, None)
+        decoder.skip(numbers[0])
         first = decoder.fed
         spent = 0.0
         for payload in pack.packets(cell, first, numbers[-1] + 1):
@@ -164,8 +165,8 @@ class PackPool:
             if like is not None:
                 self._idle.remove(like)
         if like is None:
-            return CellDecoder(cell)
-        like.decoder.restart()
+            return cell_decoder(cell)
+        like.decoder.restart(cell)
         return like.decoder
 
     def _forget_parent(self) -> None:

@@ -48,9 +48,11 @@ class TileSettings:
 
     codec: str = "fast"  #: name of the tile codec
     psnr: float = 40.0  #: dB of luma that every cell has at least, if `quality` is None
-    quality: int | None = None  #: one rate factor for all cells instead
+    quality: int | None = None  #: one rate factor for all cells instead; of `lossless`, the level
 
     def parameters(self, codec: TileCodec) -> dict[str, object]:
         """What is noted of it, and has to be equal for tiles to be the same."""
+        if codec.is_lossless:
+            return {"profile": codec.name}  # the level may change later, the pixels are the same
         aim = {"psnr": self.psnr} if self.quality is None else {"quality": self.quality}
         return {"profile": codec.name, **aim}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from vfsd.codecs.losslesscells import LOSSLESS, RAW_CELLS
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import MediaInfo, PhysicalVideo, Segment
@@ -62,7 +63,7 @@ class Costs:
 
     def of_tiles(self, segment: Segment) -> DecodeCost:
         """Of decoding alone."""
-        return self._of(segment.profile).times(self.factors.get(segment.physical_id, 1.0))
+        return self._of(_cost_name(segment)).times(self.factors.get(segment.physical_id, 1.0))
 
     def of_new_tiles(self, profile: str) -> DecodeCost:
         """Of tiles that nobody has measured yet, making pictures of them included."""
@@ -76,6 +77,12 @@ class Costs:
 
     def _of(self, name: str) -> DecodeCost:
         return self.by_name.get(name) or DEFAULT_COSTS.get(name, OTHER_COST)
+
+
+def _cost_name(segment: Segment) -> str:
+    if segment.profile == LOSSLESS and not any(cell.quality for cell in segment.cells):
+        return RAW_CELLS
+    return segment.profile
 
 
 def decoder_threads(media: MediaInfo, threads: int) -> int:

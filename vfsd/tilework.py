@@ -12,6 +12,7 @@ from itertools import islice
 
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
+from vfsd.codecs.cellcheck import LOSSLESS_PSNR
 from vfsd.codecs.pack import CellStream, PackedCell, write_pack
 from vfsd.codecs.scale import PictureScaler
 from vfsd.codecs.segmentcells import EncodedCell, encode_cells
@@ -187,7 +188,7 @@ class TileWork:
         return self._start.get(rect, self._codec.quality)
 
     def _is_poor(self, psnr: float) -> bool:
-        return self._settings.quality is None and psnr < self._settings.psnr
+        return self._settings.quality is None and psnr < min(self._settings.psnr, LOSSLESS_PSNR)
 
     def _finer(self, quality: int, result: EncodedCell | None) -> int:
         assert result is not None

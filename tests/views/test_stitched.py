@@ -21,9 +21,9 @@ from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import times
 from vfsd import grammar
 from vfsd.codecs import nal
+from vfsd.codecs.celldecoders import StreamCellDecoder
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.hevc_tiles import STITCHABLE
-from vfsd.codecs.tiles import CellDecoder
 from vfsd.errors import IntegrityError
 from vfsd.packs import PackPool
 from vfsd.planned import PlannedSegment, TileSettings
@@ -76,7 +76,7 @@ def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     for owner, name in (
         (FrameDecoder, "stream"),
         (FrameDecoder, "decode"),
-        (CellDecoder, "decode"),
+        (StreamCellDecoder, "decode"),
         (encoding, "encode"),
         (encoding, "parameter_sets"),
     ):

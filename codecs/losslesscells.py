@@ -1,0 +1,153 @@
+"""Cells whose pictures are kept to the bit: made, decoded, and compressed harder later.
+
+Their `extradata` is JSON: "pixels", the format of the samples, and "alone", the numbers of the
+packets that show their picture without the one before; 0 is among them.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+import av
+import numpy as np
+
+from vfsd.codecs.cellcheck import LOSSLESS_PSNR
+from vfsd.codecs.compose import cut_out
+from vfsd.codecs.lossless import (
+    PIXEL_FORMATS,
+    PicturePacker,
+    PictureUnpacker,
+    stands_alone,
+)
+from vfsd.codecs.pack import CellStream, PackedCell
+from vfsd.codecs.planes import copy_colors, plane_bytes
+from vfsd.errors import IntegrityError, UsageError
+from vfsd.model import MediaInfo
+from vfsd.tiling import Rect
+
+LOSSLESS = "lossless"
+"""Name of the tile codec, and of the format of its cells."""
+RAW_CELLS = "raw"
+"""What costs of such cells are called whose samples are not compressed."""
+
+
+class LosslessCellEncoder:
+    """Makes one cell from the pictures of a segment; `level` is that of a `PicturePacker`.
+
+    Raises `UsageError` for a level or pictures that it does not take, `IntegrityError` when what
+    it made does not come back to the bit.
+    """
+
+    def __init__(self, media: MediaInfo, rect: Rect, level: int) -> None:
+        self._rect = rect
+        self._format = media.pixel_format
+        # As the cells of other codecs are: whoever reads them need not know the difference.
+        width, height = rect.width + rect.width % 2, rect.height + rect.height % 2
+        self._tile = av.VideoFrame(width, height, self._format)
+        self._stream = _CheckedStream(width, height, self._format, level)
+
+    def put(self, picture: av.VideoFrame) -> None:
+        """The next picture of the segment, as a whole."""
+        if picture.format.name != self._format:
+            raise UsageError(
+                f"pictures change from {self._format} to {picture.format.name}",
+                hint="take another tile codec",
+            )
+        cut_out(picture, self._rect, self._tile)
+        copy_colors(picture, self._tile)
+        self._stream.put(self._tile)
+
+    def finish(self) -> tuple[CellStream, float]:
+        """The cell, and the PSNR of its luma in dB."""
+        return self._stream.finish(), LOSSLESS_PSNR
+
+    def abandon(self) -> None:
+        """No more pictures will come, and nobody wants the cell."""
+
+
+def recompressed(cell: PackedCell, packets: Iterable[memoryview], level: int) -> CellStream:
+    """A lossless cell with the same pictures, compressed at another level.
+
+    Raises `UsageError`, and `IntegrityError` for damaged packets, and when what was made does not
+    come back to the bit.
+    """
+    decoder = LosslessCellDecoder(cell)
+    stream = _CheckedStream(cell.width, cell.height, decoder.pixel_format, level)
+    for packet in packets:
+        ((_, picture),) = decoder.decode(packet)
+        stream.put(picture)
+    return stream.finish()
+
+
+class LosslessCellDecoder:
+    """A `vfsd.codecs.celldecoders.CellDecoder` for lossless cells."""
+
+    def __init__(self, cell: PackedCell) -> None:
+        self.pixel_format, self._alone = _described(cell)
+        self._size = (cell.width, cell.height)
+        self._unpacker = PictureUnpacker(*self._size, self.pixel_format)
+        self.fed = 0
+
+    def fits(self, cell: PackedCell) -> bool:
+        if cell.codec != LOSSLESS or (cell.width, cell.height) != self._size:
+            return False
+        return _described(cell)[0] == self.pixel_format
+
+    def restart(self, cell: PackedCell) -> None:
+        self._alone = _described(cell)[1]
+        self._unpacker.restart()
+        self.fed = 0
+
+    def skip(self, number: int) -> None:
+        nearest = self._alone[bisect_right(self._alone, number) - 1]
+        if nearest > self.fed:
+            self._unpacker.restart()
+            self.fed = nearest
+
+    def decode(self, payload: memoryview) -> list[tuple[int, av.VideoFrame]]:
+        number, self.fed = self.fed, self.fed + 1
+        return [(number, self._unpacker.unpack(payload))]
+
+    def drain(self) -> list[tuple[int, av.VideoFrame]]:
+        self._unpacker.restart()
+        self.fed = 0
+        return []
+
+
+class _CheckedStream:
+    """Packs pictures, and unpacks each again to compare."""
+
+    def __init__(self, width: int, height: int, pixel_format: str, level: int) -> None:
+        self._size = (width, height)
+        self._format = pixel_format
+        self._packer = PicturePacker(level)
+        self._unpacker = PictureUnpacker(width, height, pixel_format)
+        self._packets: list[bytes] = []
+
+    def put(self, picture: av.VideoFrame) -> None:
+        packet = self._packer.pack(picture)
+        again = self._unpacker.unpack(memoryview(packet))
+        for given, came in zip(plane_bytes(picture), plane_bytes(again), strict=True):
+            if not np.array_equal(given, came):
+                raise IntegrityError(f"picture {len(self._packets)} of a tile came out changed")
+        self._packets.append(packet)
+
+    def finish(self) -> CellStream:
+        alone = [number for number, packet in enumerate(self._packets) if stands_alone(packet)]
+        described = {"pixels": self._format, "alone": alone}
+        extradata = json.dumps(described, separators=(",", ":")).encode()
+        return CellStream(LOSSLESS, *self._size, extradata, self._packets)
+
+
+def _described(cell: PackedCell) -> tuple[str, Sequence[int]]:
+    """The format of the samples, and the packets that stand alone, ascending from 0."""
+    try:
+        told = json.loads(cell.extradata)
+        pixel_format, alone = told["pixels"], told["alone"]
+        if pixel_format not in PIXEL_FORMATS or alone[0] != 0 or sorted(alone) != alone:
+            raise ValueError("what it says cannot be")
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise IntegrityError(f"a lossless tile is damaged: {error}") from error
+    return pixel_format, alone
