@@ -354,7 +354,12 @@ cells = Table(
     Column("y2", Integer, nullable=False, comment="one past the last row"),
     Column("position", BigInteger, nullable=False, comment="byte offset in the pack"),
     Column("size", BigInteger, nullable=False, comment="bytes"),
-    Column("quality", Integer, nullable=False, comment="rate factor that it was encoded with"),
+    Column(
+        "quality",
+        Integer,
+        nullable=False,
+        comment="rate factor that it was encoded with; of lossless, the level",
+    ),
     Column("psnr", Float, nullable=False, comment="dB of luma against the source, measured"),
     comment="Tiles of a segment: each a stream that decodes alone.",
     sqlite_with_rowid=False,

@@ -119,6 +119,25 @@ class Segments:
         self._count(segment.physical_id)
         return replace(segment, id=number)
 
+    def replace_pack(self, segment: Segment, before: str) -> None:
+        """Let a segment have another pack, of the same tiles with the same pictures.
+
+        `segment` is as it is to be, and its pack has to be recorded already.  Raises
+        `NotFoundError` where it is gone, or its pack is not the one `before` any more.
+        """
+        changed = self._connection.execute(
+            sa.update(segments)
+            .where(segments.c.id == segment.id, segments.c.object_key == before)
+            .values(object_key=segment.object_key, size=segment.size)
+        )
+        if not changed.rowcount:
+            raise NotFoundError(f"segment number {segment.id} has changed meanwhile")
+        self._connection.execute(sa.delete(cells).where(cells.c.segment_id == segment.id))
+        self._connection.execute(
+            sa.insert(cells), [_cell_to_row(segment.id, cell) for cell in segment.cells]
+        )
+        self._count(segment.physical_id)
+
     def retire(self, segment_ids: Iterable[int], *, now_ns: int) -> None:
         """Reads use them no longer."""
         self._connection.execute(

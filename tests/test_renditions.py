@@ -12,9 +12,9 @@ import pytest
 from sample_videos import FOLDER
 from tests.composing import take_tiles
 from vfsd.catalog import Transaction
+from vfsd.codecs.celldecoders import StreamCellDecoder
 from vfsd.codecs.pack import open_pack
 from vfsd.codecs.pixels import PixelConverter
-from vfsd.codecs.tiles import CellDecoder
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.frames import Pixels
 from vfsd.model import Role, Segment
@@ -57,7 +57,7 @@ def by_hand(store: Store, segments: list[Segment], video: Video, form: str) -> P
     for segment in segments:
         fd, (packed,) = open_pack(store.parts.objects.path(segment.object_key))
         with open(fd, "rb") as file:
-            decoder = CellDecoder(packed)
+            decoder = StreamCellDecoder(packed)
             pictures = []
             for start, end in zip(packed.offsets, packed.offsets[1:], strict=False):
                 file.seek(start)

@@ -172,7 +172,7 @@ class Cell:
     rect: Rect  #: of the stored picture, which is not turned upright yet
     position: int  #: byte offset in the pack
     size: int  #: bytes
-    quality: int  #: the rate factor that it was encoded with
+    quality: int  #: the rate factor that it was encoded with; of `lossless`, the level
     psnr: float  #: dB of luma against the source, measured
 
 

@@ -27,14 +27,17 @@ Note = Callable[[Segment, Work, float], None]
 """Called with what was decoded of a segment, and the CPU seconds that it took."""
 
 
-class _Pack:
-    """An open pack; closed when nobody refers to it any more."""
+class OpenPack:
+    """An open pack; closed when nobody refers to it any more.
+
+    Raises `IntegrityError` for what is no pack, `OSError` where it is gone.
+    """
 
     def __init__(self, objects: ObjectStore, key: str) -> None:
         self._fd, self.cells = open_pack(objects.path(key))
 
     def packets(self, cell: PackedCell, first: int, end: int) -> Iterator[memoryview]:
-        """The packets ``first <= p < end`` of a cell."""
+        """The packets ``first <= p < end`` of a cell.  Raises `IntegrityError`, `OSError`."""
         offsets = cell.offsets
         while first < end:
             upto = first + 1
@@ -68,7 +71,7 @@ class PackPool:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        self._packs: OrderedDict[str, _Pack] = OrderedDict()
+        self._packs: OrderedDict[str, OpenPack] = OrderedDict()
         self._idle: list[_Idle] = []  # the one used last at the end
         self._guard = threading.Lock()
         self._pid = os.getpid()
@@ -137,14 +140,14 @@ class PackPool:
             self._packs.clear()
             self._idle.clear()
 
-    def _pack(self, key: str) -> _Pack:
+    def _pack(self, key: str) -> OpenPack:
         with self._guard:
             self._forget_parent()
             pack = self._packs.get(key)
             if pack is not None:
                 self._packs.move_to_end(key)
                 return pack
-        pack = _Pack(self._objects, key)
+        pack = OpenPack(self._objects, key)
         with self._guard:
             self._packs[key] = pack
             while len(self._packs) > _OPEN_PACKS:

@@ -19,6 +19,7 @@ from vfsd.labelexpr import Labels
 from vfsd.model import Segment
 from vfsd.plan import make_plan, select_frames
 from vfsd.planned import PlannedSegment, TileSettings
+from vfsd.recompress import compress, compressible
 from vfsd.retile import OnProgress, retile
 from vfsd.tiling import TileLayout, cut_sequences, fine, parse_layout
 from vfsd.tiling.policy import (
@@ -132,6 +133,17 @@ class VideoTiles(VideoDetect):
         layout = TileLayout.untiled(width, height)
         planned = [PlannedSegment(frames, layout) for frames in self.sequences(span)]
         return self.retile(planned, settings=settings, jobs=jobs, on_progress=on_progress)
+
+    def compress(
+        self, level: int, *, jobs: int | None = None, on_progress: OnProgress | None = None
+    ) -> list[Segment]:
+        """Compress lossless tiles and renditions that are not compressed so hard yet.
+
+        `level` is 1 to 19.  Pixels stay the same; the segments that changed are returned, as they
+        are now.  Told of progress are bytes.  Raises as `vfsd.recompress.compress`.
+        """
+        waiting = compressible(self._parts, self.info, level)
+        return compress(self._parts, waiting, level, jobs=jobs, on_progress=on_progress)
 
     def estimate(
         self,

@@ -30,6 +30,7 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
             "layout history",
             "layout rollback",
             "layout drop",
+            "compress",
             "explain",
             "advise",
         ),

@@ -49,9 +49,10 @@ from vfsd.errors import (
 @click.option("--span", metavar="A:B", type=a_span, help="Only what appears in these seconds.")
 @click.option(
     "--codec",
-    type=click.Choice(("fast", "small")),
+    type=click.Choice(("fast", "small", "lossless")),
     default="fast",
-    help="fast (H.264) decodes fastest and is the default, small (AV1) takes least space.",
+    help="fast (H.264) decodes fastest and is the default, small (AV1) takes least space, lossless "
+    "keeps every pixel of that size and takes most.",
 )
 @click.option(
     "--psnr",
@@ -64,7 +65,8 @@ from vfsd.errors import (
     "--quality",
     metavar="N",
     type=click.IntRange(0, 63),
-    help="One rate factor for all segments instead; lower is better.",
+    help="One rate factor for all segments instead; lower is better. Of lossless: how hard to "
+    "compress, 0 (not at all) to 19; 1 if nothing is said.",
 )
 @click.option("--jobs", metavar="N", type=click.IntRange(1), help="Segments at a time.")
 @click.option("--dry-run", is_flag=True, help="Only say what it would come to.")

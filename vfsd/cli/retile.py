@@ -94,10 +94,11 @@ if TYPE_CHECKING:
 @click.option("--span", metavar="A:B", type=a_span, help="Only what appears in these seconds.")
 @click.option(
     "--codec",
-    type=click.Choice(("fast", "small", "stitchable")),
+    type=click.Choice(("fast", "small", "stitchable", "lossless")),
     default="fast",
     help="fast (H.264) decodes fastest and is the default, small (AV1) takes least space, "
-    "stitchable (HEVC, needs the extra stitch to make) is served without decoding.",
+    "stitchable (HEVC, needs the extra stitch to make) is served without decoding, lossless keeps "
+    "every pixel as it is and takes most space.",
 )
 @click.option(
     "--psnr",
@@ -109,7 +110,8 @@ if TYPE_CHECKING:
     "--quality",
     metavar="N",
     type=click.IntRange(0, 63),
-    help="One rate factor for all tiles instead; lower is better.",
+    help="One rate factor for all tiles instead; lower is better. Of lossless: how hard to "
+    "compress, 0 (not at all) to 19; 1 if nothing is said.",
 )
 @click.option("--jobs", metavar="N", type=click.IntRange(1), help="Segments at a time.")
 @click.option(

@@ -23,12 +23,13 @@ SEGMENT_FIELDS: Mapping[str, str] = MappingProxyType(
         "frames": "[first, end]: its frames, the end not included",
         "span": "[from, to] in seconds",
         "layout": "widths x heights of its columns and rows, on the displayed frame",
-        "codec": "name of the tile codec: fast, small or stitchable",
+        "codec": "name of the tile codec: fast, small, stitchable or lossless",
         "size": "bytes",
         "psnr": "dB of its worst tile",
         "created": "when it was made, ISO 8601, UTC",
         "tiles": "list of objects, one for each tile that is stored: tile (its number), "
-        "region (WxH+X+Y of the displayed frame), size (bytes), quality (rate factor) and "
+        "region (WxH+X+Y of the displayed frame), size (bytes), quality (rate factor; of "
+        "lossless, how hard it is compressed) and "
         "psnr (dB)",
     }
 )

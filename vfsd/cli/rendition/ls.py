@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         "name": "path from the root of the store",
         "width": "pixels of the displayed frame",
         "height": "pixels of the displayed frame",
-        "codecs": "list of the names of codecs in it: fast, small",
+        "codecs": "list of the names of codecs in it: fast, small, lossless",
         "segments": "number of segments",
         "frames": "number of frames in them",
         "total_frames": "number of frames of the video",

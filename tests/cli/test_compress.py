@@ -1,0 +1,78 @@
+"""``vfsd compress``."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.conftest import Run
+from vfsd import recompress
+from vfsd.store import Store
+
+TRAFFIC = "cam1/traffic.mp4"
+RAW = ("--layout", "uniform:1x2", "--codec", "lossless", "--quality", "0")
+
+
+def test_lossless_tiles_take_less_room(run: Run, place: Path) -> None:
+    raw = run("retile", TRAFFIC, *RAW, "--json").object
+    assert raw["psnr"] == 100
+    assert run("render", TRAFFIC, "--size", "160x120", "--codec", "lossless").code == 0
+    done = run("compress", "--level", "3", "--json").object
+    assert (done["name"], done["level"], done["segments"], done["kept"]) == (TRAFFIC, 3, 8, 0)
+    assert done["before"] > raw["bytes"] > 2 * done["bytes"]
+    with Store.open(place / "videos") as store:
+        video = store[TRAFFIC]
+        tiled, rendered = (one.size for one in store.catalog.physicals(video.info)[1:])
+        assert tiled + rendered == done["bytes"]
+        assert np.array_equal(video.read(psnr=99).data, video.read(psnr=math.inf).data)
+    again = run("compress", TRAFFIC, "--level", "2", "--json").object
+    assert (again["segments"], again["kept"]) == (0, 8)
+    assert (again["before"], again["bytes"]) == (0, 0)
+    assert "all 8 segments are compressed as hard" in run("compress", "--level", "3").out
+    said = run("compress", TRAFFIC)
+    assert said.out.startswith(f"{TRAFFIC}: 8 segments, ")
+    assert run("fsck", "--deep").code == 0
+
+
+def test_videos_without_lossless_tiles_are_passed_over(run: Run) -> None:
+    assert run("retile", TRAFFIC, "--layout", "uniform:1x1", "--span", "0:1").code == 0
+    done = run("compress")
+    assert (done.code, done.out) == (0, "")
+    assert "no lossless tiles" in run("compress", TRAFFIC).out
+    assert run("compress", "nothing.mp4").code == 3
+    assert run("compress", "--level", "0").code == 2
+
+
+def test_what_was_interrupted_goes_on(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("retile", TRAFFIC, *RAW).code == 0
+    publish = recompress._publish
+    published = 0
+
+    def pressed(*args: object) -> object:
+        nonlocal published
+        made = publish(*args)  # type: ignore[arg-type]
+        published += 1
+        if published == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recompress, "_publish", pressed)
+        stopped = run("compress", TRAFFIC, "--jobs", "1")
+    assert stopped.code == 130
+    assert "of 4 segments" in stopped.err
+    assert "say it again" in stopped.err
+    assert 2 <= published < 4
+    rest = run("compress", TRAFFIC, "--json").object
+    assert (rest["segments"], rest["kept"]) == (4 - published, published)
+    with Store.open(place / "videos") as store:
+        video = store[TRAFFIC]
+        assert np.array_equal(video.read(psnr=99).data, video.read(psnr=math.inf).data)
+    assert run("fsck", "--deep").code == 0

@@ -1,0 +1,301 @@
+"""Pictures as packets and back: the same samples, whatever they are."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sample_videos import FOLDER
+from vfsd.codecs.celldecoders import cell_decoder
+from vfsd.codecs.differences import folded, from_neighbours, onto_neighbours, unfolded
+from vfsd.codecs.lossless import (
+    HIGHEST,
+    PIXEL_FORMATS,
+    RAW,
+    PicturePacker,
+    PictureUnpacker,
+    stands_alone,
+)
+from vfsd.codecs.losslesscells import LosslessCellDecoder, LosslessCellEncoder, recompressed
+from vfsd.codecs.pack import CellStream, PackedCell
+from vfsd.codecs.planes import copy_colors, fingerprint, plane_bytes
+from vfsd.errors import IntegrityError, UsageError
+from vfsd.model import MediaInfo
+from vfsd.tiling import Rect
+
+LEVELS = (RAW, 1, 3)
+
+
+def picture(width: int, height: int, pixel_format: str, fill: Any) -> av.VideoFrame:
+    made = av.VideoFrame(width, height, pixel_format)
+    for plane in plane_bytes(made):
+        plane[...] = fill(plane.shape)
+    return made
+
+
+def noise(rng: np.random.Generator) -> Any:
+    return lambda shape: rng.integers(0, 256, shape)
+
+
+def copied(source: av.VideoFrame) -> av.VideoFrame:
+    copy = av.VideoFrame(source.width, source.height, source.format.name)
+    copy_colors(source, copy)
+    for plane, target in zip(plane_bytes(source), plane_bytes(copy), strict=True):
+        target[...] = plane
+    return copy
+
+
+def filmed(name: str, pixel_format: str, count: int) -> list[av.VideoFrame]:
+    with av.open(str(FOLDER / name)) as container:
+        found = [frame for _, frame in zip(range(count), container.decode(video=0), strict=False)]
+    return [frame.reformat(format=pixel_format) for frame in found]
+
+
+def colors(one: av.VideoFrame) -> tuple[int, ...]:
+    return one.colorspace, one.color_range, one.color_trc, one.color_primaries
+
+
+def assert_comes_back(pictures: list[av.VideoFrame], level: int) -> list[bytes]:
+    packer = PicturePacker(level)
+    first = pictures[0]
+    unpacker = PictureUnpacker(first.width, first.height, first.format.name)
+    packets = [packer.pack(one) for one in pictures]
+    for one, packet in zip(pictures, packets, strict=True):
+        again = unpacker.unpack(memoryview(packet))
+        assert fingerprint(again) == fingerprint(one)
+        assert colors(again) == colors(one)
+    return packets
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> npt.NDArray[Any]:
+    shape = (draw(st.integers(1, 40)), draw(st.integers(1, 40)))
+    bits = draw(st.sampled_from((8, 16)))
+    dtype = np.uint8 if bits == 8 else np.uint16
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    highest = draw(st.integers(0, (1 << bits) - 1))
+    return rng.integers(0, highest, shape, endpoint=True).astype(dtype)
+
+
+@given(samples())
+def test_differences_give_the_samples_back(given_samples: npt.NDArray[Any]) -> None:
+    differences = from_neighbours(given_samples)
+    data = folded(differences)
+    assert data.dtype == np.uint8
+    assert data.nbytes == given_samples.nbytes
+    there = unfolded(data, differences.shape, differences.dtype)
+    assert np.array_equal(onto_neighbours(there), given_samples)
+
+
+def test_differences_of_a_slope_are_nothing() -> None:
+    slope = np.add.outer(np.arange(20) * 3, np.arange(30) * 2).astype(np.uint8)
+    assert not from_neighbours(slope)[1:, 1:].any()
+
+
+def test_sums_go_beyond_what_32_bits_hold() -> None:
+    """In 8K and more; each sample below is 255 less than what its neighbours foretell."""
+    differences = np.full((3000, 4000), 255, np.uint8)
+    down = np.cumsum(differences, axis=0, dtype=np.uint8)
+    expected = np.cumsum(down, axis=1, dtype=np.uint8)
+    assert np.array_equal(onto_neighbours(differences), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    pixel_format=st.sampled_from(PIXEL_FORMATS),
+    width=st.integers(2, 70),
+    height=st.integers(2, 70),
+    level=st.sampled_from(LEVELS),
+    kinds=st.lists(st.sampled_from(("noise", "same", "flat", "near")), min_size=1, max_size=5),
+    seed=st.integers(0, 1 << 32),
+)
+def test_any_picture_comes_back(
+    pixel_format: str, width: int, height: int, level: int, kinds: list[str], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    pictures: list[av.VideoFrame] = []
+    for kind in kinds:
+        if kind == "noise" or not pictures:
+            pictures.append(picture(width, height, pixel_format, noise(rng)))
+        elif kind == "flat":
+            pictures.append(picture(width, height, pixel_format, np.zeros))
+        else:
+            pictures.append(copied(pictures[-1]))
+        if kind == "near":
+            plane = plane_bytes(pictures[-1])[0]
+            plane[: len(plane) // 2] += 1
+    packets = assert_comes_back(pictures, level)
+    assert stands_alone(packets[0])
+    head = len(packets[0]) - len(assert_comes_back(pictures, RAW)[0])
+    assert head <= 0  # what does not get smaller is kept as it is
+
+
+@pytest.mark.parametrize("pixel_format", ["rgb24", "gbrp", "yuv420p", "yuv420p10le", "gray"])
+def test_filmed_pictures_come_back_and_get_smaller(pixel_format: str) -> None:
+    pictures = filmed("traffic.mp4", pixel_format, 6)
+    raw = assert_comes_back(pictures, RAW)
+    packed = assert_comes_back(pictures, 1)
+    assert 2 * sum(map(len, packed)) < sum(map(len, raw))
+    assert sum(map(len, assert_comes_back(pictures, HIGHEST))) < sum(map(len, packed))
+
+
+def test_a_still_scene_costs_next_to_nothing_after_the_first_picture() -> None:
+    rng = np.random.default_rng(1)
+    still = picture(320, 240, "yuv420p", noise(rng))
+    first, *others = assert_comes_back([still, still, still], 1)
+    assert all(len(packet) < len(first) / 100 for packet in others)
+    assert not any(stands_alone(packet) for packet in others)
+
+
+def test_pictures_that_have_little_in_common_stand_alone() -> None:
+    rng = np.random.default_rng(2)
+    smooth = np.add.outer(np.arange(240), np.arange(320)).astype(np.uint8)
+    pictures = [
+        picture(320, 240, "gray", lambda _, level=level: smooth + level * noise(rng)((240, 320)))
+        for level in (0, 1, 0)
+    ]
+    packets = assert_comes_back(pictures, 1)
+    assert [stands_alone(packet) for packet in packets] == [True, True, True]
+
+
+def test_large_pictures_come_back() -> None:
+    rng = np.random.default_rng(3)
+    assert_comes_back([picture(4098, 2162, "yuv420p", noise(rng))], 1)
+
+
+@pytest.mark.parametrize("level", [-1, HIGHEST + 1])
+def test_levels_that_there_are_not(level: int) -> None:
+    with pytest.raises(UsageError, match="0 to 19"):
+        PicturePacker(level)
+
+
+def test_damage_is_told() -> None:
+    pictures = filmed("traffic.mp4", "yuv420p", 2)
+    first, second = assert_comes_back(pictures, 1)
+    (raw,) = assert_comes_back(pictures[:1], RAW)
+    assert not stands_alone(second)
+    fresh = PictureUnpacker(320, 240, "yuv420p")
+    middle = len(first) // 2
+    flipped = first[:middle] + bytes([first[middle] ^ 1]) + first[middle + 1 :]
+    wrong_size = assert_comes_back(filmed("mjpeg.avi", "yuv420p", 1), 1)[0]
+    for bad in (b"", first[:5], first[:-9], flipped, raw[:-1], raw + b"x", second, wrong_size):
+        with pytest.raises(IntegrityError):
+            fresh.unpack(memoryview(bad))
+    with pytest.raises(IntegrityError):
+        fresh.unpack(memoryview(b"\xff" + first[1:]))
+    assert fingerprint(fresh.unpack(memoryview(first))) == fingerprint(pictures[0])
+
+
+# ---------------------------------------------------------------------------------------- cells
+
+
+def media(like: av.VideoFrame) -> MediaInfo:
+    return MediaInfo(
+        container="",
+        codec="rawvideo",
+        profile=None,
+        width=like.width,
+        height=like.height,
+        pixel_format=like.format.name,
+        time_base=Fraction(1, 25),
+        average_rate=None,
+    )
+
+
+def packed(stream: CellStream) -> PackedCell:
+    return PackedCell(stream.codec, stream.width, stream.height, stream.extradata, ())
+
+
+def cell_of(pictures: list[av.VideoFrame], rect: Rect, level: int) -> CellStream:
+    encoder = LosslessCellEncoder(media(pictures[0]), rect, level)
+    for one in pictures:
+        encoder.put(one)
+    stream, psnr = encoder.finish()
+    assert psnr == 100
+    return stream
+
+
+def shown(stream: CellStream, first: int = 0) -> list[int]:
+    decoder = cell_decoder(packed(stream))
+    decoder.skip(first)
+    return [
+        fingerprint(one)
+        for packet in stream.packets[decoder.fed :]
+        for number, one in decoder.decode(memoryview(packet))
+        if number >= first
+    ]
+
+
+@pytest.mark.parametrize("pixel_format", ["yuv420p", "rgb24"])
+def test_recompressed_cells_show_the_same(pixel_format: str) -> None:
+    pictures = filmed("traffic.mp4", pixel_format, 12)
+    raw = cell_of(pictures, Rect(16, 32, 237, 213), RAW)
+    assert (raw.width, raw.height) == (222, 182)
+    wanted = shown(raw)
+    assert len(set(wanted)) == len(pictures)
+    size = sum(map(len, raw.packets))
+    for level in (1, 9):
+        stream = recompressed(packed(raw), map(memoryview, raw.packets), level)
+        assert shown(stream) == wanted
+        assert sum(map(len, stream.packets)) < size / 2
+        back = recompressed(packed(stream), map(memoryview, stream.packets), RAW)
+        assert back.packets == raw.packets
+
+
+def test_decoding_begins_where_it_can() -> None:
+    rng = np.random.default_rng(4)
+    scenes = [picture(64, 64, "yuv420p", noise(rng)) for _ in range(3)]
+    stream = cell_of([scenes[n // 4] for n in range(12)], Rect(0, 0, 64, 64), 1)
+    alone = [n for n, packet in enumerate(stream.packets) if stands_alone(packet)]
+    assert alone == [0, 4, 8]
+    wanted = shown(stream)
+    for first in range(12):
+        decoder = LosslessCellDecoder(packed(stream))
+        decoder.skip(first)
+        assert decoder.fed == first // 4 * 4
+        assert shown(stream, first) == wanted[first:]
+    raw = LosslessCellDecoder(packed(cell_of(scenes, Rect(0, 0, 64, 64), RAW)))
+    raw.skip(2)
+    assert raw.fed == 2
+
+
+def test_a_decoder_goes_from_cell_to_cell() -> None:
+    pictures = filmed("traffic.mp4", "yuv420p", 4)
+    one = cell_of(pictures, Rect(0, 0, 64, 64), 1)
+    other = cell_of(pictures[::-1], Rect(64, 64, 128, 128), 1)
+    decoder = cell_decoder(packed(one))
+    decoder.decode(memoryview(one.packets[0]))
+    assert decoder.fits(packed(other))
+    decoder.restart(packed(other))
+    with pytest.raises(IntegrityError, match="lacks the one before"):
+        decoder.decode(memoryview(other.packets[1]))
+    decoder.restart(packed(other))
+    came = [decoder.decode(memoryview(packet))[0] for packet in other.packets[:1]]
+    assert (came[0][0], fingerprint(came[0][1])) == (0, shown(other)[0])
+    larger = cell_of(pictures, Rect(0, 0, 80, 64), 1)
+    assert not decoder.fits(packed(larger))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [b"", b"[]", b'{"pixels": "yuv420p"}', b'{"pixels": "nv12", "alone": [0]}']
+    + [b'{"pixels": "yuv420p", "alone": %s}' % bad for bad in (b"[]", b"[1]", b"[0, 3, 2]", b"7")],
+)
+def test_cells_that_say_what_cannot_be(told: bytes) -> None:
+    with pytest.raises(IntegrityError):
+        cell_decoder(PackedCell("lossless", 64, 64, told, ()))
+
+
+def test_pictures_that_change_their_format_are_refused() -> None:
+    pictures = filmed("traffic.mp4", "yuv420p", 1) + filmed("traffic.mp4", "yuv422p", 1)
+    encoder = LosslessCellEncoder(media(pictures[0]), Rect(0, 0, 64, 64), 1)
+    encoder.put(pictures[0])
+    with pytest.raises(UsageError, match="yuv422p"):
+        encoder.put(pictures[1])

@@ -1,0 +1,121 @@
+"""``vfsd compress``: take less room for what is stored losslessly."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import print_json, print_line, shown
+from vfsd.cli.progress import Progress
+from vfsd.cli.selecting import videos_named
+from vfsd.cli.session import Session
+from vfsd.errors import (
+    EXIT_INTERRUPTED,
+    IntegrityError,
+    NoSpaceError,
+    NotFoundError,
+    ReadOnlyError,
+)
+from vfsd.units import human_bytes
+
+if TYPE_CHECKING:
+    from vfsd.store import Store
+    from vfsd.video import Video
+
+_LEVEL = 9
+
+
+@define(
+    "compress",
+    examples=[
+        "vfsd -s videos compress",
+        "vfsd -s videos compress 'cam1/*.mp4' --level 19 --json",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "level": "how hard they are compressed now, at least",
+        "segments": "number of segments that were compressed",
+        "kept": "number of segments of lossless tiles that were compressed as hard already",
+        "before": "bytes that they took before",
+        "bytes": "bytes that they take now",
+        "seconds": "that it took",
+    },
+    exits=[NotFoundError, ReadOnlyError, IntegrityError, NoSpaceError, EXIT_INTERRUPTED],
+    listing=True,
+)
+@click.argument("names", metavar="[VIDEO]...", nargs=-1)
+@click.option(
+    "--level",
+    metavar="N",
+    type=click.IntRange(1, 19),
+    default=_LEVEL,
+    help=f"1 (fastest) to 19 (smallest); {_LEVEL} if nothing is said.",
+)
+@click.option("--jobs", metavar="N", type=click.IntRange(1), help="Segments at a time.")
+@click.pass_obj
+def command(session: Session, names: tuple[str, ...], level: int, jobs: int | None) -> None:
+    """Compress lossless tiles and renditions.
+
+    A VIDEO is a name or a pattern; without one all are looked at.  What is compressed as hard
+    already stays as it is.  Pixels stay the same, and each segment is replaced by itself: what was
+    interrupted with Ctrl-C goes on when it is said again.
+    """
+    root, paths = session.places(names) if names else (session.root(), [])
+    with session.opened(root, writing=True) as store:
+        videos = videos_named(store, paths) if names else list(store.find())
+        for video in videos:
+            _compress(session, store, video, level, jobs, is_named=bool(names))
+
+
+def _compress(
+    session: Session, store: Store, video: Video, level: int, jobs: int | None, *, is_named: bool
+) -> None:
+    from vfsd.recompress import compressible, lossless_segments
+
+    there = lossless_segments(store.parts, video.info)
+    if not there and not is_named:
+        return
+    waiting = compressible(store.parts, video.info, level)
+    size = {segment.id: segment.size for segment in waiting}
+    total = sum(size.values())
+    label = f"compressing {video.name}"
+    began = time.monotonic()
+    try:
+        with Progress(label, total, shown=session.shows_progress, in_bytes=True) as progress:
+            made = video.compress(level, jobs=jobs, on_progress=progress.reach)
+    except KeyboardInterrupt:
+        left = len(compressible(store.parts, video.info, level))
+        session.remark(
+            f"{len(there) - left} of {len(there)} segments of {shown(video.name)} are compressed; "
+            "say it again to go on"
+        )
+        raise
+    before = sum(size.get(segment.id, segment.size) for segment in made)
+    after = sum(segment.size for segment in made)
+    kept = len(there) - len(waiting)
+    seconds = time.monotonic() - began
+    if session.json:
+        print_json(
+            {
+                "name": video.name,
+                "level": level,
+                "segments": len(made),
+                "kept": kept,
+                "before": before,
+                "bytes": after,
+                "seconds": seconds,
+            }
+        )
+        return
+    if not made:
+        nothing = f"all {kept} segments are compressed as hard" if kept else "no lossless tiles"
+        print_line(f"{shown(video.name)}: nothing to do, {nothing}")
+        return
+    print_line(
+        f"{shown(video.name)}: {len(made)} segments, {human_bytes(before)} became "
+        f"{human_bytes(after)} in {seconds:.1f} s"
+        + (f"; {kept} segments were compressed as hard" if kept else "")
+    )
