@@ -122,6 +122,17 @@ def test_overlap(tmp_path: Path) -> None:
         assert min(row["merges"]["mean"]["psnr"]) > 30
 
 
+def test_deferred(tmp_path: Path) -> None:
+    clip = str(FOLDER / "traffic.mp4")
+    options = ("--frames", "4", "--runs", "1", "--levels", "1", "19")
+    (found,) = run(tmp_path, "deferred", clip, *options)["figures"].values()
+    assert set(found) == {"rgb24", "yuv420p"}
+    for ways in found.values():
+        assert set(ways) == {"raw", "zstd 1", "zstd 19", "ours 1", "ours 19"}
+        assert not any(way["wrong"] for way in ways.values())
+        assert ways["ours 1"]["ratio"] > ways["zstd 1"]["ratio"]
+
+
 @pytest.mark.mount
 def test_fidelity(tmp_path: Path, mountable: None) -> None:
     if shutil.which("ffmpeg") is None:
