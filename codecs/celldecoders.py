@@ -11,9 +11,10 @@ from av.error import FFmpegError
 
 from vfsd.codecs.cellcheck import numbered_packet
 from vfsd.codecs.context import decoder_for
-from vfsd.codecs.losslesscells import LOSSLESS, LosslessCellDecoder
+from vfsd.codecs.losslesscells import LosslessCellDecoder
 from vfsd.codecs.pack import PackedCell
 from vfsd.errors import IntegrityError
+from vfsd.tiling.cost import LOSSLESS
 
 
 class CellDecoder(Protocol):

@@ -26,11 +26,7 @@ from vfsd.codecs.planes import copy_colors, plane_bytes
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
-
-LOSSLESS = "lossless"
-"""Name of the tile codec, and of the format of its cells."""
-RAW_CELLS = "raw"
-"""What costs of such cells are called whose samples are not compressed."""
+from vfsd.tiling.cost import LOSSLESS
 
 
 class LosslessCellEncoder:

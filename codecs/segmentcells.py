@@ -14,12 +14,13 @@ from typing import Protocol
 import av
 
 from vfsd.codecs.hevc_tiles import STITCHABLE
-from vfsd.codecs.losslesscells import LOSSLESS, LosslessCellEncoder
+from vfsd.codecs.losslesscells import LosslessCellEncoder
 from vfsd.codecs.pack import CellStream
 from vfsd.codecs.stitchable import encode_stitchable
 from vfsd.codecs.tiles import CellEncoder, TileCodec
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
+from vfsd.tiling.cost import LOSSLESS
 
 _HELD_SAMPLES = 32 << 20
 """Luma samples of pictures that one encoder is given before it is the next one's turn: with what

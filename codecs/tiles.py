@@ -26,12 +26,12 @@ from vfsd.codecs.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.kvazaar import MOST_COLUMNS, MOST_ROWS, TREE_BLOCK, require_kvazaar
 from vfsd.codecs.lossless import HIGHEST, PIXEL_FORMATS
-from vfsd.codecs.losslesscells import LOSSLESS
 from vfsd.codecs.pack import CellStream
 from vfsd.codecs.planes import plane_samples
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
 from vfsd.tiling import LayoutRules, Rect
+from vfsd.tiling.cost import LOSSLESS
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,12 @@ from av.video.codeccontext import VideoCodecContext
 from vfsd.codecs.celldecoders import cell_decoder
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.kvazaar import kvazaar_available
-from vfsd.codecs.losslesscells import LOSSLESS, RAW_CELLS
 from vfsd.codecs.pack import CellStream, PackedCell
 from vfsd.codecs.segmentcells import encode_cells
 from vfsd.codecs.tiles import TILE_CODECS, TileCodec
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
-from vfsd.tiling.cost import Work
+from vfsd.tiling.cost import LOSSLESS, RAW_CELLS, Work
 
 _SIZES = ((64, 64), (128, 128), (320, 176), (640, 368), (1280, 720))
 _PICTURES = 24

@@ -51,6 +51,11 @@ class DecodeCost:
         )
 
 
+LOSSLESS = "lossless"
+"""Name of the tile codec whose pixels are the source's."""
+RAW_CELLS = "raw"
+"""What costs of its cells are called as long as they are not compressed."""
+
 DEFAULT_COSTS = {
     "h264": DecodeCost(0.0, 25e-6, 0.88e-9, 88e-9),
     "hevc": DecodeCost(19e-6, 38e-6, 1.32e-9, 114e-9),
@@ -59,13 +64,13 @@ DEFAULT_COSTS = {
     "fast": DecodeCost(82e-6, 11e-6, 0.68e-9, 28e-9),
     "small": DecodeCost(137e-6, 47e-6, 0.54e-9, 111e-9),
     "stitchable": DecodeCost(19e-6, 26e-6, 1.35e-9, 150e-9),
-    "lossless": DecodeCost(35e-6, 27e-6, 1.47e-9, 0.2e-9),
-    "raw": DecodeCost(9e-6, 14e-6, 0.0, 0.05e-9),
+    LOSSLESS: DecodeCost(35e-6, 27e-6, 1.47e-9, 0.2e-9),
+    RAW_CELLS: DecodeCost(9e-6, 14e-6, 0.0, 0.05e-9),
 }
 """By codec, and by name of the tile codec, where nothing was measured on the host.
 
-"raw" are cells of `lossless` that are not compressed.  These two were measured later, beside
-"h264", and are in proportion to what is said of that.
+The two of lossless tiles were measured later, beside "h264", and are in proportion to what is said
+of that.
 """
 
 OTHER_COST = DecodeCost(1e-4, 2e-5, 1.0e-9, 150e-9)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from time import time_ns
 
 from vfsd.codecs.lossless import HIGHEST, RAW
-from vfsd.codecs.losslesscells import LOSSLESS, recompressed
+from vfsd.codecs.losslesscells import recompressed
 from vfsd.codecs.pack import PackedCell, write_pack
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.host import cores
@@ -25,6 +25,7 @@ from vfsd.model import LogicalVideo, Segment
 from vfsd.packs import OpenPack
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished, reclaim
+from vfsd.tiling.cost import LOSSLESS
 
 _FROM = 0.25
 """How full a budget is from which on VSS compresses (section 5.2)."""

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from vfsd.codecs.losslesscells import LOSSLESS, RAW_CELLS
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import MediaInfo, PhysicalVideo, Segment
 from vfsd.tiling import Rect
-from vfsd.tiling.cost import DEFAULT_COSTS, OTHER_COST, DecodeCost, Work
+from vfsd.tiling.cost import DEFAULT_COSTS, LOSSLESS, OTHER_COST, RAW_CELLS, DecodeCost, Work
 
 _HANDLING = 20e-6
 """CPU seconds for each picture of a tile, on its way from the decoder."""
