@@ -23,6 +23,7 @@ import zstandard
 from benchmarks.common import Result, arguments, finish, footage, table
 from vfsd.codecs.lossless import PicturePacker, PictureUnpacker
 from vfsd.codecs.planes import plane_bytes
+from vfsd.codecs.siting import siting_of
 
 CLIPS = (
     "real/nflx_OldTownCross_1080p.mp4",
@@ -87,7 +88,7 @@ class Ours:
 
     def unpack(self, packets: Sequence[bytes]) -> Iterator[av.VideoFrame]:
         first = self._pictures[0]
-        unpacker = PictureUnpacker(first.width, first.height, first.format.name)
+        unpacker = PictureUnpacker(first.width, first.height, first.format.name, siting_of(first))
         return (unpacker.unpack(memoryview(packet)) for packet in packets)
 
     def samples(self, packets: Sequence[bytes]) -> list[bytes]:

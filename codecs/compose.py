@@ -8,6 +8,7 @@ import av
 import numpy.typing as npt
 
 from vfsd.codecs.planes import copy_colors, plane_pixels, shares
+from vfsd.codecs.siting import blank_like, means_like
 from vfsd.tiling import Rect
 
 
@@ -47,9 +48,9 @@ class Composer:
         The picture is this object's own, and is changed by what is put next.
         """
         picture = self._picture
-        if picture is None or picture.format.name != tile.format.name:
+        if picture is None or not means_like(picture, tile):
             even = (self.area.width + self.area.width % 2, self.area.height + self.area.height % 2)
-            picture = self._picture = av.VideoFrame(*even, tile.format.name)
+            picture = self._picture = blank_like(tile, *even)
         copy_colors(tile, picture)
         common = rect.intersection(self.area)
         if common is None:

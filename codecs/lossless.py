@@ -1,11 +1,12 @@
 """Pictures as packets, and back, to the bit: as they are, or as differences that are compressed.
 
-A packet is a head (`_HEAD`, little-endian): a byte that says how (`_COMPRESSED` and so on), and
-what the samples mean (matrix, range, transfer, primaries, by FFmpeg's numbers).  Then come the
-samples, channel by channel without padding, row by row, or one frame of Zstandard with what the
-channels were made into: red and blue less green, then (each where the head says so) the samples
-less those of the picture before, and less what their neighbours foretell; of wide samples all low
-bytes of a channel before the high ones (`vfsd.codecs.differences`).
+A packet is a head (`_HEAD`, little-endian): a byte that says how (`_COMPRESSED` and so on), one
+that is 1 where the picture is interlaced, and what the samples mean (matrix, range, transfer,
+primaries, by FFmpeg's numbers).  Then come the samples, channel by channel without padding, row by
+row, or one frame of Zstandard with what the channels were made into: red and blue less green, then
+(each where the head says so) the samples less those of the picture before, and less what their
+neighbours foretell; of wide samples all low bytes of a channel before the high ones
+(`vfsd.codecs.differences`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import zstandard
 
 from vfsd.codecs.differences import Samples, folded, from_neighbours, onto_neighbours, unfolded
 from vfsd.codecs.planes import plane_pixels
+from vfsd.codecs.siting import blank
 from vfsd.errors import IntegrityError, UsageError
 
 RAW = 0
@@ -28,7 +30,7 @@ RAW = 0
 HIGHEST = 19
 """The highest level: what Zstandard does without asking decoders for more memory."""
 
-_HEAD = struct.Struct("<B4H")
+_HEAD = struct.Struct("<BB4H")
 _COMPRESSED, _NEIGHBOURS, _BEFORE = 1, 2, 4
 _RGB_CHANNELS = {
     **dict.fromkeys(("rgb24", "bgr24"), (1, (0, 2))),
@@ -110,9 +112,10 @@ class PicturePacker:
 class PictureUnpacker:
     """Makes pictures of packets.  Not thread-safe."""
 
-    def __init__(self, width: int, height: int, pixel_format: str) -> None:
-        self._picture = av.VideoFrame(width, height, pixel_format)
-        self._channels = _channels(self._picture)
+    def __init__(self, width: int, height: int, pixel_format: str, siting: str) -> None:
+        self._form = (width, height, pixel_format, siting)
+        self._pictures: dict[bool, tuple[av.VideoFrame, list[Samples]]] = {}  # by interlacing
+        self._picture, self._channels = self._own(False)
         self._bytes = sum(channel.nbytes for channel in self._channels)
         self._decompressor = zstandard.ZstdDecompressor()
         self._plain: list[Samples] | None = None  # of the last picture, if it was compressed
@@ -128,8 +131,10 @@ class PictureUnpacker:
         Raises `IntegrityError` for a damaged packet, and for one that needs the picture before
         where that was not unpacked.
         """
-        how, *colors = _head(packet)
+        how, interlaced, *colors = _head(packet)
         body = packet[_HEAD.size :]
+        before = self._last() if how & _BEFORE else None
+        self._picture, self._channels = self._own(bool(interlaced))
         if how == 0:
             data = np.frombuffer(body, np.uint8)
             if data.size != self._bytes:
@@ -139,13 +144,21 @@ class PictureUnpacker:
                 channel[...] = samples.view(channel.dtype).reshape(channel.shape)
             self._plain = None
         else:
-            self._plain = self._undone(how, self._decompressed(body))
+            self._plain = self._undone(how, self._decompressed(body), before)
             _plus_green(self._plain, self._picture.format.name, self._channels)
         self._has_shown = True
         picture = self._picture
         picture.colorspace, picture.color_range = colors[0], colors[1]
         picture.color_trc, picture.color_primaries = colors[2], colors[3]
         return picture
+
+    def _own(self, interlaced: bool) -> tuple[av.VideoFrame, list[Samples]]:
+        """Memory for pictures, with views of its channels."""
+        found = self._pictures.get(interlaced)
+        if found is None:
+            picture = blank(*self._form, interlaced=interlaced)
+            found = self._pictures[interlaced] = picture, _channels(picture)
+        return found
 
     def _decompressed(self, body: memoryview) -> npt.NDArray[np.uint8]:
         try:
@@ -156,8 +169,9 @@ class PictureUnpacker:
             raise IntegrityError(f"a compressed picture is damaged: {error}") from error
         return np.frombuffer(data, np.uint8)
 
-    def _undone(self, how: int, data: npt.NDArray[np.uint8]) -> list[Samples]:
-        before = self._last() if how & _BEFORE else None
+    def _undone(
+        self, how: int, data: npt.NDArray[np.uint8], before: Sequence[Samples] | None
+    ) -> list[Samples]:
         plain = []
         for number, part in enumerate(_split(data, self._channels)):
             form = self._channels[number]
@@ -229,14 +243,20 @@ def _split(data: npt.NDArray[np.uint8], channels: Sequence[Samples]) -> list[npt
 
 def _head_of(picture: av.VideoFrame, how: int) -> bytes:
     return _HEAD.pack(
-        how, picture.colorspace, picture.color_range, picture.color_trc, picture.color_primaries
+        how,
+        picture.interlaced_frame,
+        picture.colorspace,
+        picture.color_range,
+        picture.color_trc,
+        picture.color_primaries,
     )
 
 
-def _head(packet: bytes | memoryview) -> tuple[int, int, int, int, int]:
+def _head(packet: bytes | memoryview) -> tuple[int, int, int, int, int, int]:
     if len(packet) < _HEAD.size:
         raise IntegrityError("a packet of a lossless tile is cut off")
-    how, *colors = _HEAD.unpack_from(packet)
-    if how > _COMPRESSED | _NEIGHBOURS | _BEFORE or (how and not how & _COMPRESSED):
+    how, interlaced, *colors = _HEAD.unpack_from(packet)
+    is_known = how == 0 or (how & _COMPRESSED and how <= _COMPRESSED | _NEIGHBOURS | _BEFORE)
+    if not is_known or interlaced > 1:
         raise IntegrityError("a packet of a lossless tile is damaged")
-    return how, colors[0], colors[1], colors[2], colors[3]
+    return how, interlaced, colors[0], colors[1], colors[2], colors[3]

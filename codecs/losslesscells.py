@@ -1,7 +1,8 @@
 """Cells whose pictures are kept to the bit: made, decoded, and compressed harder later.
 
-Their `extradata` is JSON: "pixels", the format of the samples, and "alone", the numbers of the
-packets that show their picture without the one before; 0 is among them.
+Their `extradata` is JSON: "pixels", the format of the samples, "siting", where chroma lies among
+luma (`vfsd.codecs.siting`), and "alone", the numbers of the packets that show their picture without
+the one before; 0 is among them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from vfsd.codecs.lossless import (
 )
 from vfsd.codecs.pack import CellStream, PackedCell
 from vfsd.codecs.planes import copy_colors, plane_bytes
+from vfsd.codecs.siting import SITINGS, blank_like, means_like, siting_of
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
@@ -41,8 +43,10 @@ class LosslessCellEncoder:
         self._format = media.pixel_format
         # As the cells of other codecs are: whoever reads them need not know the difference.
         width, height = rect.width + rect.width % 2, rect.height + rect.height % 2
-        self._tile = av.VideoFrame(width, height, self._format)
-        self._stream = _CheckedStream(width, height, self._format, level)
+        self._size = (width, height)
+        self._level = level
+        self._tile: av.VideoFrame | None = None
+        self._stream: _CheckedStream | None = None
 
     def put(self, picture: av.VideoFrame) -> None:
         """The next picture of the segment, as a whole."""
@@ -51,12 +55,20 @@ class LosslessCellEncoder:
                 f"pictures change from {self._format} to {picture.format.name}",
                 hint="take another tile codec",
             )
-        cut_out(picture, self._rect, self._tile)
-        copy_colors(picture, self._tile)
-        self._stream.put(self._tile)
+        tile, stream = self._tile, self._stream
+        if tile is None or not means_like(tile, picture):
+            tile = self._tile = blank_like(picture, *self._size)
+        if stream is None:
+            siting = siting_of(picture)
+            stream = self._stream = _CheckedStream(*self._size, self._format, siting, self._level)
+        cut_out(picture, self._rect, tile)
+        copy_colors(picture, tile)
+        stream.put(tile)
 
     def finish(self) -> tuple[CellStream, float]:
         """The cell, and the PSNR of its luma in dB."""
+        if self._stream is None:
+            raise IntegrityError("a tile has no pictures")
         return self._stream.finish(), LOSSLESS_PSNR
 
     def abandon(self) -> None:
@@ -70,7 +82,7 @@ def recompressed(cell: PackedCell, packets: Iterable[memoryview], level: int) ->
     come back to the bit.
     """
     decoder = LosslessCellDecoder(cell)
-    stream = _CheckedStream(cell.width, cell.height, decoder.pixel_format, level)
+    stream = _CheckedStream(cell.width, cell.height, decoder.pixel_format, decoder.siting, level)
     for packet in packets:
         ((_, picture),) = decoder.decode(packet)
         stream.put(picture)
@@ -81,18 +93,18 @@ class LosslessCellDecoder:
     """A `vfsd.codecs.celldecoders.CellDecoder` for lossless cells."""
 
     def __init__(self, cell: PackedCell) -> None:
-        self.pixel_format, self._alone = _described(cell)
+        self.pixel_format, self.siting, self._alone = _described(cell)
         self._size = (cell.width, cell.height)
-        self._unpacker = PictureUnpacker(*self._size, self.pixel_format)
+        self._unpacker = PictureUnpacker(*self._size, self.pixel_format, self.siting)
         self.fed = 0
 
     def fits(self, cell: PackedCell) -> bool:
         if cell.codec != LOSSLESS or (cell.width, cell.height) != self._size:
             return False
-        return _described(cell)[0] == self.pixel_format
+        return _described(cell)[:2] == (self.pixel_format, self.siting)
 
     def restart(self, cell: PackedCell) -> None:
-        self._alone = _described(cell)[1]
+        self._alone = _described(cell)[2]
         self._unpacker.restart()
         self.fed = 0
 
@@ -115,11 +127,11 @@ class LosslessCellDecoder:
 class _CheckedStream:
     """Packs pictures, and unpacks each again to compare."""
 
-    def __init__(self, width: int, height: int, pixel_format: str, level: int) -> None:
+    def __init__(self, width: int, height: int, pixel_format: str, siting: str, level: int) -> None:
         self._size = (width, height)
-        self._format = pixel_format
+        self._told = {"pixels": pixel_format, "siting": siting}
         self._packer = PicturePacker(level)
-        self._unpacker = PictureUnpacker(width, height, pixel_format)
+        self._unpacker = PictureUnpacker(width, height, pixel_format, siting)
         self._packets: list[bytes] = []
 
     def put(self, picture: av.VideoFrame) -> None:
@@ -132,18 +144,19 @@ class _CheckedStream:
 
     def finish(self) -> CellStream:
         alone = [number for number, packet in enumerate(self._packets) if stands_alone(packet)]
-        described = {"pixels": self._format, "alone": alone}
+        described = {**self._told, "alone": alone}
         extradata = json.dumps(described, separators=(",", ":")).encode()
         return CellStream(LOSSLESS, *self._size, extradata, self._packets)
 
 
-def _described(cell: PackedCell) -> tuple[str, Sequence[int]]:
-    """The format of the samples, and the packets that stand alone, ascending from 0."""
+def _described(cell: PackedCell) -> tuple[str, str, Sequence[int]]:
+    """The format of the samples, where chroma lies, and the packets that stand alone, from 0."""
     try:
         told = json.loads(cell.extradata)
-        pixel_format, alone = told["pixels"], told["alone"]
-        if pixel_format not in PIXEL_FORMATS or alone[0] != 0 or sorted(alone) != alone:
+        pixel_format, siting, alone = told["pixels"], told["siting"], told["alone"]
+        is_known = pixel_format in PIXEL_FORMATS and siting in SITINGS
+        if not is_known or alone[0] != 0 or sorted(alone) != alone:
             raise ValueError("what it says cannot be")
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise IntegrityError(f"a lossless tile is damaged: {error}") from error
-    return pixel_format, alone
+    return pixel_format, siting, alone

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from vfsd.codecs.planes import copy_colors, plane_bytes, plane_samples, shares
+from vfsd.codecs.siting import blank_like, means_like
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect, TileLayout
@@ -315,9 +316,13 @@ class PixelConverter:
     def _cropped(self, frame: av.VideoFrame, window: Rect) -> av.VideoFrame:
         """A copy of a part of `frame`; beyond its edges, the edge is repeated."""
         scratch = self._scratch
-        form = (window.width, window.height, frame.format.name)
-        if scratch is None or (scratch.width, scratch.height, scratch.format.name) != form:
-            scratch = self._scratch = av.VideoFrame(*form)
+        size = (window.width, window.height)
+        if (
+            scratch is None
+            or (scratch.width, scratch.height) != size
+            or not means_like(scratch, frame)
+        ):
+            scratch = self._scratch = blank_like(frame, *size)
             self._scratch_planes = plane_samples(scratch)
         copy_colors(frame, scratch)
         planes = zip(plane_samples(frame), self._scratch_planes, strict=True)

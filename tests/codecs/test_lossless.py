@@ -65,7 +65,7 @@ def colors(one: av.VideoFrame) -> tuple[int, ...]:
 def assert_comes_back(pictures: list[av.VideoFrame], level: int) -> list[bytes]:
     packer = PicturePacker(level)
     first = pictures[0]
-    unpacker = PictureUnpacker(first.width, first.height, first.format.name)
+    unpacker = PictureUnpacker(first.width, first.height, first.format.name, "left")
     packets = [packer.pack(one) for one in pictures]
     for one, packet in zip(pictures, packets, strict=True):
         again = unpacker.unpack(memoryview(packet))
@@ -181,7 +181,7 @@ def test_damage_is_told() -> None:
     first, second = assert_comes_back(pictures, 1)
     (raw,) = assert_comes_back(pictures[:1], RAW)
     assert not stands_alone(second)
-    fresh = PictureUnpacker(320, 240, "yuv420p")
+    fresh = PictureUnpacker(320, 240, "yuv420p", "left")
     middle = len(first) // 2
     flipped = first[:middle] + bytes([first[middle] ^ 1]) + first[middle + 1 :]
     wrong_size = assert_comes_back(filmed("mjpeg.avi", "yuv420p", 1), 1)[0]
@@ -285,8 +285,15 @@ def test_a_decoder_goes_from_cell_to_cell() -> None:
 
 @pytest.mark.parametrize(
     "told",
-    [b"", b"[]", b'{"pixels": "yuv420p"}', b'{"pixels": "nv12", "alone": [0]}']
-    + [b'{"pixels": "yuv420p", "alone": %s}' % bad for bad in (b"[]", b"[1]", b"[0, 3, 2]", b"7")],
+    [
+        *(b"", b"[]", b'{"pixels": "yuv420p", "siting": "left"}'),
+        b'{"pixels": "nv12", "siting": "left", "alone": [0]}',
+        b'{"pixels": "yuv420p", "siting": "right", "alone": [0]}',
+        *(
+            b'{"pixels": "yuv420p", "siting": "left", "alone": %s}' % bad
+            for bad in (b"[]", b"[1]", b"[0, 3, 2]", b"7")
+        ),
+    ],
 )
 def test_cells_that_say_what_cannot_be(told: bytes) -> None:
     with pytest.raises(IntegrityError):
