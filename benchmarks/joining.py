@@ -15,9 +15,10 @@ import numpy as np
 from benchmarks.common import footage, table
 from sample_videos.cameras import Cameras
 from sample_videos.scene import Scene
+from vfsd.codecs.celldecoders import cell_decoder
 from vfsd.codecs.pack import CellStream, PackedCell
 from vfsd.codecs.segmentcells import encode_cells
-from vfsd.codecs.tiles import CellDecoder, tile_codec
+from vfsd.codecs.tiles import tile_codec
 from vfsd.model import MediaInfo
 from vfsd.overlap.features import features_of
 from vfsd.overlap.geometry import Picture, size_of
@@ -187,7 +188,7 @@ def coded(pictures: list[Picture], quality: int) -> tuple[int, list[Picture]]:
 
 
 def decoded(cell: CellStream) -> list[Picture]:
-    decoder = CellDecoder(PackedCell(cell.codec, cell.width, cell.height, cell.extradata, (0, 0)))
+    decoder = cell_decoder(PackedCell(cell.codec, cell.width, cell.height, cell.extradata, (0, 0)))
     shown = [found for packet in cell.packets for found in decoder.decode(memoryview(packet))]
     shown += decoder.drain()
     if [at for at, _ in shown] != list(range(len(cell.packets))):
