@@ -14,6 +14,8 @@ from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detectionquery import DetectionQuery, make_filter, require_same_bytes
 from vfsd.catalog.detections import Detections, Progress, ranges_of
 from vfsd.catalog.engine import ChangeWatch, Database, current_revision
+from vfsd.catalog.evictions import Evictions
+from vfsd.catalog.holdings import Holdings, Used
 from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.segments import Segments
@@ -57,6 +59,8 @@ class Transaction:
     detections: Detections
     reads: Reads
     decisions: Decisions
+    holdings: Holdings
+    evictions: Evictions
 
 
 _READS_AT_ONCE = 1000
@@ -277,12 +281,14 @@ class Catalog:
     def note_reads(self, done: Sequence[tuple[str, Read]], *, keep: int) -> None:
         """Remember reads, each with the digest of the bytes that were read, and forget old ones.
 
-        The newest `keep` are kept.  No `watch` tells of it.  Raises `BusyError` after a second in
-        which others write, `NoSpaceError`.
+        What they used of segments is counted there.  The newest `keep` are kept.  No `watch`
+        tells of it.  Raises `BusyError` after a second in which others write, `NoSpaceError`.
         """
         with self._database.noting() as connection:
             reads = Reads(connection)
             if reads.add(done):
+                holdings = Holdings(connection)
+                holdings.note_used(_used(done, holdings.newest_read()))
                 reads.keep(keep)
 
     def forget_reads(self, video: LogicalVideo | None = None) -> int:
@@ -497,6 +503,21 @@ def _require_frames(video: LogicalVideo, ranges: Iterable[range]) -> None:
             )
 
 
+def _used(done: Iterable[tuple[str, Read]], newest: int) -> dict[int, Used]:
+    """By segment; they count as done when the `newest` read was."""
+    found: dict[int, Used] = {}
+    for _, read in done:
+        for one in read.uses:
+            before = found.get(one.segment_id, Used(newest, 0, 0, 0.0))
+            found[one.segment_id] = Used(
+                newest,
+                max(before.at_ns, read.at_ns),
+                before.uses + 1,
+                before.saved + one.saved,
+            )
+    return found
+
+
 def _transaction(connection: Connection) -> Transaction:
     return Transaction(
         Tree(connection),
@@ -507,4 +528,6 @@ def _transaction(connection: Connection) -> Transaction:
         Detections(connection),
         Reads(connection),
         Decisions(connection),
+        Holdings(connection),
+        Evictions(connection),
     )

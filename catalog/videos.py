@@ -10,6 +10,8 @@ from sqlalchemy.engine import Connection, Row
 
 from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detections import Detections
+from vfsd.catalog.evictions import Evictions
+from vfsd.catalog.holdings import Holdings
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.records import (
     bounds_from_row,
@@ -125,8 +127,8 @@ class Videos:
         """Make a file a video, with its original.  `original.id` and `video_id` are ignored.
 
         A file that was a video before its bytes changed keeps its number, tags and metadata;
-        everything that was made from the old bytes goes.  So do its detections, reads and
-        decisions, which are about pixels, unless the bytes are the same again.
+        everything that was made from the old bytes goes.  So do its detections, reads, decisions,
+        evictions and pins, which are about pixels, unless the bytes are the same again.
         """
         there = self._connection.execute(
             sa.select(videos.c.id, videos.c.digest).where(videos.c.ino == ino)
@@ -144,6 +146,8 @@ class Videos:
                 Detections(self._connection).remove_of_video(video_id)
                 Reads(self._connection).remove(video_id)
                 Decisions(self._connection).remove_of_video(video_id)
+                Evictions(self._connection).remove_of_video(video_id)
+                Holdings(self._connection).unpin_video(video_id)
             self._connection.execute(
                 sa.update(videos).where(videos.c.id == video_id).values(digest=digest)
             )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vfsd.explain import explain
+from vfsd.explain import Explanation, explain
 from vfsd.frametable import FrameTable
-from vfsd.model import PhysicalVideo, Read, Segment
+from vfsd.model import PhysicalVideo, Read, Segment, SegmentUse
 from vfsd.plan import ReadPlan
 from vfsd.tileplan import Costs, original_work
 from vfsd.tiling import Rect
@@ -56,7 +56,28 @@ def account_of_plan(
         original_frames=sum(
             len(source.frames) for source in found.sources if source.segment is None
         ),
+        uses=_uses_of_plan(found, table, costs),
     )
+
+
+def _uses_of_plan(found: Explanation, table: FrameTable, costs: Costs) -> tuple[SegmentUse, ...]:
+    """What each segment saved: its part of what the original would have taken, less what it took.
+
+    Frames in a row are decoded in one go, so that the parts together take less than one by one.
+    """
+    physical = found.plan.physical
+    own = costs.of_original(physical)
+    tiled = [source for source in found.sources if source.segment is not None]
+    alone = [own.seconds(original_work(physical, table, source.frames)) for source in tiled]
+    rest = sum(source.seconds for source in found.sources if source.segment is None)
+    together = max(0.0, found.untiled_seconds - rest)
+    scale = together / sum(alone) if sum(alone) else 0.0
+    saved: dict[int, float] = {}
+    for source, seconds in zip(tiled, alone, strict=True):
+        assert source.segment is not None
+        number = source.segment.id
+        saved[number] = saved.get(number, 0.0) + scale * seconds - source.seconds
+    return tuple(SegmentUse(number, max(0.0, seconds)) for number, seconds in saved.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +114,7 @@ def account_of_scan(
     own = costs.of_original(physical)
     work = untiled = Work()
     predicted = untiled_predicted = 0.0
+    saved: dict[int, float] = {}
     for part in parts:
         alone = original_work(physical, table, part.frames)
         untiled += alone
@@ -101,8 +123,11 @@ def account_of_scan(
         work += mine
         predicted += own.seconds(mine)
         if part.segment is not None:
+            tiles = costs.seconds_of_tiles(part.segment, part.work, together=part.tiles)
             work += part.work
-            predicted += costs.seconds_of_tiles(part.segment, part.work, together=part.tiles)
+            predicted += tiles
+            gain = own.seconds(alone) - own.seconds(mine) - tiles
+            saved[part.segment.id] = saved.get(part.segment.id, 0.0) + gain
     tiled = [part for part in parts if part.segment is not None]
     return Read(
         id=0,
@@ -123,4 +148,5 @@ def account_of_scan(
         segments=len({part.segment.id for part in tiled if part.segment is not None}),
         tiles=sum(part.tiles for part in tiled),
         original_frames=sum(len(part.own) for part in parts),
+        uses=tuple(SegmentUse(number, max(0.0, seconds)) for number, seconds in saved.items()),
     )

@@ -251,6 +251,14 @@ class MeasuredCost:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentUse:
+    """What a read had of a segment."""
+
+    segment_id: int
+    saved: float  #: CPU seconds of decoding less than from the original
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """Pixels that somebody had of a video, and what they took.
 
@@ -276,6 +284,7 @@ class Read:
     segments: int  #: of tiles that were used
     tiles: int  #: of these that were decoded, all together
     original_frames: int  #: different frames that came from the original
+    uses: tuple[SegmentUse, ...] = ()  #: on its way into the catalog, which counts them by segment
 
     @property
     def source(self) -> str:

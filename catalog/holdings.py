@@ -1,0 +1,263 @@
+"""What derived data takes and may take, within one transaction: budgets, pins, segments' worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from vfsd.budgets import OF_STORE, OF_VIDEO, Held, Limit, Pin
+from vfsd.catalog.schema import budgets, physical_videos, pins, reads, segments
+from vfsd.eviction import faded
+from vfsd.model import Role
+
+_AT_ONCE = 500
+"""Numbers in one statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What reads had of a segment."""
+
+    read: int  #: the number of the last of them
+    at_ns: int  #: Unix time at which that began
+    uses: int
+    saved: float  #: CPU seconds
+
+
+class Holdings:
+    """Derived data as one transaction sees it.  A video's number that is None means all videos."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- budgets
+
+    def limit(self, video_id: int | None) -> Limit:
+        """What a video, or the whole store, may take."""
+        row = self._connection.execute(sa.select(budgets).where(_is_of(video_id))).first()
+        if row is None:
+            return OF_STORE if video_id is None else OF_VIDEO
+        return Limit(row.bytes, row.times)
+
+    def set_limit(self, video_id: int | None, limit: Limit | None) -> None:
+        """None: as where nobody has said anything."""
+        self._connection.execute(sa.delete(budgets).where(_is_of(video_id)))
+        if limit is not None:
+            self._connection.execute(
+                sa.insert(budgets).values(video_id=video_id, bytes=limit.bytes, times=limit.times)
+            )
+
+    def original_bytes(self, video_id: int | None) -> int:
+        chosen = sa.select(sa.func.sum(physical_videos.c.size)).where(
+            physical_videos.c.role == Role.ORIGINAL.value
+        )
+        if video_id is not None:
+            chosen = chosen.where(physical_videos.c.video_id == video_id)
+        return int(self._connection.execute(chosen).scalar() or 0)
+
+    def charged(self, video_id: int | None) -> int:
+        """Bytes of all segments but pinned ones."""
+        chosen = sa.select(sa.func.sum(segments.c.size)).select_from(_SEGMENTS)
+        chosen = _within(chosen.where(~_IS_PINNED), video_id)
+        return int(self._connection.execute(chosen).scalar() or 0)
+
+    def held(self, video_id: int | None) -> list[Held]:
+        """All segments, by video, kind, size and first frame."""
+        chosen = sa.select(
+            segments,
+            physical_videos.c.video_id,
+            physical_videos.c.role,
+            physical_videos.c.width,
+            physical_videos.c.height,
+            _IS_PINNED.label("is_pinned"),
+        ).select_from(_SEGMENTS)
+        chosen = _within(chosen, video_id).order_by(
+            physical_videos.c.video_id,
+            physical_videos.c.role,
+            physical_videos.c.width,
+            physical_videos.c.height,
+            segments.c.first_frame,
+            segments.c.id,
+        )
+        return [_held_from_row(row) for row in self._connection.execute(chosen)]
+
+    # -- pins
+
+    def pins(self, video_id: int | None) -> list[Pin]:
+        """By video and first frame."""
+        chosen = sa.select(pins).order_by(pins.c.video_id, pins.c.first_frame, pins.c.id)
+        if video_id is not None:
+            chosen = chosen.where(pins.c.video_id == video_id)
+        return [_pin_from_row(row) for row in self._connection.execute(chosen)]
+
+    def pin(self, pin: Pin) -> Pin:
+        width, height = pin.size or (None, None)
+        result = self._connection.execute(
+            sa.insert(pins).values(
+                video_id=pin.video_id,
+                first_frame=pin.frames.start,
+                end_frame=pin.frames.stop,
+                role=None if pin.role is None else pin.role.value,
+                width=width,
+                height=height,
+                at_ns=pin.at_ns,
+            )
+        )
+        assert result.inserted_primary_key is not None
+        return replace(pin, id=int(result.inserted_primary_key[0]))
+
+    def unpin(self, pin_ids: Iterable[int]) -> None:
+        self._connection.execute(sa.delete(pins).where(pins.c.id.in_(list(pin_ids))))
+
+    def unpin_video(self, video_id: int) -> None:
+        self._connection.execute(sa.delete(pins).where(pins.c.video_id == video_id))
+
+    # -- worth
+
+    def newest_read(self) -> int:
+        """The number of the newest read that was ever noted, as far as anything remembers it."""
+        newest = self._max(reads.c.id)
+        if newest is not None:
+            return newest
+        # Somebody has had all of them forgotten.
+        return max(self._max(segments.c.used_at_read) or 0, self._max(segments.c.made_at_read) or 0)
+
+    def note_made(self, segment_id: int, *, making: float) -> None:
+        """A segment was published that took so many CPU seconds to encode."""
+        self._connection.execute(
+            sa.update(segments)
+            .where(segments.c.id == segment_id)
+            .values(made_at_read=self.newest_read(), making=making)
+        )
+
+    def note_used(self, found: Mapping[int, Used]) -> None:
+        """Reads have used these segments; those that are there no longer are left out."""
+        numbers = sorted(found)
+        for start in range(0, len(numbers), _AT_ONCE):
+            some = numbers[start : start + _AT_ONCE]
+            before = self._connection.execute(
+                sa.select(
+                    segments.c.id, segments.c.used_at_read, segments.c.uses, segments.c.saved
+                ).where(segments.c.id.in_(some))
+            )
+            changed = [
+                _add(number, read, uses, saved, found[number])
+                for number, read, uses, saved in before.tuples()
+            ]
+            if changed:
+                self._connection.execute(_NOTE_USE, changed)
+
+    def _max(self, column: sa.Column[int]) -> int | None:
+        found: int | None = self._connection.execute(sa.select(sa.func.max(column))).scalar()
+        return found
+
+    # -- checking
+
+    def strays(self) -> list[str]:
+        """What is said of videos and cannot be so."""
+        wrong = []
+        frames = dict(
+            self._connection.execute(
+                sa.select(physical_videos.c.video_id, physical_videos.c.frames).where(
+                    physical_videos.c.role == Role.ORIGINAL.value
+                )
+            ).tuples()
+        )
+        for pin in self.pins(None):
+            if pin.frames.start >= frames.get(pin.video_id, 0):
+                wrong.append(f"pin {pin.id} is of frames that its video does not have")
+        store = sa.select(sa.func.count()).where(budgets.c.video_id.is_(None))
+        if (self._connection.execute(store).scalar() or 0) > 1:
+            wrong.append("the store has more than one budget")
+        return wrong
+
+
+_SEGMENTS = segments.join(physical_videos, physical_videos.c.id == segments.c.physical_id)
+
+_IS_PINNED = sa.and_(
+    segments.c.retired_ns.is_(None),
+    sa.exists().where(
+        pins.c.video_id == physical_videos.c.video_id,
+        pins.c.first_frame < segments.c.end_frame,
+        pins.c.end_frame > segments.c.first_frame,
+        sa.or_(pins.c.role.is_(None), pins.c.role == physical_videos.c.role),
+        sa.or_(
+            pins.c.width.is_(None),
+            sa.and_(
+                pins.c.width == physical_videos.c.width,
+                pins.c.height == physical_videos.c.height,
+            ),
+        ),
+    ),
+)
+
+_NOTE_USE = (
+    sa.update(segments)
+    .where(segments.c.id == sa.bindparam("number"))
+    .values(
+        used_at_read=sa.bindparam("read"),
+        used_ns=sa.bindparam("at_ns"),
+        uses=sa.bindparam("all_uses"),
+        saved=sa.bindparam("all_saved"),
+    )
+)
+
+
+def _add(
+    number: int, read: int | None, uses: float, saved: float, used: Used
+) -> dict[str, int | float]:
+    gap = 0 if read is None else used.read - read
+    return {
+        "number": number,
+        "read": max(read or 0, used.read),
+        "at_ns": used.at_ns,
+        "all_uses": faded(uses, gap) + used.uses,
+        "all_saved": faded(saved, gap) + used.saved,
+    }
+
+
+def _is_of(video_id: int | None) -> sa.ColumnElement[bool]:
+    return budgets.c.video_id.is_(None) if video_id is None else budgets.c.video_id == video_id
+
+
+def _within(chosen: sa.Select[Any], video_id: int | None) -> sa.Select[Any]:
+    if video_id is None:
+        return chosen
+    return chosen.where(physical_videos.c.video_id == video_id)
+
+
+def _held_from_row(row: Row[Any]) -> Held:
+    return Held(
+        id=row.id,
+        video_id=row.video_id,
+        role=Role(row.role),
+        frames=range(row.first_frame, row.end_frame),
+        size=(row.width, row.height),
+        profile=row.profile,
+        layout=row.layout,
+        bytes=row.size,
+        created_ns=row.created_ns,
+        is_retired=row.retired_ns is not None,
+        is_pinned=bool(row.is_pinned),
+        made_at_read=row.made_at_read,
+        making=row.making,
+        used_at_read=row.used_at_read,
+        used_ns=row.used_ns,
+        uses=row.uses,
+        saved=row.saved,
+    )
+
+
+def _pin_from_row(row: Row[Any]) -> Pin:
+    return Pin(
+        id=row.id,
+        video_id=row.video_id,
+        frames=range(row.first_frame, row.end_frame),
+        role=None if row.role is None else Role(row.role),
+        size=None if row.width is None else (row.width, row.height),
+        at_ns=row.at_ns,
+    )

@@ -1,0 +1,202 @@
+"""What derived data may take, and what it does take: the values.
+
+Derived is everything but originals: tiles and renditions.  What is pinned is not charged.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from vfsd.errors import UsageError
+from vfsd.eviction import Entry, faded
+from vfsd.model import Role
+
+_UNITS: Mapping[str, int] = MappingProxyType({"": 0, "K": 1, "M": 2, "G": 3, "T": 4})
+_FORM = re.compile(r"(\d+(?:\.\d+)?)(?:([KMGT]?)(i?)B?|(X))", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """So many bytes, so many times the originals' bytes, or (neither) none."""
+
+    bytes: int | None = None
+    times: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [value for value in (self.bytes, self.times) if value is not None]
+        if len(given) > 1 or any(value < 0 or not math.isfinite(value) for value in given):
+            raise UsageError(f"a budget of {given} cannot be kept")
+
+    @classmethod
+    def parse(cls, text: str) -> Limit:
+        """``500000``, ``20MB`` (10^6), ``20MiB`` (2^20), ``10x`` or ``none``.
+
+        Raises `UsageError`.
+        """
+        if text.lower() == "none":
+            return cls()
+        match = _FORM.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text!r} is no budget", hint="write 20MB, 20MiB, 10x or none")
+        number, unit, binary, times = match.groups()
+        if times:
+            return cls(times=float(number))
+        scale = (1024 if binary else 1000) ** _UNITS[(unit or "").upper()]
+        return cls(bytes=math.floor(float(number) * scale))
+
+    def __str__(self) -> str:
+        """As `parse` takes it."""
+        if self.times is not None:
+            return f"{self.times:g}x"
+        return "none" if self.bytes is None else str(self.bytes)
+
+    def allowed(self, original: int) -> int | None:
+        """Bytes, where originals have that many; None: as many as there is room for."""
+        return self.bytes if self.times is None else math.floor(self.times * original)
+
+
+OF_VIDEO = Limit(times=10.0)
+"""Where nothing else is said: as in VSS (SIGMOD 2021, section 4)."""
+OF_STORE = Limit()
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Segments in use that have any of these frames are neither charged nor evicted."""
+
+    id: int  #: 0: not there yet
+    video_id: int
+    frames: range
+    role: Role | None  #: tiled or rendition; None: both
+    size: tuple[int, int] | None  #: of a rendition's displayed frame; None: of any
+    at_ns: int  #: Unix time
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A segment, as budgets see it."""
+
+    id: int
+    video_id: int
+    role: Role
+    frames: range
+    size: tuple[int, int]  #: of the displayed frame
+    profile: str  #: the tile codec
+    layout: str  #: see `vfsd.tiling.TileLayout`
+    bytes: int
+    created_ns: int  #: Unix time
+    is_retired: bool  #: reads do not use it; it is kept for a step back
+    is_pinned: bool
+    made_at_read: int  #: the number of the newest read when it was published
+    making: float  #: CPU seconds that encoding it takes
+    used_at_read: int | None  #: the number of the last read that used it
+    used_ns: int | None  #: Unix time at which that began
+    uses: float  #: reads that used it, faded up to the last
+    saved: float  #: CPU seconds that it saved them, faded up to the last
+
+    @property
+    def is_charged(self) -> bool:
+        return not self.is_pinned
+
+    def uses_at(self, read: int) -> float:
+        """Faded up to the read of that number."""
+        return faded(self.uses, read - (self.used_at_read or 0))
+
+    def saved_at(self, read: int) -> float:
+        """Faded up to the read of that number."""
+        return faded(self.saved, read - (self.used_at_read or 0))
+
+    def entry(self, read: int, *, place: int = 0, run: int = 1, redundancy: int = 0) -> Entry:
+        """As orders of eviction see it, when reads have come to that number.
+
+        Whoever had it made expected it to save what making it took, so that is what it is worth
+        as long as nobody has read it, and fades as everything does.
+        """
+        return Entry(
+            self.id,
+            self.bytes,
+            self.made_at_read if self.used_at_read is None else self.used_at_read,
+            self.saved_at(read) + faded(self.making, read - self.made_at_read),
+            place,
+            run,
+            redundancy,
+            self.is_retired,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What derived data takes, in bytes."""
+
+    original: int  #: of the files as they were written
+    limit: Limit
+    tiles: int = 0
+    renditions: int = 0
+    retired: int = 0  #: kept for a step back
+    pinned: int = 0  #: neither of the above, nor charged
+
+    @property
+    def used(self) -> int:
+        """What is charged."""
+        return self.tiles + self.renditions + self.retired
+
+    @property
+    def allowed(self) -> int | None:
+        """None: there is no limit."""
+        return self.limit.allowed(self.original)
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A segment that went to make room."""
+
+    id: int  #: by order of time; 0: not there yet
+    video_id: int
+    at_ns: int  #: Unix time
+    why: str  #: what was full: video or store
+    role: Role
+    frames: range
+    size: tuple[int, int]  #: of the displayed frame
+    profile: str  #: the tile codec
+    layout: str  #: see `vfsd.tiling.TileLayout`
+    bytes: int
+    created_ns: int  #: Unix time
+    is_retired: bool  #: it was only kept for a step back
+    used_ns: int | None  #: Unix time at which the last read of it began
+    uses: float  #: reads that used it, faded up to this moment
+    saved: float  #: CPU seconds that it saved them, faded likewise
+
+    @classmethod
+    def of(cls, held: Held, why: str, *, read: int, at_ns: int) -> Eviction:
+        """Of a segment, when reads have come to that number."""
+        return cls(
+            0,
+            held.video_id,
+            at_ns,
+            why,
+            held.role,
+            held.frames,
+            held.size,
+            held.profile,
+            held.layout,
+            held.bytes,
+            held.created_ns,
+            held.is_retired,
+            held.used_ns,
+            held.uses_at(read),
+            held.saved_at(read),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What a budget would cost."""
+
+    usage: Usage  #: as it would be
+    gone: tuple[Held, ...] = ()  #: what would go, first first
+    uses: float = 0.0  #: reads that used it, faded up to now
+    saved: float = 0.0  #: CPU seconds that it saved them, faded up to now
