@@ -239,6 +239,7 @@ def _held_from_row(row: Row[Any]) -> Held:
         size=(row.width, row.height),
         profile=row.profile,
         layout=row.layout,
+        object_key=row.object_key,
         bytes=row.size,
         created_ns=row.created_ns,
         is_retired=row.retired_ns is not None,

@@ -103,3 +103,8 @@ of 0.021 takes 20.
 OTHER_ENCODE = ENCODE_FAST.times(3)
 """Of tile codecs of which nothing was measured: `small` and `stitchable` take several times as
 long as `fast`."""
+
+
+def encode_cost(profile: str) -> EncodeCost:
+    """Of a tile codec, by the rule."""
+    return ENCODE_FAST if profile == "fast" else OTHER_ENCODE

@@ -75,6 +75,15 @@ class Pin:
     size: tuple[int, int] | None  #: of a rendition's displayed frame; None: of any
     at_ns: int  #: Unix time
 
+    def holds(self, role: Role, frames: range, size: tuple[int, int]) -> bool:
+        """Whether a segment like that, of the same video, is pinned while it is in use."""
+        return (
+            self.frames.start < frames.stop
+            and frames.start < self.frames.stop
+            and self.role in (None, role)
+            and self.size in (None, size)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -87,6 +96,7 @@ class Held:
     size: tuple[int, int]  #: of the displayed frame
     profile: str  #: the tile codec
     layout: str  #: see `vfsd.tiling.TileLayout`
+    object_key: str  #: the pack
     bytes: int
     created_ns: int  #: Unix time
     is_retired: bool  #: reads do not use it; it is kept for a step back
@@ -97,10 +107,6 @@ class Held:
     used_ns: int | None  #: Unix time at which that began
     uses: float  #: reads that used it, faded up to the last
     saved: float  #: CPU seconds that it saved them, faded up to the last
-
-    @property
-    def is_charged(self) -> bool:
-        return not self.is_pinned
 
     def uses_at(self, read: int) -> float:
         """Faded up to the read of that number."""

@@ -17,6 +17,7 @@ answers with, so that an error means the same thing whoever caught it.
     │   │   └── OutdatedError      12   EBUSY      what it builds on has changed; look again
     │   ├── IntegrityError         13   EIO        bytes and catalog disagree
     │   └── NoSpaceError           14   ENOSPC     the disk or the quota is full
+    │       └── OverBudgetError    15   EDQUOT     tiles or renditions do not fit their budget
     └── EnvironmentMissingError    20   ENOSYS     something has to be installed or allowed first
         ├── FuseMissingError       20   ENOSYS     no libfuse, or /dev/fuse cannot be opened
         ├── MountError             21   EIO        the mount did not come up
@@ -111,6 +112,13 @@ class IntegrityError(StoreError):
 class NoSpaceError(StoreError):
     exit_code = 14
     errno = errno.ENOSPC
+
+
+class OverBudgetError(NoSpaceError):
+    """What is to be stored does not fit the budget of derived data."""
+
+    exit_code = 15
+    errno = errno.EDQUOT
 
 
 class EnvironmentMissingError(VfsdError):

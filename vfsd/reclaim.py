@@ -7,11 +7,13 @@ object between the last look and the deletion.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 from vfsd.catalog import Transaction
 from vfsd.errors import NotFoundError
 from vfsd.parts import Parts
+from vfsd.room import make_room_in_store
 
 
 def reclaim(
@@ -19,9 +21,13 @@ def reclaim(
 ) -> list[str]:
     """Delete the recorded objects (among `keys`) that nothing refers to; returns their keys.
 
-    With them go the private files of those `inodes` that exist no longer.
+    With them go the private files of those `inodes` that exist no longer, and what the budget of
+    the store has no room for since originals have gone.
     """
     with parts.catalog.writing() as change:
+        evicted = make_room_in_store(change, now_ns=time.time_ns())
+        if keys is not None:
+            keys = {*keys, *(one.object_key for one in evicted)}
         found = change.objects.forget_unreferenced(keys)
     gone = list(inodes)
     if not found and not gone:

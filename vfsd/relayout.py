@@ -8,6 +8,7 @@ from vfsd.errors import NotFoundError
 from vfsd.model import LogicalVideo, Segment
 from vfsd.parts import Parts
 from vfsd.reclaim import reclaim
+from vfsd.room import make_room
 
 
 def history(parts: Parts, video: LogicalVideo) -> list[Segment]:
@@ -34,6 +35,8 @@ def rollback(parts: Parts, video: LogicalVideo, frames: range) -> tuple[int, int
         change.segments.retire((segment.id for segment in present), now_ns=now)
         change.decisions.note_redone(segment.id for segment in before)
         change.decisions.note_undone((segment.id for segment in present), now_ns=now)
+        evicted = make_room(change, video.id, now_ns=now)  # what was pinned is not any more
+    reclaim(parts, keys={one.object_key for one in evicted})
     return len(present), len(before)
 
 

@@ -132,7 +132,8 @@ def retile(
 
     `jobs` segments are worked on at a time (default: one for each core).  Tiles are always made
     from the original.  Raises `UsageError` for pictures or layouts that the codec does not take,
-    `ExtraMissingError`, `NoSpaceError`, `IntegrityError`; what was finished until then stays.
+    `ExtraMissingError`, `NoSpaceError`, `OverBudgetError` for a segment that is larger than what
+    derived data may have, `IntegrityError`; what was finished until then stays.
     """
     codec = _codec_for(video, planned, settings)
     work = TileWork(parts, pool, video, table, codec, settings)
@@ -193,15 +194,22 @@ class Retiler:
         with suppress(VfsdError, OSError):
             self._work.note_cost(frames)
 
-    def make(self, plan: PlannedSegment, *, beside: Beside | None = None) -> Segment:
+    def make(
+        self,
+        plan: PlannedSegment,
+        *,
+        beside: Beside | None = None,
+        worth: float | None = None,
+    ) -> Segment:
         """Encode a segment and let reads use it, whatever there was before.
 
-        `beside` is called in the transaction that publishes it.  Raises as `retile` does; the
-        store is then as it was.
+        `beside` is called in the transaction that publishes it.  With `worth`, CPU seconds, only
+        what is worth less is evicted to make room.  Raises as `retile` does; the store is then as
+        it was.
         """
         _codec_for(self._video, [plan], self._settings)
         try:
-            return self._work.make(plan, beside)
+            return self._work.make(plan, beside, worth)
         finally:
             reclaim(self._parts)
 

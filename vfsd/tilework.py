@@ -25,9 +25,11 @@ from vfsd.ingest import software
 from vfsd.model import Access, Cell, LogicalVideo, MediaInfo, PhysicalVideo, Role, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
-from vfsd.reclaim import discard_unpublished
+from vfsd.reclaim import discard_unpublished, reclaim
+from vfsd.room import make_room
 from vfsd.tileplan import Costs, original_work, plausible
 from vfsd.tiling import Rect, TileLayout
+from vfsd.tiling.cost import encode_cost
 
 _TRIES = 6
 """How often a cell is encoded until it is good enough."""
@@ -94,11 +96,16 @@ class TileWork:
         """A segment by itself; not published."""
         return self._encode(plan, self._pictures(plan.frames))
 
-    def make(self, plan: PlannedSegment, beside: Beside | None = None) -> Segment:
-        """A segment by itself; published."""
+    def make(
+        self, plan: PlannedSegment, beside: Beside | None = None, worth: float | None = None
+    ) -> Segment:
+        """A segment by itself; published.
+
+        `worth`: only what is worth less, in CPU seconds, is evicted for it.
+        """
         with closing(self._pictures(plan.frames)) as pictures:
             streams, cells = self._encode(plan, pictures)
-        return self._publish(plan, streams, cells, beside)
+        return self._publish(plan, streams, cells, beside, worth)
 
     def note_cost(self, frames: range) -> None:
         """Keep how much more, or less, decoding the original takes than the rule says.
@@ -209,8 +216,9 @@ class TileWork:
         streams: Sequence[CellStream],
         cells: Sequence[Cell],
         beside: Beside | None = None,
+        worth: float | None = None,
     ) -> Segment:
-        """Bytes first, then one transaction."""
+        """Bytes first, then one transaction, in which room is made where there is none."""
         buffer = io.BytesIO()
         packed = write_pack(buffer, streams)
         data = buffer.getvalue()
@@ -245,13 +253,25 @@ class TileWork:
                             cells=placed,
                         )
                     )
+                    change.holdings.note_made(segment.id, making=self._making(plan, size))
+                    evicted = make_room(
+                        change, original.video_id, now_ns=now, made=segment.id, worth=worth
+                    )
                     if beside is not None:
                         beside(change, segment)
                 self._physical[picture] = physical  # only now is it there for the next
         except BaseException:
             discard_unpublished(self._parts, key)
             raise
+        if evicted:
+            reclaim(self._parts, keys={one.object_key for one in evicted})
         return segment
+
+    def _making(self, plan: PlannedSegment, size: int) -> float:
+        """CPU seconds that encoding a segment of so many bytes takes, by the rule."""
+        areas = [plan.layout.tile(tile).area for tile in plan.stored]
+        rule = encode_cost(self._codec.name)
+        return rule.seconds(len(areas), sum(areas) * len(plan.frames), size)
 
     def _encoding(self, change: Transaction, layout: TileLayout, now_ns: int) -> int:
         """The encoding that segments of that size are added to: one, as long as it is there."""

@@ -12,12 +12,20 @@ from dataclasses import dataclass
 from functools import partial
 
 from vfsd.catalog import Transaction
-from vfsd.errors import ExistsError, NotFoundError, OutdatedError, ReadOnlyError
-from vfsd.model import Decision, LogicalVideo, Segment
+from vfsd.errors import (
+    ExistsError,
+    NotFoundError,
+    OutdatedError,
+    OverBudgetError,
+    ReadOnlyError,
+)
+from vfsd.model import Decision, LogicalVideo, Role, Segment
 from vfsd.parts import Parts
 from vfsd.planned import TileSettings
 from vfsd.proposals import Proposal, by_value, proposals_for
+from vfsd.reclaim import reclaim
 from vfsd.retile import OnProgress, Retiler
+from vfsd.room import has_room, make_room
 from vfsd.tiling.policy import Terms
 from vfsd.tools import Tools
 from vfsd.video import Video
@@ -76,12 +84,15 @@ class Tuner:
         self._retilers: dict[tuple[int, TileSettings], Retiler] = {}
 
     def proposals(self) -> list[Proposal]:
-        """What the reads that are remembered by now speak for, the best value first."""
+        """What the reads that are remembered by now speak for, the best value first.
+
+        What there is no room for, nor anything that is worth less, is left out.
+        """
         self._tools.reads.flush()
         return by_value(
             proposal
             for video in self._videos()
-            for proposal in proposals_for(self._parts, video, self._terms)
+            for proposal in self._that_fit(proposals_for(self._parts, video, self._terms))
         )
 
     def next(self, budget: Budget | None = None) -> Proposal | None:
@@ -93,7 +104,8 @@ class Tuner:
         """Make what is proposed, and let reads use it.
 
         Raises `OutdatedError` when other tiles are there by now than it was thought of for, what
-        `between` raises, and as `retile` does; the store is then as it was.
+        `between` raises, `OverBudgetError` where only what is worth more could make room for it,
+        and as `retile` does; the store is then as it was.
         """
         if self._parts.read_only:
             raise ReadOnlyError("the store was opened read-only")
@@ -113,7 +125,7 @@ class Tuner:
             made.append(change.decisions.add(decision))
 
         try:
-            retiler.make(proposal.plan, beside=beside)
+            retiler.make(proposal.plan, beside=beside, worth=proposal.saved)
         finally:
             self._pictures = None
         return made[-1]
@@ -141,6 +153,8 @@ class Tuner:
                         made.append(self.make(proposal))
                     except OutdatedError:
                         outdated = True
+                    except OverBudgetError:
+                        pass  # it has more bytes than was foretold
                     else:
                         left = left.less(made[-1].seconds, made[-1].bytes)
                     finally:
@@ -151,6 +165,11 @@ class Tuner:
         return made
 
     # -- inside
+
+    def _that_fit(self, proposals: list[Proposal]) -> list[Proposal]:
+        """Those that there is room for, one by one."""
+        with self._parts.catalog.reading() as seen:
+            return [one for one in proposals if _has_room(seen, one)]
 
     def _verified(self, info: LogicalVideo) -> Video:
         """Tiles go by frame numbers, which must not change afterwards."""
@@ -211,7 +230,12 @@ def undo(parts: Parts, decision_id: int | None = None) -> tuple[Decision, list[S
         change.segments.retire([segment.id], now_ns=now)
         change.decisions.note_undone([segment.id], now_ns=now)
         restored = _restore(change, decision.video_id, segment)
-        return change.decisions.get(decision.id), restored
+        evicted = make_room(
+            change, decision.video_id, now_ns=now
+        )  # what was pinned is not any more
+        undone = change.decisions.get(decision.id)
+    reclaim(parts, keys={one.object_key for one in evicted})
+    return undone, restored
 
 
 def _to_undo(change: Transaction, decision_id: int | None) -> Decision:
@@ -270,6 +294,20 @@ def _require_present(seen: Transaction, proposal: Proposal, made: Segment | None
             "are others by now",
             hint="ask for proposals again",
         )
+
+
+def _has_room(seen: Transaction, proposal: Proposal) -> bool:
+    media = proposal.video.original.media
+    return has_room(
+        seen,
+        proposal.video.id,
+        Role.TILED,
+        proposal.plan.frames,
+        (media.display_width, media.display_height),
+        bytes=proposal.bytes,
+        worth=proposal.saved,
+        replaced=proposal.present,
+    )
 
 
 def _decided(proposal: Proposal, segment: Segment, maker: str, seconds: float) -> Decision:

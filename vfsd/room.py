@@ -1,0 +1,182 @@
+"""Making room for derived data: what exceeds a budget goes, in the transaction that makes it.
+
+Everything derived can be made again from the original, so that whatever is charged may go.  Rows go
+here; the bytes follow with `vfsd.reclaim`, and who has them open keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from vfsd.budgets import Eviction, Held
+from vfsd.catalog import Transaction
+from vfsd.errors import OverBudgetError
+from vfsd.eviction import Entry, by_worth, victims
+from vfsd.model import Role
+from vfsd.units import human_bytes
+
+_LEAD = 1.25
+"""What is to take the place of others has to be worth so many times as much: as the tilings of
+`vfsd.tiling.policy.Terms`, so that two of them do not take turns."""
+_AT_ONCE = 500
+"""Rows that one statement deletes."""
+
+
+def make_room(
+    change: Transaction,
+    video_id: int,
+    *,
+    now_ns: int,
+    made: int | None = None,
+    worth: float | None = None,
+) -> list[Held]:
+    """Evict what a video, and then the store, has too much of; gives what went.
+
+    The segment `made` stays.  With `worth`, CPU seconds that it is expected to save, others have to
+    be worth less.  Raises `OverBudgetError` where there would still be too much; nothing of the
+    transaction must be kept then.
+    """
+    gone: list[Held] = []
+    for scope in (video_id, None):
+        allowed = change.holdings.limit(scope).allowed(change.holdings.original_bytes(scope))
+        if allowed is None or (over := change.holdings.charged(scope) - allowed) <= 0:
+            continue
+        read = change.holdings.newest_read()
+        held = change.holdings.held(scope)
+        chosen = choose(held, over, read=read, keep={made}, worth=worth)
+        if chosen is None:
+            raise _refusal(change, video_id, scope, allowed, made, held)
+        evict(change, chosen, "store" if scope is None else "video", read=read, now_ns=now_ns)
+        gone += chosen
+    return gone
+
+
+def make_room_in_store(change: Transaction, *, now_ns: int) -> list[Held]:
+    """Evict what the store has too much of since originals have gone; gives what went."""
+    limit = change.holdings.limit(None)
+    if limit.times is None:
+        return []  # only then it follows the originals
+    allowed = limit.allowed(change.holdings.original_bytes(None))
+    assert allowed is not None
+    over = change.holdings.charged(None) - allowed
+    if over <= 0:
+        return []
+    read = change.holdings.newest_read()
+    chosen = choose(change.holdings.held(None), over, read=read) or []
+    evict(change, chosen, "store", read=read, now_ns=now_ns)
+    return chosen
+
+
+def has_room(
+    seen: Transaction,
+    video_id: int,
+    role: Role,
+    frames: range,
+    size: tuple[int, int],
+    *,
+    bytes: int,
+    worth: float,
+    replaced: Collection[int],
+) -> bool:
+    """Whether a segment like that could be published; `replaced` are numbers of those whose place
+    it would take."""
+    if any(pin.holds(role, frames, size) for pin in seen.holdings.pins(video_id)):
+        return True
+    read = seen.holdings.newest_read()
+    for scope in (video_id, None):
+        allowed = seen.holdings.limit(scope).allowed(seen.holdings.original_bytes(scope))
+        if allowed is None or (over := seen.holdings.charged(scope) + bytes - allowed) <= 0:
+            continue
+        held = [
+            replace(one, is_retired=one.is_retired or one.id in replaced)
+            for one in seen.holdings.held(scope)
+        ]
+        if choose(held, over, read=read, worth=worth) is None:
+            return False
+    return True
+
+
+def choose(
+    held: Sequence[Held],
+    over: int,
+    *,
+    read: int,
+    keep: Collection[int | None] = (),
+    worth: float | None = None,
+) -> list[Held] | None:
+    """Those that should go so that `over` bytes do; None where that cannot be.
+
+    `held` as `Holdings.held` sorts it, `read` the number of the newest read.
+    """
+    free = {one.id: one for one in held if not one.is_pinned and one.id not in keep}
+    order = by_worth(entry for entry in entries(held, read) if entry.id in free)
+    chosen = victims(order, over)
+    if sum(one.bytes for one in chosen) < over:
+        return None
+    if worth is not None:
+        lost = sum(one.worth for one in chosen if not one.retired)
+        if _LEAD * lost > worth:
+            return None
+    return [free[one.id] for one in chosen]
+
+
+def entries(held: Sequence[Held], read: int) -> list[Entry]:
+    """As orders of eviction see them; neighbours are those in use that follow each other."""
+    found: list[Entry] = []
+    run: list[Held] = []
+
+    def close() -> None:
+        found.extend(one.entry(read, place=at, run=len(run)) for at, one in enumerate(run))
+        run.clear()
+
+    for one in held:
+        if one.is_retired:
+            found.append(one.entry(read))
+            continue
+        if run and not _follows(run[-1], one):
+            close()
+        run.append(one)
+    close()
+    return found
+
+
+def evict(change: Transaction, chosen: Sequence[Held], why: str, *, read: int, now_ns: int) -> None:
+    """Take segments away and write down why."""
+    change.evictions.add([Eviction.of(one, why, read=read, at_ns=now_ns) for one in chosen])
+    for start in range(0, len(chosen), _AT_ONCE):
+        change.segments.delete(one.id for one in chosen[start : start + _AT_ONCE])
+
+
+def _follows(before: Held, one: Held) -> bool:
+    return (before.video_id, before.role, before.size, before.frames.stop) == (
+        one.video_id,
+        one.role,
+        one.size,
+        one.frames.start,
+    )
+
+
+def _refusal(
+    change: Transaction,
+    video_id: int,
+    scope: int | None,
+    allowed: int,
+    made: int | None,
+    held: Sequence[Held],
+) -> OverBudgetError:
+    name = change.videos.get(video_id).name
+    whose = "the store" if scope is None else name
+    command = "vfsd budget set" + ("" if scope is None else f" {name}")
+    hint = f"`{command} SIZE` allows more, `vfsd budget show` tells what there is"
+    mine = next((one for one in held if one.id == made), None)
+    if mine is None:
+        return OverBudgetError(f"{whose} has more than {human_bytes(allowed)}", hint=hint)
+    kind = "a rendition" if mine.role is Role.RENDITION else "tiles"
+    return OverBudgetError(
+        f"{kind} of {name}, frames {mine.frames.start} to {mine.frames.stop - 1}, "
+        f"{human_bytes(mine.bytes)}, cannot be stored: the budget of {whose} is "
+        f"{human_bytes(allowed)}"
+        + (", and what is there is worth more" if mine.bytes <= allowed else ""),
+        hint=hint,
+    )
