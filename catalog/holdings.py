@@ -126,12 +126,12 @@ class Holdings:
         # Somebody has had all of them forgotten.
         return max(self._max(segments.c.used_at_read) or 0, self._max(segments.c.made_at_read) or 0)
 
-    def note_made(self, segment_id: int, *, making: float) -> None:
-        """A segment was published that took so many CPU seconds to encode."""
+    def note_made(self, segment_id: int, *, expected: float) -> None:
+        """A segment was published that is expected to save so many CPU seconds."""
         self._connection.execute(
             sa.update(segments)
             .where(segments.c.id == segment_id)
-            .values(made_at_read=self.newest_read(), making=making)
+            .values(made_at_read=self.newest_read(), expected=expected)
         )
 
     def note_used(self, found: Mapping[int, Used]) -> None:
@@ -146,7 +146,7 @@ class Holdings:
             )
             changed = [
                 _add(number, read, uses, saved, found[number])
-                for number, read, uses, saved in before.tuples()
+                for number, read, uses, saved in before
             ]
             if changed:
                 self._connection.execute(_NOTE_USE, changed)
@@ -160,13 +160,10 @@ class Holdings:
     def strays(self) -> list[str]:
         """What is said of videos and cannot be so."""
         wrong = []
-        frames = dict(
-            self._connection.execute(
-                sa.select(physical_videos.c.video_id, physical_videos.c.frames).where(
-                    physical_videos.c.role == Role.ORIGINAL.value
-                )
-            ).tuples()
+        originals = sa.select(physical_videos.c.video_id, physical_videos.c.frames).where(
+            physical_videos.c.role == Role.ORIGINAL.value
         )
+        frames = {row.video_id: row.frames for row in self._connection.execute(originals)}
         for pin in self.pins(None):
             if pin.frames.start >= frames.get(pin.video_id, 0):
                 wrong.append(f"pin {pin.id} is of frames that its video does not have")
@@ -245,7 +242,7 @@ def _held_from_row(row: Row[Any]) -> Held:
         is_retired=row.retired_ns is not None,
         is_pinned=bool(row.is_pinned),
         made_at_read=row.made_at_read,
-        making=row.making,
+        expected=row.expected,
         used_at_read=row.used_at_read,
         used_ns=row.used_ns,
         uses=row.uses,

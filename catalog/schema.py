@@ -336,11 +336,11 @@ segments = Table(
         comment="the number of the newest read when it was published",
     ),
     Column(
-        "making",
+        "expected",
         Float,
         nullable=False,
         server_default="0",
-        comment="CPU seconds that encoding it takes, by the rule for its tile codec; 0: not noted",
+        comment="CPU seconds that whoever had it made expected it to save; 0: not noted",
     ),
     Column(
         "used_at_read",

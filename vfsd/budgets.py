@@ -102,7 +102,7 @@ class Held:
     is_retired: bool  #: reads do not use it; it is kept for a step back
     is_pinned: bool
     made_at_read: int  #: the number of the newest read when it was published
-    making: float  #: CPU seconds that encoding it takes
+    expected: float  #: CPU seconds that whoever had it made expected it to save
     used_at_read: int | None  #: the number of the last read that used it
     used_ns: int | None  #: Unix time at which that began
     uses: float  #: reads that used it, faded up to the last
@@ -119,14 +119,14 @@ class Held:
     def entry(self, read: int, *, place: int = 0, run: int = 1, redundancy: int = 0) -> Entry:
         """As orders of eviction see it, when reads have come to that number.
 
-        Whoever had it made expected it to save what making it took, so that is what it is worth
-        as long as nobody has read it, and fades as everything does.
+        What was expected of it counts as if it had been saved when it was made: it would be the
+        first to go otherwise.
         """
         return Entry(
             self.id,
             self.bytes,
             self.made_at_read if self.used_at_read is None else self.used_at_read,
-            self.saved_at(read) + faded(self.making, read - self.made_at_read),
+            self.saved_at(read) + faded(self.expected, read - self.made_at_read),
             place,
             run,
             redundancy,

@@ -35,7 +35,8 @@ def rollback(parts: Parts, video: LogicalVideo, frames: range) -> tuple[int, int
         change.segments.retire((segment.id for segment in present), now_ns=now)
         change.decisions.note_redone(segment.id for segment in before)
         change.decisions.note_undone((segment.id for segment in present), now_ns=now)
-        evicted = make_room(change, video.id, now_ns=now)  # what was pinned is not any more
+        # What was pinned and is retired now is charged.
+        evicted = make_room(change, video.id, now_ns=now)
     reclaim(parts, keys={one.object_key for one in evicted})
     return len(present), len(before)
 

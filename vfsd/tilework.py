@@ -101,7 +101,8 @@ class TileWork:
     ) -> Segment:
         """A segment by itself; published.
 
-        `worth`: only what is worth less, in CPU seconds, is evicted for it.
+        `worth`: CPU seconds that it is expected to save (default: what encoding it takes, as
+        somebody wants it); with that only what is worth less is evicted for it.
         """
         with closing(self._pictures(plan.frames)) as pictures:
             streams, cells = self._encode(plan, pictures)
@@ -253,12 +254,13 @@ class TileWork:
                             cells=placed,
                         )
                     )
-                    change.holdings.note_made(segment.id, making=self._making(plan, size))
+                    if beside is not None:
+                        beside(change, segment)
+                    expected = self._making(plan, size) if worth is None else worth
+                    change.holdings.note_made(segment.id, expected=expected)
                     evicted = make_room(
                         change, original.video_id, now_ns=now, made=segment.id, worth=worth
                     )
-                    if beside is not None:
-                        beside(change, segment)
                 self._physical[picture] = physical  # only now is it there for the next
         except BaseException:
             discard_unpublished(self._parts, key)

@@ -230,9 +230,8 @@ def undo(parts: Parts, decision_id: int | None = None) -> tuple[Decision, list[S
         change.segments.retire([segment.id], now_ns=now)
         change.decisions.note_undone([segment.id], now_ns=now)
         restored = _restore(change, decision.video_id, segment)
-        evicted = make_room(
-            change, decision.video_id, now_ns=now
-        )  # what was pinned is not any more
+        # What was pinned and is retired now is charged.
+        evicted = make_room(change, decision.video_id, now_ns=now)
         undone = change.decisions.get(decision.id)
     reclaim(parts, keys={one.object_key for one in evicted})
     return undone, restored
@@ -297,13 +296,15 @@ def _require_present(seen: Transaction, proposal: Proposal, made: Segment | None
 
 
 def _has_room(seen: Transaction, proposal: Proposal) -> bool:
-    media = proposal.video.original.media
+    media, layout = proposal.video.original.media, proposal.plan.layout
+    picture = layout.width, layout.height
+    in_full_size = picture == (media.width, media.height)
     return has_room(
         seen,
         proposal.video.id,
-        Role.TILED,
+        Role.TILED if in_full_size else Role.RENDITION,
         proposal.plan.frames,
-        (media.display_width, media.display_height),
+        picture if media.rotation % 180 == 0 else picture[::-1],
         bytes=proposal.bytes,
         worth=proposal.saved,
         replaced=proposal.present,

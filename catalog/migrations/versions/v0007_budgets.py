@@ -52,12 +52,11 @@ def _of_segments() -> list[sa.Column[object]]:
             comment="the number of the newest read when it was published",
         ),
         sa.Column(
-            "making",
+            "expected",
             sa.Float(),
             nullable=False,
             server_default="0",
-            comment="CPU seconds that encoding it takes, by the rule for its tile codec; "
-            "0: not noted",
+            comment="CPU seconds that whoever had it made expected it to save; 0: not noted",
         ),
         sa.Column(
             "used_at_read",
