@@ -39,27 +39,22 @@ def make_room(
     """
     gone: list[Held] = []
     for scope in (video_id, None):
-        allowed = change.holdings.limit(scope).allowed(change.holdings.original_bytes(scope))
-        if allowed is None or (over := change.holdings.charged(scope) - allowed) <= 0:
+        over = _over(change, scope)
+        if over <= 0:
             continue
         read = change.holdings.newest_read()
         held = change.holdings.held(scope)
         chosen = choose(held, over, read=read, keep={made}, worth=worth)
         if chosen is None:
-            raise _refusal(change, video_id, scope, allowed, made, held)
+            raise _refusal(change, video_id, scope, made, held)
         evict(change, chosen, "store" if scope is None else "video", read=read, now_ns=now_ns)
         gone += chosen
     return gone
 
 
 def make_room_in_store(change: Transaction, *, now_ns: int) -> list[Held]:
-    """Evict what the store has too much of since originals have gone; gives what went."""
-    limit = change.holdings.limit(None)
-    if limit.times is None:
-        return []  # only then it follows the originals
-    allowed = limit.allowed(change.holdings.original_bytes(None))
-    assert allowed is not None
-    over = change.holdings.charged(None) - allowed
+    """Evict what the store has too much of; gives what went."""
+    over = _over(change, None)
     if over <= 0:
         return []
     read = change.holdings.newest_read()
@@ -85,8 +80,8 @@ def has_room(
         return True
     read = seen.holdings.newest_read()
     for scope in (video_id, None):
-        allowed = seen.holdings.limit(scope).allowed(seen.holdings.original_bytes(scope))
-        if allowed is None or (over := seen.holdings.charged(scope) + bytes - allowed) <= 0:
+        over = _over(seen, scope, bytes)
+        if over <= 0:
             continue
         held = [
             replace(one, is_retired=one.is_retired or one.id in replaced)
@@ -148,6 +143,17 @@ def evict(change: Transaction, chosen: Sequence[Held], why: str, *, read: int, n
         change.segments.delete(one.id for one in chosen[start : start + _AT_ONCE])
 
 
+def _over(seen: Transaction, video_id: int | None, more: int = 0) -> int:
+    """Bytes that are charged, with so many `more`, and not allowed."""
+    allowed = _allowed(seen, video_id)
+    return 0 if allowed is None else seen.holdings.charged(video_id) + more - allowed
+
+
+def _allowed(seen: Transaction, video_id: int | None) -> int | None:
+    limit = seen.holdings.limit(video_id)
+    return limit.allowed(0 if limit.times is None else seen.holdings.original_bytes(video_id))
+
+
 def _follows(before: Held, one: Held) -> bool:
     return (before.video_id, before.role, before.size, before.frames.stop) == (
         one.video_id,
@@ -161,11 +167,11 @@ def _refusal(
     change: Transaction,
     video_id: int,
     scope: int | None,
-    allowed: int,
     made: int | None,
     held: Sequence[Held],
 ) -> OverBudgetError:
     name = change.videos.get(video_id).name
+    allowed = _allowed(change, scope) or 0
     whose = "the store" if scope is None else name
     command = "vfsd budget set" + ("" if scope is None else f" {name}")
     hint = f"`{command} SIZE` allows more, `vfsd budget show` tells what there is"

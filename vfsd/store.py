@@ -24,6 +24,7 @@ from vfsd.errors import (
 )
 from vfsd.frames import Frames
 from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
+from vfsd.keeping import DerivedBudget
 from vfsd.labelexpr import Labels
 from vfsd.model import Decision, FileState, LogicalVideo, Node
 from vfsd.objects import ObjectStore, Progress
@@ -173,6 +174,11 @@ class Store:
     def advise(self, name: str, workload: Sequence[WorkloadQuery] | None = None) -> Advice:
         """What to tile of the video called `name` for a workload; see `Video.advise`."""
         return self[name].advise(workload)
+
+    @property
+    def budget(self) -> DerivedBudget:
+        """What the tiles and renditions of all videos take and may take."""
+        return DerivedBudget(self._parts, self._tools, None)
 
     # -- tiles by what was read
 

@@ -11,13 +11,13 @@ import numpy as np
 from vfsd.array import Axis, VideoArray
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames
-from vfsd.videoscans import VideoScans
+from vfsd.videobudget import VideoBudget
 
 if TYPE_CHECKING:
     _IntSlice = slice[int | None, int | None, int | None]
 
 
-class Video(VideoScans):
+class Video(VideoBudget):
     """One video of a store.  Frames are exact: `video[i]` is the i-th frame of a full decode.
 
     Indexing with an int gives a `Frame`, with a slice or a list of ints `Frames`; with a slice of
