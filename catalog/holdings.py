@@ -38,7 +38,8 @@ class Holdings:
 
     def limit(self, video_id: int | None) -> Limit:
         """What a video, or the whole store, may take."""
-        row = self._connection.execute(sa.select(budgets).where(_is_of(video_id))).first()
+        chosen = sa.select(budgets).where(_is_of(video_id)).order_by(budgets.c.id.desc())
+        row = self._connection.execute(chosen).first()
         if row is None:
             return OF_STORE if video_id is None else OF_VIDEO
         return Limit(row.bytes, row.times)
@@ -157,20 +158,18 @@ class Holdings:
 
     # -- checking
 
-    def strays(self) -> list[str]:
-        """What is said of videos and cannot be so."""
-        wrong = []
+    def stray_pins(self) -> list[Pin]:
+        """Pins of frames that their videos do not have."""
         originals = sa.select(physical_videos.c.video_id, physical_videos.c.frames).where(
             physical_videos.c.role == Role.ORIGINAL.value
         )
         frames = {row.video_id: row.frames for row in self._connection.execute(originals)}
-        for pin in self.pins(None):
-            if pin.frames.start >= frames.get(pin.video_id, 0):
-                wrong.append(f"pin {pin.id} is of frames that its video does not have")
-        store = sa.select(sa.func.count()).where(budgets.c.video_id.is_(None))
-        if (self._connection.execute(store).scalar() or 0) > 1:
-            wrong.append("the store has more than one budget")
-        return wrong
+        return [pin for pin in self.pins(None) if pin.frames.start >= frames.get(pin.video_id, 0)]
+
+    def store_limits(self) -> int:
+        """How many budgets the store has: one at most."""
+        chosen = sa.select(sa.func.count()).where(_is_of(None)).select_from(budgets)
+        return int(self._connection.execute(chosen).scalar() or 0)
 
 
 _SEGMENTS = segments.join(physical_videos, physical_videos.c.id == segments.c.physical_id)

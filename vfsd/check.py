@@ -9,6 +9,7 @@ tiles          every segment of tiles has its pack, with the cells that it says
 decisions      every decision to tile means the segment that it has made
 objects        every recorded object is there, in its full size
 garbage        nothing lies among the objects that the catalog does not know
+budgets        what derived data takes keeps within its budgets, and pins are of frames there are
 videos         every video has an original and a frame table that adds up
 linked         every file indexed in place is where it was, as large as it was
 content        (deep) every object's bytes hash to its name
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vfsd.budgetcheck import faults as budget_faults
 from vfsd.catalog import ROOT, Transaction
 from vfsd.codecs.examine import examine
 from vfsd.codecs.pack import open_pack
@@ -91,6 +93,7 @@ def run(
         ("decisions", _decisions),
         ("objects", _objects),
         ("garbage", _garbage),
+        ("budgets", _budgets),
         ("videos", _videos),
         ("linked", _linked),
     ]
@@ -383,6 +386,11 @@ def _garbage(state: _Run) -> Iterator[Finding]:
         if state.repair:
             path.unlink(missing_ok=True)
         yield state.report("garbage", f"{path.name} was left on its way", repaired=state.repair)
+
+
+def _budgets(state: _Run) -> Iterator[Finding]:
+    for message in budget_faults(state.parts, repair=state.repair):
+        yield state.report("budgets", message, repaired=state.repair)
 
 
 def _videos(state: _Run) -> Iterator[Finding]:

@@ -29,22 +29,23 @@ def make_room(
     *,
     now_ns: int,
     made: int | None = None,
+    keep: Collection[int] = (),
     worth: float | None = None,
 ) -> list[Held]:
     """Evict what a video, and then the store, has too much of; gives what went.
 
-    The segment `made` stays.  With `worth`, CPU seconds that it is expected to save, others have to
-    be worth less.  Raises `OverBudgetError` where there would still be too much; nothing of the
-    transaction must be kept then.
+    The segment `made`, and those of `keep`, stay.  With `worth`, CPU seconds that `made` is
+    expected to save, others have to be worth less.  Raises `OverBudgetError` where there would
+    still be too much; nothing of the transaction must be kept then.
     """
     gone: list[Held] = []
     for scope in (video_id, None):
-        over = _over(change, scope)
+        over = exceeded(change, scope)
         if over <= 0:
             continue
         read = change.holdings.newest_read()
         held = change.holdings.held(scope)
-        chosen = choose(held, over, read=read, keep={made}, worth=worth)
+        chosen = choose(held, over, read=read, keep={made, *keep}, worth=worth)
         if chosen is None:
             raise _refusal(change, video_id, scope, made, held)
         evict(change, chosen, "store" if scope is None else "video", read=read, now_ns=now_ns)
@@ -54,7 +55,7 @@ def make_room(
 
 def make_room_in_store(change: Transaction, *, now_ns: int) -> list[Held]:
     """Evict what the store has too much of; gives what went."""
-    over = _over(change, None)
+    over = exceeded(change, None)
     if over <= 0:
         return []
     read = change.holdings.newest_read()
@@ -80,7 +81,7 @@ def has_room(
         return True
     read = seen.holdings.newest_read()
     for scope in (video_id, None):
-        over = _over(seen, scope, bytes)
+        over = exceeded(seen, scope, bytes)
         if over <= 0:
             continue
         held = [
@@ -143,8 +144,9 @@ def evict(change: Transaction, chosen: Sequence[Held], why: str, *, read: int, n
         change.segments.delete(one.id for one in chosen[start : start + _AT_ONCE])
 
 
-def _over(seen: Transaction, video_id: int | None, more: int = 0) -> int:
-    """Bytes that are charged, with so many `more`, and not allowed."""
+def exceeded(seen: Transaction, video_id: int | None, more: int = 0) -> int:
+    """By how many bytes what is charged to a video, or (None) the store, and so many `more`, would
+    be above what is allowed; none or less: it is not."""
     allowed = _allowed(seen, video_id)
     return 0 if allowed is None else seen.holdings.charged(video_id) + more - allowed
 
@@ -183,6 +185,6 @@ def _refusal(
         f"{kind} of {name}, frames {mine.frames.start} to {mine.frames.stop - 1}, "
         f"{human_bytes(mine.bytes)}, cannot be stored: the budget of {whose} is "
         f"{human_bytes(allowed)}"
-        + (", and what is there is worth more" if mine.bytes <= allowed else ""),
+        + (", and nothing else should go for it" if mine.bytes <= allowed else ""),
         hint=hint,
     )

@@ -90,6 +90,7 @@ class TileWork:
         self._settings = settings
         self._start: dict[Rect, int] = {}  # the rate factor that a tile had lately
         self._physical: dict[tuple[int, int], int] = {}  # by size of the pictures
+        self._made: set[int] = set()  # which do not go for each other
         self._publishing = threading.Lock()
 
     def encode(self, plan: PlannedSegment) -> tuple[list[CellStream], list[Cell]]:
@@ -259,9 +260,15 @@ class TileWork:
                     expected = self._making(plan, size) if worth is None else worth
                     change.holdings.note_made(segment.id, expected=expected)
                     evicted = make_room(
-                        change, original.video_id, now_ns=now, made=segment.id, worth=worth
+                        change,
+                        original.video_id,
+                        now_ns=now,
+                        made=segment.id,
+                        keep=self._made if worth is None else (),
+                        worth=worth,
                     )
                 self._physical[picture] = physical  # only now is it there for the next
+                self._made.add(segment.id)
         except BaseException:
             discard_unpublished(self._parts, key)
             raise

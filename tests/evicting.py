@@ -1,0 +1,25 @@
+"""A program that stores renditions, each in the place of others, until it is killed."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from contextlib import suppress
+
+from vfsd.errors import OverBudgetError
+from vfsd.planned import TileSettings
+from vfsd.store import Store
+
+
+def main(place: str, name: str, first: int) -> None:
+    with Store.open(place) as store:
+        video = store[name]
+        print("busy", flush=True)
+        for number in itertools.count(first):
+            settings = TileSettings(quality=20 + number % 20)
+            with suppress(OverBudgetError):  # fine pictures are large
+                video.render((160 - 16 * (number % 3), 120), settings=settings)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

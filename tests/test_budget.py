@@ -1,0 +1,538 @@
+"""Derived data keeps within its budget, whatever is done, by whomever."""
+
+from __future__ import annotations
+
+import math
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from tests.composing import take_tiles
+from vfsd import check
+from vfsd.budgets import OF_VIDEO, Limit, Pin
+from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
+from vfsd.model import Role, Segment
+from vfsd.planned import TileSettings
+from vfsd.relayout import drop, drop_renditions, drop_retired, rollback
+from vfsd.store import Store
+from vfsd.video import Video
+
+ROOT = FOLDER.parent
+NAME = "traffic.mp4"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def video(store: Store) -> Video:
+    return store.ingest(FOLDER / NAME)  # 320x240, 120 frames, 4 segments
+
+
+def everything(store: Store, video: Video) -> list[Segment]:
+    with store.catalog.reading() as seen:
+        return seen.segments.of_original(video.original.id)
+
+
+def charged(store: Store, video: Video, pins: list[Pin]) -> int:
+    """Counted in the plainest way."""
+    total = 0
+    for segment in everything(store, video):
+        is_tiled = segment.picture == (video.width, video.height)
+        role = Role.TILED if is_tiled else Role.RENDITION
+        pinned = segment.retired_ns is None and any(
+            pin.role in (None, role)
+            and pin.size in (None, segment.picture)
+            and set(pin.frames) & set(segment.frames)
+            for pin in pins
+        )
+        total += 0 if pinned else segment.size
+    return total
+
+
+def require_sound(store: Store) -> None:
+    """No finding, and no bytes that nobody needs."""
+    assert check.run(store.parts, deep=True) == []
+    assert check.collect(store.parts, dry_run=True).objects == []
+
+
+# -- what is allowed
+
+
+def test_what_is_allowed_where_nobody_has_said_anything(store: Store, video: Video) -> None:
+    usage = video.budget.usage()
+    assert (usage.limit, usage.allowed) == (OF_VIDEO, 10 * video.original.size)
+    assert store.budget.usage().allowed is None
+    tiles = video.retile("uniform:2x2")
+    renditions = video.render((160, 120))
+    usage = video.budget.usage()
+    assert usage.tiles == sum(one.size for one in tiles)
+    assert usage.renditions == sum(one.size for one in renditions)
+    assert (usage.retired, usage.pinned) == (0, 0)
+    assert store.budget.usage().used == usage.used == usage.tiles + usage.renditions
+    video.retile("uniform:3x3")
+    assert video.budget.usage().retired == usage.tiles
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("500", Limit(bytes=500)),
+        ("2.5kB", Limit(bytes=2500)),
+        ("20MiB", Limit(bytes=20 << 20)),
+        ("1G", Limit(bytes=10**9)),
+        ("10x", Limit(times=10.0)),
+        ("0.5X", Limit(times=0.5)),
+        ("none", Limit()),
+    ],
+)
+def test_budgets_as_people_write_them(text: str, limit: Limit) -> None:
+    assert Limit.parse(text) == limit
+    assert Limit.parse(str(limit)) == limit
+
+
+def test_what_is_no_budget(video: Video) -> None:
+    for text in ("", "ten", "-5", "5y", "x", "1e9"):
+        with pytest.raises(UsageError):
+            video.budget.set(text)
+    with pytest.raises(UsageError):
+        video.budget.set(-1)
+
+
+# -- room is made
+
+
+def test_a_smaller_budget_takes_effect_at_once(store: Store, video: Video) -> None:
+    tiles = video.retile("uniform:2x2")
+    foretold = video.budget.what_if(tiles[0].size + tiles[1].size)
+    assert video.budget.usage().used == sum(one.size for one in tiles), "nothing has gone yet"
+    gone = video.budget.set(tiles[0].size + tiles[1].size)
+    assert [one.id for one in gone] == [one.id for one in foretold.gone]
+    left = store.catalog.segments(video.info)
+    assert {one.id for one in left} == {one.id for one in tiles} - {one.id for one in gone}
+    assert video.budget.usage().used == foretold.usage.used == sum(one.size for one in left)
+    logged = video.budget.evictions()
+    assert {(one.frames, one.bytes, one.why) for one in logged} == {
+        (one.frames, one.bytes, "video") for one in gone
+    }
+    assert not any(store.parts.objects.path(one.object_key).exists() for one in gone)
+    require_sound(store)
+
+
+def test_what_saves_least_for_its_bytes_goes(store: Store, video: Video) -> None:
+    take_tiles(store)
+    tiles = video.retile("uniform:2x2")
+    for _ in range(3):
+        video.read(frames=range(35, 55), region=(0, 0, 100, 100))
+    gone = video.budget.set(sum(one.size for one in tiles) - 1)
+    assert [one.frames for one in gone] != [range(30, 60)]
+    video.budget.set(max(one.size for one in tiles))
+    (left,) = store.catalog.segments(video.info)
+    assert left.frames == range(30, 60)
+
+
+def test_what_is_retired_goes_first(store: Store, video: Video) -> None:
+    old = video.retile("uniform:2x2")
+    new = video.retile("uniform:3x3")
+    gone = video.budget.set(sum(one.size for one in new))
+    assert {one.id for one in gone} == {one.id for one in old}
+    assert store.catalog.segments(video.info) == new
+
+
+def test_a_publication_that_would_exceed_makes_room_first(store: Store, video: Video) -> None:
+    tiles = video.retile("uniform:2x2")
+    video.budget.set(sum(one.size for one in tiles))
+    renditions = video.render((160, 120))
+    assert len(store.catalog.renditions(video.info)) == len(renditions) == 4
+    assert len(store.catalog.segments(video.info)) < 4
+    usage = video.budget.usage()
+    assert usage.allowed is not None
+    assert usage.used <= usage.allowed
+    require_sound(store)
+
+
+def test_what_one_command_makes_does_not_go_for_the_rest(store: Store, video: Video) -> None:
+    tiles = video.retile("uniform:2x2")
+    video.budget.set(tiles[0].size + tiles[1].size + 100)
+    assert len(everything(store, video)) == 2
+    with pytest.raises(OverBudgetError, match="nothing else should go"):
+        video.retile("uniform:2x3", jobs=1)
+    left = store.catalog.segments(video.info)
+    assert {str(one.layout) for one in left} == {str(left[0].layout)} != {str(tiles[0].layout)}
+    require_sound(store)
+
+
+def test_what_cannot_fit_is_refused_and_leaves_nothing(store: Store, video: Video) -> None:
+    (first, *_) = video.render((80, 60), span=(0, 1))
+    video.budget.set(first.size)
+    before = everything(store, video), video.budget.evictions()
+    with pytest.raises(OverBudgetError, match=r"traffic\.mp4, frames .* cannot be stored") as told:
+        video.retile("uniform:2x2", jobs=1)
+    assert "vfsd budget set traffic.mp4" in (told.value.hint or "")
+    assert (everything(store, video), video.budget.evictions()) == before
+    require_sound(store)
+
+
+def test_the_store_has_a_budget_over_all_videos(store: Store, video: Video) -> None:
+    other = store.ingest(FOLDER / "variable-rate.mp4")
+    video.retile("uniform:2x2")
+    other.render((160, 120))
+    used = store.budget.usage().used
+    gone = store.budget.set(used // 2)
+    assert gone
+    assert store.budget.usage().used <= used // 2
+    assert {one.why for one in store.budget.evictions()} == {"store"}
+    video.render((160, 120))
+    assert store.budget.usage().used <= used // 2
+    require_sound(store)
+
+
+def test_a_budget_by_originals_shrinks_with_them(store: Store, video: Video) -> None:
+    other = store.ingest(FOLDER / "variable-rate.mp4")
+    store.budget.set(Limit(times=1.0))
+    video.budget.set("none")
+    for size in ((160, 120), (240, 180), (80, 60)):
+        video.render(size)
+    allowed = store.budget.usage().allowed
+    video.retile("uniform:2x2")
+    store.remove(other.name)
+    usage = store.budget.usage()
+    assert usage.allowed is not None
+    assert allowed is not None
+    assert usage.used <= usage.allowed < allowed
+    require_sound(store)
+
+
+# -- pins
+
+
+def test_what_is_pinned_is_neither_charged_nor_evicted(store: Store, video: Video) -> None:
+    tiles = video.retile("uniform:2x2")
+    small = video.render((160, 120))
+    video.pin(size=(160, 120))
+    usage = video.budget.usage()
+    assert usage.pinned == sum(one.size for one in small)
+    assert usage.used == sum(one.size for one in tiles)
+    video.budget.set(0)
+    assert store.catalog.segments(video.info) == []
+    assert store.catalog.renditions(video.info) == small
+    gone = video.unpin()
+    assert {one.id for one in gone} == {one.id for one in small}
+    assert everything(store, video) == []
+    with pytest.raises(NotFoundError):
+        video.unpin()
+    require_sound(store)
+
+
+def test_pins_of_what_is_to_come(store: Store, video: Video) -> None:
+    video.budget.set(0)
+    video.pin(tiles=True, span=(1, 2))
+    with pytest.raises(OverBudgetError):
+        video.retile("uniform:2x2", jobs=1)
+    assert len(video.retile("uniform:2x2", span=(1, 2))) == 1
+    assert video.pin(tiles=True, span=(1, 2)) == video.pins()[0], "not pinned twice"
+
+
+def test_part_of_a_pin_is_taken_back(video: Video) -> None:
+    video.pin()
+    video.unpin(span=(1, 2))
+    assert [pin.frames for pin in video.pins()] == [range(30), range(60, 120)]
+    with pytest.raises(NotFoundError):
+        video.unpin(tiles=True)
+    with pytest.raises(UsageError):
+        video.pin(tiles=True, size=(160, 120))
+
+
+def test_pins_and_evictions_go_with_the_bytes_that_they_are_about(
+    store: Store, video: Video
+) -> None:
+    video.retile("uniform:2x2")
+    video.pin(span=(0, 1))
+    video.budget.set("0.001x")
+    assert len(video.budget.evictions()) == 3
+    other = store.ingest(FOLDER / "variable-rate.mp4")
+    with store.catalog.writing() as change:  # as a mount does when a file is written anew
+        again = change.videos.put(
+            video.info.ino, other.original, [], digest=other.info.digest, now_ns=1
+        )
+    assert again.id == video.info.id
+    assert (video.pins(), video.budget.evictions()) == ([], [])
+    assert video.budget.limit == Limit(times=0.001), "that was said of the file"
+
+
+# -- whatever is done
+
+
+DOINGS = (
+    *("render", "render", "retile", "retile", "pin", "unpin"),
+    *("set", "set", "drop", "rollback", "tune", "read"),
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_sequence_exceeds(store: Store, video: Video, seed: int) -> None:
+    """Against a model: sizes of what there is, added up; pins and limit as they were said."""
+    chance = random.Random(seed)
+    take_tiles(store)
+    original = video.original.size
+    pins: list[Pin] = []
+    limit = 10 * original
+    refused = 0
+
+    def span() -> tuple[int, int]:
+        start = chance.randrange(4)
+        return start, chance.randrange(start, 4) + 1
+
+    for _ in range(14):
+        kept = [
+            segment
+            for segment in everything(store, video)
+            if segment.retired_ns is None
+            and any(set(pin.frames) & set(segment.frames) for pin in pins if pin.role is None)
+        ]
+        what = chance.choice(DOINGS)
+        explicit = False
+        try:
+            if what == "render":
+                size = chance.choice(((160, 120), (80, 60), (240, 180)))
+                settings = TileSettings(quality=chance.randrange(20, 40))
+                explicit = True
+                video.render(size, span=span(), settings=settings)
+            elif what == "retile":
+                explicit = True
+                video.retile(chance.choice(("uniform:2x2", "uniform:1x2")), span=span())
+            elif what == "pin":
+                pins.append(video.pin(span=span(), tiles=chance.random() < 0.3))
+                pins = [pin for n, pin in enumerate(pins) if pin not in pins[:n]]
+            elif what == "unpin" and pins:
+                explicit = True
+                video.unpin()
+                pins = []
+            elif what == "set":
+                limit = chance.choice((0, original // 20, original // 5, original, 3 * original))
+                video.budget.set(limit)
+            elif what == "drop":
+                explicit = True
+                choice = chance.randrange(3)
+                if choice == 0:
+                    drop(store.parts, video.info, range(chance.randrange(100), 120))
+                elif choice == 1:
+                    drop_retired(store.parts, video.info)
+                else:
+                    drop_renditions(store.parts, video.info)
+            elif what == "rollback":
+                explicit = True
+                rollback(store.parts, video.info, range(chance.randrange(100), 120))
+            elif what == "tune":
+                explicit = True
+                store.tune()
+            else:
+                for _ in range(5):
+                    video.read(region=(0, 0, 60, 60), span=span())
+        except (OverBudgetError, NotFoundError) as error:
+            refused += isinstance(error, OverBudgetError)
+        assert charged(store, video, pins) <= limit, what
+        assert video.budget.usage().used == charged(store, video, pins)
+        if not explicit:
+            there = {segment.id for segment in everything(store, video)}
+            assert {segment.id for segment in kept} <= there, what
+    require_sound(store)
+
+
+def test_tuning_skips_what_there_is_no_room_for(store: Store, video: Video) -> None:
+    take_tiles(store)
+    for _ in range(15):
+        video.read(size=(80, 60))
+    assert store.proposals()
+    video.budget.set(100)
+    assert store.proposals() == []
+    assert store.tune() == []
+    assert everything(store, video) == []
+    video.budget.set(None)
+    assert len(store.tune()) > 0
+
+
+def test_tuning_does_not_evict_what_is_worth_more(store: Store, video: Video) -> None:
+    take_tiles(store)
+    tiles = video.retile("uniform:2x2")
+    for _ in range(25):
+        video.read(frames=range(0, 110, 10), region=(0, 0, 60, 60))
+    for _ in range(15):
+        video.read(size=(80, 60))
+    small = {one.plan.layout.width for one in store.proposals()}
+    assert 80 in small
+    video.budget.set(sum(one.size for one in tiles))
+    store.tune()
+    saved = {one.id: one for one in store.catalog.segments(video.info)}
+    assert set(saved) == {one.id for one in tiles}
+
+
+# -- several at once, and crashes
+
+
+def test_a_reader_keeps_what_it_has_open(store: Store, video: Video) -> None:
+    take_tiles(store)
+    video.render((160, 120), settings=TileSettings(quality=20))
+    exact = video.read(size=(160, 120), psnr=math.inf).data
+    expected = video.read(size=(160, 120)).data
+    assert not np.array_equal(exact, expected)
+    frames = video.iterate(size=(160, 120))
+    first = next(frames)
+    video.budget.set(0)
+    assert store.catalog.renditions(video.info) == []
+    rest = [first.data, *(frame.data for frame in frames)]
+    for number, data in enumerate(rest):
+        assert np.array_equal(data, expected[number]) or np.array_equal(data, exact[number])
+    assert np.array_equal(video.read(size=(160, 120)).data, exact)
+
+
+def test_reading_while_others_evict(store: Store, video: Video) -> None:
+    take_tiles(store)
+    exact = video.read(size=(160, 120), psnr=math.inf).data.astype(int)
+    stop = threading.Event()
+    wrong: list[float] = []
+
+    def look() -> None:
+        while not stop.is_set():
+            found = video.read(size=(160, 120)).data.astype(int)
+            wrong.append(float(np.abs(found - exact).mean()))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        for quality in (20, 22, 24, 26):
+            video.render((160, 120), settings=TileSettings(quality=quality))
+            video.budget.set(0)
+            video.budget.set("10x")
+    finally:
+        stop.set()
+        reader.join()
+    assert wrong
+    assert max(wrong) < 4
+
+
+@pytest.mark.parametrize("evictions", [1, 6])
+def test_a_kill_while_evicting_leaves_a_store_that_adds_up(tmp_path: Path, evictions: int) -> None:
+    place = tmp_path / "store"
+    with Store.create(place) as store:
+        video = store.ingest(FOLDER / NAME)
+        video.render((160, 120))
+        allowed = video.budget.usage().used * 3 // 2
+        video.budget.set(allowed)
+        with started(place, 0) as process:
+            end = time.monotonic() + 60
+            while len(video.budget.evictions()) < evictions and time.monotonic() < end:
+                pass
+            process.kill()  # in the midst of another, or just after
+    with Store.open(place) as store:
+        found = check.run(store.parts, repair=True)
+        assert {one.check for one in found} <= {"garbage"}, "bytes come before rows"
+        check.collect(store.parts)
+        require_sound(store)
+        budget = store[NAME].budget
+        assert len(budget.evictions()) >= evictions
+        assert 0 < budget.usage().used <= allowed
+
+
+def test_two_processes_stay_within_the_budget_together(tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    with Store.create(place) as store:
+        video = store.ingest(FOLDER / NAME)
+        video.render((160, 120))
+        allowed = video.budget.usage().used * 3 // 2
+        video.budget.set(allowed)
+        with started(place, 0) as one, started(place, 7) as other:
+            end = time.monotonic() + 60
+            while len(video.budget.evictions()) < 12 and time.monotonic() < end:
+                assert video.budget.usage().used <= allowed
+            one.kill()
+            other.kill()
+        assert len(video.budget.evictions()) >= 12
+        assert video.budget.usage().used <= allowed
+
+
+def started(place: Path, first: int) -> subprocess.Popen[bytes]:
+    """Another process that renders, and evicts, for ever."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.evicting", str(place), NAME, str(first)],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"busy\n"
+    return process
+
+
+# -- uses
+
+
+def test_uses_are_counted_by_segment(store: Store, video: Video) -> None:
+    take_tiles(store)
+    tiles = video.retile("uniform:2x2")
+    video.read(frames=range(40, 50), region=(0, 0, 60, 60))
+    video.read(frames=range(20, 50), region=(0, 0, 60, 60))
+    list(video.scan(roi=(0, 0, 60, 60), frames=range(40, 50)).areas())
+    store.tools.reads.flush()
+    with store.catalog.reading() as seen:
+        held = {one.id: one for one in seen.holdings.held(video.info.id)}
+        newest = seen.holdings.newest_read()
+    assert newest == 3
+    uses = [held[one.id].uses_at(newest) for one in tiles]
+    assert uses == pytest.approx([1, 3, 0, 0], abs=0.05)
+    assert held[tiles[1].id].saved > held[tiles[0].id].saved > 0 == held[tiles[2].id].saved
+    reads = list(store.catalog.reads())
+    total = sum(read.untiled_predicted - read.predicted for read in reads)
+    noted = sum(one.saved_at(newest) for one in held.values())
+    assert noted == pytest.approx(total, rel=0.05)
+    store.catalog.forget_reads()
+    with store.catalog.reading() as seen:
+        assert seen.holdings.newest_read() == newest
+
+
+def test_fsck_finds_what_cannot_be(store: Store, video: Video) -> None:
+    video.pin()
+    path = store.parts.directory.root / "catalog.sqlite3"
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE pins SET first_frame = 1000, end_frame = 1001")
+        database.execute("INSERT INTO budgets (bytes) VALUES (5), (6)")
+    database.close()
+    found = check.run(store.parts, repair=True)
+    assert [one.check for one in found] == ["budgets", "budgets"]
+    assert all(one.repaired for one in found)
+    require_sound(store)
+
+
+def test_fsck_has_what_exceeds_go(store: Store, video: Video) -> None:
+    video.retile("uniform:2x2")
+    video.budget.set("none")
+    path = store.parts.directory.root / "catalog.sqlite3"
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE budgets SET bytes = 5")
+    database.close()
+    (found,) = check.run(store.parts, repair=True)
+    assert (found.check, found.repaired) == ("budgets", True)
+    assert everything(store, video) == []
+    require_sound(store)
+
+
+def test_a_store_that_may_not_be_written(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "store") as store:
+        store.ingest(FOLDER / NAME).retile("uniform:2x2")
+    with Store.open(tmp_path / "store", read_only=True) as store:
+        video = store[NAME]
+        assert len(video.budget.what_if("0").gone) == 4
+        for change in (lambda: video.budget.set(0), video.pin, video.unpin):
+            with pytest.raises(ReadOnlyError):
+                change()
