@@ -45,6 +45,8 @@ def test_example(place: Path, name: str, example: str) -> None:
         assert run_command("-s", "videos", *read).code == 0
     if name == "tune undo":
         _decide(place)
+    if name == "unpin":
+        assert run_command("-s", "videos", "pin", TRAFFIC).code == 0
     program, *args = shlex.split(os.path.expandvars(example))
     done = run_command(*args)
     assert program == "vfsd"

@@ -35,6 +35,7 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
             "advise",
         ),
         "Renditions": ("render", "rendition ls", "rendition drop"),
+        "Budget": ("budget show", "budget set", "budget what-if", "budget log", "pin", "unpin"),
         "Labels": (
             "detect",
             "labels import",

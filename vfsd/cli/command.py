@@ -65,8 +65,8 @@ class Command(click.Command):
 class Group(click.Group):
     """Commands of one topic, ``vfsd TOPIC COMMAND``; each is the `command` of a module.
 
-    The module has the command's name, with an underscore where Python needs that name itself.
-    With `alone`, ``vfsd TOPIC`` is a command, too: that of the module of this name.
+    The module has the command's name, with an underscore for a hyphen, and where Python needs that
+    name itself.  With `alone`, ``vfsd TOPIC`` is a command, too: that of the module of this name.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> Command | None:
         if cmd_name not in self._names:
             return None
-        return self._imported(cmd_name + "_" * keyword.iskeyword(cmd_name))
+        return self._imported(cmd_name.replace("-", "_") + "_" * keyword.iskeyword(cmd_name))
 
     @property
     def alone(self) -> Command | None:

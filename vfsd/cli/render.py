@@ -15,6 +15,7 @@ from vfsd.errors import (
     NoSpaceError,
     NotFoundError,
     OutOfRangeError,
+    OverBudgetError,
     ReadOnlyError,
     UsageError,
 )
@@ -34,6 +35,7 @@ from vfsd.errors import (
         ReadOnlyError,
         IntegrityError,
         NoSpaceError,
+        OverBudgetError,
         EXIT_INTERRUPTED,
     ],
     listing=True,

@@ -18,6 +18,7 @@ from vfsd.errors import (
     NoSpaceError,
     NotFoundError,
     OutOfRangeError,
+    OverBudgetError,
     ReadOnlyError,
     UsageError,
 )
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         ReadOnlyError,
         IntegrityError,
         NoSpaceError,
+        OverBudgetError,
         EXIT_INTERRUPTED,
     ],
     listing=True,

@@ -18,6 +18,7 @@ from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.units import seconds
 
 if TYPE_CHECKING:
+    from vfsd.budgets import Limit
     from vfsd.tiling import Rect
 
 Span = tuple[Fraction, Fraction | None]
@@ -80,6 +81,13 @@ def a_byte_count(text: str) -> int:
     if match is None:
         raise ValueError(text)
     return int(match[1]) << 10 * " KMGT".index(match[2] or " ")
+
+
+@_of_form("20MB, 20MiB, 10x, none or default")
+def a_budget(text: str) -> Limit | None:
+    from vfsd.budgets import Limit
+
+    return None if text.lower() == "default" else Limit.parse(text)
 
 
 @_of_form("5, 29.97 or 30000/1001")
