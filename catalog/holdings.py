@@ -127,12 +127,12 @@ class Holdings:
         # Somebody has had all of them forgotten.
         return max(self._max(segments.c.used_at_read) or 0, self._max(segments.c.made_at_read) or 0)
 
-    def note_made(self, segment_id: int, *, expected: float) -> None:
-        """A segment was published that is expected to save so many CPU seconds."""
+    def note_made(self, segment_id: int, *, expected: float, gain: float) -> None:
+        """A segment was published; see `Held` for what is said of it."""
         self._connection.execute(
             sa.update(segments)
             .where(segments.c.id == segment_id)
-            .values(made_at_read=self.newest_read(), expected=expected)
+            .values(made_at_read=self.newest_read(), expected=expected, gain=gain)
         )
 
     def note_used(self, found: Mapping[int, Used]) -> None:
@@ -242,6 +242,7 @@ def _held_from_row(row: Row[Any]) -> Held:
         is_pinned=bool(row.is_pinned),
         made_at_read=row.made_at_read,
         expected=row.expected,
+        gain=row.gain,
         used_at_read=row.used_at_read,
         used_ns=row.used_ns,
         uses=row.uses,

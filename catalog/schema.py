@@ -343,6 +343,13 @@ segments = Table(
         comment="CPU seconds that whoever had it made expected it to save; 0: not noted",
     ),
     Column(
+        "gain",
+        Float,
+        nullable=False,
+        server_default="0",
+        comment="CPU seconds that a read of all its frames should save; 0: not noted",
+    ),
+    Column(
         "used_at_read",
         BigInteger,
         comment="the number of the last read that used it; null: none has",

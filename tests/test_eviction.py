@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfsd.eviction import Entry, Order, by_worth, faded, lru, lru_vss, victims
+from vfsd.eviction import Entry, Order, by_benefit, faded, lru, lru_vss, victims
 
-ORDERS = (lru, lru_vss, by_worth)
+ORDERS = (lru, lru_vss, by_benefit)
 
 entries = st.lists(
     st.builds(
         Entry,
         id=st.integers(0, 10**6),
         bytes=st.integers(1, 1000),
-        used=st.integers(0, 50),
-        worth=st.floats(0, 10),
+        age=st.integers(0, 50),
+        gain=st.floats(0, 10),
         place=st.integers(0, 3),
         run=st.integers(4, 9),
         redundancy=st.integers(0, 4),
@@ -48,20 +48,22 @@ def ids(order: Order, some: list[Entry]) -> list[int]:
 
 
 def test_lru_vss_spares_the_middle_and_not_what_is_redundant() -> None:
-    run = [Entry(at, 10, used=7, worth=1, place=at, run=5) for at in range(5)]
+    run = [Entry(at, 10, age=5, gain=1, place=at, run=5) for at in range(5)]
     assert ids(lru_vss, run) == [0, 4, 1, 3, 2]
     assert ids(lru, run) == [0, 1, 2, 3, 4]
-    better = dataclasses.replace(run[2], id=9, redundancy=5)  # 7 + 2 * 2 - 5
+    better = dataclasses.replace(run[2], id=9, redundancy=5)  # -5 + 2 * 2 - 5
     assert ids(lru_vss, [*run, better])[:3] == [9, 0, 4]
-    recent = Entry(8, 10, used=12, worth=0)
+    recent = Entry(8, 10, age=0, gain=0)
     assert ids(lru_vss, [recent, *run])[-1] == 8
 
 
-def test_worth_is_by_the_byte() -> None:
-    small = Entry(1, 10, used=1, worth=2)
-    large = Entry(2, 1000, used=9, worth=20)
-    assert ids(by_worth, [small, large]) == [2, 1]
+def test_benefit_is_by_the_byte_and_fades() -> None:
+    small, large = Entry(1, 10, age=3, gain=2), Entry(2, 1000, age=0, gain=20)
     assert ids(lru, [small, large]) == [1, 2]
+    assert ids(by_benefit, [small, large]) == [1, 2], "0.0125 and 0.02 for a byte"
+    assert ids(by_benefit, [dataclasses.replace(small, age=2), large]) == [2, 1]
+    assert ids(by_benefit, [dataclasses.replace(small, age=1), large]) == [2, 1]
+    assert ids(by_benefit, [dataclasses.replace(small, age=2, redundancy=1), large]) == [1, 2]
 
 
 def test_what_was_saved_long_ago_counts_less() -> None:

@@ -103,6 +103,7 @@ class Held:
     is_pinned: bool
     made_at_read: int  #: the number of the newest read when it was published
     expected: float  #: CPU seconds that whoever had it made expected it to save
+    gain: float  #: CPU seconds that a read of all its frames should save
     used_at_read: int | None  #: the number of the last read that used it
     used_ns: int | None  #: Unix time at which that began
     uses: float  #: reads that used it, faded up to the last
@@ -116,17 +117,21 @@ class Held:
         """Faded up to the read of that number."""
         return faded(self.saved, read - (self.used_at_read or 0))
 
-    def entry(self, read: int, *, place: int = 0, run: int = 1, redundancy: int = 0) -> Entry:
-        """As orders of eviction see it, when reads have come to that number.
+    def worth_at(self, read: int) -> float:
+        """CPU seconds that it has saved, and what was expected of it, faded up to that read.
 
-        What was expected of it counts as if it had been saved when it was made: it would be the
-        first to go otherwise.
+        It would be worth nothing as long as nobody has read it otherwise.
         """
+        return self.saved_at(read) + faded(self.expected, read - self.made_at_read)
+
+    def entry(self, read: int, *, place: int = 0, run: int = 1, redundancy: int = 0) -> Entry:
+        """As orders of eviction see it, when reads have come to that number."""
+        last = self.made_at_read if self.used_at_read is None else self.used_at_read
         return Entry(
             self.id,
             self.bytes,
-            self.made_at_read if self.used_at_read is None else self.used_at_read,
-            self.saved_at(read) + faded(self.expected, read - self.made_at_read),
+            max(0, read - last),
+            (self.gain + self.saved) / (1 + self.uses),  # as if it had been read as expected once
             place,
             run,
             redundancy,

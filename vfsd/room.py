@@ -12,7 +12,7 @@ from dataclasses import replace
 from vfsd.budgets import Eviction, Held
 from vfsd.catalog import Transaction
 from vfsd.errors import OverBudgetError
-from vfsd.eviction import Entry, by_worth, victims
+from vfsd.eviction import Entry, by_benefit, victims
 from vfsd.model import Role
 from vfsd.units import human_bytes
 
@@ -106,24 +106,41 @@ def choose(
     `held` as `Holdings.held` sorts it, `read` the number of the newest read.
     """
     free = {one.id: one for one in held if not one.is_pinned and one.id not in keep}
-    order = by_worth(entry for entry in entries(held, read) if entry.id in free)
+    order = by_benefit(entry for entry in entries(held, read) if entry.id in free)
     chosen = victims(order, over)
     if sum(one.bytes for one in chosen) < over:
         return None
+    gone = [free[one.id] for one in chosen]
     if worth is not None:
-        lost = sum(one.worth for one in chosen if not one.retired)
+        lost = sum(one.worth_at(read) for one in gone if not one.is_retired)
         if _LEAD * lost > worth:
             return None
-    return [free[one.id] for one in chosen]
+    return gone
 
 
 def entries(held: Sequence[Held], read: int) -> list[Entry]:
-    """As orders of eviction see them; neighbours are those in use that follow each other."""
+    """As orders of eviction see them.
+
+    Neighbours are those in use that follow each other; better than a rendition are larger ones of
+    the same frames that are whole multiples of it.
+    """
     found: list[Entry] = []
     run: list[Held] = []
+    sizes: dict[tuple[int, range], list[tuple[int, int]]] = {}
+    for one in held:
+        if one.role is Role.RENDITION and not one.is_retired:
+            sizes.setdefault((one.video_id, one.frames), []).append(one.size)
+
+    def redundancy(one: Held) -> int:
+        return sum(
+            _is_multiple(size, one.size) for size in sizes.get((one.video_id, one.frames), [])
+        )
 
     def close() -> None:
-        found.extend(one.entry(read, place=at, run=len(run)) for at, one in enumerate(run))
+        found.extend(
+            one.entry(read, place=at, run=len(run), redundancy=redundancy(one))
+            for at, one in enumerate(run)
+        )
         run.clear()
 
     for one in held:
@@ -154,6 +171,10 @@ def exceeded(seen: Transaction, video_id: int | None, more: int = 0) -> int:
 def _allowed(seen: Transaction, video_id: int | None) -> int | None:
     limit = seen.holdings.limit(video_id)
     return limit.allowed(0 if limit.times is None else seen.holdings.original_bytes(video_id))
+
+
+def _is_multiple(size: tuple[int, int], other: tuple[int, int]) -> bool:
+    return size != other and size[0] % other[0] == 0 and size[1] % other[1] == 0
 
 
 def _follows(before: Held, one: Held) -> bool:

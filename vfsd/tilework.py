@@ -29,7 +29,7 @@ from vfsd.reclaim import discard_unpublished, reclaim
 from vfsd.room import make_room
 from vfsd.tileplan import Costs, original_work, plausible
 from vfsd.tiling import Rect, TileLayout
-from vfsd.tiling.cost import encode_cost
+from vfsd.tiling.cost import Work, encode_cost
 
 _TRIES = 6
 """How often a cell is encoded until it is good enough."""
@@ -229,6 +229,7 @@ class TileWork:
         now = time.time_ns()
         placed = placed_in(cells, packed)
         original = self._video.original
+        gain = self._gain(plan, placed)
         try:
             picture = (plan.layout.width, plan.layout.height)
             with self._publishing:
@@ -258,7 +259,7 @@ class TileWork:
                     if beside is not None:
                         beside(change, segment)
                     expected = self._making(plan, size) if worth is None else worth
-                    change.holdings.note_made(segment.id, expected=expected)
+                    change.holdings.note_made(segment.id, expected=expected, gain=gain)
                     evicted = make_room(
                         change,
                         original.video_id,
@@ -275,6 +276,19 @@ class TileWork:
         if evicted:
             reclaim(self._parts, keys={one.object_key for one in evicted})
         return segment
+
+    def _gain(self, plan: PlannedSegment, cells: Sequence[Cell]) -> float:
+        """CPU seconds that reading all frames saves, of which one tile is wanted, by the rules."""
+        costs = Costs()
+        work = original_work(self._video.original, self._table, plan.frames)
+        tile = Work(
+            starts=1,
+            pictures=len(plan.frames),
+            pixels=len(plan.frames) * sum(cell.rect.area for cell in cells) // len(cells),
+            bytes=sum(cell.size for cell in cells) / len(cells),
+        )
+        whole = costs.of_original(self._video.original).seconds(work)
+        return max(0.0, whole - costs.of_new_tiles(self._codec.name).seconds(tile))
 
     def _making(self, plan: PlannedSegment, size: int) -> float:
         """CPU seconds that encoding a segment of so many bytes takes, by the rule."""

@@ -59,6 +59,13 @@ def _of_segments() -> list[sa.Column[object]]:
             comment="CPU seconds that whoever had it made expected it to save; 0: not noted",
         ),
         sa.Column(
+            "gain",
+            sa.Float(),
+            nullable=False,
+            server_default="0",
+            comment="CPU seconds that a read of all its frames should save; 0: not noted",
+        ),
+        sa.Column(
             "used_at_read",
             sa.BigInteger(),
             nullable=True,

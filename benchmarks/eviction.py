@@ -1,0 +1,461 @@
+"""What goes when the budget is full: orders of eviction, and one budget or two, simulated.
+
+The first part is VSS's experiment: random spans of a video are read in random sizes, and what was
+read is kept as a rendition, within a budget; at the end all of it is read in each size.  Spans are anywhere (as in VSS), the more often the earlier (Zipf), about a
+place that moves through the video, or in one third of it after the other and in the first again.
+
+The second is for tiles and renditions together: TASM's workloads W3 and W4, of which a third of the
+queries wants what they look for, a third whole frames in a sixth of the size and a third in half of
+it.  What has cost as much for want of it as making it would take is made; kept are tiles only,
+renditions only, or both in one budget.
+
+Nothing is encoded: decoding and making take what the cost model says.  Budgets are in parts of the
+original's bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from benchmarks.common import arguments, finish, table
+from benchmarks.simulated import RATE, SIZE, SPARSE, WORKLOADS, Workload, sparse
+from benchmarks.workloads import RATES
+from vfsd.eviction import Entry, Order, by_benefit, lru, lru_vss, victims
+from vfsd.tiling import Rect, TileLayout
+from vfsd.tiling.cost import ENCODE_FAST, Work
+from vfsd.tiling.policy import BoxWorld, Footage, Query, Tiling, wanted_tiles
+
+Kind = tuple[int, int] | str
+"""What is kept: frames in a size, or the tiles around a label."""
+
+Key = tuple[Kind, int]
+"""Of which second."""
+
+ORDERS: dict[str, Order] = {"LRU": lru, "LRU_VSS": lru_vss, "ours": by_benefit}
+SIZES = tuple((SIZE[0] // part, SIZE[1] // part) for part in (2, 3, 4, 6))
+LONGEST = 10
+"""Seconds of a read."""
+BYTES_PER_PIXEL = 0.02
+"""Of the original."""
+TILES_BYTES = 1.9
+"""As many times those of the original, as `vfsd.estimate` has it."""
+NEARLY = 1.005
+"""Bounds allow for half a percent: more than that, seeds differ by."""
+
+
+# ------------------------------------------------------------------------------------- keeping
+
+
+@dataclass
+class Kept:
+    """Something in the cache."""
+
+    id: int
+    bytes: int
+    gain: float  #: seconds that a read should save
+    used: int  #: the read that last used it, or made it
+    uses: int = 0
+    saved: float = 0.0
+
+
+@dataclass
+class Cache:
+    """What is kept of a video, within a budget."""
+
+    budget: float  #: bytes
+    order: Order
+    now: int = 0  #: reads so far
+    bytes: int = 0
+    kept: dict[Key, Kept] = field(default_factory=dict)
+    made: int = 0
+
+    def use(self, key: Key, saved: float) -> None:
+        one = self.kept[key]
+        one.used, one.uses, one.saved = self.now, one.uses + 1, one.saved + saved
+
+    def add(self, key: Key, bytes: int, gain: float, keep: Collection[Key]) -> bool:
+        """Whether there was room, or could be made without evicting any of `keep`."""
+        over = self.bytes + bytes - self.budget
+        if over > 0:
+            numbers = {one.id: key for key, one in self.kept.items()}
+            entries = [one for one in self._entries() if numbers[one.id] not in keep]
+            gone = victims(self.order(entries), int(np.ceil(over)))
+            if sum(one.bytes for one in gone) < over:
+                return False
+            for one in gone:
+                self.bytes -= self.kept.pop(numbers[one.id]).bytes
+        self.made += 1
+        self.kept[key] = Kept(self.made, bytes, gain, self.now)
+        self.bytes += bytes
+        return True
+
+    def _entries(self) -> Iterable[Entry]:
+        """As a store makes them, see `vfsd.room`."""
+        for (kind, second), one in self.kept.items():
+            before, after = self._steps(kind, second, -1), self._steps(kind, second, 1)
+            yield Entry(
+                one.id,
+                one.bytes,
+                self.now - one.used,
+                (one.gain + one.saved) / (1 + one.uses),
+                before,
+                before + 1 + after,
+                sum(_serves(size, kind) and (size, second) in self.kept for size in SIZES),
+            )
+
+    def _steps(self, kind: Kind, second: int, step: int) -> int:
+        """Neighbours that follow in that direction."""
+        count = 0
+        while (kind, second + step * (count + 1)) in self.kept:
+            count += 1
+        return count
+
+
+def _serves(size: Kind, kind: Kind) -> bool:
+    """Whether frames in `size` are good for those of `kind`, and not the same."""
+    if isinstance(size, str) or isinstance(kind, str) or size == kind:
+        return False
+    return size[0] % kind[0] == 0 and size[1] % kind[1] == 0
+
+
+# ---------------------------------------------------------------------------- one video, in sizes
+
+
+def page_bytes(size: tuple[int, int]) -> int:
+    """Of a second: small pictures have more bytes a pixel."""
+    density = TILES_BYTES * BYTES_PER_PIXEL * (SIZE[0] / size[0]) ** 0.5
+    return int(density * size[0] * size[1] * RATE)
+
+
+ORIGINAL_BYTES = BYTES_PER_PIXEL * SIZE[0] * SIZE[1] * RATE
+ORIGINAL_SECONDS = RATES.original.seconds(Work(1, RATE, RATE * SIZE[0] * SIZE[1], ORIGINAL_BYTES))
+
+
+def page_seconds(size: tuple[int, int]) -> float:
+    pixels = RATE * size[0] * size[1]
+    return RATES.tiles.seconds(Work(1, RATE, pixels, page_bytes(size)))
+
+
+Span = tuple[tuple[int, int], range]
+"""A size, and seconds that are read in it."""
+
+
+def _anywhere(room: int, done: float, rng: np.random.Generator) -> int:
+    return int(rng.integers(room))
+
+
+def _zipf(room: int, done: float, rng: np.random.Generator) -> int:
+    weights = 1 / np.arange(1, room + 1)
+    return int(rng.choice(room, p=weights / weights.sum()))
+
+
+def _moving(room: int, done: float, rng: np.random.Generator) -> int:
+    return int(np.clip(rng.normal(done * room, room / 12), 0, room - 1))
+
+
+def _thirds(room: int, done: float, rng: np.random.Generator) -> int:
+    return (0, room // 3, 2 * room // 3, 0)[int(4 * done)] + int(rng.integers(room // 3))
+
+
+PLACES: dict[str, Callable[[int, float, np.random.Generator], int]] = {
+    "anywhere": _anywhere,
+    "Zipf": _zipf,
+    "moving": _moving,
+    "in thirds": _thirds,
+}
+RANDOM = ("anywhere", "Zipf")
+"""Of these, the bounds are for every budget."""
+
+
+def random_reads(place: str, seconds: int, count: int, seed: int) -> list[Span]:
+    rng = np.random.default_rng((seed, 12))
+    found = []
+    for number in range(count):
+        length = int(rng.integers(1, LONGEST + 1))
+        start = PLACES[place](seconds - length, number / count, rng)
+        found.append((SIZES[int(rng.integers(len(SIZES)))], range(start, start + length)))
+    return found
+
+
+def cheapest(cache: Cache, size: tuple[int, int], second: int) -> tuple[float, Key | None]:
+    """Seconds, and what is read; None: the original."""
+    ways: list[tuple[float, Key | None]] = [(ORIGINAL_SECONDS, None)]
+    ways += [
+        (page_seconds(other), (other, second))
+        for other in SIZES
+        if (other, second) in cache.kept and (other == size or _serves(other, size))
+    ]
+    return min(ways, key=lambda way: way[0])
+
+
+def read_and_keep(cache: Cache, reads: Sequence[Span]) -> float:
+    """Seconds of decoding; what was not there in its size is kept."""
+    total = 0.0
+    for size, seconds in reads:
+        cache.now += 1
+        mine = {(size, second) for second in seconds}
+        for second in seconds:
+            spent, key = cheapest(cache, size, second)
+            total += spent
+            if key is not None:
+                cache.use(key, ORIGINAL_SECONDS - spent)
+        for second in seconds:
+            if (size, second) not in cache.kept:
+                gain = ORIGINAL_SECONDS - page_seconds(size)
+                cache.add((size, second), page_bytes(size), gain, mine)
+    return total
+
+
+def read_all(cache: Cache, seconds: int) -> float:
+    """Mean over the sizes."""
+    return sum(cheapest(cache, size, at)[0] for size in SIZES for at in range(seconds)) / len(SIZES)
+
+
+Figures = dict[str, dict[str, dict[str, tuple[float, float]]]]
+"""By place, budget and order: the reads, and then the full read, in parts of what they take from
+the original."""
+
+
+def by_order(budgets: Sequence[float], seconds: int, count: int, seeds: int) -> Figures:
+    found: Figures = {}
+    for place in PLACES:
+        workloads = [random_reads(place, seconds, count, seed) for seed in range(seeds)]
+        untiled = [sum(len(span) for _, span in reads) * ORIGINAL_SECONDS for reads in workloads]
+        for budget in budgets:
+            for name, order in ORDERS.items():
+                random, full = [], []
+                for reads, whole in zip(workloads, untiled, strict=True):
+                    cache = Cache(budget * seconds * ORIGINAL_BYTES, order)
+                    random.append(read_and_keep(cache, reads) / whole)
+                    full.append(read_all(cache, seconds) / (seconds * ORIGINAL_SECONDS))
+                row = found.setdefault(place, {}).setdefault(f"{budget:g}x", {})
+                row[name] = (float(np.mean(random)), float(np.mean(full)))
+    return found
+
+
+# --------------------------------------------------------------------------- tiles and renditions
+
+HALF, SIXTH = SIZES[0], SIZES[-1]
+SYSTEMS = ("tiles", "renditions", "both")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A query: what it looks for, or (with a size) whole frames."""
+
+    query: Query
+    size: tuple[int, int] | None
+
+
+def wishes(workload: Workload, video: Footage, seed: int) -> list[Wish]:
+    rng = np.random.default_rng((seed, 21))
+    forms = (None, SIXTH, HALF)
+    return [Wish(query, forms[int(rng.integers(3))]) for query in workload.draw(video, seed)]
+
+
+class Seconds:
+    """What each second of a video costs in each form; asked once for each query of a kind."""
+
+    def __init__(self, video: Footage) -> None:
+        self.sots = video.sots
+        self._world = BoxWorld(video, RATES, wanted_tiles)
+        self._full = frozenset({Rect.of_size(*SIZE)})
+        self._untiled = Tiling.whole(TileLayout.untiled(*SIZE))
+        self._tilings: dict[Key, Tiling | None] = {}
+
+    def touched(self, wish: Wish) -> Sequence[int]:
+        """The seconds of which something is decoded."""
+        if wish.size is None:
+            return self._world.touched(wish.query)
+        asked = wish.query.frames
+        return [
+            sot
+            for sot, frames in enumerate(self.sots)
+            if frames.start < asked.stop and asked.start < frames.stop
+        ]
+
+    def tiling(self, label: str, sot: int) -> Tiling | None:
+        key = label, sot
+        if key not in self._tilings:
+            self._tilings[key] = self._world.around(sot, frozenset({label}))
+        return self._tilings[key]
+
+    def original_bytes(self, sot: int) -> float:
+        return self._world.making(sot, self._untiled).bytes
+
+    def size(self, key: Key) -> int:
+        kind, sot = key
+        if isinstance(kind, str):
+            tiling = self.tiling(kind, sot)
+            assert tiling is not None
+            return int(self._world.making(sot, tiling).bytes)
+        part = kind[0] * kind[1] / (SIZE[0] * SIZE[1])
+        return int(self.original_bytes(sot) * part * (SIZE[0] / kind[0]) ** 0.5)
+
+    def making(self, key: Key) -> float:
+        kind, sot = key
+        if isinstance(kind, str):
+            tiling = self.tiling(kind, sot)
+            assert tiling is not None
+            return self._world.making(sot, tiling).seconds
+        whole = Query(self.sots[sot], self._full)
+        decode = self._world.decode(sot, whole, None)
+        pixels = len(whole.frames) * kind[0] * kind[1]
+        return decode + ENCODE_FAST.seconds(1, pixels, self.size(key))
+
+    def reading(self, wish: Wish, sot: int, key: Key | None) -> float:
+        """Seconds from what has that key; None: the original."""
+        kind = None if key is None else key[0]
+        if wish.size is None:
+            assert kind is None or isinstance(kind, str)
+            tiling = None if kind is None else self.tiling(kind, sot)
+            return self._world.decode(sot, wish.query, tiling)
+        sots = self.sots[sot]
+        low, high = max(sots.start, wish.query.frames.start), wish.query.frames.stop
+        frames = range(low, min(sots.stop, high))
+        if key is None or isinstance(kind, str) or kind is None:
+            return self._world.decode(sot, Query(frames, self._full), None)
+        count = frames.stop - sots.start
+        part = count / len(sots)
+        work = Work(1, count, count * kind[0] * kind[1], part * self.size(key))
+        return RATES.tiles.seconds(work)
+
+
+def kinds_for(wish: Wish, system: str) -> list[Kind]:
+    """What would serve a wish, as far as a system has it."""
+    if wish.size is None:
+        (label,) = wish.query.aims
+        return [] if system == "renditions" else [str(label)]
+    if system == "tiles":
+        return []
+    return [size for size in (HALF, SIXTH) if size == wish.size or _serves(size, wish.size)]
+
+
+def run_system(system: str, budget: float, seconds: Seconds, asked: Sequence[Wish]) -> float:
+    """Seconds of decoding and making."""
+    cache, total = Cache(budget, by_benefit), 0.0
+    missed: dict[Key, float] = {}
+    for wish in asked:
+        cache.now += 1
+        used: set[Key] = set()
+        lacking: list[tuple[Key, float]] = []
+        for sot in seconds.touched(wish):
+            costs = {
+                (kind, sot): seconds.reading(wish, sot, (kind, sot))
+                for kind in kinds_for(wish, system)
+                if not isinstance(kind, str) or seconds.tiling(kind, sot) is not None
+            }
+            spent = original = seconds.reading(wish, sot, None)
+            there = {key: cost for key, cost in costs.items() if key in cache.kept}
+            if there and min(there.values()) < original:
+                best, spent = min(there.items(), key=lambda item: item[1])
+                cache.use(best, original - spent)
+                used.add(best)
+            total += spent
+            lacking += [
+                (key, spent - cost)
+                for key, cost in costs.items()
+                if cost < spent and key not in cache.kept
+            ]
+        for key, gain in lacking:
+            missed[key] = missed.get(key, 0.0) + gain
+            making = seconds.making(key)
+            if missed[key] >= making and cache.add(key, seconds.size(key), gain, used):
+                total += making
+                missed[key] = 0.0
+    return total
+
+
+def by_system(
+    budgets: Sequence[float], length: int, videos: int
+) -> dict[str, dict[str, dict[str, float]]]:
+    """By workload, budget and system: all seconds, in parts of those without either."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for workload in (one for one in WORKLOADS if one.name in ("W3", "W4")):
+        parts: dict[tuple[float, str], list[float]] = {}
+        for number in range(videos):
+            video = sparse(number, SPARSE[number], length)
+            world = BoxWorld(video, RATES, wanted_tiles)
+            seconds, asked = Seconds(world), wishes(workload, video, number)
+            original = sum(seconds.original_bytes(sot) for sot in world.sots)
+            whole = run_system("none", 0, by_benefit, seconds, world, asked)
+            for budget in budgets:
+                for system in SYSTEMS:
+                    spent = run_system(system, budget * original, by_benefit, seconds, world, asked)
+                    parts.setdefault((budget, system), []).append(spent / whole)
+        for (budget, system), values in parts.items():
+            row = found.setdefault(workload.name, {}).setdefault(f"{budget:g}x", {})
+            row[system] = float(np.mean(values))
+    return found
+
+
+# --------------------------------------------------------------------------------- telling
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--seconds", type=int, default=120, help="of the videos")
+    parser.add_argument("--reads", type=int, default=500, help="random ones")
+    parser.add_argument("--seeds", type=int, default=4, help="of random reads")
+    parser.add_argument("--videos", type=int, default=4, help="of the workloads, at most 6")
+    parser.add_argument(
+        "--budgets", type=float, nargs="+", default=[0.1, 0.25, 0.5, 1.0], metavar="N"
+    )
+    options = parser.parse_args()
+    orders = by_order(options.budgets, options.seconds, options.reads, options.seeds)
+    show_orders(orders)
+    systems = by_system(options.budgets, options.seconds, options.videos)
+    show_systems(systems)
+    missed = [*missed_by_orders(orders), *missed_by_systems(systems)]
+    print("\nmissed: " + "; ".join(missed) if missed else "\nall met")
+    figures = {"orders": orders, "systems": systems}
+    finish(options, "eviction", figures, passed=not missed)
+
+
+def show_orders(found: Figures) -> None:
+    print("\n### Orders of eviction\n\nRandom reads / then all of the video.\n")
+    rows = [
+        (place, budget, *(f"{100 * a:.1f} / {100 * b:.1f} %" for a, b in row.values()))
+        for place, budgets in found.items()
+        for budget, row in budgets.items()
+    ]
+    print(table(("reads", "budget", *ORDERS), rows), flush=True)
+
+
+def show_systems(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+    print("\n### Tiles and renditions\n\nDecoding and making.\n")
+    rows = [
+        (workload, budget, *(f"{100 * row[system]:.1f} %" for system in SYSTEMS))
+        for workload, budgets in found.items()
+        for budget, row in budgets.items()
+    ]
+    print(table(("workload", "budget", *SYSTEMS), rows), flush=True)
+
+
+def missed_by_orders(found: Figures) -> list[str]:
+    """Both kinds of reads together: LRU_VSS no worse than LRU, ours no worse than that."""
+    missed = []
+    for place in RANDOM:
+        for budget, row in found[place].items():
+            for better, worse in (("LRU_VSS", "LRU"), ("ours", "LRU_VSS")):
+                for what, a, b in zip(("reads", "all"), row[better], row[worse], strict=True):
+                    if a > NEARLY * b:
+                        missed.append(f"{place}, {budget}, {what}: {better} <= {worse}")
+    return missed
+
+
+def missed_by_systems(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
+    return [
+        f"{workload}, {budget}: both <= {system}"
+        for workload, budgets in found.items()
+        for budget, row in budgets.items()
+        for system in ("tiles", "renditions")
+        if row["both"] > NEARLY * row[system]
+    ]
+
+
+if __name__ == "__main__":
+    main()
