@@ -1,8 +1,9 @@
 """What goes when the budget is full: orders of eviction, and one budget or two, simulated.
 
 The first part is VSS's experiment: random spans of a video are read in random sizes, and what was
-read is kept as a rendition, within a budget; at the end all of it is read in each size.  Spans are anywhere (as in VSS), the more often the earlier (Zipf), about a
-place that moves through the video, or in one third of it after the other and in the first again.
+read is kept as a rendition, within a budget; at the end all of it is read in each size.  Spans are
+anywhere (as in VSS), the more often the earlier (Zipf), about a place that moves through the
+video, or in one third of it after the other and in the first again.
 
 The second is for tiles and renditions together: TASM's workloads W3 and W4, of which a third of the
 queries wants what they look for, a third whole frames in a sixth of the size and a third in half of
@@ -23,7 +24,7 @@ import numpy as np
 from benchmarks.common import arguments, finish, table
 from benchmarks.simulated import RATE, SIZE, SPARSE, WORKLOADS, Workload, sparse
 from benchmarks.workloads import RATES
-from vfsd.eviction import Entry, Order, by_benefit, lru, lru_vss, victims
+from vfsd.eviction import Entry, Order, by_benefit, faded, lru, lru_vss, victims
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import ENCODE_FAST, Work
 from vfsd.tiling.policy import BoxWorld, Footage, Query, Tiling, wanted_tiles
@@ -42,6 +43,8 @@ BYTES_PER_PIXEL = 0.02
 """Of the original."""
 TILES_BYTES = 1.9
 """As many times those of the original, as `vfsd.estimate` has it."""
+LEAD = 1.25
+"""As `vfsd.room` has it."""
 NEARLY = 1.005
 """Bounds allow for half a percent: more than that, seeds differ by."""
 
@@ -56,9 +59,11 @@ class Kept:
     id: int
     bytes: int
     gain: float  #: seconds that a read should save
+    made: int  #: the read for which it was made
     used: int  #: the read that last used it, or made it
-    uses: int = 0
-    saved: float = 0.0
+    expected: float  #: seconds that it would have saved the reads before
+    uses: float = 0.0  #: faded
+    saved: float = 0.0  #: faded
 
 
 @dataclass
@@ -74,10 +79,22 @@ class Cache:
 
     def use(self, key: Key, saved: float) -> None:
         one = self.kept[key]
-        one.used, one.uses, one.saved = self.now, one.uses + 1, one.saved + saved
+        one.uses = faded(one.uses, self.now - one.used) + 1
+        one.saved = faded(one.saved, self.now - one.used) + saved
+        one.used = self.now
 
-    def add(self, key: Key, bytes: int, gain: float, keep: Collection[Key]) -> bool:
-        """Whether there was room, or could be made without evicting any of `keep`."""
+    def add(
+        self,
+        key: Key,
+        bytes: int,
+        gain: float,
+        keep: Collection[Key],
+        worth: float | None = None,
+    ) -> bool:
+        """Whether there was room, or could be made without evicting any of `keep`.
+
+        With `worth`, only what is worth less goes, as where a store tunes itself.
+        """
         over = self.bytes + bytes - self.budget
         if over > 0:
             numbers = {one.id: key for key, one in self.kept.items()}
@@ -85,12 +102,22 @@ class Cache:
             gone = victims(self.order(entries), int(np.ceil(over)))
             if sum(one.bytes for one in gone) < over:
                 return False
+            if (
+                worth is not None
+                and LEAD * sum(self._worth(numbers[one.id]) for one in gone) > worth
+            ):
+                return False
             for one in gone:
                 self.bytes -= self.kept.pop(numbers[one.id]).bytes
         self.made += 1
-        self.kept[key] = Kept(self.made, bytes, gain, self.now)
+        self.kept[key] = Kept(self.made, bytes, gain, self.now, self.now, worth or 0.0)
         self.bytes += bytes
         return True
+
+    def _worth(self, key: Key) -> float:
+        one = self.kept[key]
+        expected = faded(one.expected, self.now - one.made)
+        return faded(one.saved, self.now - one.used) + expected
 
     def _entries(self) -> Iterable[Entry]:
         """As a store makes them, see `vfsd.room`."""
@@ -363,7 +390,9 @@ def run_system(system: str, budget: float, seconds: Seconds, asked: Sequence[Wis
         for key, gain in lacking:
             missed[key] = missed.get(key, 0.0) + gain
             making = seconds.making(key)
-            if missed[key] >= making and cache.add(key, seconds.size(key), gain, used):
+            if missed[key] < making:
+                continue
+            if cache.add(key, seconds.size(key), gain, used, worth=missed[key]):
                 total += making
                 missed[key] = 0.0
     return total
@@ -378,13 +407,12 @@ def by_system(
         parts: dict[tuple[float, str], list[float]] = {}
         for number in range(videos):
             video = sparse(number, SPARSE[number], length)
-            world = BoxWorld(video, RATES, wanted_tiles)
-            seconds, asked = Seconds(world), wishes(workload, video, number)
-            original = sum(seconds.original_bytes(sot) for sot in world.sots)
-            whole = run_system("none", 0, by_benefit, seconds, world, asked)
+            seconds, asked = Seconds(video), wishes(workload, video, number)
+            original = sum(seconds.original_bytes(sot) for sot in range(len(seconds.sots)))
+            whole = run_system("both", 0, seconds, asked)  # there is never room
             for budget in budgets:
                 for system in SYSTEMS:
-                    spent = run_system(system, budget * original, by_benefit, seconds, world, asked)
+                    spent = run_system(system, budget * original, seconds, asked)
                     parts.setdefault((budget, system), []).append(spent / whole)
         for (budget, system), values in parts.items():
             row = found.setdefault(workload.name, {}).setdefault(f"{budget:g}x", {})
