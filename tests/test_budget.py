@@ -90,9 +90,9 @@ def test_what_is_allowed_where_nobody_has_said_anything(store: Store, video: Vid
     ("text", "limit"),
     [
         ("500", Limit(bytes=500)),
-        ("2.5kB", Limit(bytes=2500)),
+        ("2.5kB", Limit(bytes=2560)),
         ("20MiB", Limit(bytes=20 << 20)),
-        ("1G", Limit(bytes=10**9)),
+        ("1G", Limit(bytes=1 << 30)),
         ("10x", Limit(times=10.0)),
         ("0.5X", Limit(times=0.5)),
         ("none", Limit()),

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from vfsd.errors import UsageError
 from vfsd.eviction import Entry, faded
 from vfsd.model import Role
 
-_UNITS: Mapping[str, int] = MappingProxyType({"": 0, "K": 1, "M": 2, "G": 3, "T": 4})
-_FORM = re.compile(r"(\d+(?:\.\d+)?)(?:([KMGT]?)(i?)B?|(X))", re.IGNORECASE)
+_FORM = re.compile(r"(\d+(?:\.\d+)?)(?:([KMGT]?)(?:i?B)?|(X))", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,7 @@ class Limit:
 
     @classmethod
     def parse(cls, text: str) -> Limit:
-        """``500000``, ``20MB`` (10^6), ``20MiB`` (2^20), ``10x`` or ``none``.
+        """``500000``, ``20M`` or ``20MiB`` (2^20), ``10x`` or ``none``.
 
         Raises `UsageError`.
         """
@@ -41,12 +38,12 @@ class Limit:
             return cls()
         match = _FORM.fullmatch(text)
         if match is None:
-            raise UsageError(f"{text!r} is no budget", hint="write 20MB, 20MiB, 10x or none")
-        number, unit, binary, times = match.groups()
+            raise UsageError(f"{text!r} is no budget", hint="write 500000, 20M, 2G, 10x or none")
+        number, unit, times = match.groups()
         if times:
             return cls(times=float(number))
-        scale = (1024 if binary else 1000) ** _UNITS[(unit or "").upper()]
-        return cls(bytes=math.floor(float(number) * scale))
+        scale = 10 * " KMGT".index((unit or " ").upper())
+        return cls(bytes=math.floor(float(number) * (1 << scale)))
 
     def __str__(self) -> str:
         """As `parse` takes it."""

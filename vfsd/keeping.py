@@ -42,7 +42,7 @@ class DerivedBudget:
             return _usage(seen, self._id, seen.holdings.held(self._id))
 
     def set(self, limit: Limit | str | int | None) -> list[Held]:
-        """Allow so many bytes, ``"20MB"``, ``"10x"`` (of the originals) or ``"none"``: no limit.
+        """Allow so many bytes, ``"20M"``, ``"10x"`` (of the originals) or ``"none"``: no limit.
 
         None: as where nothing was said, which is 10x for a video and no limit for the store.  Gives
         what had to go.  Raises `UsageError`, `ReadOnlyError`.

@@ -45,7 +45,7 @@ def test_what_does_not_fit_ends_with_its_own_code(run: Run) -> None:
     assert run("budget", "set", "1kB").code == 0
     done = run("render", TRAFFIC, "--size", "160x120")
     assert done.code == 15
-    assert "budget of the store is 1000 B" in done.err
+    assert "budget of the store is 1.0 KiB" in done.err
     assert "vfsd budget set" in done.err
     assert run("rendition", "ls", "--json").out == ""
     assert run("fsck").code == 0

@@ -83,7 +83,7 @@ def a_byte_count(text: str) -> int:
     return int(match[1]) << 10 * " KMGT".index(match[2] or " ")
 
 
-@_of_form("20MB, 20MiB, 10x, none or default")
+@_of_form("500000, 20M, 2G, 10x, none or default")
 def a_budget(text: str) -> Limit | None:
     from vfsd.budgets import Limit
 

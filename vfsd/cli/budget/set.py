@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @define(
     "budget set",
     examples=[
-        "vfsd -s videos budget set 20GB",
+        "vfsd -s videos budget set 20G",
         "vfsd -s videos budget set cam1/traffic.mp4 5x",
         "vfsd -s videos budget set 'cam1/*' default",
     ],
@@ -45,7 +45,7 @@ def command(session: Session, names: tuple[str, ...], limit: Limit | None) -> No
     """Set how much tiles and renditions may take.
 
     A VIDEO is a name or a pattern; without one all videos together are meant.  The BUDGET is a
-    number of bytes (500000, 20MB, 20MiB), a multiple of the original's bytes (5x), none: no limit,
+    number of bytes (500000, 20M, 2G), a multiple of the original's bytes (5x), none: no limit,
     or default: 10x for a video and no limit for the store.  What is above it goes at once: first
     what is kept for a step back, then what saves least for its bytes.  What is pinned is neither
     counted nor taken away.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @define(
     "budget what-if",
     examples=[
-        "vfsd -s videos budget what-if 1GB",
+        "vfsd -s videos budget what-if 1G",
         "vfsd -s videos budget what-if cam1/traffic.mp4 0.5x",
     ],
     fields={
@@ -56,7 +56,7 @@ def command(session: Session, names: tuple[str, ...], limit: Limit | None) -> No
     reads of the store, so that it tells what as many reads as lately would take more.
     """
     if limit is None:
-        raise UsageError("a budget is wanted: 20MB, 10x or none")
+        raise UsageError("a budget is wanted: 20M, 10x or none")
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root) as store:
         of_number = {video.id: video.name for video in store.catalog.find()}
