@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.common import arguments, finish, table
+from benchmarks.contestants import RATES
 from benchmarks.simulated import RATE, SIZE, SPARSE, WORKLOADS, Workload, sparse
-from benchmarks.workloads import RATES
 from vfsd.eviction import Entry, Order, by_benefit, faded, lru, lru_vss, victims
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import ENCODE_FAST, Work
@@ -46,7 +46,9 @@ TILES_BYTES = 1.9
 LEAD = 1.25
 """As `vfsd.room` has it."""
 NEARLY = 1.005
-"""Bounds allow for half a percent: more than that, seeds differ by."""
+"""Bounds allow for half a percent: seeds differ by more."""
+VSS_NEARLY = 1.01
+"""LRU_VSS moves entries by a few reads only, where ages are hundreds: it stays that near to LRU."""
 
 
 # ------------------------------------------------------------------------------------- keeping
@@ -430,7 +432,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4, help="of random reads")
     parser.add_argument("--videos", type=int, default=4, help="of the workloads, at most 6")
     parser.add_argument(
-        "--budgets", type=float, nargs="+", default=[0.1, 0.25, 0.5, 1.0], metavar="N"
+        "--budgets", type=float, nargs="+", default=[0.05, 0.1, 0.25, 0.5, 1.0], metavar="N"
     )
     options = parser.parse_args()
     orders = by_order(options.budgets, options.seconds, options.reads, options.seeds)
@@ -468,9 +470,12 @@ def missed_by_orders(found: Figures) -> list[str]:
     missed = []
     for place in RANDOM:
         for budget, row in found[place].items():
-            for better, worse in (("LRU_VSS", "LRU"), ("ours", "LRU_VSS")):
+            for better, worse, slack in (
+                ("LRU_VSS", "LRU", VSS_NEARLY),
+                ("ours", "LRU_VSS", NEARLY),
+            ):
                 for what, a, b in zip(("reads", "all"), row[better], row[worse], strict=True):
-                    if a > NEARLY * b:
+                    if a > slack * b:
                         missed.append(f"{place}, {budget}, {what}: {better} <= {worse}")
     return missed
 

@@ -18,7 +18,7 @@ def faults(parts: Parts, *, repair: bool) -> list[str]:
         over = {
             number: more
             for number in [None, *sorted({one.video_id for one in seen.holdings.held(None)})]
-            if (more := exceeded(seen, number)) > 0
+            if (more := exceeded(seen, number) or 0) > 0
         }
         names = {number: seen.videos.get(number).name for number in over if number is not None}
     found = [f"pin {pin.id} is of frames that its video does not have" for pin in pins]

@@ -7,7 +7,6 @@ here; the bytes follow with `vfsd.reclaim`, and who has them open keeps them.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from vfsd.budgets import Eviction, Held
 from vfsd.catalog import Transaction
@@ -16,7 +15,7 @@ from vfsd.eviction import Entry, by_benefit, victims
 from vfsd.model import Role
 from vfsd.units import human_bytes
 
-_LEAD = 1.25
+LEAD = 1.25
 """What is to take the place of others has to be worth so many times as much: as the tilings of
 `vfsd.tiling.policy.Terms`, so that two of them do not take turns."""
 _AT_ONCE = 500
@@ -41,7 +40,7 @@ def make_room(
     gone: list[Held] = []
     for scope in (video_id, None):
         over = exceeded(change, scope)
-        if over <= 0:
+        if over is None or over <= 0:
             continue
         read = change.holdings.newest_read()
         held = change.holdings.held(scope)
@@ -56,41 +55,12 @@ def make_room(
 def make_room_in_store(change: Transaction, *, now_ns: int) -> list[Held]:
     """Evict what the store has too much of; gives what went."""
     over = exceeded(change, None)
-    if over <= 0:
+    if over is None or over <= 0:
         return []
     read = change.holdings.newest_read()
     chosen = choose(change.holdings.held(None), over, read=read) or []
     evict(change, chosen, "store", read=read, now_ns=now_ns)
     return chosen
-
-
-def has_room(
-    seen: Transaction,
-    video_id: int,
-    role: Role,
-    frames: range,
-    size: tuple[int, int],
-    *,
-    bytes: int,
-    worth: float,
-    replaced: Collection[int],
-) -> bool:
-    """Whether a segment like that could be published; `replaced` are numbers of those whose place
-    it would take."""
-    if any(pin.holds(role, frames, size) for pin in seen.holdings.pins(video_id)):
-        return True
-    read = seen.holdings.newest_read()
-    for scope in (video_id, None):
-        over = exceeded(seen, scope, bytes)
-        if over <= 0:
-            continue
-        held = [
-            replace(one, is_retired=one.is_retired or one.id in replaced)
-            for one in seen.holdings.held(scope)
-        ]
-        if choose(held, over, read=read, worth=worth) is None:
-            return False
-    return True
 
 
 def choose(
@@ -113,7 +83,7 @@ def choose(
     gone = [free[one.id] for one in chosen]
     if worth is not None:
         lost = sum(one.worth_at(read) for one in gone if not one.is_retired)
-        if _LEAD * lost > worth:
+        if LEAD * lost > worth:
             return None
     return gone
 
@@ -161,11 +131,13 @@ def evict(change: Transaction, chosen: Sequence[Held], why: str, *, read: int, n
         change.segments.delete(one.id for one in chosen[start : start + _AT_ONCE])
 
 
-def exceeded(seen: Transaction, video_id: int | None, more: int = 0) -> int:
-    """By how many bytes what is charged to a video, or (None) the store, and so many `more`, would
-    be above what is allowed; none or less: it is not."""
+def exceeded(seen: Transaction, video_id: int | None) -> int | None:
+    """By how many bytes what is charged to a video, or (None) the store, is above what is allowed.
+
+    Less than none where there is room; None where there is no limit.
+    """
     allowed = _allowed(seen, video_id)
-    return 0 if allowed is None else seen.holdings.charged(video_id) + more - allowed
+    return None if allowed is None else seen.holdings.charged(video_id) - allowed
 
 
 def _allowed(seen: Transaction, video_id: int | None) -> int | None:

@@ -19,13 +19,14 @@ from vfsd.errors import (
     OverBudgetError,
     ReadOnlyError,
 )
+from vfsd.fitting import Room
 from vfsd.model import Decision, LogicalVideo, Role, Segment
 from vfsd.parts import Parts
 from vfsd.planned import TileSettings
 from vfsd.proposals import Proposal, by_value, proposals_for
 from vfsd.reclaim import reclaim
 from vfsd.retile import OnProgress, Retiler
-from vfsd.room import has_room, make_room
+from vfsd.room import make_room
 from vfsd.tiling.policy import Terms
 from vfsd.tools import Tools
 from vfsd.video import Video
@@ -167,9 +168,12 @@ class Tuner:
     # -- inside
 
     def _that_fit(self, proposals: list[Proposal]) -> list[Proposal]:
-        """Those that there is room for, one by one."""
+        """Those, of one video, that there is room for, each by itself."""
+        if not proposals:
+            return []
         with self._parts.catalog.reading() as seen:
-            return [one for one in proposals if _has_room(seen, one)]
+            room = Room(seen, proposals[0].video.id)
+            return [one for one in proposals if _fits(room, one)]
 
     def _verified(self, info: LogicalVideo) -> Video:
         """Tiles go by frame numbers, which must not change afterwards."""
@@ -295,13 +299,11 @@ def _require_present(seen: Transaction, proposal: Proposal, made: Segment | None
         )
 
 
-def _has_room(seen: Transaction, proposal: Proposal) -> bool:
+def _fits(room: Room, proposal: Proposal) -> bool:
     media, layout = proposal.video.original.media, proposal.plan.layout
     picture = layout.width, layout.height
     in_full_size = picture == (media.width, media.height)
-    return has_room(
-        seen,
-        proposal.video.id,
+    return room.fits(
         Role.TILED if in_full_size else Role.RENDITION,
         proposal.plan.frames,
         picture if media.rotation % 180 == 0 else picture[::-1],
