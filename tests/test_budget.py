@@ -364,6 +364,29 @@ def test_tuning_skips_what_there_is_no_room_for(store: Store, video: Video) -> N
     assert len(store.tune()) > 0
 
 
+def test_what_was_larger_than_foretold_is_not_made_again_and_again(
+    store: Store, video: Video
+) -> None:
+    take_tiles(store)
+    for _ in range(15):
+        video.read(size=(80, 60))
+    tuner = store.tuner()
+    video.budget.set(min(one.bytes for one in tuner.proposals()) + 1)
+    tries = 0
+    while (proposal := tuner.next()) is not None and tries < 50:
+        tries += 1
+        video.budget.set(proposal.bytes)
+        with store.catalog.writing() as change:  # pictures turn out to be larger
+            change.holdings.set_limit(video.info.id, Limit(bytes=1))
+        with pytest.raises(OverBudgetError):
+            tuner.make(proposal)
+        video.budget.set(proposal.bytes)
+    assert 0 < tries < 9
+    assert everything(store, video) == []
+    video.budget.set("none")
+    assert tuner.next() is not None
+
+
 def test_tuning_does_not_evict_what_is_worth_more(store: Store, video: Video) -> None:
     take_tiles(store)
     tiles = video.retile("uniform:2x2")

@@ -22,7 +22,7 @@ from vfsd.errors import (
 from vfsd.fitting import Room
 from vfsd.model import Decision, LogicalVideo, Role, Segment
 from vfsd.parts import Parts
-from vfsd.planned import TileSettings
+from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.proposals import Proposal, by_value, proposals_for
 from vfsd.reclaim import reclaim
 from vfsd.retile import OnProgress, Retiler
@@ -83,6 +83,7 @@ class Tuner:
         self._pictures: int | None = None  # of the present segment that were worked on
         self._on_picture: Callable[[int], None] | None = None
         self._retilers: dict[tuple[int, TileSettings], Retiler] = {}
+        self._refused: dict[tuple[int, PlannedSegment], int] = {}  # bytes to find room for next
 
     def proposals(self) -> list[Proposal]:
         """What the reads that are remembered by now speak for, the best value first.
@@ -127,6 +128,10 @@ class Tuner:
 
         try:
             retiler.make(proposal.plan, beside=beside, worth=proposal.saved)
+        except OverBudgetError:
+            # It had more bytes than was foretold: it should not be made again just to see that.
+            self._refused[_key(proposal)] = 2 * self._bytes_of(proposal)
+            raise
         finally:
             self._pictures = None
         return made[-1]
@@ -155,7 +160,7 @@ class Tuner:
                     except OutdatedError:
                         outdated = True
                     except OverBudgetError:
-                        pass  # it has more bytes than was foretold
+                        pass  # what there is, is worth more
                     else:
                         left = left.less(made[-1].seconds, made[-1].bytes)
                     finally:
@@ -173,7 +178,11 @@ class Tuner:
             return []
         with self._parts.catalog.reading() as seen:
             room = Room(seen, proposals[0].video.id)
-            return [one for one in proposals if _fits(room, one)]
+            return [one for one in proposals if _fits(room, one, self._bytes_of(one))]
+
+    def _bytes_of(self, proposal: Proposal) -> int:
+        """At least so many that room has to be found for."""
+        return max(proposal.bytes, self._refused.get(_key(proposal), 0))
 
     def _verified(self, info: LogicalVideo) -> Video:
         """Tiles go by frame numbers, which must not change afterwards."""
@@ -299,7 +308,11 @@ def _require_present(seen: Transaction, proposal: Proposal, made: Segment | None
         )
 
 
-def _fits(room: Room, proposal: Proposal) -> bool:
+def _key(proposal: Proposal) -> tuple[int, PlannedSegment]:
+    return proposal.video.id, proposal.plan
+
+
+def _fits(room: Room, proposal: Proposal, bytes: int) -> bool:
     media, layout = proposal.video.original.media, proposal.plan.layout
     picture = layout.width, layout.height
     in_full_size = picture == (media.width, media.height)
@@ -307,7 +320,7 @@ def _fits(room: Room, proposal: Proposal) -> bool:
         Role.TILED if in_full_size else Role.RENDITION,
         proposal.plan.frames,
         picture if media.rotation % 180 == 0 else picture[::-1],
-        bytes=proposal.bytes,
+        bytes=bytes,
         worth=proposal.saved,
         replaced=proposal.present,
     )
