@@ -171,6 +171,9 @@ def test_what_one_command_makes_does_not_go_for_the_rest(store: Store, video: Vi
         video.retile("uniform:2x3", jobs=1)
     left = store.catalog.segments(video.info)
     assert {str(one.layout) for one in left} == {str(left[0].layout)} != {str(tiles[0].layout)}
+    with pytest.raises(OverBudgetError, match="nothing else should go"):
+        video.retile("uniform:2x3", jobs=1)
+    assert store.catalog.segments(video.info) == left, "nor when it is said again"
     require_sound(store)
 
 

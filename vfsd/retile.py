@@ -96,6 +96,13 @@ def missing(
 
     Raises as `retile` does before it starts.
     """
+    return _compared(parts, video, planned, settings)[0]
+
+
+def _compared(
+    parts: Parts, video: LogicalVideo, planned: Sequence[PlannedSegment], settings: TileSettings
+) -> tuple[list[PlannedSegment], set[int]]:
+    """What is missing, and the numbers of the segments that are what was planned."""
     codec = _codec_for(video, planned, settings)
     original = video.original
     with parts.catalog.reading() as seen:
@@ -106,15 +113,18 @@ def missing(
             for number in {segment.physical_id for segment in there}
         }
     mine = settings.parameters(codec)
-    have: dict[tuple[range, TileLayout], set[int]] = {}
+    have: dict[tuple[range, TileLayout], list[Segment]] = {}
     for segment in there:
         if parameters[segment.physical_id] == mine:
-            have.setdefault((segment.frames, segment.layout), set()).update(segment.tiles)
-    return [
-        plan
-        for plan in planned
-        if not have.get((plan.frames, plan.layout), set()).issuperset(plan.stored)
-    ]
+            have.setdefault((segment.frames, segment.layout), []).append(segment)
+    lacking, kept = list[PlannedSegment](), set[int]()
+    for plan in planned:
+        alike = have.get((plan.frames, plan.layout), [])
+        if {tile for segment in alike for tile in segment.tiles}.issuperset(plan.stored):
+            kept.update(segment.id for segment in alike)
+        else:
+            lacking.append(plan)
+    return lacking, kept
 
 
 def retile(
@@ -137,7 +147,8 @@ def retile(
     """
     codec = _codec_for(video, planned, settings)
     work = TileWork(parts, pool, video, table, codec, settings)
-    wanted = missing(parts, video, planned, settings)
+    wanted, there = _compared(parts, video, planned, settings)
+    work.spare(there)
     total = sum(len(plan.frames) for plan in wanted)
     reports: queue.SimpleQueue[int | Future[list[Segment]]] = queue.SimpleQueue()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
@@ -90,8 +90,12 @@ class TileWork:
         self._settings = settings
         self._start: dict[Rect, int] = {}  # the rate factor that a tile had lately
         self._physical: dict[tuple[int, int], int] = {}  # by size of the pictures
-        self._made: set[int] = set()  # which do not go for each other
+        self._made: set[int] = set()  # segments that do not go for each other
         self._publishing = threading.Lock()
+
+    def spare(self, segment_ids: Iterable[int]) -> None:
+        """These do not go for what is made here, as what is made here does not for the rest."""
+        self._made.update(segment_ids)
 
     def encode(self, plan: PlannedSegment) -> tuple[list[CellStream], list[Cell]]:
         """A segment by itself; not published."""

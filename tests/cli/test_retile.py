@@ -281,7 +281,9 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_interrupted_run_is_gone_on_with(run: Run, place: Path, importable: None) -> None:
-    # Many short segments at a good quality take long enough to be interrupted between two.
+    # Many short segments at a good quality take long enough to be interrupted between two, and have
+    # more than ten times the bytes of the original.
+    assert run("budget", "set", TRAFFIC, "none").code == 0
     args = ["retile", TRAFFIC, "--layout", "uniform:2x2", "--seconds", "0.1", "--psnr", "50"]
     command = [*VFSD, "-s", "videos", *args, "--codec", "small"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
