@@ -19,6 +19,7 @@ RAW = ("--layout", "uniform:1x2", "--codec", "lossless", "--quality", "0")
 
 
 def test_lossless_tiles_take_less_room(run: Run, place: Path) -> None:
+    assert run("budget", "set", TRAFFIC, "none").code == 0
     raw = run("retile", TRAFFIC, *RAW, "--json").object
     assert raw["psnr"] == 100
     assert run("render", TRAFFIC, "--size", "160x120", "--codec", "lossless").code == 0
@@ -51,6 +52,7 @@ def test_videos_without_lossless_tiles_are_passed_over(run: Run) -> None:
 def test_what_was_interrupted_goes_on(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert run("budget", "set", TRAFFIC, "none").code == 0
     assert run("retile", TRAFFIC, *RAW).code == 0
     publish = recompress._publish
     published = 0
