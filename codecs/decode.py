@@ -143,11 +143,18 @@ class FrameDecoder:
         yield from self._concealing(start, end, iter([list(wanted.items())]))
 
     def stream(
-        self, first: int = 0, stop: int | None = None, *, threads: int = 1
+        self,
+        first: int = 0,
+        stop: int | None = None,
+        *,
+        threads: int = 1,
+        before_packet: Callable[[], None] | None = None,
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         """(frame index, frame) of the frames ``first <= i < stop`` (default: to the end), in order.
 
         For long runs: the decoder is not drained between groups of pictures, nothing is left out.
+        `before_packet` is called ahead of each, of frames that are only decoded for others too; it
+        may raise.
         Raises `OutOfRangeError`, and `IntegrityError` naming the frame that the file does not
         yield.
         """
@@ -161,6 +168,8 @@ class FrameDecoder:
                 break
             try:
                 packets = self._reader.packets(starts[attempt], end)
+                if before_packet is not None:
+                    packets = _announced(packets, before_packet)
                 ignored = self._leading(starts[attempt])
                 decoded = self._decoded(packets, threads, strict=True, ignored=ignored)
                 for _, index, frame in self._sorted(decoded, _chunks(self._table, left)):
@@ -411,6 +420,14 @@ class _Expected:
             self._wanted.update(packet for packet, _ in chunk)
             if len(self._queue) >= _CHUNK_FRAMES:
                 break
+
+
+def _announced(
+    packets: Iterator[Packet[VideoStream]], before: Callable[[], None]
+) -> Iterator[Packet[VideoStream]]:
+    for packet in packets:
+        before()
+        yield packet
 
 
 def _chunks(table: FrameTable, frames: range) -> Iterator[list[tuple[int, int]]]:

@@ -6,9 +6,8 @@ picture, which has been decoded and measured before anybody gets to see it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from types import MappingProxyType
 from typing import Protocol
 
 import av
@@ -30,32 +29,6 @@ EncodedCell = tuple[CellStream, float]
 """A cell, and the PSNR of its luma in dB."""
 
 
-class SegmentEncoder(Protocol):
-    def __call__(
-        self,
-        codec: TileCodec,
-        media: MediaInfo,
-        tiles: Mapping[Rect, int],
-        pictures: Iterable[av.VideoFrame],
-    ) -> list[EncodedCell]:
-        """The cells of `tiles`, each with its quality, in their order.
-
-        `pictures` are whole pictures of `media`, and are looked at once.  Raises `UsageError`
-        where the encoder refuses, `IntegrityError` when packets do not decode, one by one, to the
-        pictures that they were made from.
-        """
-
-
-def encode_cells(
-    codec: TileCodec,
-    media: MediaInfo,
-    tiles: Mapping[Rect, int],
-    pictures: Iterable[av.VideoFrame],
-) -> list[EncodedCell]:
-    """As `SegmentEncoder`, with the one that the codec needs."""
-    return _ENCODERS.get(codec.name, _compressed)(codec, media, tiles, pictures)
-
-
 class _OneCell(Protocol):
     """Encodes one cell of a segment."""
 
@@ -69,28 +42,35 @@ class _OneCell(Protocol):
         """No more pictures will come, and nobody wants the cell."""
 
 
-def _compressed(
+def encode_cells(
     codec: TileCodec,
     media: MediaInfo,
     tiles: Mapping[Rect, int],
     pictures: Iterable[av.VideoFrame],
+    between: Callable[[], None] = lambda: None,
 ) -> list[EncodedCell]:
+    """The cells of `tiles`, each with its quality, in their order.
+
+    `pictures` are whole pictures of `media`, and are looked at once.  `between` is called now and
+    then where none are asked for a while; it may raise.
+
+    Raises `UsageError` where the encoder refuses, `IntegrityError` when packets do not decode, one
+    by one, to the pictures that they were made from.
+    """
+    if codec.name == STITCHABLE:
+        return encode_stitchable(codec, media, tiles, pictures)
+    if codec.name == LOSSLESS:
+        exact = [LosslessCellEncoder(media, rect, level) for rect, level in tiles.items()]
+        return _one_by_one(exact, media, pictures, between)
     encoders = [CellEncoder(codec, media, rect, quality) for rect, quality in tiles.items()]
-    return _one_by_one(encoders, media, pictures)
-
-
-def _lossless(
-    codec: TileCodec,
-    media: MediaInfo,
-    tiles: Mapping[Rect, int],
-    pictures: Iterable[av.VideoFrame],
-) -> list[EncodedCell]:
-    encoders = [LosslessCellEncoder(media, rect, level) for rect, level in tiles.items()]
-    return _one_by_one(encoders, media, pictures)
+    return _one_by_one(encoders, media, pictures, between)
 
 
 def _one_by_one(
-    encoders: Sequence[_OneCell], media: MediaInfo, pictures: Iterable[av.VideoFrame]
+    encoders: Sequence[_OneCell],
+    media: MediaInfo,
+    pictures: Iterable[av.VideoFrame],
+    between: Callable[[], None],
 ) -> list[EncodedCell]:
     """Every tile by an encoder of its own."""
     left = iter(pictures)
@@ -99,15 +79,10 @@ def _one_by_one(
         while some := list(islice(left, together)):
             for encoder in encoders:
                 for picture in some:
+                    between()
                     encoder.put(picture)
     except BaseException:
         for encoder in encoders:
             encoder.abandon()
         raise
     return [encoder.finish() for encoder in encoders]
-
-
-_ENCODERS: Mapping[str, SegmentEncoder] = MappingProxyType(
-    {STITCHABLE: encode_stitchable, LOSSLESS: _lossless}
-)
-"""By name of the tile codec, where it is not FFmpeg that encodes each tile."""

@@ -44,7 +44,8 @@ Beside = Callable[[Transaction, Segment], None]
 """Called in the transaction that publishes a segment: both are there afterwards, or neither."""
 
 BetweenPictures = Callable[[], None]
-"""Called before each picture that is worked on; may wait, or raise to give the segment up."""
+"""Called before each picture that is decoded, and each that a tile is encoded of; may wait, or
+raise to give the segment up."""
 
 
 def require_same_bytes(video: LogicalVideo, seen: Transaction) -> None:
@@ -151,12 +152,15 @@ class TileWork:
 
     def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
         with self._pool.decoder(self._video.original, self._table) as decoder:
-            for _, picture in decoder.stream(frames.start, frames.stop):
-                if self.stop.is_set():
-                    raise StoppedError
-                if self._between is not None:
-                    self._between()
+            stream = decoder.stream(frames.start, frames.stop, before_packet=self._pause)
+            for _, picture in stream:
                 yield picture
+
+    def _pause(self) -> None:
+        if self.stop.is_set():
+            raise StoppedError
+        if self._between is not None:
+            self._between()
 
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]
@@ -172,7 +176,7 @@ class TileWork:
                 again = self._pictures(plan.frames)
                 pictures = _in_size(again, media, self._video.original.media)
             wanted = {tiles[tile]: quality[tile] for tile in poor}
-            done = encode_cells(self._codec, media, wanted, pictures)
+            done = encode_cells(self._codec, media, wanted, pictures, self._pause)
             for tile, result in zip(poor, done, strict=True):
                 results[tile] = result
             poor = [
