@@ -28,6 +28,7 @@ import cv2
 from benchmarks.common import arguments, finish, footage, table
 from benchmarks.mounting import vfsd_mount
 from vfsd.codecs.planes import plane_bytes
+from vfsd.config import Settings
 from vfsd.store import Store
 from vfsd.video import Video
 
@@ -82,7 +83,8 @@ def default_files(*, odd: bool) -> Iterator[Path]:
 
 
 def check_all(work: Path, files: list[Path]) -> list[Verdict]:
-    Store.create(work / "store").close()
+    with Store.create(work / "store") as store:
+        Settings(tune=False).save(store.parts.directory.settings)  # tiles are not the original
     names = [f"{path.parent.name}-{path.name}" for path in files]
     verdicts = [Verdict(name) for name in names]
     with vfsd_mount(work / "store", work / "mnt") as mounted:

@@ -91,11 +91,15 @@ def test_settings_are_saved_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     assert Settings.load(path) == Settings()
     changed = Settings().with_text("verify", "false").with_text("decoder_memory", "3")
+    changed = changed.with_text("tune_quiet_hours", "12:30-13, 22-6")
     changed.save(path)
     assert Settings.load(path) == changed
 
 
-@pytest.mark.parametrize("text", ["colour = 1\n", "verify = 1\n", "workers = 0\n", "workers = [\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["colour = 1\n", "verify = 1\n", "workers = 0\n", "workers = [\n", "tune_quiet_hours = 22\n"],
+)
 def test_wrong_settings_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config.toml"
     path.write_text(text, encoding="utf-8")

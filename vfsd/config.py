@@ -6,11 +6,13 @@ Unknown keys and wrong types are refused, so that a slip of the pen does not pas
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from vfsd.errors import UsageError
+from vfsd.quiethours import QuietHours
 
 _HELP = {
     "verify": "decode every new video once in the background and correct its frame table",
@@ -19,6 +21,11 @@ _HELP = {
     "minimum_psnr": "dB against the original that tiles need so that reads may use them",
     "view_cache_bytes": "disk space for rendered views",
     "remembered_reads": "reads, the newest of all videos together, that are remembered",
+    "tune": "let mounts make tiles where reads would have paid for them, in idle time",
+    "tune_cpu": "percent of one core that this may take, over a minute",
+    "tune_max_load": "percent of all cores that may be busy with other things meanwhile",
+    "tune_bytes": "disk space for all tiles that mounts make by themselves",
+    "tune_quiet_hours": "hours, as in 22-6, in which alone it is done; empty: at any time",
 }
 
 
@@ -30,6 +37,11 @@ class Settings:
     minimum_psnr: int = 40
     view_cache_bytes: int = 1 << 30
     remembered_reads: int = 100_000
+    tune: bool = True
+    tune_cpu: int = 100
+    tune_max_load: int = 50
+    tune_bytes: int = 10 << 30
+    tune_quiet_hours: str = ""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -38,6 +50,7 @@ class Settings:
                 raise UsageError(f"the setting {field.name!r} takes {_kind(field.default)}")
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise UsageError(f"the setting {field.name!r} has to be at least 1")
+        QuietHours.parse(self.tune_quiet_hours)
 
     @classmethod
     def load(cls, path: Path) -> Settings:
@@ -61,8 +74,7 @@ class Settings:
     def save(self, path: Path) -> None:
         lines = []
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            text = str(value).lower() if isinstance(value, bool) else str(value)
+            text = _toml(getattr(self, field.name))
             lines += [f"# {_HELP[field.name]}", f"{field.name} = {text}", ""]
         temporary = path.with_suffix(".tmp")
         temporary.write_text("\n".join(lines), encoding="utf-8")
@@ -76,6 +88,8 @@ class Settings:
             if text.lower() not in ("true", "false"):
                 raise UsageError(f"the setting {key!r} takes true or false")
             return self._with(key, text.lower() == "true")
+        if isinstance(getattr(self, key), str):
+            return self._with(key, text)
         try:
             return self._with(key, int(text))
         except ValueError:
@@ -91,4 +105,13 @@ def describe(key: str) -> str:
 
 
 def _kind(default: object) -> str:
-    return "true or false" if isinstance(default, bool) else "a whole number"
+    if isinstance(default, bool):
+        return "true or false"
+    return "a text" if isinstance(default, str) else "a whole number"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    # A basic string of TOML takes every escape that JSON writes.
+    return json.dumps(value) if isinstance(value, str) else str(value)

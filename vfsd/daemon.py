@@ -23,14 +23,16 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import vfsd
 from vfsd import errors
 from vfsd.errors import BusyError, MountError, NoStoreError, UsageError, VfsdError
+from vfsd.foreground import Foreground, ObservedViews
 from vfsd.fs import Filesystem
 from vfsd.fuse import MountOptions, parse_options, require_fuse, serve
 from vfsd.fuse.mountinfo import mount_above, mount_at
+from vfsd.programs import command, environment
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
+from vfsd.tuner import BackgroundTuner
 from vfsd.verifier import Verifier
 from vfsd.views import Views
 
@@ -162,23 +164,23 @@ def _clear_dead_mount(place: Path) -> None:
 
 def _detach(place: Path, *, lazily: bool) -> None:
     if os.geteuid() == 0:
-        command = ["umount", *(["-l"] if lazily else []), str(place)]
+        words = ["umount", *(["-l"] if lazily else []), str(place)]
     else:
         helper = "fusermount3" if shutil.which("fusermount3") else "fusermount"
-        command = [helper, "-uz" if lazily else "-u", str(place)]
+        words = [helper, "-uz" if lazily else "-u", str(place)]
     try:
         done = subprocess.run(
-            command,
+            words,
             env=os.environ | {"LC_ALL": "C"},  # its words are looked at below
             capture_output=True,
             text=True,
             check=False,
         )
     except FileNotFoundError:
-        raise MountError(f"{command[0]} is not installed", hint="apt install fuse3") from None
+        raise MountError(f"{words[0]} is not installed", hint="apt install fuse3") from None
     if done.returncode == 0:
         return
-    text = done.stderr.strip() or f"{command[0]} failed"
+    text = done.stderr.strip() or f"{words[0]} failed"
     if "busy" in text:
         raise BusyError(f"{place} is in use: {text}", hint=f"`fuser -vm {place}` shows by whom")
     raise MountError(f"{place} cannot be unmounted: {text}")
@@ -200,12 +202,20 @@ def _serve(
         stack.enter_context(StoreDirectory.open(root).mounted(str(place)))
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
         views = stack.enter_context(closing(Views(store.parts, store.tools)))
-        filesystem = Filesystem(store.parts, views=views)
+        foreground = Foreground()
+        tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
+        filesystem = Filesystem(
+            store.parts,
+            views=ObservedViews(views, foreground),
+            tuner=lambda: "off" if tuner is None else tuner.state,
+        )
         stack.callback(filesystem.close, DRAIN_SECONDS)
         if not parsed.read_only:
             filesystem.recover()
             if store.settings.verify:
                 stack.enter_context(closing(Verifier(store)))
+        if tuner is not None:
+            stack.enter_context(closing(tuner)).start()
         stack.callback(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_IGN))
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         stack.callback(faulthandler.unregister, signal.SIGUSR1)
@@ -217,6 +227,10 @@ def _serve(
         _log.info("%s is unmounted", place)
 
 
+def _tunes(store: Store) -> bool:
+    return store.settings.tune and not store.parts.read_only
+
+
 # ------------------------------------------------------------------------- in the background
 
 
@@ -224,15 +238,13 @@ def _start(directory: StoreDirectory, place: Path, options: list[str], log: Path
     log.parent.mkdir(parents=True, exist_ok=True)
     reading, writing = os.pipe()
     task = {"root": str(directory.root), "place": str(place), "options": options}
-    here = str(Path(vfsd.__file__).resolve().parents[1])
-    paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         with open(log, "ab") as output:
             # The child forks once more and ends, so that nobody has to wait for the daemon.
             subprocess.run(
-                [sys.executable, "-m", "vfsd.daemon", str(writing), json.dumps(task)],
+                command("vfsd.daemon", str(writing), json.dumps(task)),
                 cwd="/",
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+                env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

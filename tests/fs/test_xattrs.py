@@ -121,3 +121,10 @@ def test_directories_have_nothing_computed(it: Driver) -> None:
     it.mkdir("/d")
     assert it.fs.listxattr("/d") == []
     assert failing(it.fs.getxattr, "/d", "user.vfsd.state") == "ENODATA"
+    assert failing(it.fs.getxattr, "/d", "user.vfsd.tuner") == "ENODATA"
+
+
+def test_the_root_tells_what_is_done_in_the_background(it: Driver) -> None:
+    assert it.fs.getxattr("/", "user.vfsd.tuner") == b"off"
+    assert it.fs.listxattr("/") == []  # so that who copies attributes does not copy this
+    assert failing(it.fs.setxattr, "/", "user.vfsd.tuner", b"x", 0) == "EPERM"

@@ -35,8 +35,8 @@ class Mounted:
         self.log = root / "log"
         self.at.mkdir(parents=True)
         with Store.create(self.store) as store:
-            # Decoding every video in the background has tests of its own.
-            Settings(verify=False).save(store.parts.directory.settings)
+            # What is done in the background has tests of its own.
+            Settings(verify=False, tune=False).save(store.parts.directory.settings)
 
     def mount(self, *options: str) -> Path:
         daemon.mount(self.store, self.at, options, log_file=self.log)

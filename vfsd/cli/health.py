@@ -59,6 +59,7 @@ def store(root: Path) -> Iterator[Diagnosis]:
     yield _writable(directory.root)
     yield _catalog(directory)
     yield _holder(directory)
+    yield from _tuner(directory)
     yield _free_space(directory.root)
 
 
@@ -210,6 +211,21 @@ def _holder(directory: StoreDirectory) -> Diagnosis:
         return f"at {holder.get('place', '?')}, by process {holder.get('pid', '?')}"
 
     return _asked("mounted", look)
+
+
+def _tuner(directory: StoreDirectory) -> Iterator[Diagnosis]:
+    """What the mount says of the tiles that it makes by itself; nothing where there is none."""
+    from vfsd.fs.xattrs import TUNER
+
+    try:
+        place = (directory.mounted_by() or {}).get("place")
+        state = os.getxattr(str(place), TUNER).decode(errors="replace") if place else ""
+    except OSError:
+        return  # that the mount does not answer is told elsewhere
+    if state:
+        failed = state.startswith("off:")
+        advice = "read the log of the mount, and mount the store again" if failed else None
+        yield Diagnosis("tuner", WARN if failed else OK, state, advice)
 
 
 def _free_space(root: Path) -> Diagnosis:

@@ -69,8 +69,10 @@ class Filesystem:
         parts: Parts,
         *,
         views: ViewSource | None = None,
+        tuner: Callable[[], str] = lambda: "off",
         now: Callable[[], int] = time.time_ns,
     ) -> None:
+        """`tuner` tells in words what a mount that makes tiles by itself is doing."""
         self.parts = parts
         self.now = now
         self._names = Names(parts)
@@ -82,7 +84,7 @@ class Filesystem:
             parts, self._names, self._namespace, self._contents, self._judging, self._janitor
         )
         self._metadata = Metadata(parts, self._names, self._contents, now)
-        self._xattrs = Xattrs(parts, self._names, self._judging, now)
+        self._xattrs = Xattrs(parts, self._names, self._judging, tuner, now)
         self._views = ViewFolders(self._names, self._judging, views)
         self._directories: dict[int, Node | ViewPlace] = {}
         self._numbers = itertools.count(1)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from fractions import Fraction
 
-from vfsd.catalog import Catalog
+from vfsd.catalog import ROOT, Catalog
 from vfsd.errors import NotFoundError
 from vfsd.fs.judging import Judging
 from vfsd.fs.names import NAME_BYTES, Names
@@ -17,6 +17,8 @@ from vfsd.model import FileState, LogicalVideo, Node
 from vfsd.parts import Parts
 
 COMPUTED = "user.vfsd."
+TUNER = COMPUTED + "tuner"
+"""Of the root, but in no listing: what a mount that makes tiles by itself is doing."""
 
 _SPACES = ("user.", "trusted.", "security.")
 _VALUE_BYTES = 65536
@@ -28,11 +30,17 @@ class Xattrs:
     """Names are text, surrogateescape for what is not UTF-8; values are bytes."""
 
     def __init__(
-        self, parts: Parts, names: Names, judging: Judging, now: Callable[[], int]
+        self,
+        parts: Parts,
+        names: Names,
+        judging: Judging,
+        tuner: Callable[[], str],
+        now: Callable[[], int],
     ) -> None:
         self._parts = parts
         self._names = names
         self._judging = judging
+        self._tuner = tuner
         self._now = now
 
     def get(self, node: Node, name: str) -> bytes:
@@ -42,6 +50,8 @@ class Xattrs:
         """
         if name.startswith(COMPUTED) and node.is_file:
             value = self._computed(node, name.removeprefix(COMPUTED))
+        elif name == TUNER and node.ino == ROOT:
+            value = os.fsencode(self._tuner())
         else:
             _require_supported(name)
             value = self._names.xattrs(node.ino).get(os.fsencode(name))

@@ -1,0 +1,326 @@
+"""Mounts that make tiles by themselves: real mounts, the real process, and nobody in a hurry."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos.encoding import Encoding
+from sample_videos.scene import Scene
+from sample_videos.writing import write
+from tests.mount.conftest import Mounted
+from tests.mount.test_life import gone
+from vfsd import check, daemon
+from vfsd.config import Settings
+from vfsd.errors import NotFoundError
+from vfsd.foreground import Foreground
+from vfsd.model import Segment
+from vfsd.store import Store
+from vfsd.tuner import BackgroundTuner
+
+pytestmark = pytest.mark.mount
+
+TUNER = "user.vfsd.tuner"
+WIDTH, HEIGHT, FRAMES = 960, 544, 150
+REGION = "160x128+320+192"
+PATIENCE = 240.0
+"""Seconds; the machine may be busy with other tests."""
+SLOWLY = 20
+"""Percent of a core: slow enough to be met in the middle of it."""
+
+
+@pytest.fixture(scope="session")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip with one key frame, of which single frames are dear."""
+    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    write(Scene(width=WIDTH, height=HEIGHT, frames=FRAMES), Encoding(gop=FRAMES), path)
+    return path
+
+
+def wait(
+    condition: Callable[[], bool],
+    why: Callable[[], str],
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, why()
+        meanwhile()
+        time.sleep(0.05)
+
+
+def is_under_way(state: str) -> bool:
+    return state.startswith("making") or "share of the CPU" in state
+
+
+class Place(Mounted):
+    """A store with the clip, whose mounts do not mind how busy the machine is."""
+
+    def __init__(self, root: Path, clip: Path) -> None:
+        super().__init__(root)
+        with Store.open(self.store) as store:
+            store.ingest(clip, "v.mp4").verify()
+        self.settle_on()
+
+    def settle_on(self, **settings: object) -> None:
+        values = {"verify": False, "tune": True, "tune_max_load": 100} | settings
+        Settings(**values).save(self.store / "config.toml")  # type: ignore[arg-type]
+
+    def read(self, first: int, region: str = REGION) -> bytes:
+        return (self.at / f"v.mp4@/frames={first}-{first + 10},roi={region}.rgb").read_bytes()
+
+    def read_a_lot(self) -> None:
+        """More than enough for tiles to pay."""
+        for turn in range(3):
+            for first in range(turn, FRAMES - 10, 7):
+                self.read(first)
+
+    def state(self) -> str:
+        return os.getxattr(self.at, TUNER).decode()
+
+    def segments(self) -> list[Segment]:
+        with Store.open(self.store, read_only=True) as store:
+            return store.catalog.segments(store["v.mp4"].info)
+
+    def wait_long_for(self, condition: Callable[[], bool], what: str) -> None:
+        wait(
+            condition,
+            lambda: f"{what}; {self.state()}; the log says: {self.log.read_text()}",
+            self.hurry,
+        )
+
+    def wait_for_the_middle(self) -> None:
+        """Of making tiles, slowly: between two pictures, or waiting to be allowed the next."""
+        self.wait_long_for(lambda: is_under_way(self.state()), "nothing is made")
+
+    def wait_until_through(self) -> None:
+        self.wait_long_for(lambda: bool(self.segments()), "there are no tiles")
+        self.wait_long_for(lambda: self.state() == "idle", "it does not come to an end")
+
+    def worker(self) -> int | None:
+        """The process that makes tiles."""
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+                if b"vfsd.tuneworker" in words and os.fsencode(self.store) in words:
+                    return int(entry.name)
+        return None
+
+    def hurry(self) -> None:
+        """Let it compute as others do: who stands back for all other tests may wait for minutes."""
+        worker = self.worker()
+        with contextlib.suppress(OSError):  # it has just ended, or that takes a right
+            if worker is not None:
+                os.sched_setscheduler(worker, os.SCHED_OTHER, os.sched_param(0))
+                Path(f"/proc/{worker}/autogroup").write_text("0")
+
+    def findings(self) -> set[str]:
+        """What is wrong with the store, but for bytes that a killed process has left."""
+        with Store.open(self.store) as store:
+            found = {one.check for one in check.run(store.parts, deep=True)} - {"garbage"}
+            check.run(store.parts, repair=True)
+            return found | {one.check for one in check.run(store.parts, deep=True)}
+
+
+@pytest.fixture
+def place(tmp_path: Path, clip: Path) -> Iterator[Place]:
+    made = Place(tmp_path, clip)
+    yield made
+    with contextlib.suppress(NotFoundError):
+        made.unmount()
+
+
+def decibels(one: bytes, other: bytes) -> float:
+    """PSNR of all samples."""
+    left, right = (np.frombuffer(data, np.uint8).astype(np.float64) for data in (one, other))
+    error = float(np.mean(np.square(left - right)))
+    return 10 * math.log10(255**2 / max(1e-9, error))
+
+
+# ------------------------------------------------------------------------------ tiles by themselves
+
+
+def test_tiles_come_by_themselves_and_reads_stay_what_they_were(place: Place) -> None:
+    place.mount()
+    firsts = range(0, FRAMES - 10, 20)
+    before = {first: place.read(first) for first in firsts}
+    wrong: list[int] = []
+    over = threading.Event()
+
+    def keep_reading() -> None:
+        while not over.wait(2.5):  # so that there is time to work in between
+            for first in firsts:
+                if decibels(place.read(first), before[first]) < 35:
+                    wrong.append(first)
+
+    place.read_a_lot()
+    reader = threading.Thread(target=keep_reading)
+    reader.start()
+    try:
+        place.wait_until_through()
+    finally:
+        over.set()
+        reader.join()
+    segments = place.segments()
+    assert wrong == []
+    for first in firsts:
+        assert decibels(place.read(first), before[first]) >= 35
+    place.unmount()
+    assert place.findings() == set()
+    log = place.log.read_text()
+    assert all(f"'v.mp4' {one.first_frame}-{one.end_frame}" in log for one in segments), log
+    with Store.open(place.store) as store:
+        video = store["v.mp4"]
+        exact = video.read(frames=range(0, 10), region=(320, 192, 480, 320), psnr=float("inf"))
+        assert exact.data.tobytes() == before[0]
+        tiled = range(segments[-1].first_frame, segments[-1].first_frame + 10)
+        found = video.explain(frames=tiled, region=(320, 192, 480, 320))
+        assert found.seconds < 0.5 * found.untiled_seconds
+
+
+def test_what_nobody_reads_is_left_alone(place: Place, clip: Path) -> None:
+    with Store.open(place.store) as store:
+        store.ingest(clip, "unread.mp4").verify()
+    place.mount()
+    place.read_a_lot()
+    place.wait_until_through()
+    with Store.open(place.store, read_only=True) as store:
+        assert store.catalog.segments(store["unread.mp4"].info) == []
+
+
+# -------------------------------------------------------------------------------- standing back
+
+
+def test_nothing_is_done_while_somebody_waits(place: Place) -> None:
+    place.settle_on(tune=False)
+    place.mount()
+    place.read_a_lot()
+    place.unmount()
+    place.settle_on(tune_cpu=SLOWLY)
+    foreground = Foreground()
+    with (
+        Store.open(place.store) as store,
+        contextlib.closing(BackgroundTuner(store, foreground)) as tuner,
+    ):
+        with foreground.waiting():
+            tuner.start()
+            wait(lambda: "reads" in tuner.state, lambda: tuner.state)
+            time.sleep(1)
+            assert "reads" in tuner.state
+            assert place.segments() == []
+        wait(lambda: is_under_way(tuner.state), lambda: tuner.state, place.hurry)
+        with foreground.waiting():
+            wait(lambda: "reads" in tuner.state, lambda: tuner.state)
+            time.sleep(1)  # it may have been about to publish one
+            there = place.segments()
+            time.sleep(2)
+            assert place.segments() == there
+        wait(lambda: len(place.segments()) > len(there), lambda: tuner.state, place.hurry)
+
+
+def test_reading_through_the_mount_is_waiting(place: Place) -> None:
+    place.mount()
+    place.read_a_lot()
+
+    def is_told() -> bool:
+        place.read(3)
+        return "reads" in place.state()
+
+    place.wait_long_for(is_told, "it does not wait")
+    place.wait_until_through()
+
+
+def test_hours_that_are_not_quiet(place: Place) -> None:
+    hour = time.localtime().tm_hour
+    place.settle_on(tune_quiet_hours=f"{(hour + 6) % 24}-{(hour + 12) % 24}")
+    place.mount()
+    place.read_a_lot()
+    place.wait_long_for(lambda: "quiet hours" in place.state(), "it does not mind the hour")
+    assert place.segments() == []
+
+
+def test_a_budget_of_bytes(place: Place) -> None:
+    place.settle_on(tune_bytes=1)
+    place.mount()
+    place.read_a_lot()
+    place.wait_long_for(lambda: "tune_bytes" in place.log.read_text(), "the log says nothing of it")
+    place.wait_long_for(lambda: place.state() == "idle", "it goes on")
+    assert place.segments() == []
+
+
+@pytest.mark.parametrize("how", ["setting", "option"])
+def test_mounts_that_make_no_tiles(place: Place, how: str) -> None:
+    place.settle_on(tune=False)
+    place.mount()
+    place.read_a_lot()
+    if how == "option":
+        place.unmount()
+        place.settle_on()
+        place.mount("ro")
+    assert place.state() == "off"
+    assert place.worker() is None
+    place.unmount()
+    assert place.segments() == []
+
+
+# ------------------------------------------------------------------------------------- the end
+
+
+def test_unmounting_in_the_middle_of_it(place: Place) -> None:
+    place.settle_on(tune_cpu=SLOWLY)
+    place.mount()
+    place.read_a_lot()
+    place.wait_for_the_middle()
+    worker, pid = place.worker(), place.pid
+    assert worker is not None
+    began = time.monotonic()
+    daemon.unmount(place.at)
+    assert time.monotonic() - began < 10
+    wait(lambda: gone(worker) and gone(pid), lambda: "a process goes on")
+    assert place.findings() == set()
+    place.settle_on()
+    place.mount()
+    place.wait_until_through()
+    place.unmount()
+    assert place.findings() == set()
+
+
+def test_a_mount_that_is_killed_in_the_middle_of_it(place: Place) -> None:
+    place.settle_on(tune_cpu=SLOWLY)
+    place.mount()
+    place.read_a_lot()
+    place.wait_for_the_middle()
+    worker, pid = place.worker(), place.pid
+    assert worker is not None
+    os.kill(pid, signal.SIGKILL)
+    wait(lambda: gone(worker) and gone(pid), lambda: "a process goes on")
+    daemon.unmount(place.at)
+    assert place.findings() == set()
+    place.settle_on()
+    place.mount()
+    place.wait_until_through()
+    place.unmount()
+    assert place.findings() == set()
+
+
+def test_a_worker_that_is_killed_in_the_middle_of_it(place: Place) -> None:
+    place.settle_on(tune_cpu=SLOWLY)
+    place.mount()
+    place.read_a_lot()
+    place.wait_for_the_middle()
+    worker = place.worker()
+    assert worker is not None
+    os.kill(worker, signal.SIGKILL)
+    place.wait_long_for(lambda: "left alone" in place.log.read_text(), "the log says nothing of it")
+    assert len(place.read(5)) == 10 * 160 * 128 * 3
+    place.unmount()
+    assert place.findings() == set()
