@@ -197,6 +197,15 @@ def test_macro(tmp_path: Path) -> None:
     assert 0 < figures["ledger"]["last"][0] <= 1
 
 
+@pytest.mark.mount
+def test_live(tmp_path: Path, mountable: None) -> None:
+    size = ("--small", "--seconds", "4", "--bursts", "3", "--reads", "6", "--pause", "5")
+    figures = run(tmp_path, "live", *size, "--max-load", "100")["figures"]
+    assert figures["not tuned"]["exact"] == figures["reads"] == 18
+    worst = figures["tuned"]["worst_psnr"]
+    assert worst is None or worst > 25
+
+
 @pytest.mark.slow
 def test_workloads(tmp_path: Path) -> None:
     plots = tmp_path / "plots"
