@@ -25,6 +25,7 @@ from vfsd.model import LogicalVideo, Segment
 from vfsd.packs import OpenPack
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished, reclaim
+from vfsd.room import make_room
 from vfsd.tiling.cost import LOSSLESS
 
 _FROM = 0.25
@@ -83,7 +84,8 @@ def recompress(
     Every picture is compared with what was made of it before anything changes.  Raises
     `UsageError` for a level that there is not, and for cells that are not lossless,
     `NotFoundError` where the segment goes, or is changed by somebody else, meanwhile,
-    `IntegrityError` for a damaged or missing pack, `NoSpaceError`; the segment is then as it was.
+    `IntegrityError` for a damaged or missing pack, `NoSpaceError`, `OverBudgetError`; the
+    segment is then as it was.
     """
     if segment.profile != LOSSLESS:
         raise UsageError(f"tiles of {segment.profile!r} cannot be compressed any more")
@@ -182,9 +184,15 @@ def _publish(
                 parts.objects.put_bytes(data, what)
             change.objects.record(key, size, now_ns=time_ns())
             change.segments.replace_pack(after, segment.object_key)
+            video_id = change.videos.physical(segment.original_id).video_id
+            # It may have more bytes than before, at a lower level.
+            evicted = make_room(change, video_id, now_ns=time_ns(), made=segment.id)
     except BaseException:
         discard_unpublished(parts, key)
         raise
+    gone = {one.object_key for one in evicted}
     if key != segment.object_key:
-        reclaim(parts, keys={segment.object_key})
+        gone.add(segment.object_key)
+    if gone:
+        reclaim(parts, keys=gone)
     return after
