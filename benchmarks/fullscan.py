@@ -85,6 +85,7 @@ def defaults(folder: Path) -> list[Path]:
 def measure(path: Path, folder: Path, runs: int) -> dict[str, Any]:
     with Store.create(folder / f"{path.stem}.store") as store:
         video = store.ingest(path)
+        video.budget.set("none")
         video.verify()
         video.detect(MotionDetector(every=EVERY))
         untiled: dict[str, Callable[[], object]] = {

@@ -219,6 +219,7 @@ def measure(store: Store, case: Case, options: Any, sot: float) -> dict[str, Any
     for name, make in layouts.items():
         planned = make()
         if planned:
+            video.budget.set("none")
             video.retile(planned, settings=TileSettings())
         shares[name] = decoded_share(video, label, sequences, planned)
         active = store.catalog.segments(video.info)

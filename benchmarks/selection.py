@@ -129,6 +129,7 @@ def measure(clip: Path, options: Any) -> list[dict[str, float]]:
         times = math.ceil(options.seconds / video.duration)
         if times > 1:
             video = store.ingest(repeated(clip, times, Path(folder)), "long")
+        video.budget.set("none")
         seconds = min(options.seconds, math.floor(video.duration))
         size = (video.width // 8 * 2, video.height // 8 * 2)
         larger = [(2 * size[0], 2 * size[1]), size]

@@ -128,6 +128,7 @@ def prepare(path: Path, share: float, seconds: Fraction, folder: Path) -> Subjec
         stores[layout] = root = folder / layout
         with Store.create(root) as store:
             video = store.ingest(path, "video")
+            video.budget.set("none")
             region = some_region(video.width, video.height, share)
             first = video.sequences((0, seconds))
             cut = around(region, video.width, video.height) if layout == "around" else "uniform:4x4"

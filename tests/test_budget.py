@@ -22,6 +22,7 @@ from vfsd.budgets import OF_VIDEO, Limit, Pin
 from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
 from vfsd.model import Role, Segment
 from vfsd.planned import TileSettings
+from vfsd.recompress import recompress
 from vfsd.relayout import drop, drop_renditions, drop_retired, rollback
 from vfsd.store import Store
 from vfsd.video import Video
@@ -215,6 +216,25 @@ def test_a_budget_by_originals_shrinks_with_them(store: Store, video: Video) -> 
     assert usage.allowed is not None
     assert allowed is not None
     assert usage.used <= usage.allowed < allowed
+    require_sound(store)
+
+
+def test_packs_that_grow_keep_within_it(store: Store, video: Video) -> None:
+    video.budget.set("none")
+    (first, second) = video.retile(
+        "uniform:1x1", span=(0, 2), settings=TileSettings("lossless", quality=9)
+    )
+    video.budget.set(video.budget.usage().used)
+    larger = recompress(store.parts, second, 1)
+    assert larger.size > second.size
+    assert [one.id for one in store.catalog.segments(video.info)] == [second.id]
+    assert [one.frames for one in video.budget.evictions()] == [first.frames]
+    video.budget.set(larger.size)
+    smaller = recompress(store.parts, larger, 9)
+    video.budget.set(smaller.size)
+    with pytest.raises(OverBudgetError):
+        recompress(store.parts, smaller, 1)
+    assert store.catalog.segments(video.info) == [smaller]
     require_sound(store)
 
 
