@@ -5,7 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from vfsd.errors import NoSpaceError, NotFoundError, OutdatedError, VfsdError
+from vfsd.errors import (
+    NoSpaceError,
+    NotFoundError,
+    OutdatedError,
+    OverBudgetError,
+    VfsdError,
+)
 from vfsd.model import Decision, LogicalVideo, MediaInfo, Reason
 from vfsd.proposals import Proposal, by_value, proposals_for
 from vfsd.store import Store
@@ -70,6 +76,8 @@ class TuneWork:
                 made += 1
             except OutdatedError:
                 outdated = True
+            except OverBudgetError:
+                pass  # what there is, is worth more
             except NoSpaceError:
                 raise
             except (VfsdError, OSError) as error:
@@ -102,7 +110,7 @@ class TuneWork:
         for video in self._videos():
             self._obey()
             try:
-                found += proposals_for(self._store.parts, video)
+                found += self._tuner.that_fit(proposals_for(self._store.parts, video))
             except (VfsdError, OSError) as error:
                 self._give_up(video.info, error)
         spent = time.process_time() - began

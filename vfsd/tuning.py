@@ -94,8 +94,16 @@ class Tuner:
         return by_value(
             proposal
             for video in self._videos()
-            for proposal in self._that_fit(proposals_for(self._parts, video, self._terms))
+            for proposal in self.that_fit(proposals_for(self._parts, video, self._terms))
         )
+
+    def that_fit(self, proposals: list[Proposal]) -> list[Proposal]:
+        """Those, of one video, that there is room for, each by itself."""
+        if not proposals:
+            return []
+        with self._parts.catalog.reading() as seen:
+            room = Room(seen, proposals[0].video.id)
+            return [one for one in proposals if _fits(room, one, self._bytes_of(one))]
 
     def next(self, budget: Budget | None = None) -> Proposal | None:
         """The best that can be had for `budget`; None: there is nothing to do."""
@@ -171,14 +179,6 @@ class Tuner:
         return made
 
     # -- inside
-
-    def _that_fit(self, proposals: list[Proposal]) -> list[Proposal]:
-        """Those, of one video, that there is room for, each by itself."""
-        if not proposals:
-            return []
-        with self._parts.catalog.reading() as seen:
-            room = Room(seen, proposals[0].video.id)
-            return [one for one in proposals if _fits(room, one, self._bytes_of(one))]
 
     def _bytes_of(self, proposal: Proposal) -> int:
         """At least so many that room has to be found for."""
