@@ -8,11 +8,18 @@ import time
 import pytest
 
 from tests.fs.driver import Driver, failing
-from vfsd.fs import RENAME_NOREPLACE
+from vfsd.fs import RENAME_NOREPLACE, namespace
 from vfsd.model import FileState
 from vfsd.store import Store
 
 ALIAS = ".fuse_hidden0000000100000001"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libfuse's second call follows the first within microseconds; a test on a busy machine not."""
+    monkeypatch.setattr(namespace, "_HIDING_SECONDS", 5.0)
+    monkeypatch.setattr(namespace, "_SETTLING_SECONDS", 0.2)
 
 
 def rows(store: Store) -> tuple[int, int]:
