@@ -7,7 +7,7 @@ from vfsd.tiling.counting import TILE_COST, Decoded, decoded_frames, decoded_pix
 from vfsd.tiling.geometry import Rect
 from vfsd.tiling.layout import LayoutRules, TileLayout
 from vfsd.tiling.partition import coarse, fine
-from vfsd.tiling.sot import cut_sequences
+from vfsd.tiling.sot import cut_sequences, meet
 from vfsd.tiling.uniform import parse_layout, uniform
 from vfsd.tiling.wanted import Boxes, FrameNumbers
 
@@ -24,6 +24,7 @@ __all__ = [
     "decoded_frames",
     "decoded_pixels",
     "fine",
+    "meet",
     "parse_layout",
     "uniform",
 ]

@@ -16,6 +16,11 @@ _LONGEST = 1.5
 """How long a SOT may be for the sake of a group of pictures, in parts of the target."""
 
 
+def meet(some: range, others: range) -> bool:
+    """Whether two runs of frames have any in common."""
+    return some.start < others.stop and others.start < some.stop
+
+
 def cut_sequences(
     starts_of_gops: Sequence[int] | npt.NDArray[np.integer[Any]],
     frame_seconds: Sequence[float] | npt.NDArray[np.floating[Any]],

@@ -13,6 +13,7 @@ from vfsd.model import LogicalVideo, Role
 from vfsd.parts import Parts
 from vfsd.reclaim import reclaim
 from vfsd.room import choose, make_room, make_room_in_store
+from vfsd.tiling import meet
 from vfsd.tools import Tools
 
 _KEYS = 1000
@@ -124,7 +125,7 @@ def unpin(
             one
             for one in change.holdings.pins(video.id)
             if (role is None or (one.role, one.size) == (role, size))
-            and (frames is None or _meet(one.frames, frames))
+            and (frames is None or meet(one.frames, frames))
         ]
         if not found:
             raise NotFoundError(
@@ -202,7 +203,3 @@ def _without(frames: range, gone: range | None) -> list[range]:
 
 def _covers(some: range, others: range) -> bool:
     return some.start <= others.start and others.stop <= some.stop
-
-
-def _meet(some: range, others: range) -> bool:
-    return some.start < others.stop and others.start < some.stop

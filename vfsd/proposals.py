@@ -20,7 +20,7 @@ from vfsd.model import Decision, LogicalVideo, PhysicalVideo, Reason, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.readqueries import Asked, asked_by, sizes_asked_by
-from vfsd.tiling import Rect
+from vfsd.tiling import Rect, meet
 from vfsd.tiling.policy import Aim, Ledger, Query, Size, Terms, Tiling, World
 from vfsd.videotiles import VideoTiles
 
@@ -179,7 +179,7 @@ def _since_undone(
     since = {
         sot: max(one.undone_ns or 0 for one in mine)
         for sot, frames in enumerate(sots)
-        if (mine := [one for one in undone if _meet(one.frames, frames)])
+        if (mine := [one for one in undone if meet(one.frames, frames)])
     }
     for one in asked:
         gone = [sots[sot] for sot, at_ns in since.items() if one.at_ns <= at_ns]
@@ -248,7 +248,7 @@ class _Present:
         """Of all that are in its place, whether reads may use them or not."""
         picture = plan.layout.width, plan.layout.height
         return frozenset(
-            one.id for one in self._all if one.picture == picture and _meet(one.frames, plan.frames)
+            one.id for one in self._all if one.picture == picture and meet(one.frames, plan.frames)
         )
 
     def seconds(self, sot: int, query: Query) -> float:
@@ -324,7 +324,3 @@ def _reason(aim: Aim, reads: int) -> Reason:
     if isinstance(aim, Size):
         return Reason(None, None, reads, (aim.width, aim.height))
     return Reason(aim, None, reads)
-
-
-def _meet(some: range, others: range) -> bool:
-    return some.start < others.stop and others.start < some.stop

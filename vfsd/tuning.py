@@ -27,6 +27,7 @@ from vfsd.proposals import Proposal, by_value, proposals_for
 from vfsd.reclaim import reclaim
 from vfsd.retile import OnProgress, Retiler
 from vfsd.room import make_room
+from vfsd.tiling import meet
 from vfsd.tiling.policy import Terms
 from vfsd.tools import Tools
 from vfsd.video import Video
@@ -264,7 +265,7 @@ def _to_undo(change: Transaction, decision_id: int | None) -> Decision:
     later = [
         one.id
         for one in change.decisions.newest(decision.video_id)
-        if one.in_use and one.id > decision.id and _meet(one.frames, decision.frames)
+        if one.in_use and one.id > decision.id and meet(one.frames, decision.frames)
     ]
     raise OutdatedError(
         f"what decision {decision.id} made is not in use: later tiles took its place",
@@ -281,7 +282,7 @@ def _restore(change: Transaction, video_id: int, gone: Segment) -> list[Segment]
             segment.id < gone.id
             and segment.picture == gone.picture
             and (segment.retired_ns or 0) >= gone.created_ns
-            and _meet(segment.frames, gone.frames)
+            and meet(segment.frames, gone.frames)
         )
         if was_in_use and segment.id not in taken_back and not change.segments.is_covered(segment):
             change.segments.restore([segment.id])
@@ -297,7 +298,7 @@ def _require_present(seen: Transaction, proposal: Proposal, made: Segment | None
         one.id
         for one in seen.segments.of_original(original)
         if one.picture == (plan.layout.width, plan.layout.height)
-        if one.retired_ns in in_use and _meet(one.frames, plan.frames)
+        if one.retired_ns in in_use and meet(one.frames, plan.frames)
     }
     if numbers - ({made.id} if made is not None else set()) != proposal.present:
         frames = proposal.plan.frames
@@ -347,7 +348,3 @@ def _decided(proposal: Proposal, segment: Segment, maker: str, seconds: float) -
         bytes=segment.size,
         undone_ns=None,
     )
-
-
-def _meet(some: range, others: range) -> bool:
-    return some.start < others.stop and others.start < some.stop
