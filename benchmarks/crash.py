@@ -118,9 +118,15 @@ class Worker:
         del expected.names[old]
 
     def _remove(self, expected: Expected, settled: list[str]) -> None:
+        """For good once the directory is synced; see "Not kept" in docs/semantics.md."""
         name = self._random.choice(settled)
         expected.names[name] = expected.names[name] | {None}
         os.unlink(self._top / name)
+        top = os.open(self._top, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(top)
+        finally:
+            os.close(top)
         del expected.names[name]
 
 

@@ -82,6 +82,16 @@ def test_a_hidden_name_comes_back_when_the_rename_never_came(it: Driver, crashed
     assert after.fs.getattr("/a").nlink == 1
 
 
+def test_a_hidden_name_stays_away_once_its_directory_was_synced(it: Driver, crashed: Crash) -> None:
+    it.write("/a", b"x")
+    with it.opened("/a") as handle:
+        it.fs.hide("/a", ".fuse_hidden0000000100000001")
+        it.fs.fsync_names()
+        assert it.read_open(handle) == b"x"
+        after = crashed()
+    assert after.names() == []
+
+
 def test_a_hidden_name_stays_away_when_it_was_taken(it: Driver, crashed: Crash) -> None:
     it.write("/a", b"old")
     it.write("/b", b"new")

@@ -347,8 +347,9 @@ class Filesystem:
         self._files.fsync(handle, data_only=data_only)
 
     def fsync_names(self) -> None:
-        """Return when all names would survive a power cut."""
+        """Return when all names, and their absence, would survive a power cut."""
         if not self.parts.read_only:
+            self._namespace.settle()
             self.parts.catalog.sync()
 
     def release(self, handle: int) -> None:

@@ -57,6 +57,7 @@ class Namespace:
         self._janitor = janitor
         self._now = now
         self._hidden: dict[int, _Hidden] = {}  # by the thread that hid it
+        self._unsettled: set[_Hidden] = set()
 
     # -- coming
 
@@ -171,7 +172,8 @@ class Namespace:
         self._names.set_alias(place.parent.ino, alias, left.ino)
         hidden = _Hidden(left.ino, *at, left.nlink == 0, time.monotonic())
         self._hidden[threading.get_ident()] = hidden
-        self._janitor.later(_SETTLING_SECONDS, lambda: self._settle(hidden))
+        self._unsettled.add(hidden)
+        self._janitor.later(_SETTLING_SECONDS, lambda: self._let_go(hidden))
 
     # -- changing places
 
@@ -251,21 +253,31 @@ class Namespace:
 
     # -- hidden names
 
+    def settle(self) -> None:
+        """Return when no name that was taken until now would come back after a crash."""
+        for hidden in tuple(self._unsettled):
+            time.sleep(max(0.0, hidden.since + _HIDING_SECONDS - time.monotonic()))
+            self._let_go(hidden)
+
     def _goes_with(self, hidden: _Hidden, new_path: str) -> bool:
         if time.monotonic() - hidden.since > _HIDING_SECONDS:
             return False
         new = self._names.place(new_path)
         return (hidden.parent, hidden.name) == (new.parent.ino, new.name)
 
-    def _settle(self, hidden: _Hidden) -> None:
+    def _let_go(self, hidden: _Hidden) -> None:
         """It was an unlink, or the rename has followed.
 
-        The last handle may have gone before the name did; then this is the file's end.
+        The last handle may have gone before the name did; then this is the file's end.  May be
+        called twice.
         """
         if not self._contents.is_open(hidden.ino):
             self._names.drop_aliases(hidden.ino)
-        if not hidden.is_orphan:
-            return
+        if hidden.is_orphan:
+            self._end_orphan(hidden)
+        self._unsettled.discard(hidden)
+
+    def _end_orphan(self, hidden: _Hidden) -> None:
         gone: Node | None = None
         with self._names.changing() as change:
             node = change.tree.nodes([hidden.ino]).get(hidden.ino)
