@@ -59,6 +59,11 @@ class Segments:
         """Those of all videos, retired ones included."""
         return self._select(sa.true())
 
+    def newest_of(self, profile: str) -> int:
+        """The number of the newest with that tile codec; 0 where there is none."""
+        chosen = sa.select(sa.func.max(segments.c.id)).where(segments.c.profile == profile)
+        return int(self._connection.execute(chosen).scalar() or 0)
+
     def get(self, segment_id: int) -> Segment:
         """Raises `NotFoundError`."""
         found = self._select(segments.c.id == segment_id)

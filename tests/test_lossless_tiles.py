@@ -17,11 +17,12 @@ from tests.composing import take_tiles
 from vfsd import check
 from vfsd.catalog.segments import Segments
 from vfsd.codecs.losslesscells import LosslessCellDecoder
+from vfsd.deferred import due, is_due, level_for
 from vfsd.errors import IntegrityError, NoSpaceError, NotFoundError, UsageError
 from vfsd.model import Segment
 from vfsd.objects import ObjectStore
 from vfsd.planned import PlannedSegment, TileSettings
-from vfsd.recompress import compress, compressible, level_for, recompress
+from vfsd.recompress import compress, compressible, recompress
 from vfsd.relayout import drop, rollback
 from vfsd.retile import missing
 from vfsd.store import Store
@@ -320,6 +321,28 @@ def test_two_at_once_do_it_once(
 def test_the_fuller_the_harder(one: int, other: int, budget: int) -> None:
     low, high = sorted((one, other))
     assert 0 <= level_for(low, budget) <= level_for(high, budget) <= 19
+
+
+def test_what_stays_longest_is_compressed_first(store: Store, video: Video) -> None:
+    made = video.retile("uniform:1x1", settings=RAW)
+    take_tiles(store)
+    for _ in range(3):
+        video.frames([made[1].first_frame], psnr=99)
+    store.tools.reads.flush()
+    assert due(store.parts) == []  # there is no budget
+    video.budget.set(2 * sum(segment.size for segment in made))
+    found = due(store.parts)
+    assert found[0].segment.id == made[1].id
+    assert {one.segment.id for one in found} == {segment.id for segment in made}
+    assert {one.level for one in found} == {1}
+    for one in found:
+        if is_due(store.parts, one):
+            recompress(store.parts, one.segment, one.level)
+    left = due(store.parts)
+    assert len(left) < len(made)  # the first were enough
+    assert not any(is_due(store.parts, one) for one in left)
+    video.pin()
+    assert due(store.parts) == []
 
 
 def test_levels_by_how_full_a_budget_is() -> None:

@@ -26,6 +26,7 @@ _HELP = {
     "tune_max_load": "percent of all cores that may be busy with other things meanwhile",
     "tune_bytes": "disk space for all tiles that mounts make by themselves",
     "tune_quiet_hours": "hours, as in 22-6, in which alone it is done; empty: at any time",
+    "compress": "let mounts compress lossless tiles as budgets fill, at such times",
 }
 
 
@@ -42,6 +43,7 @@ class Settings:
     tune_max_load: int = 50
     tune_bytes: int = 10 << 30
     tune_quiet_hours: str = ""
+    compress: bool = True
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

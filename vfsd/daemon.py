@@ -228,7 +228,7 @@ def _serve(
 
 
 def _tunes(store: Store) -> bool:
-    return store.settings.tune and not store.parts.read_only
+    return (store.settings.tune or store.settings.compress) and not store.parts.read_only
 
 
 # ------------------------------------------------------------------------- in the background

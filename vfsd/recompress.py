@@ -28,8 +28,6 @@ from vfsd.reclaim import discard_unpublished, reclaim
 from vfsd.room import make_room
 from vfsd.tiling.cost import LOSSLESS
 
-_FROM = 0.25
-"""How full a budget is from which on VSS compresses (section 5.2)."""
 _HEARTBEAT_SECONDS = 0.2
 """How long a report of progress may be waited for."""
 
@@ -38,19 +36,6 @@ OnBytes = Callable[[int], None]
 
 OnProgress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) of the old packs; may raise to give up."""
-
-
-def level_for(used: int, budget: int) -> int:
-    """How hard to compress when `used` bytes of a `budget` are taken.
-
-    0 (not at all) while less than a quarter is, then 1 to 19, in proportion to how full the rest
-    is.  A budget of nothing is full.
-    """
-    full = used / budget if budget > 0 else 1.0
-    if full < _FROM:
-        return RAW
-    share = (min(full, 1.0) - _FROM) / (1 - _FROM)
-    return 1 + int(share * (HIGHEST - 1))
 
 
 def lossless_segments(parts: Parts, video: LogicalVideo) -> list[Segment]:

@@ -136,11 +136,12 @@ def exceeded(seen: Transaction, video_id: int | None) -> int | None:
 
     Less than none where there is room; None where there is no limit.
     """
-    allowed = _allowed(seen, video_id)
-    return None if allowed is None else seen.holdings.charged(video_id) - allowed
+    limit = allowed(seen, video_id)
+    return None if limit is None else seen.holdings.charged(video_id) - limit
 
 
-def _allowed(seen: Transaction, video_id: int | None) -> int | None:
+def allowed(seen: Transaction, video_id: int | None) -> int | None:
+    """Bytes that a video, or (None) the store, may be charged; None where there is no limit."""
     limit = seen.holdings.limit(video_id)
     return limit.allowed(0 if limit.times is None else seen.holdings.original_bytes(video_id))
 
@@ -166,18 +167,18 @@ def _refusal(
     held: Sequence[Held],
 ) -> OverBudgetError:
     name = change.videos.get(video_id).name
-    allowed = _allowed(change, scope) or 0
+    limit = allowed(change, scope) or 0
     whose = "the store" if scope is None else name
     command = "vfsd budget set" + ("" if scope is None else f" {name}")
     hint = f"`{command} SIZE` allows more, `vfsd budget show` tells what there is"
     mine = next((one for one in held if one.id == made), None)
     if mine is None:
-        return OverBudgetError(f"{whose} has more than {human_bytes(allowed)}", hint=hint)
+        return OverBudgetError(f"{whose} has more than {human_bytes(limit)}", hint=hint)
     kind = "a rendition" if mine.role is Role.RENDITION else "tiles"
     return OverBudgetError(
         f"{kind} of {name}, frames {mine.frames.start} to {mine.frames.stop - 1}, "
         f"{human_bytes(mine.bytes)}, cannot be stored: the budget of {whose} is "
-        f"{human_bytes(allowed)}"
-        + (", and nothing else should go for it" if mine.bytes <= allowed else ""),
+        f"{human_bytes(limit)}"
+        + (", and nothing else should go for it" if mine.bytes <= limit else ""),
         hint=hint,
     )

@@ -16,6 +16,7 @@ from vfsd.errors import VfsdError
 from vfsd.foreground import Foreground
 from vfsd.host import CoreUse
 from vfsd.store import Store
+from vfsd.tiling.cost import LOSSLESS
 from vfsd.tuneorders import ALL, DONE, FAILED, GO_ON, MADE, MAKING, NOTE, PAUSE, Report
 from vfsd.tunerprocess import TunerProcess
 from vfsd.tunerules import CpuAllowance, Moment, Patience, Rules
@@ -23,7 +24,7 @@ from vfsd.tunerules import CpuAllowance, Moment, Patience, Rules
 _TICK_SECONDS, _IDLE_TICK_SECONDS = 0.25, 1.0
 """How often everything is looked at, with a process and without one."""
 _LOOK_SECONDS = 2.0
-"""How often it is seen whether anybody has read something."""
+"""How often it is seen whether anybody has read or stored something."""
 _LOAD_SECONDS = 1.0
 """How often the load is measured, over that time."""
 _LOOKING_SHARE = 0.05
@@ -45,8 +46,8 @@ class BackgroundTuner:
         self._allowance = CpuAllowance(store.settings.tune_cpu / 100)
         self._patience = Patience()
         self._load = _Load()
-        self._newest: int | None = None  # read of all that are remembered
-        self._heeded: int | None = None  # that was the newest when the process began to look
+        self._newest: tuple[int, int] | None = None  # read, and lossless segment
+        self._heeded: tuple[int, int] | None = None  # the newest when the process began to look
         self._look_at = 0.0  # not before then
         self._process: TunerProcess | None = None
         self._working = False  # the process has something to do
@@ -172,13 +173,14 @@ class BackgroundTuner:
     # -- what speaks for it, and against it
 
     def _look(self, now: float) -> None:
-        """See whether somebody has read something."""
+        """See whether somebody has read something, or stored it losslessly."""
         if now < self._look_at or self._working or ALL in self._patience.resting(now):
             return
         self._look_at = now + _LOOK_SECONDS
         with self._store.catalog.reading() as seen:
-            newest = seen.reads.newest(None, limit=1)
-        self._newest = newest[0].id if newest else None
+            read = seen.holdings.newest_read() if self._store.settings.tune else 0
+            lossless = seen.segments.newest_of(LOSSLESS) if self._store.settings.compress else 0
+        self._newest = (read, lossless) if read or lossless else None
 
     def _obstacle(self, now: float) -> str | None:
         if ALL in self._patience.resting(now):

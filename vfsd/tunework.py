@@ -1,10 +1,15 @@
-"""What a mount's worker does once it may: make what proposals say, the best value first."""
+"""What a mount's worker does once it may: make what proposals say, the best value first.
+
+With nothing to make it compresses what is stored raw, as far as budgets ask for it.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
+from vfsd.deferred import Due, due, is_due
 from vfsd.errors import (
     NoSpaceError,
     NotFoundError,
@@ -14,6 +19,7 @@ from vfsd.errors import (
 )
 from vfsd.model import Decision, LogicalVideo, MediaInfo, Reason
 from vfsd.proposals import Proposal, by_value, proposals_for
+from vfsd.recompress import recompress
 from vfsd.store import Store
 from vfsd.tuneorders import ALL, DONE, FAILED, MADE, MAKING, NOTE, Report
 from vfsd.units import human_bytes
@@ -52,8 +58,10 @@ class TuneWork:
         """Make what pays until nothing is left to do.  Raises what `obey` does."""
         self._looking = 0.0
         try:
-            while self._make_all(self._proposals()):
+            while self._store.settings.tune and self._make_all(self._proposals()):
                 pass
+            if self._store.settings.compress:
+                self._compress_all()
         except NoSpaceError as error:
             self._tell(Report(FAILED, str(error), ALL))
         self._tell(Report(DONE, seconds=self._looking))
@@ -96,6 +104,35 @@ class TuneWork:
         self._tell(Report(MADE, f"made tiles of {what}: {told}", proposal.video.id))
         return decision
 
+    def _compress_all(self) -> None:
+        parts = self._store.parts
+        for one in due(parts):
+            if one.video_id in self._avoid or not is_due(parts, one):
+                continue
+            try:
+                self._compress(one)
+            except NoSpaceError:
+                raise
+            except NotFoundError:
+                pass  # it is gone, or others have changed it
+            except (VfsdError, OSError) as error:
+                with suppress(NotFoundError):
+                    self._give_up(self._info(one.video_id), error)
+
+    def _compress(self, one: Due) -> None:
+        video, segment = self._info(one.video_id), one.segment
+        what = f"{video.name!r} {segment.first_frame}-{segment.end_frame}"
+        self._tell(Report(MAKING, f"compressing {what}", video.id))
+        after = recompress(
+            self._store.parts, segment, one.level, on_bytes=lambda _size: self._obey()
+        )
+        told = f"{human_bytes(segment.size)} became {human_bytes(after.size)}"
+        self._tell(Report(MADE, f"compressed {what} at level {one.level}: {told}", video.id))
+
+    def _info(self, video_id: int) -> LogicalVideo:
+        with self._store.catalog.reading() as seen:
+            return seen.videos.get(video_id)
+
     def _give_up(self, video: LogicalVideo, error: Exception) -> None:
         self._avoid.add(video.id)
         self._tell(Report(FAILED, f"{video.name!r}: {error}", video.id))
@@ -126,8 +163,7 @@ class TuneWork:
             if number in self._avoid:
                 continue
             try:
-                with self._store.catalog.reading() as seen:
-                    info = seen.videos.get(number)
+                info = self._info(number)
             except NotFoundError:
                 continue  # it was taken away, or is just being written
             yield self._store.open_video(info)

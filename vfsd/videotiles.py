@@ -10,6 +10,7 @@ from vfsd.around import ALPHA, Partition, layouts_around
 from vfsd.codecs.pixels import needed_area
 from vfsd.codecs.scale import require_smaller
 from vfsd.codecs.tiles import tile_codec
+from vfsd.deferred import wanted_level
 from vfsd.errors import UsageError
 from vfsd.estimate import Estimate, estimate
 from vfsd.explain import Explanation, explain
@@ -135,13 +136,23 @@ class VideoTiles(VideoDetect):
         return self.retile(planned, settings=settings, jobs=jobs, on_progress=on_progress)
 
     def compress(
-        self, level: int, *, jobs: int | None = None, on_progress: OnProgress | None = None
+        self,
+        level: int | None = None,
+        *,
+        jobs: int | None = None,
+        on_progress: OnProgress | None = None,
     ) -> list[Segment]:
         """Compress lossless tiles and renditions that are not compressed so hard yet.
 
-        `level` is 1 to 19.  Pixels stay the same; the segments that changed are returned, as they
-        are now.  Told of progress are bytes.  Raises as `vfsd.recompress.compress`.
+        `level` is 1 to 19, or None: as hard as budgets ask for, which is not at all while they are
+        not a quarter full; see `vfsd.deferred`.  Pixels stay the same; the segments that changed
+        are returned, as they are now.  Told of progress are bytes.  Raises as
+        `vfsd.recompress.compress`.
         """
+        if level is None:
+            level = wanted_level(self._parts, self.info.id)
+            if not level:
+                return []
         waiting = compressible(self._parts, self.info, level)
         return compress(self._parts, waiting, level, jobs=jobs, on_progress=on_progress)
 

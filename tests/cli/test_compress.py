@@ -49,6 +49,22 @@ def test_videos_without_lossless_tiles_are_passed_over(run: Run) -> None:
     assert run("compress", "--level", "0").code == 2
 
 
+def test_as_hard_as_the_budget_asks_for(run: Run, place: Path) -> None:
+    assert run("budget", "set", TRAFFIC, "none").code == 0
+    raw = run("retile", TRAFFIC, *RAW, "--json").object["bytes"]
+    assert run("budget", "set", TRAFFIC, str(5 * raw)).code == 0
+    assert "less than a quarter" in run("compress", "--by-budget").out
+    assert run("budget", "set", TRAFFIC, str(2 * raw)).code == 0
+    done = run("compress", "--by-budget", "--json").object
+    assert (done["level"], done["segments"]) == (1, 4)
+    assert done["bytes"] < raw / 2
+    assert run("compress", "--by-budget", "--level", "3").code == 2
+    with Store.open(place / "videos") as store:
+        assert store[TRAFFIC].compress() == []
+        store[TRAFFIC].budget.set(done["bytes"])
+        assert len(store[TRAFFIC].compress()) == 4
+
+
 def test_what_was_interrupted_goes_on(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from vfsd.config import Settings
 from vfsd.errors import NotFoundError
 from vfsd.foreground import Foreground
 from vfsd.model import Segment
+from vfsd.planned import TileSettings
 from vfsd.store import Store
 from vfsd.tuner import BackgroundTuner
 
@@ -259,7 +260,7 @@ def test_a_budget_of_bytes(place: Place) -> None:
 
 @pytest.mark.parametrize("how", ["setting", "option"])
 def test_mounts_that_make_no_tiles(place: Place, how: str) -> None:
-    place.settle_on(tune=False)
+    place.settle_on(tune=False, compress=False)
     place.mount()
     place.read_a_lot()
     if how == "option":
@@ -270,6 +271,36 @@ def test_mounts_that_make_no_tiles(place: Place, how: str) -> None:
     assert place.worker() is None
     place.unmount()
     assert place.segments() == []
+
+
+# ---------------------------------------------------------------------------- compressing later
+
+
+def test_raw_tiles_are_compressed_as_the_budget_fills(place: Place) -> None:
+    with Store.open(place.store) as store:
+        video = store["v.mp4"]
+        video.budget.set("none")
+        raw = video.retile("uniform:2x2", span=(0, 2), settings=TileSettings("lossless", quality=0))
+        size = sum(segment.size for segment in raw)
+    place.settle_on(tune=False)
+    place.mount()
+    time.sleep(3)
+    assert sum(segment.size for segment in place.segments()) == size
+    with Store.open(place.store) as store:
+        store["v.mp4"].budget.set(2 * size)
+        store["v.mp4"].retile("uniform:1x1", span=(4, 5), settings=TileSettings("lossless"))
+    place.wait_long_for(
+        lambda: sum(segment.size for segment in place.segments()) < size / 2,
+        "nothing is compressed",
+    )
+    place.wait_long_for(lambda: place.state() == "idle", "it goes on")
+    assert "compressed 'v.mp4'" in place.log.read_text()
+    assert place.findings() == set()
+    with Store.open(place.store) as store:
+        video = store["v.mp4"]
+        assert np.array_equal(
+            video.read(span=(0, 2), psnr=99).data, video.read(span=(0, 2), psnr=math.inf).data
+        )
 
 
 # ------------------------------------------------------------------------------------- the end

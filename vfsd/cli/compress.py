@@ -18,6 +18,7 @@ from vfsd.errors import (
     NoSpaceError,
     NotFoundError,
     ReadOnlyError,
+    UsageError,
 )
 from vfsd.units import human_bytes
 
@@ -33,10 +34,11 @@ _LEVEL = 9
     examples=[
         "vfsd -s videos compress",
         "vfsd -s videos compress 'cam1/*.mp4' --level 19 --json",
+        "vfsd -s videos compress --by-budget",
     ],
     fields={
         "name": "path from the root of the store",
-        "level": "how hard they are compressed now, at least",
+        "level": "how hard they are compressed now, at least; 0: as they were",
         "segments": "number of segments that were compressed",
         "kept": "number of segments of lossless tiles that were compressed as hard already",
         "before": "bytes that they took before",
@@ -51,23 +53,43 @@ _LEVEL = 9
     "--level",
     metavar="N",
     type=click.IntRange(1, 19),
-    default=_LEVEL,
     help=f"1 (fastest) to 19 (smallest); {_LEVEL} if nothing is said.",
+)
+@click.option(
+    "--by-budget",
+    is_flag=True,
+    help="As hard as budgets ask for, which mounts do by themselves: not at all where less than a "
+    "quarter of them is used, then the harder the fuller.",
 )
 @click.option("--jobs", metavar="N", type=click.IntRange(1), help="Segments at a time.")
 @click.pass_obj
-def command(session: Session, names: tuple[str, ...], level: int, jobs: int | None) -> None:
+def command(
+    session: Session,
+    names: tuple[str, ...],
+    level: int | None,
+    by_budget: bool,
+    jobs: int | None,
+) -> None:
     """Compress lossless tiles and renditions.
 
     A VIDEO is a name or a pattern; without one all are looked at.  What is compressed as hard
     already stays as it is.  Pixels stay the same, and each segment is replaced by itself: what was
     interrupted with Ctrl-C goes on when it is said again.
     """
+    if by_budget and level is not None:
+        raise UsageError("give either --level or --by-budget, not both")
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root, writing=True) as store:
         videos = videos_named(store, paths) if names else list(store.find())
         for video in videos:
-            _compress(session, store, video, level, jobs, is_named=bool(names))
+            asked = _asked_for(store, video) if by_budget else level or _LEVEL
+            _compress(session, store, video, asked, jobs, is_named=bool(names))
+
+
+def _asked_for(store: Store, video: Video) -> int:
+    from vfsd.deferred import wanted_level
+
+    return wanted_level(store.parts, video.info.id)
 
 
 def _compress(
@@ -78,14 +100,14 @@ def _compress(
     there = lossless_segments(store.parts, video.info)
     if not there and not is_named:
         return
-    waiting = compressible(store.parts, video.info, level)
+    waiting = compressible(store.parts, video.info, level) if level else []
     size = {segment.id: segment.size for segment in waiting}
     total = sum(size.values())
     label = f"compressing {video.name}"
     began = time.monotonic()
     try:
         with Progress(label, total, shown=session.shows_progress, in_bytes=True) as progress:
-            made = video.compress(level, jobs=jobs, on_progress=progress.reach)
+            made = video.compress(level, jobs=jobs, on_progress=progress.reach) if waiting else []
     except KeyboardInterrupt:
         left = len(compressible(store.parts, video.info, level))
         session.remark(
@@ -111,6 +133,11 @@ def _compress(
         )
         return
     if not made:
+        if there and not level:
+            print_line(
+                f"{shown(video.name)}: nothing to do, less than a quarter of its budget is used"
+            )
+            return
         nothing = f"all {kept} segments are compressed as hard" if kept else "no lossless tiles"
         print_line(f"{shown(video.name)}: nothing to do, {nothing}")
         return
