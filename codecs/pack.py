@@ -1,18 +1,21 @@
 """Packs: one object with all cells of one segment, and a table of where their packets lie.
 
-``vfpk`` and a version (1, u8), the length of the table (u32, little-endian), the table (JSON,
-UTF-8), then the cells, each a run of packets without anything between them.  The table is an
-object: "frames", and "cells", a list by tile of "codec", "width" and "height" (of the stored
-pictures), "extradata" (hexadecimal), "at" (bytes from the end of the table to the first packet) and
-"sizes" (bytes of each packet, one for each frame).
+``vfpk`` and a version (2, u8), the length of the table and its CRC-32 (u32 each, little-endian),
+the table (JSON, UTF-8), then the cells, each a run of packets without anything between them.  The
+table is an object: "frames", and "cells", a list by tile of "codec", "width" and "height" (of the stored
+pictures), "extradata" (hexadecimal), "at" (bytes from the end of the table to the first packet),
+"sizes" (bytes of each packet, one for each frame) and "sums" (their CRC-32, u32, little-endian, in
+base64).  Version 1, which is still read, has no checksums.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import struct
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -21,7 +24,9 @@ from typing import BinaryIO
 from vfsd.errors import IntegrityError
 
 _HEAD = struct.Struct("<4sBI")
-_MAGIC, _VERSION = b"vfpk", 1
+_SUM = struct.Struct("<I")
+_MAGIC, _VERSION = b"vfpk", 2
+_WITHOUT_SUMS = 1
 _FIRST_READ = 4096
 _LONGEST_TABLE = 1 << 28
 
@@ -35,6 +40,7 @@ class PackedCell:
     height: int
     extradata: bytes
     offsets: tuple[int, ...]  #: bytes from the start of the pack to each packet, and to the end
+    sums: tuple[int, ...] | None = None  #: CRC-32 of each packet; not in packs of version 1
 
     @property
     def position(self) -> int:
@@ -43,6 +49,10 @@ class PackedCell:
     @property
     def size(self) -> int:
         return self.offsets[-1] - self.offsets[0]
+
+    def is_whole(self, number: int, packet: bytes | memoryview) -> bool:
+        """Whether those are the bytes that were once written as its packet of that number."""
+        return self.sums is None or zlib.crc32(packet) == self.sums[number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +80,17 @@ def write_pack(file: BinaryIO, cells: Sequence[CellStream]) -> list[PackedCell]:
                 "extradata": cell.extradata.hex(),
                 "at": at,
                 "sizes": sizes,
+                "sums": _packed(zlib.crc32(packet) for packet in cell.packets),
             }
         )
         at += sum(sizes)
     frames = len(cells[0].packets)
     table = json.dumps({"frames": frames, "cells": rows}, separators=(",", ":")).encode()
-    file.write(_HEAD.pack(_MAGIC, _VERSION, len(table)))
+    file.write(_HEAD.pack(_MAGIC, _VERSION, len(table)) + _SUM.pack(zlib.crc32(table)))
     file.write(table)
     for cell in cells:
         file.writelines(cell.packets)
-    return _cells(table, _HEAD.size + len(table))
+    return _cells(table, _HEAD.size + _SUM.size + len(table))
 
 
 def read_table(read_at: Callable[[int, int], bytes]) -> list[PackedCell]:
@@ -91,15 +102,18 @@ def read_table(read_at: Callable[[int, int], bytes]) -> list[PackedCell]:
     if len(start) < _HEAD.size:
         raise IntegrityError("a pack is cut off")
     magic, version, length = _HEAD.unpack_from(start)
-    if magic != _MAGIC or version != _VERSION or length > _LONGEST_TABLE:
+    if magic != _MAGIC or not 0 < version <= _VERSION or length > _LONGEST_TABLE:
         raise IntegrityError("this is no pack of tiles that this version of vfsd knows")
-    end = _HEAD.size + length
-    table = start[_HEAD.size : end]
+    begin = _HEAD.size if version == _WITHOUT_SUMS else _HEAD.size + _SUM.size
+    end = begin + length
+    table = start[begin:end]
     if len(table) < length:
         table += read_at(len(start), end - len(start))
+    if version != _WITHOUT_SUMS and start[_HEAD.size : begin] != _SUM.pack(zlib.crc32(table)):
+        raise IntegrityError("the table of a pack is damaged")
     try:
         return _cells(table, end)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, struct.error) as error:
         raise IntegrityError(f"the table of a pack is damaged: {error}") from error
 
 
@@ -123,5 +137,19 @@ def _cells(table: bytes, end: int) -> list[PackedCell]:
             raise ValueError("a cell has another number of packets")
         offsets = tuple(accumulate(sizes, initial=end + row["at"]))
         extradata = bytes.fromhex(row["extradata"])
-        cells.append(PackedCell(row["codec"], row["width"], row["height"], extradata, offsets))
+        sums = _unpacked(row["sums"]) if "sums" in row else None
+        if sums is not None and len(sums) != frames:
+            raise ValueError("a cell has another number of checksums")
+        cells.append(
+            PackedCell(row["codec"], row["width"], row["height"], extradata, offsets, sums)
+        )
     return cells
+
+
+def _packed(sums: Iterable[int]) -> str:
+    return base64.b64encode(b"".join(map(_SUM.pack, sums))).decode()
+
+
+def _unpacked(text: str) -> tuple[int, ...]:
+    data = base64.b64decode(text, validate=True)
+    return tuple(value for (value,) in _SUM.iter_unpack(data))

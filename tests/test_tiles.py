@@ -266,6 +266,7 @@ def test_damaged_and_missing_tiles_are_read_from_the_original(
     shown = np.stack([frame.data for frame in video.iterate(region=region)])
     assert np.array_equal(shown, exact.data)
     assert "not from tiles" in caplog.text
+    assert segments[0] not in store.catalog.segments(video.info)  # it was seen to be damaged
 
 
 def test_new_bytes_have_no_old_tiles(store: Store, video: Video) -> None:

@@ -30,6 +30,7 @@ from vfsd.codecs.examine import examine
 from vfsd.codecs.pack import open_pack
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.ingest import describe_original, pages
+from vfsd.mending import drop_segments
 from vfsd.model import FileState, Node, PhysicalVideo, Segment
 from vfsd.objects import digest
 from vfsd.parts import Parts
@@ -291,19 +292,12 @@ def _tiles(state: _Run) -> Iterator[Finding]:
         if fault is None:
             continue
         if state.repair:
-            _drop_tiles(parts, [segment])
+            drop_segments(parts, [segment])
         yield state.report(
             "tiles",
             f"tiles of frames {segment.first_frame} to {segment.end_frame - 1}: {fault}",
             repaired=state.repair,
         )
-
-
-def _drop_tiles(parts: Parts, segments: list[Segment]) -> None:
-    """Reads decode the original then."""
-    with parts.catalog.writing() as change:
-        change.segments.delete(segment.id for segment in segments)
-    reclaim(parts, keys={segment.object_key for segment in segments})
 
 
 def _pack_fault(parts: Parts, segment: Segment) -> str | None:
@@ -466,7 +460,7 @@ def _content(state: _Run) -> Iterator[Finding]:
             continue
         tiles = [segment for segment in segments if segment.object_key == key]
         if tiles and state.repair:
-            _drop_tiles(state.parts, tiles)
+            drop_segments(state.parts, tiles)
         yield state.report(
             "content",
             f"{'pack' if tiles else 'object'} {key} is damaged: its bytes hash to {found}",

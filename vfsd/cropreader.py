@@ -223,6 +223,7 @@ class CropReader:
                 return self._from_both(run, touched, converters), part
             except (IntegrityError, FileNotFoundError) as error:
                 _log.warning("a scan is served from the original, not from tiles: %s", error)
+                self._tools.mender.note(error)
         return self._from_original(run, converters), part
 
     def _pays(self, touched: _Touched, frames: Sequence[int]) -> bool:

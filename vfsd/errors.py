@@ -16,6 +16,7 @@ answers with, so that an error means the same thing whoever caught it.
     │   ├── BusyError              12   EBUSY      somebody else holds it; try again
     │   │   └── OutdatedError      12   EBUSY      what it builds on has changed; look again
     │   ├── IntegrityError         13   EIO        bytes and catalog disagree
+    │   │   └── DamagedPackError   13   EIO        bytes of tiles are not those that were stored
     │   └── NoSpaceError           14   ENOSPC     the disk or the quota is full
     │       └── OverBudgetError    15   EDQUOT     tiles or renditions do not fit their budget
     └── EnvironmentMissingError    20   ENOSYS     something has to be installed or allowed first
@@ -107,6 +108,16 @@ class OutdatedError(BusyError):
 class IntegrityError(StoreError):
     exit_code = 13
     errno = errno.EIO
+
+
+class DamagedPackError(IntegrityError):
+    """The bytes of a pack of tiles are not those that were once written."""
+
+    exit_code = 13
+
+    def __init__(self, message: str, object_key: str) -> None:
+        super().__init__(message)
+        self.object_key = object_key
 
 
 class NoSpaceError(StoreError):

@@ -11,7 +11,7 @@ from time import thread_time
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.celldecoders import CellDecoder, cell_decoder
 from vfsd.codecs.pack import PackedCell, open_pack
-from vfsd.errors import IntegrityError
+from vfsd.errors import DamagedPackError, IntegrityError
 from vfsd.model import Segment
 from vfsd.objects import ObjectStore
 from vfsd.tiling.cost import Work
@@ -30,14 +30,21 @@ Note = Callable[[Segment, Work, float], None]
 class OpenPack:
     """An open pack; closed when nobody refers to it any more.
 
-    Raises `IntegrityError` for what is no pack, `OSError` where it is gone.
+    Raises `DamagedPackError` for what is no pack, `OSError` where it is gone.
     """
 
     def __init__(self, objects: ObjectStore, key: str) -> None:
-        self._fd, self.cells = open_pack(objects.path(key))
+        self._key = key
+        try:
+            self._fd, self.cells = open_pack(objects.path(key))
+        except IntegrityError as error:
+            raise DamagedPackError(str(error), key) from error
 
     def packets(self, cell: PackedCell, first: int, end: int) -> Iterator[memoryview]:
-        """The packets ``first <= p < end`` of a cell.  Raises `IntegrityError`, `OSError`."""
+        """The packets ``first <= p < end`` of a cell, each as it was written.
+
+        Raises `DamagedPackError`, `OSError`.
+        """
         offsets = cell.offsets
         while first < end:
             upto = first + 1
@@ -46,10 +53,13 @@ class OpenPack:
             base = offsets[first]
             data = os.pread(self._fd, offsets[upto] - base, base)
             if len(data) < offsets[upto] - base:
-                raise IntegrityError("a pack of tiles is cut off")
+                raise DamagedPackError("a pack of tiles is cut off", self._key)
             view = memoryview(data)
-            for packet in range(first, upto):
-                yield view[offsets[packet] - base : offsets[packet + 1] - base]
+            for number in range(first, upto):
+                packet = view[offsets[number] - base : offsets[number + 1] - base]
+                if not cell.is_whole(number, packet):
+                    raise DamagedPackError("a pack of tiles is damaged", self._key)
+                yield packet
             first = upto
 
     def __del__(self) -> None:

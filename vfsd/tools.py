@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from vfsd.decoders import DecoderPool
 from vfsd.layouts import TileSources
+from vfsd.mending import Mender
 from vfsd.packs import PackPool
 from vfsd.parts import Parts
 from vfsd.readlog import NoReadLog, ReadLog, ReadNotes
@@ -19,6 +20,7 @@ class Tools:
     packs: PackPool
     sources: TileSources
     reads: ReadNotes
+    mender: Mender
 
     @classmethod
     def of(cls, parts: Parts, threads: int | None = None) -> Tools:
@@ -27,7 +29,8 @@ class Tools:
         if not parts.read_only:
             reads = ReadLog(parts.catalog, parts.settings.remembered_reads)
         pool = DecoderPool(parts, threads)
-        return cls(pool, PackPool(parts.objects), TileSources(parts.catalog, pool.threads), reads)
+        sources = TileSources(parts.catalog, pool.threads)
+        return cls(pool, PackPool(parts.objects), sources, reads, Mender(parts))
 
     def close(self) -> None:
         self.reads.close()

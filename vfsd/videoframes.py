@@ -390,8 +390,9 @@ class VideoFrames:
         return self._tools.sources.of(self.info, wanted)
 
     def _warn_of_tiles(self, error: Exception) -> None:
-        # Another process may have made new tiles meanwhile; what is damaged, fsck finds.
+        # Another process may have made new tiles meanwhile.
         _log.warning("%s: a read is served from the original, not from tiles: %s", self.name, error)
+        self._tools.mender.note(error)
 
     def _dress(self, data: Pixels, index: Ints) -> Frames:
         table, base = self.table, float(self.original.time_base)

@@ -164,6 +164,7 @@ def _shown(
                 place += len(places)
         except (IntegrityError, FileNotFoundError) as error:
             _log.warning("a view is made from the original, not from tiles: %s", error)
+            tools.mender.note(error)
             yield from _from_original(tools, footage, frames, place)
             return
 

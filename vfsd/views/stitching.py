@@ -145,6 +145,7 @@ class StitchedRendition:
             payloads = self._payloads(block, workshop.packs)
         except (IntegrityError, RefusedMediaError, UsageError, OSError) as error:
             # Its size was told already, so that nothing else can stand in its place.
+            workshop.mender.note(error)
             _log.error("a view cannot be stitched, its tiles are damaged: %s", error)
             raise IntegrityError(
                 f"the tiles of frames {block.segment.first_frame} to "

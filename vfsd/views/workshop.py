@@ -66,6 +66,7 @@ class Workshop:
         """`memory` is what idle decoders may hold: bytes."""
         self.pool = tools.pool
         self.packs = tools.packs
+        self.mender = tools.mender
         self.cursors = Cursors(tools, memory)
         self.readers = PacketReaders()
 

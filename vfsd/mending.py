@@ -1,0 +1,67 @@
+"""Doing without what is damaged: packs whose bytes have changed on disk.
+
+Whatever they held can be made again from the original, which readers have instead meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+
+from vfsd.errors import DamagedPackError, VfsdError
+from vfsd.model import Segment
+from vfsd.objects import digest
+from vfsd.parts import Parts
+from vfsd.reclaim import reclaim
+
+_log = logging.getLogger(__name__)
+
+
+class Mender:
+    """Told of what readers run into.  Thread-safe."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def note(self, error: Exception) -> None:
+        """Forget the tiles of the pack that `error` is about, if they are damaged indeed.
+
+        Does nothing about other errors, nor where the store may not be written.  Never raises.
+        """
+        if not isinstance(error, DamagedPackError) or self._parts.read_only:
+            return
+        with suppress(VfsdError, OSError):
+            for segment in drop_if_damaged(self._parts, error.object_key):
+                _log.warning(
+                    "tiles of frames %d to %d were damaged on disk, and are gone: %s",
+                    segment.first_frame,
+                    segment.end_frame - 1,
+                    error,
+                )
+
+
+def drop_if_damaged(parts: Parts, object_key: str) -> list[Segment]:
+    """Take away the segments of a pack that does not hash to its name; gives which.
+
+    A disk that fails to read is no proof of damage.  Raises `OSError`.
+    """
+    with suppress(FileNotFoundError):
+        fd = os.open(parts.objects.path(object_key), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            found, _ = digest(fd)
+        finally:
+            os.close(fd)
+        if found == object_key:
+            return []
+    with parts.catalog.reading() as seen:
+        mine = [one for one in seen.segments.all() if one.object_key == object_key]
+    drop_segments(parts, mine)
+    return mine
+
+
+def drop_segments(parts: Parts, segments: list[Segment]) -> None:
+    """Take them away, with their bytes; reads decode the original then."""
+    with parts.catalog.writing() as change:
+        change.segments.delete(segment.id for segment in segments)
+    reclaim(parts, keys={segment.object_key for segment in segments})
