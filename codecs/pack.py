@@ -2,10 +2,10 @@
 
 ``vfpk`` and a version (2, u8), the length of the table and its CRC-32 (u32 each, little-endian),
 the table (JSON, UTF-8), then the cells, each a run of packets without anything between them.  The
-table is an object: "frames", and "cells", a list by tile of "codec", "width" and "height" (of the stored
-pictures), "extradata" (hexadecimal), "at" (bytes from the end of the table to the first packet),
-"sizes" (bytes of each packet, one for each frame) and "sums" (their CRC-32, u32, little-endian, in
-base64).  Version 1, which is still read, has no checksums.
+table is an object: "frames", and "cells", a list by tile of "codec", "width" and "height" (of the
+stored pictures), "extradata" (hexadecimal), "at" (bytes from the end of the table to the first
+packet), "sizes" (bytes of each packet, one for each frame) and "sums" (their CRC-32, u32,
+little-endian, in base64).  Version 1, which is still read, has no checksums.
 """
 
 from __future__ import annotations
