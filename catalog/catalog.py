@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy.engine import Connection
@@ -143,6 +144,18 @@ class Catalog:
         """
         with self._database.writing() as connection:
             yield _transaction(connection)
+
+    @property
+    def path(self) -> str | None:
+        """The file that it is; None where it is on a server."""
+        return self._database.path
+
+    def copy_to(self, path: Path) -> None:
+        """Copy it as it is at one moment to a file that is not there yet.
+
+        Only where it is a file itself.  Raises `sqlite3.Error`.
+        """
+        self._database.copy_to(path)
 
     def sync(self) -> None:
         """Return when every finished transaction would survive a power cut."""

@@ -12,9 +12,11 @@ SQLite's `user_version` counts the transactions that others should notice, so th
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -138,6 +140,14 @@ class Database:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+
+    def copy_to(self, path: Path) -> None:
+        """Copy the file as it is at one moment.  Raises `sqlite3.Error`."""
+        with closing(self.engine.raw_connection()) as connection:
+            driver: Any = connection.driver_connection
+            with closing(sqlite3.connect(path)) as copy:
+                driver.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")
 
     def damage(self) -> list[str]:
         """What SQLite finds wrong with the file and its references; other servers see to theirs."""

@@ -86,6 +86,18 @@ class StoreDirectory:
             )
         return cls(root, marker)
 
+    @classmethod
+    def unmarked(cls, root: Path) -> StoreDirectory:
+        """The names below a directory that is to become a store, whatever is there."""
+        return cls(root, {})
+
+    def copy_marker(self, root: Path) -> None:
+        """Make a store of another directory that has all that belongs to this one."""
+        temporary = root / (_MARKER + ".tmp")
+        temporary.write_text(json.dumps(self._marker, indent=2) + "\n", encoding="utf-8")
+        fsync_path(temporary)
+        temporary.replace(root / _MARKER)
+
     @property
     def id(self) -> str:
         return str(self._marker["id"])

@@ -103,3 +103,18 @@ def test_doctor_finds_a_catalog_that_cannot_be_opened(run: Run, place: Path) -> 
     (place / "videos/catalog.sqlite3").write_bytes(b"this is no database" * 100)
     found = {found["check"]: found for found in run("doctor", "--json").objects}
     assert found["catalog"]["status"] == "fail"
+
+
+def test_backup(run: Run, place: Path) -> None:
+    target = place / "copy"
+    done = run("backup", target, "--json").object
+    assert (done["videos"], done["damaged"]) == (len(run("find").lines), [])
+    assert done["copied"] == done["bytes"] > 0
+    assert run_command("-s", target, "ls", "cam1").out == run("ls", "cam1").out
+    assert "0 B were new" in run("backup", target).out
+    the_object(run, place).unlink()
+    shutil.rmtree(target)
+    damaged = run("backup", target)
+    assert damaged.code == 30
+    assert "missing" in damaged.err
+    assert run("backup", place).code == 2

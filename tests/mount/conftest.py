@@ -36,7 +36,7 @@ class Mounted:
         self.at.mkdir(parents=True)
         with Store.create(self.store) as store:
             # What is done in the background has tests of its own.
-            Settings(verify=False, tune=False).save(store.parts.directory.settings)
+            Settings(verify=False, tune=False, compress=False).save(store.parts.directory.settings)
 
     def mount(self, *options: str) -> Path:
         daemon.mount(self.store, self.at, options, log_file=self.log)

@@ -46,7 +46,7 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
         ),
         "Cameras": ("overlap find", "overlap show"),
         "Mount": ("mount", "umount"),
-        "Store": ("init", "config", "fsck", "gc", "verify", "calibrate", "doctor"),
+        "Store": ("init", "config", "fsck", "gc", "backup", "verify", "calibrate", "doctor"),
         "Help": ("help",),
     }
 )

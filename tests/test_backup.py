@@ -1,0 +1,205 @@
+"""Backups: stores as they were at one moment, made while others write."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from vfsd import check
+from vfsd.backup import back_up
+from vfsd.errors import ExistsError, NoSpaceError, UsageError
+from vfsd.objects import ObjectStore
+from vfsd.store import Store
+
+CLIPS = ("traffic.mp4", "portrait.mp4", "mjpeg.avi")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        for clip in CLIPS:
+            opened.ingest(FOLDER / clip)
+        opened["traffic.mp4"].retile("uniform:2x2", span=(0, 1))
+        yield opened
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "backup"
+
+
+def same(store: Store, target: Path) -> bool:
+    with Store.open(target) as copy:
+        if check.run(copy.parts, deep=True) or list(copy) != list(store):
+            return False
+        for name in store:
+            mine, other = store[name], copy[name]
+            if mine.info.digest != other.info.digest:
+                return False
+            if not np.array_equal(mine.frames([5]).data, other.frames([5]).data):
+                return False
+    return True
+
+
+def test_a_backup_is_a_store(store: Store, target: Path) -> None:
+    told: list[tuple[int, int]] = []
+    done = back_up(store.parts, target, on_progress=lambda *now: told.append(now))
+    assert (done.videos, done.linked, done.damaged) == (3, (), ())
+    assert done.copied == done.bytes == told[-1][0] == told[-1][1]
+    assert same(store, target)
+    with Store.open(target) as copy:
+        assert copy.catalog.segments(copy["traffic.mp4"].info)
+        assert copy.settings == store.settings
+
+
+def test_only_what_is_new_is_copied_and_what_is_gone_goes(store: Store, target: Path) -> None:
+    back_up(store.parts, target)
+    store.remove("mjpeg.avi")
+    new = store.ingest(FOLDER / "open-gop.mkv", "new/b.mkv")
+    done = back_up(store.parts, target)
+    assert done.copied == new.original.size
+    assert same(store, target)
+    assert set(ObjectStore(store.parts.directory).all_keys()) == {
+        path.parent.name + path.name for path in target.glob("objects/??/*")
+    }
+    assert back_up(store.parts, target).copied == 0
+
+
+def test_without_what_can_be_made_again(store: Store, target: Path) -> None:
+    done = back_up(store.parts, target, derived=False)
+    assert done.bytes == sum(video.original.size for video in store.find())
+    assert same(store, target)
+    with Store.open(target) as copy:
+        assert copy.catalog.segments(copy["traffic.mp4"].info) == []
+
+
+def test_files_outside_are_named(store: Store, target: Path) -> None:
+    store.ingest(FOLDER / "open-gop.mkv", "outside.mkv", link=True)
+    done = back_up(store.parts, target)
+    assert done.linked == ("outside.mkv",)
+    assert same(store, target)
+
+
+def test_damage_is_told_and_not_copied(store: Store, target: Path) -> None:
+    video = store["portrait.mp4"]
+    (segment,) = store.catalog.segments(store["traffic.mp4"].info)
+    for key in (video.info.digest, segment.object_key):
+        path = store.parts.objects.path(key)
+        path.chmod(0o600)
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    done = back_up(store.parts, target)
+    assert set(done.damaged) == {video.info.digest, segment.object_key}
+    with Store.open(target) as copy:
+        assert [(one.check, one.repaired) for one in check.run(copy.parts, deep=True)] == [
+            ("objects", False)
+        ]
+        assert copy.catalog.segments(copy["traffic.mp4"].info) == []
+
+
+def test_nothing_else_is_written_over(store: Store, target: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        back_up(store.parts, store.path / "backup")
+    with pytest.raises(UsageError):
+        back_up(store.parts, tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(ExistsError, match="neither"):
+        back_up(store.parts, tmp_path / "mine")
+    with Store.create(tmp_path / "other") as other:
+        back_up(other.parts, target)
+    with pytest.raises(ExistsError, match="another store"):
+        back_up(store.parts, target)
+    with pytest.raises(ExistsError, match="neither"):
+        back_up(store.parts, tmp_path / "other")
+
+
+def test_a_full_disk_leaves_the_last_backup(
+    store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(store.parts, target)
+    before = list(store)
+    store.ingest(FOLDER / "open-gop.mkv")
+
+    def full(*_: object, **__: object) -> None:
+        raise NoSpaceError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "put_file", full)
+        with pytest.raises(NoSpaceError):
+            back_up(store.parts, target)
+    with Store.open(target) as copy:
+        assert list(copy) == before
+        assert check.run(copy.parts, deep=True) == []
+    back_up(store.parts, target)
+    assert same(store, target)
+
+
+def test_while_others_write(store: Store, target: Path) -> None:
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def come_and_go() -> None:
+        try:
+            with Store.open(store.path) as mine:
+                while not stop.is_set():
+                    for clip in ("open-gop.mkv", "odd-size.webm"):
+                        mine.ingest(FOLDER / clip, f"x/{clip}")
+                    mine["portrait.mp4"].retile("uniform:1x2", span=(0, 1))
+                    mine["portrait.mp4"].retile("uniform:2x1", span=(0, 1))
+                    mine.remove("x", recursive=True)
+        except BaseException as error:
+            failures.append(error)
+
+    writer = threading.Thread(target=come_and_go)
+    writer.start()
+    try:
+        for _ in range(4):
+            back_up(store.parts, target)
+            with Store.open(target) as copy:
+                assert set(CLIPS) <= set(copy)
+                assert check.run(copy.parts, deep=True) == []
+    finally:
+        stop.set()
+        writer.join()
+    assert failures == []
+
+
+def test_killed_in_the_middle(store: Store, target: Path) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from vfsd.backup import back_up\n"
+        "from vfsd.store import Store\n"
+        "def told(done, total):\n"
+        "    if done >= total * float(sys.argv[3]):\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "with Store.open(sys.argv[1]) as store:\n"
+        "    back_up(store.parts, Path(sys.argv[2]), on_progress=told)\n"
+    )
+
+    def killed(share: float) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", program, store.path, target, str(share)], check=False
+        )
+        assert done.returncode == -signal.SIGKILL
+
+    killed(0.3)
+    assert not (target / "vfsd-store.json").exists()
+    assert back_up(store.parts, target).damaged == ()
+    before = list(store)
+    store.ingest(FOLDER / "open-gop.mkv")
+    killed(1.0)
+    with Store.open(target) as copy:
+        assert list(copy) == before
+    back_up(store.parts, target)
+    assert same(store, target)

@@ -1,0 +1,94 @@
+"""``vfsd backup``: a copy of the store that is a store."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import print_json, print_line, shown
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session
+from vfsd.errors import (
+    EXIT_FINDINGS,
+    EXIT_INTERRUPTED,
+    BusyError,
+    ExistsError,
+    NoSpaceError,
+    UsageError,
+)
+from vfsd.units import human_bytes
+
+
+@define(
+    "backup",
+    examples=[
+        "vfsd -s videos backup /mnt/disk/videos",
+        "vfsd -s videos backup /mnt/disk/videos --no-tiles --json",
+    ],
+    fields={
+        "videos": "number of videos in the backup",
+        "files": "number of files in it that are no videos",
+        "bytes": "that they all take, with tiles and renditions",
+        "copied": "bytes that were not there from the last backup",
+        "linked": "videos whose bytes are outside of the store, and not in the backup",
+        "damaged": "keys of objects that are damaged or missing, and not in the backup",
+        "seconds": "that it took",
+    },
+    exits=[
+        UsageError,
+        ExistsError,
+        BusyError,
+        NoSpaceError,
+        EXIT_FINDINGS,
+        EXIT_INTERRUPTED,
+    ],
+)
+@click.argument("target", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--no-tiles", is_flag=True, help="Leave out tiles and renditions, which can be made again."
+)
+@click.pass_obj
+def command(session: Session, target: Path, no_tiles: bool) -> None:
+    """Copy the store to DIR, or bring the copy there up to date.
+
+    The copy is a store as it was at one moment, with all bytes compared with their checksums: it
+    can be opened and mounted, or copied back.  The store may be mounted and in use meanwhile.
+    Until the end DIR holds the last backup; what was interrupted goes on when it is said again.
+    What has gone from the store goes from the backup.  Ends with 30 where objects are damaged.
+    """
+    from vfsd.backup import back_up
+
+    began = time.monotonic()
+    with (
+        session.opened(session.root()) as store,
+        Progress("copying", None, shown=session.shows_progress, in_bytes=True) as progress,
+    ):
+        done = back_up(store.parts, target, derived=not no_tiles, on_progress=progress.reach)
+    seconds = time.monotonic() - began
+    if session.json:
+        print_json(
+            {
+                "videos": done.videos,
+                "files": done.files,
+                "bytes": done.bytes,
+                "copied": done.copied,
+                "linked": list(done.linked),
+                "damaged": list(done.damaged),
+                "seconds": seconds,
+            }
+        )
+    else:
+        print_line(
+            f"{done.videos} videos and {done.files} other files, {human_bytes(done.bytes)}, of "
+            f"which {human_bytes(done.copied)} were new"
+        )
+    for name in done.linked:
+        session.remark(f"{shown(name)} lies outside of the store, and is not in the backup")
+    for key in done.damaged:
+        session.remark(f"object {key} is damaged or missing, and is not in the backup")
+    if done.damaged:
+        session.remark("`vfsd fsck --deep` tells what they belong to")
+        click.get_current_context().exit(EXIT_FINDINGS)
