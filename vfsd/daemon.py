@@ -32,6 +32,7 @@ from vfsd.fuse.mountinfo import mount_above, mount_at
 from vfsd.programs import command, environment
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
+from vfsd.supervisor import READY, STOPPING, notify
 from vfsd.tuner import BackgroundTuner
 from vfsd.verifier import Verifier
 from vfsd.views import Views
@@ -56,6 +57,7 @@ def mount(
 ) -> None:
     """Show a store as a directory.
 
+    In the foreground systemd, or who else started this process, is told when it answers.
     `options` are what people write after ``-o``: ``["ro,allow_other"]``.  In the foreground this
     returns when the mount has ended; otherwise as soon as it answers, and a process in the
     background goes on, writing what it has to say to `log_file` (see `default_log`).
@@ -69,7 +71,7 @@ def mount(
     place = _checked_place(directory, mountpoint, parse_options(words))
     require_fuse(parse_options(words))
     if foreground:
-        _serve(directory.root, place, words, on_ready=lambda: None)
+        _serve(directory.root, place, words, on_ready=lambda: notify(READY))
     else:
         log = Path(log_file) if log_file is not None else default_log(directory)
         _start(directory, place, words, log.absolute())
@@ -225,6 +227,7 @@ def _serve(
         _log.info("serving %s at %s", root, place)
         serve(filesystem, place, source=root, options=parsed, on_ready=on_ready)
         _log.info("%s is unmounted", place)
+        notify(STOPPING)
 
 
 def _tunes(store: Store) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -243,6 +244,47 @@ def test_in_the_foreground(mounted: Mounted) -> None:
         process.send_signal(signal.SIGTERM)
     assert process.returncode == 0
     assert mount_at(mounted.at) is None
+
+
+def test_whoever_supervises_it_is_told(mounted: Mounted, tmp_path: Path) -> None:
+    code = "import sys; from vfsd import daemon; daemon.mount(*sys.argv[1:], foreground=True)"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(tmp_path / "notify"))
+        told.settimeout(60)
+        with subprocess.Popen(
+            [sys.executable, "-c", code, mounted.store, mounted.at],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "NOTIFY_SOCKET": str(tmp_path / "notify")},
+        ):
+            assert told.recv(100) == b"READY=1"
+            assert (mounted.at / "a").write_text("x") == 1
+            mounted.unmount()
+        assert told.recv(100) == b"STOPPING=1"
+
+
+def run_helper(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vfsd.cli.fstab", *words],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_line_of_fstab(mounted: Mounted, tmp_path: Path) -> None:
+    line = (mounted.store, mounted.at, "-s", "-n", "-o", "rw,noauto,nofail,x-systemd.automount")
+    assert run_helper(*line, "-f").returncode == 0
+    assert mount_at(mounted.at) is None
+    assert run_helper(*line).returncode == 0
+    (mounted.at / "a").write_text("x")
+    busy = run_helper(*line)
+    assert (busy.returncode, "is mounted at" in busy.stderr) == (32, True)
+    mounted.unmount()
+    wrong = run_helper(mounted.store, mounted.at, "-o", "colour")
+    assert (wrong.returncode, "unknown mount option" in wrong.stderr) == (1, True)
+    assert run_helper(mounted.store).returncode == 1
+    missing = run_helper(tmp_path / "none", mounted.at)
+    assert (missing.returncode, "vfsd init" in missing.stderr) == (32, True)
 
 
 def test_the_log_is_where_state_belongs(
