@@ -26,7 +26,9 @@ from typing import Any
 from vfsd import errors
 from vfsd.errors import BusyError, MountError, NoStoreError, UsageError, VfsdError
 from vfsd.foreground import Foreground, ObservedViews
-from vfsd.fs import Filesystem
+from vfsd.fs import Counters, Filesystem
+from vfsd.fs.standing import Standings
+from vfsd.fs.xattrs import STATS, TUNER
 from vfsd.fuse import MountOptions, parse_options, require_fuse, serve
 from vfsd.fuse.mountinfo import mount_above, mount_at
 from vfsd.programs import command, environment
@@ -206,10 +208,15 @@ def _serve(
         views = stack.enter_context(closing(Views(store.parts, store.tools)))
         foreground = Foreground()
         tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
+        counters = Counters()
+        standings = Standings(counters)
         filesystem = Filesystem(
             store.parts,
             views=ObservedViews(views, foreground),
-            tuner=lambda: "off" if tuner is None else tuner.state,
+            reports={
+                TUNER: lambda: "off" if tuner is None else tuner.state,
+                STATS: lambda: standings.now(decoder_memory=store.tools.pool.memory).text(),
+            },
         )
         stack.callback(filesystem.close, DRAIN_SECONDS)
         if not parsed.read_only:
@@ -225,7 +232,14 @@ def _serve(
         sys.setswitchinterval(_SWITCH_SECONDS)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _log.info("serving %s at %s", root, place)
-        serve(filesystem, place, source=root, options=parsed, on_ready=on_ready)
+        serve(
+            filesystem,
+            place,
+            source=root,
+            options=parsed,
+            counters=counters,
+            on_ready=on_ready,
+        )
         _log.info("%s is unmounted", place)
         notify(STOPPING)
 

@@ -17,7 +17,7 @@ from vfsd.tiling import TileLayout
 
 TRAFFIC = "cam1/traffic.mp4"
 LAYOUT = TileLayout.parse("160+160x240")
-NEED_A_MOUNT = ("mount", "umount")
+NEED_A_MOUNT = ("mount", "umount", "top")
 EXAMPLES = [
     (command.name, example)
     for command in commands()

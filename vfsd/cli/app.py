@@ -45,7 +45,7 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
             "labels rm",
         ),
         "Cameras": ("overlap find", "overlap show"),
-        "Mount": ("mount", "umount"),
+        "Mount": ("mount", "umount", "stats", "top", "metrics"),
         "Store": ("init", "config", "fsck", "gc", "backup", "verify", "calibrate", "doctor"),
         "Help": ("help",),
     }

@@ -25,8 +25,8 @@ from vfsd.units import human_bytes
 @define(
     "backup",
     examples=[
-        "vfsd -s videos backup /mnt/disk/videos",
-        "vfsd -s videos backup /mnt/disk/videos --no-tiles --json",
+        "vfsd -s videos backup disk/videos",
+        "vfsd -s videos backup disk/videos --no-tiles --json",
     ],
     fields={
         "videos": "number of videos in the backup",

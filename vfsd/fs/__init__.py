@@ -4,6 +4,7 @@ Nothing in here knows FUSE; an adapter translates.
 """
 
 from vfsd.fs.attributes import Attributes, Caller
+from vfsd.fs.counters import ByOperation, Counters
 from vfsd.fs.filesystem import ContentVersion, Entry, Filesystem
 from vfsd.fs.namespace import RENAME_EXCHANGE, RENAME_NOREPLACE
 from vfsd.fs.recovery import Recovered
@@ -13,8 +14,10 @@ __all__ = [
     "RENAME_EXCHANGE",
     "RENAME_NOREPLACE",
     "Attributes",
+    "ByOperation",
     "Caller",
     "ContentVersion",
+    "Counters",
     "Entry",
     "Filesystem",
     "Recovered",

@@ -7,8 +7,9 @@ import itertools
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import NamedTuple
 
 from vfsd.fs import recovery
@@ -69,10 +70,10 @@ class Filesystem:
         parts: Parts,
         *,
         views: ViewSource | None = None,
-        tuner: Callable[[], str] = lambda: "off",
+        reports: Mapping[str, Callable[[], str]] = MappingProxyType({}),
         now: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`tuner` tells in words what a mount that makes tiles by itself is doing."""
+        """`reports` are attributes of the root that are in no listing, by name."""
         self.parts = parts
         self.now = now
         self._names = Names(parts)
@@ -84,7 +85,7 @@ class Filesystem:
             parts, self._names, self._namespace, self._contents, self._judging, self._janitor
         )
         self._metadata = Metadata(parts, self._names, self._contents, now)
-        self._xattrs = Xattrs(parts, self._names, self._judging, tuner, now)
+        self._xattrs = Xattrs(parts, self._names, self._judging, reports, now)
         self._views = ViewFolders(self._names, self._judging, views)
         self._directories: dict[int, Node | ViewPlace] = {}
         self._numbers = itertools.count(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from vfsd.catalog import ROOT, Catalog
@@ -19,6 +19,8 @@ from vfsd.parts import Parts
 COMPUTED = "user.vfsd."
 TUNER = COMPUTED + "tuner"
 """Of the root, but in no listing: what a mount that makes tiles by itself is doing."""
+STATS = COMPUTED + "stats"
+"""Of the root, but in no listing: see `vfsd.fs.standing`."""
 
 _SPACES = ("user.", "trusted.", "security.")
 _VALUE_BYTES = 65536
@@ -34,13 +36,13 @@ class Xattrs:
         parts: Parts,
         names: Names,
         judging: Judging,
-        tuner: Callable[[], str],
+        reports: Mapping[str, Callable[[], str]],
         now: Callable[[], int],
     ) -> None:
         self._parts = parts
         self._names = names
         self._judging = judging
-        self._tuner = tuner
+        self._reports = reports
         self._now = now
 
     def get(self, node: Node, name: str) -> bytes:
@@ -50,8 +52,8 @@ class Xattrs:
         """
         if name.startswith(COMPUTED) and node.is_file:
             value = self._computed(node, name.removeprefix(COMPUTED))
-        elif name == TUNER and node.ino == ROOT:
-            value = os.fsencode(self._tuner())
+        elif name in self._reports and node.ino == ROOT:
+            value = os.fsencode(self._reports[name]())
         else:
             _require_supported(name)
             value = self._names.xattrs(node.ino).get(os.fsencode(name))

@@ -11,11 +11,12 @@ import ctypes
 import functools
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from vfsd.fs import Attributes, Caller, Filesystem
+from vfsd.fs import Attributes, ByOperation, Caller, Counters, Filesystem
 from vfsd.fuse.answers import errno_of
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.hidden import hidden_alias, is_hidden
@@ -36,6 +37,7 @@ def serve(
     filesystem: Filesystem,
     place: Path,
     words: list[str],
+    counters: Counters,
     on_init: Callable[[], None],
 ) -> int:
     """Mount and serve until unmounted; libfuse's exit code."""
@@ -50,7 +52,7 @@ def serve(
     options["fsname"] = options["fsname"].encode().decode(_ENCODING)
     try:
         binding.module.FUSE(
-            kind(binding.module, filesystem, on_init),
+            kind(binding.module, filesystem, counters, on_init),
             os.fsencode(place).decode(_ENCODING),
             foreground=True,
             encoding=_ENCODING,
@@ -68,14 +70,28 @@ def _answering(method: Callable[P, T]) -> Callable[P, T]:
     def answer(*args: P.args, **kwargs: P.kwargs) -> T:
         operations, path, *_ = args
         assert isinstance(operations, Operations)
-        operations._pin()
+        counts = operations._counts()[method.__name__]
+        began = time.perf_counter_ns()
+        size = 0
         try:
-            return method(*args, **kwargs)
+            result = method(*args, **kwargs)
+            size = _size(result)
         except BaseException as error:
             code = errno_of(error, method.__name__, path)
+            size = -code
             raise OSError(code, os.strerror(code)) from None
+        finally:
+            counts.note(time.perf_counter_ns() - began, size)
+        return result
 
     return answer
+
+
+def _size(result: object) -> int:
+    """Bytes that were read or written."""
+    if isinstance(result, bytes):
+        return len(result)
+    return result if isinstance(result, int) else 0
 
 
 class Operations:
@@ -84,9 +100,16 @@ class Operations:
     use_ns = True
     flag_utime_omit_ok = 1
 
-    def __init__(self, module: Any, filesystem: Filesystem, on_init: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        module: Any,
+        filesystem: Filesystem,
+        counters: Counters,
+        on_init: Callable[[], None],
+    ) -> None:
         self._module = module
         self._fs = filesystem
+        self._counters = counters
         self._on_init = on_init
         self._thread = threading.local()
 
@@ -260,10 +283,13 @@ class Operations:
         uid, gid, _ = self._module.fuse_get_context()
         return Caller(uid, gid)
 
-    def _pin(self) -> None:
-        """See `libfuse3.Adapter`."""
-        if not hasattr(self._thread, "pinned"):
+    def _counts(self) -> ByOperation:
+        """Those of this thread, whose state is pinned as `libfuse3.Adapter` does it."""
+        if not hasattr(self._thread, "counts"):
             self._thread.pinned = ctypes.pythonapi.PyGILState_Ensure()
+            self._thread.counts = self._counters.of_this_thread()
+        found: ByOperation = self._thread.counts
+        return found
 
 
 class _CallableOperations(Operations):

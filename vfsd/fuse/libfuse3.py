@@ -14,13 +14,14 @@ import logging
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTimeError
 from ctypes import c_char_p, c_int, c_ssize_t, c_uint64, c_void_p
 from typing import Any
 
-from vfsd.fs import Attributes, Caller, ContentVersion, Filesystem
+from vfsd.fs import Attributes, Caller, ContentVersion, Counters, Filesystem
 from vfsd.fuse.answers import errno_of
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.hidden import hidden_alias, is_hidden
@@ -63,6 +64,7 @@ class Adapter:
         given: Callable[[str], str | None],
         bypass: bool,
         passthrough: Passthrough | None,
+        counters: Counters,
         on_init: Callable[[], None],
     ) -> None:
         """`given` tells the mount options that override what is set here; `bypass` says that
@@ -74,6 +76,7 @@ class Adapter:
         self._given = given
         self._bypass = bypass
         self._passthrough = passthrough
+        self._counters = counters
         self._on_init = on_init
         self._file_info = module.fuse_file_info
         self._stat = module.c_stat
@@ -101,18 +104,23 @@ class Adapter:
 
     def _answering(self, name: str, method: Callable[..., int | None]) -> Callable[..., int]:
         thread, pin = self._thread, ctypes.pythonapi.PyGILState_Ensure
+        clock = time.perf_counter_ns
 
         def answer(*arguments: Any) -> int:
             try:
-                thread.pinned  # noqa: B018
+                counts = thread.counts
             except AttributeError:
                 # libfuse's threads are foreign to Python, which makes and destroys a thread state
                 # around every callback.  One that is never given back halves the latency.
                 thread.pinned = pin()
+                counts = thread.counts = self._counters.of_this_thread()
+            began = clock()
             try:
-                return method(*arguments) or 0
+                result = method(*arguments) or 0
             except BaseException as error:
-                return -errno_of(error, name, arguments[0])
+                result = -errno_of(error, name, arguments[0])
+            counts[name].note(clock() - began, result)
+            return result
 
         return answer
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vfsd.errors import MountError
-from vfsd.fs import Filesystem
+from vfsd.fs import Counters, Filesystem
 from vfsd.fuse import libfuse2, libfuse3
 from vfsd.fuse.binding import Binding, load
 from vfsd.fuse.mountinfo import SUBTYPE, mount_at
@@ -41,14 +41,16 @@ def serve(
     *,
     source: Path,
     options: MountOptions,
+    counters: Counters,
     on_ready: Callable[[], None],
     binding: str | None = None,
 ) -> None:
     """Mount at `place`, and return when it has been unmounted, or a signal has ended it.
 
-    `on_ready` is called, by another thread, when the mount answers.  SIGINT, SIGTERM and SIGHUP
-    unmount unless they have a handler.  To be called by the main thread.  `binding` is mfusepy or
-    fusepy; see `load`.  Raises `FuseMissingError`, `MountError`.
+    `counters` count what is asked.  `on_ready` is called, by another thread, when the mount
+    answers.  SIGINT, SIGTERM and SIGHUP unmount unless they have a handler.  To be called by the
+    main thread.  `binding` is mfusepy or fusepy; see `load`.  Raises `FuseMissingError`,
+    `MountError`.
     """
     chosen = load(binding)
     if options.passthrough:
@@ -71,9 +73,9 @@ def serve(
     ]
     _log.info("libfuse %d.%d through %s", chosen.major, chosen.minor, chosen.name)
     if chosen.major == 3:
-        code = _serve3(chosen, filesystem, place, words, options, on_init)
+        code = _serve3(chosen, filesystem, place, words, options, counters, on_init)
     else:
-        code = libfuse2.serve(chosen, filesystem, place, words, on_init)
+        code = libfuse2.serve(chosen, filesystem, place, words, counters, on_init)
     if code not in (0, _ENDED_BY_SIGNAL):
         raise MountError(f"{place} cannot be mounted: {_FAILURES.get(code, f'code {code}')}")
 
@@ -84,6 +86,7 @@ def _serve3(
     place: Path,
     words: list[str],
     options: MountOptions,
+    counters: Counters,
     on_init: Callable[[], None],
 ) -> int:
     adapter = libfuse3.Adapter(
@@ -92,6 +95,7 @@ def _serve3(
         given=options.value,
         bypass=kernel_version() >= (6, 6),
         passthrough=Passthrough(binding) if options.passthrough else None,
+        counters=counters,
         on_init=on_init,
     )
     table = adapter.operations()

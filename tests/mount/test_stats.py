@@ -1,0 +1,115 @@
+"""What a mount counts, and the commands that show it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.cli.conftest import run_command
+from tests.mount.conftest import Mounted
+from vfsd.fs.standing import Standing
+
+pytestmark = pytest.mark.mount
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def busy(mounted: Mounted) -> Mounted:
+    """A mount that has written and read a megabyte, and looked for what is not there."""
+    mounted.mount()
+    (mounted.at / "a.bin").write_bytes(bytes(1 << 20))
+    # Past the kernel's cache: it would not ask.
+    fd = os.open(mounted.at / "a.bin", os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    while os.read(fd, 1 << 17):
+        pass
+    os.close(fd)
+    for number in range(5):
+        assert not (mounted.at / f"missing-{number}").exists()
+    return mounted
+
+
+def test_what_was_asked_is_counted(busy: Mounted) -> None:
+    done = run_command("-s", busy.store, "stats", "--json").object
+    mount = done["mount"]
+    assert (done["videos"], mount["pid"]) == (0, busy.pid)
+    asked = mount["operations"]
+    assert asked["write"]["bytes"] == 1 << 20
+    assert asked["read"]["bytes"] == 1 << 20
+    assert asked["getattr"]["failed"] >= 5
+    for one in asked.values():
+        assert 0 < one["p50"] <= one["p99"]
+        assert one["seconds"] <= one["count"] * one["p99"] * 100
+    assert mount["memory"] > 1 << 20
+    assert mount["descriptors"] > 3
+    said = run_command("-s", busy.store, "stats").out
+    assert "1.0 MiB" in said
+    assert f"process {busy.pid}" in said
+    text = os.getxattr(busy.at, "user.vfsd.stats").decode()
+    assert Standing.parse(text).pid == busy.pid
+    assert "user.vfsd.stats" not in os.listxattr(busy.at)
+
+
+def test_what_is_going_on(busy: Mounted) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "vfsd", "-s", busy.store, "top", "--every", "1", "--json"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as top:
+        assert top.stdout is not None
+        quiet = top.stdout.readline()
+        assert '"cpu"' in quiet
+        (busy.at / "b.bin").write_bytes(b"x" * 5000)
+        lines = [top.stdout.readline() for _ in range(2)]
+        assert any('"write": {"count": ' in line and '"bytes": 5000' in line for line in lines)
+        busy.unmount()
+        assert top.wait(60) == 0
+    assert run_command("-s", busy.store, "top").code == 3
+    assert run_command("-s", busy.store, "stats", "--json").object["mount"] is None
+
+
+def test_metrics(busy: Mounted) -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+    text = run_command("-s", busy.store, "metrics").out
+    families = {one.name: one for one in parser.text_string_to_metric_families(text)}
+    assert families["vfsd_mounted"].samples[0].value == 1
+    moved = {s.labels["operation"]: s.value for s in families["vfsd_operation_bytes"].samples}
+    assert moved["write"] == 1 << 20
+    counts = {
+        s.labels["operation"]: s.value
+        for s in families["vfsd_operation_seconds"].samples
+        if s.name.endswith("_count")
+    }
+    assert counts["read"] >= 1
+    busy.unmount()
+    assert "vfsd_mounted 0.0" in run_command("-s", busy.store, "metrics").out
+
+
+def test_metrics_over_http(busy: Mounted) -> None:
+    pytest.importorskip("prometheus_client")
+    with subprocess.Popen(
+        [sys.executable, "-m", "vfsd", "-s", busy.store, "metrics", "--listen", "127.0.0.1:0"],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as serving:
+        assert serving.stderr is not None
+        address = serving.stderr.readline().split()[-1]
+        first = urllib.request.urlopen(address).read()
+        (busy.at / "b.bin").write_bytes((FOLDER / "traffic.mp4").read_bytes())
+        time.sleep(0.1)
+        assert b"vfsd_mounted 1.0" in first
+        assert urllib.request.urlopen(address).read() != first
+        serving.send_signal(signal.SIGTERM)
+        assert serving.wait(60) == 130
+    assert run_command("-s", busy.store, "metrics", "--listen", "nonsense").code == 2

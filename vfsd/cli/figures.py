@@ -1,0 +1,89 @@
+"""What ``vfsd stats``, ``top`` and ``metrics`` ask a store and its mount."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vfsd.storedir import StoreDirectory
+
+if TYPE_CHECKING:
+    from vfsd.fs.standing import Standing
+    from vfsd.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a store holds.  Bytes, but for `videos`."""
+
+    videos: int
+    originals: int
+    tiles: int  #: that reads may use
+    renditions: int  #: that reads may use
+    retired: int  #: kept for a step back
+    pinned: int
+    free: int  #: on the disk
+
+
+STORED_FIELDS = {
+    "videos": "number of videos",
+    "originals": "bytes of originals",
+    "tiles": "bytes of tiles that reads may use",
+    "renditions": "bytes of renditions that reads may use",
+    "retired": "bytes of what is kept for a step back",
+    "pinned": "bytes of what is pinned",
+    "free": "bytes that are free on the disk",
+}
+
+
+def stored(store: Store) -> Stored:
+    usage = store.budget.usage()
+    return Stored(
+        len(store),
+        usage.original,
+        usage.tiles,
+        usage.renditions,
+        usage.retired,
+        usage.pinned,
+        shutil.disk_usage(store.path).free,
+    )
+
+
+def standing_of(root: Path) -> Standing | None:
+    """How the mount of a store is doing; None where it is not mounted, or does not answer."""
+    from vfsd.fs.standing import Standing
+    from vfsd.fs.xattrs import STATS
+
+    place = (StoreDirectory.open(root).mounted_by() or {}).get("place")
+    if not place:
+        return None
+    try:
+        return Standing.parse(os.getxattr(str(place), STATS).decode())
+    except (OSError, ValueError):
+        return None
+
+
+def standing_record(standing: Standing) -> dict[str, Any]:
+    return {
+        "pid": standing.pid,
+        "seconds": standing.seconds,
+        "cpu_seconds": standing.cpu_seconds,
+        "memory": standing.memory,
+        "decoder_memory": standing.decoder_memory,
+        "threads": standing.threads,
+        "descriptors": standing.descriptors,
+        "operations": {
+            name: {
+                "count": tally.count,
+                "failed": tally.failed,
+                "seconds": tally.seconds,
+                "bytes": tally.bytes,
+                "p50": tally.within(0.5),
+                "p99": tally.within(0.99),
+            }
+            for name, tally in standing.operations.items()
+        },
+    }

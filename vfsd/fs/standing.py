@@ -1,0 +1,75 @@
+"""How a mount is doing: its counters, and what of the machine it takes, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vfsd.fs.counters import Counters, Tally
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """As the attribute ``user.vfsd.stats`` of a mountpoint tells it."""
+
+    pid: int
+    since: float  #: Unix time at which the mount began
+    seconds: float  #: for which it has been there
+    cpu_seconds: float  #: of the process, in user and system mode
+    memory: int  #: bytes that are resident
+    decoder_memory: int  #: bytes of pictures that decoders kept warm hold, roughly
+    threads: int
+    descriptors: int  #: open files of the process
+    operations: Mapping[str, Tally]
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> Standing:
+        """Raises `ValueError` for what is none."""
+        try:
+            found: dict[str, Any] = json.loads(text)
+            operations = {
+                name: Tally(**{**tally, "buckets": _numbered(tally["buckets"])})
+                for name, tally in found.pop("operations").items()
+            }
+            return cls(**found, operations=operations)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"these are no figures of a mount: {error}") from error
+
+
+class Standings:
+    """Looks at this process.  Thread-safe."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._since = time.time()
+        self._began = time.monotonic()
+
+    def now(self, *, decoder_memory: int) -> Standing:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            resident = int(file.read().split()[1]) * _PAGE
+        used = os.times()
+        return Standing(
+            os.getpid(),
+            self._since,
+            time.monotonic() - self._began,
+            used.user + used.system,
+            resident,
+            decoder_memory,
+            threading.active_count(),
+            len(os.listdir("/proc/self/fd")),
+            self._counters.tallies(),
+        )
+
+
+def _numbered(buckets: Mapping[str, int]) -> dict[float, int]:
+    return {float(limit): count for limit, count in buckets.items()}
