@@ -32,6 +32,7 @@ def mounted(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
     # What is done in the background has tests of its own.
     assert run_command("--store", "videos", "config", "tune", "false").code == 0
+    assert run_command("--store", "videos", "config", "compress", "false").code == 0
     done = run_command("mount", "videos", "mnt")
     assert done.code == 0, done.err
     yield place / "mnt"

@@ -12,6 +12,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.fs.driver import Driver
 from vfsd.fs import Filesystem
+from vfsd.fs.xattrs import TUNER
 from vfsd.store import Store
 
 
@@ -37,7 +38,7 @@ def store(place: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def fs(store: Store) -> Iterator[Filesystem]:
-    filesystem = Filesystem(store.parts)
+    filesystem = Filesystem(store.parts, reports={TUNER: lambda: "off"})
     filesystem.recover()
     yield filesystem
     filesystem.close()
