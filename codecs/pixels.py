@@ -36,29 +36,55 @@ _FULL_RANGE, _LIMITED_RANGE = 2, 1
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
-    """A form of output."""
+class PixelLayout:
+    """How the samples of a picture lie in an array."""
 
     name: str  #: FFmpeg's
     dtype: type[np.unsignedinteger[Any]]
     channels: int  #: of packed formats; 0: planar
     subsampled: tuple[int, int] = (1, 1)  #: planar: luma columns and rows for one of chroma
 
+    def shape(self, width: int, height: int) -> tuple[int, ...]:
+        """Of an array that holds a picture of that size, whose sides are even where they must."""
+        if self.channels:
+            return (height, width, self.channels)
+        return (round(height * self._rows), width)
+
+    def size(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Width and height of a picture that fills an array of that shape."""
+        return shape[1], shape[0] if self.channels else round(shape[0] / self._rows)
+
+    @property
+    def _rows(self) -> float:
+        """Of an array of planes, for each row of pixels."""
+        return 1 + 2 / (self.subsampled[0] * self.subsampled[1])
+
 
 _LAYOUTS = {
-    "rgb24": _Layout("rgb24", np.uint8, 3),
-    "bgr24": _Layout("bgr24", np.uint8, 3),
-    "gray": _Layout("gray", np.uint8, 1),
-    "rgb48": _Layout("rgb48le", np.uint16, 3),
-    "gray16": _Layout("gray16le", np.uint16, 1),
-    "yuv420p": _Layout("yuv420p", np.uint8, 0, (2, 2)),
-    "yuv422p": _Layout("yuv422p", np.uint8, 0, (2, 1)),
-    "yuv444p": _Layout("yuv444p", np.uint8, 0),
-    "yuv420p10": _Layout("yuv420p10le", np.uint16, 0, (2, 2)),
+    "rgb24": PixelLayout("rgb24", np.uint8, 3),
+    "bgr24": PixelLayout("bgr24", np.uint8, 3),
+    "gray": PixelLayout("gray", np.uint8, 1),
+    "rgb48": PixelLayout("rgb48le", np.uint16, 3),
+    "gray16": PixelLayout("gray16le", np.uint16, 1),
+    "yuv420p": PixelLayout("yuv420p", np.uint8, 0, (2, 2)),
+    "yuv422p": PixelLayout("yuv422p", np.uint8, 0, (2, 1)),
+    "yuv444p": PixelLayout("yuv444p", np.uint8, 0),
+    "yuv420p10": PixelLayout("yuv420p10le", np.uint16, 0, (2, 2)),
 }
 
 PIXEL_FORMATS = tuple(_LAYOUTS)
 """Every `pixel_format` of a `PixelConverter`."""
+
+
+def pixel_layout(pixel_format: str) -> PixelLayout:
+    """Raises `UsageError` for what is none of `PIXEL_FORMATS`."""
+    layout = _LAYOUTS.get(pixel_format)
+    if layout is None:
+        raise UsageError(
+            f"{pixel_format} is no pixel format that frames are given in",
+            hint=f"one of {', '.join(PIXEL_FORMATS)}",
+        )
+    return layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +130,7 @@ class PixelConverter:
         region: Rect | None = None,
         size: tuple[int, int] | None = None,
     ) -> None:
-        layout = _LAYOUTS.get(pixel_format)
-        if layout is None:
-            raise UsageError(
-                f"{pixel_format} is no pixel format that frames are given in",
-                hint=f"one of {', '.join(PIXEL_FORMATS)}",
-            )
+        layout = pixel_layout(pixel_format)
         region = region or media.frame_rect
         if not media.frame_rect.contains(region):
             raise OutOfRangeError(
@@ -117,7 +138,7 @@ class PixelConverter:
                 f"{media.display_width}x{media.display_height}"
             )
         width, height = size or (region.width, region.height)
-        _check_size(layout, pixel_format, width, height, media.rotation)
+        check_size(layout, pixel_format, width, height, media.rotation)
         self.media = media  #: of the whole pictures
         self.region = region  #: of the displayed frame
         self._layout = layout
@@ -141,12 +162,7 @@ class PixelConverter:
         self._scratch_planes: list[npt.NDArray[Any]] = []
         self._levels: npt.NDArray[Any] | None = None  # the gray of each level of luma
         self.dtype: np.dtype[Any] = np.dtype(layout.dtype)  #: of one result
-        self.shape: tuple[int, ...]  #: of one result
-        if layout.channels:
-            self.shape = (height, width, layout.channels)
-        else:
-            chroma = 2 / (layout.subsampled[0] * layout.subsampled[1])
-            self.shape = (round(height * (1 + chroma)), width)
+        self.shape = layout.shape(width, height)  #: of one result
 
     @property
     def needed(self) -> Rect:
@@ -452,7 +468,8 @@ def layout_in_picture(layout: TileLayout, media: MediaInfo) -> TileLayout:
     return layout
 
 
-def _check_size(layout: _Layout, name: str, width: int, height: int, rotation: int) -> None:
+def check_size(layout: PixelLayout, name: str, width: int, height: int, rotation: int = 0) -> None:
+    """Raises `UsageError` for a size that pictures of that layout cannot have."""
     if width < 1 or height < 1:
         raise UsageError(f"a size of {width}x{height} holds no pixel")
     if width % layout.subsampled[0] or height % layout.subsampled[1]:

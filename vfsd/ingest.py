@@ -144,7 +144,7 @@ def ingest_copy(
     Raises `RefusedMediaError`, `ExistsError` (unless `replace`), `NoSpaceError`; the store is
     then as it was before.
     """
-    _require_free(parts, source.name, replace)
+    require_free(parts, source.name, replace)
     before = source.path.stat()
     examination = examine(source.path, name=source.path.name)
     key, size = parts.objects.put_file(source.path, on_progress=on_progress)
@@ -166,6 +166,34 @@ def ingest_copy(
         raise
 
 
+def ingest_made(
+    parts: Parts, source: Source, *, replace: bool = False, on_progress: Progress | None = None
+) -> LogicalVideo:
+    """Make a file that was written among the store's temporary ones a video; it is not copied.
+
+    Its temporary name stays the caller's.  Raises as `ingest_copy` does.
+    """
+    require_free(parts, source.name, replace)
+    examination = examine(source.path, name=source.name)
+    fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        key, size = digest(fd, on_progress=on_progress)
+    finally:
+        os.close(fd)
+    verdict = Indexed(examination, key, size)
+    try:
+        parts.objects.adopt(source.path, key)  # here syncing takes its time, and nobody waits
+        with parts.catalog.writing() as change:
+            parts.objects.adopt(source.path, key)  # unless it was collected, no work
+            change.objects.record(key, size, now_ns=time.time_ns())
+            node = _new_file(change, source, replace)
+            node = change.tree.update(node.ino, object_key=key, state=FileState.VIDEO, size=size)
+            return _put_video(change, node, verdict, time.time_ns())
+    except BaseException:
+        discard_unpublished(parts, key)
+        raise
+
+
 def ingest_link(
     parts: Parts, source: Source, *, replace: bool = False, on_progress: Progress | None = None
 ) -> LogicalVideo:
@@ -173,7 +201,7 @@ def ingest_link(
 
     Raises `RefusedMediaError`, `ExistsError` (unless `replace`).
     """
-    _require_free(parts, source.name, replace)
+    require_free(parts, source.name, replace)
     path = source.path.resolve()
     if path.is_relative_to(parts.directory.root):
         raise UsageError(f"{path} lies inside the store", hint="copy it, or name another file")
@@ -213,7 +241,8 @@ def make_directories(change: Transaction, path: str, *, uid: int, gid: int) -> N
     return node
 
 
-def _require_free(parts: Parts, name: str, replace: bool) -> None:
+def require_free(parts: Parts, name: str, replace: bool) -> None:
+    """Raises `ExistsError` where a new file cannot have that name, `UsageError` for none at all."""
     if not split(name) or any(part in (".", "..") for part in split(name)):
         raise UsageError(f"{name!r} is no name for a file")
     with parts.catalog.reading() as seen:

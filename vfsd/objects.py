@@ -48,10 +48,21 @@ class ObjectStore:
         """As `put_file`, what is in memory; `what` names it in errors."""
         return self._put([data], what, None)
 
+    def temporary(self) -> Path:
+        """A new name for bytes on their way, which nobody has; `adopt` makes an object of them.
+
+        What this process leaves there when it ends is among the `leftovers`.
+        """
+        return self._tmp / f"{os.getpid()}-{uuid.uuid4().hex}"
+
+    def on_their_way(self) -> list[Path]:
+        """Everything under such a name, of writers that live and of those that died."""
+        return sorted(self._tmp.iterdir())
+
     def _put(
         self, chunks: Iterable[bytes], what: str, on_progress: Progress | None
     ) -> tuple[str, int]:
-        temporary = self._tmp / f"{os.getpid()}-{uuid.uuid4().hex}"
+        temporary = self.temporary()
         hasher = blake3()
         size = 0
         try:
@@ -94,7 +105,7 @@ class ObjectStore:
 
     def leftovers(self) -> list[Path]:
         """What writers that died have left on its way."""
-        return [path for path in sorted(self._tmp.iterdir()) if not _is_alive(path.name)]
+        return [path for path in self.on_their_way() if not is_alive(path.name)]
 
     def _publish(self, source: Path, key: str) -> None:
         final = self.path(key)
@@ -113,7 +124,7 @@ def _write_all(file: FileIO, data: bytes) -> None:
         view = view[file.write(view) :]
 
 
-def _is_alive(name: str) -> bool:
+def is_alive(name: str) -> bool:
     """Whether the process that gave this temporary name still runs."""
     pid = name.partition("-")[0]
     if not pid.isdigit():

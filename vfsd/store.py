@@ -19,14 +19,13 @@ from vfsd.errors import (
     ExistsError,
     IntegrityError,
     NotFoundError,
-    ReadOnlyError,
     UsageError,
 )
 from vfsd.frames import Frames
 from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
 from vfsd.keeping import DerivedBudget
 from vfsd.labelexpr import Labels
-from vfsd.model import Decision, FileState, LogicalVideo, Node
+from vfsd.model import Decision, FileState, Node
 from vfsd.objects import ObjectStore, Progress
 from vfsd.overlapsearch import OverlapReport, SearchProgress, VideoPair, find_overlaps, overlap_of
 from vfsd.parts import Parts
@@ -35,6 +34,7 @@ from vfsd.reclaim import reclaim
 from vfsd.retile import OnProgress
 from vfsd.scan import Scan
 from vfsd.storedir import StoreDirectory
+from vfsd.storewrites import StoreWrites
 from vfsd.tiling.policy import Terms
 from vfsd.tools import Tools
 from vfsd.tuning import Between, Budget, Tuner, undo
@@ -44,7 +44,7 @@ from vfsd.workload import WorkloadQuery
 _SETTLE_SECONDS = 30.0
 
 
-class Store:
+class Store(StoreWrites):
     """A store, opened for use.  Safe to use from several threads, and after a fork.
 
         with Store.open("/srv/videos") as store:
@@ -162,10 +162,6 @@ class Store:
     def find(self, name: str | None = None, **what: Any) -> Iterator[Video]:
         """The videos that `Catalog.find` finds, ready to be read."""
         return (self.open_video(info) for info in self.catalog.find(name, **what))
-
-    def open_video(self, info: LogicalVideo) -> Video:
-        """A video that the catalog has described."""
-        return Video(self._parts, self._tools, info)
 
     def scan(self, name: str, labels: Labels | None = None, **what: Any) -> Scan:
         """What was seen in the video called `name`, with its pixels; see `Video.scan`."""
@@ -399,7 +395,3 @@ class Store:
                 )
             time.sleep(pause)
             pause = min(0.2, pause * 2)
-
-    def _require_writable(self) -> None:
-        if self._parts.read_only:
-            raise ReadOnlyError("the store was opened read-only")

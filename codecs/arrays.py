@@ -1,0 +1,71 @@
+"""From arrays to pictures for an encoder: what `vfsd.codecs.pixels` does, the other way round.
+
+RGB and gray become YUV by the matrix of BT.709, in limited range; samples that are YUV already
+stay what they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
+
+from vfsd.codecs.pixels import check_size, pixel_layout
+from vfsd.codecs.planes import plane_pixels, plane_samples
+from vfsd.errors import UsageError
+
+
+class PictureMaker:
+    """Turns arrays of one form into pictures in the format `stored` (FFmpeg's name).
+
+    Arrays have the shapes that a `PixelConverter` gives for that `pixel_format`.  Not thread-safe.
+    Raises `UsageError` for a format that there is not, or a size that it cannot have.
+    """
+
+    def __init__(self, pixel_format: str, width: int, height: int, stored: str) -> None:
+        self._layout = pixel_layout(pixel_format)
+        check_size(self._layout, pixel_format, width, height)
+        self._pixel_format = pixel_format
+        self._width, self._height = width, height
+        self._stored = stored
+        self._to_yuv = self._layout.channels > 0 and stored.startswith("yuv")
+        self._reformatter = VideoReformatter()
+        self.dtype: np.dtype[Any] = np.dtype(self._layout.dtype)  #: of one array
+        self.shape = self._layout.shape(width, height)  #: of one array
+
+    def picture(self, data: npt.NDArray[Any]) -> av.VideoFrame:
+        """A new picture of `data`.  Raises `UsageError` where it has another shape or type."""
+        if data.shape != self.shape or data.dtype != self.dtype:
+            raise UsageError(
+                f"a picture is an array of {_form(self.shape, self.dtype)} in "
+                f"{self._pixel_format}, not of {_form(data.shape, data.dtype)}"
+            )
+        picture = av.VideoFrame(self._width, self._height, self._layout.name)
+        if self._layout.channels:
+            target = plane_pixels(picture)[0]
+            target[...] = data.reshape(target.shape)
+        else:
+            self._fill_planes(picture, data)
+        if self._to_yuv:
+            return self._reformatter.reformat(
+                picture,
+                format=self._stored,
+                dst_colorspace=Colorspace.ITU709,
+                dst_color_range=ColorRange.MPEG,
+                threads=1,
+            )
+        return self._reformatter.reformat(picture, format=self._stored, threads=1)
+
+    def _fill_planes(self, picture: av.VideoFrame, data: npt.NDArray[Any]) -> None:
+        flat = np.ascontiguousarray(data).reshape(-1)
+        at = 0
+        for plane in plane_samples(picture):
+            plane[...] = flat[at : at + plane.size].reshape(plane.shape)
+            at += plane.size
+
+
+def _form(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    return f"{' x '.join(map(str, shape))} {dtype}"

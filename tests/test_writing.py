@@ -1,0 +1,402 @@
+"""Videos made of pixels and of streams: what is read back, and what a failure leaves."""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sample_videos import FOLDER
+from vfsd.check import collect, run
+from vfsd.codecs.pixels import PIXEL_FORMATS, pixel_layout
+from vfsd.errors import BusyError, ExistsError, ReadOnlyError, RefusedMediaError, UsageError
+from vfsd.frames import Pixels
+from vfsd.store import Store
+from vfsd.video import Video
+
+CLIP = FOLDER / "traffic.mp4"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+def smooth(count: int, width: int, height: int) -> Pixels:
+    """RGB pictures of slow waves of colour, each another."""
+    t, y, x, c = np.meshgrid(
+        np.arange(count), np.arange(height), np.arange(width), np.arange(3), indexing="ij"
+    )
+    waves = np.sin((x + 2 * t) / (17.0 + 3 * c)) + np.cos((y - t) / (23.0 + 2 * c))
+    return (127.5 + 60 * waves).round().astype(np.uint8)
+
+
+def noise(pixel_format: str, count: int, width: int, height: int, seed: int = 0) -> Pixels:
+    layout = pixel_layout(pixel_format)
+    top = 1023 if pixel_format == "yuv420p10" else np.iinfo(layout.dtype).max
+    shape = (count, *layout.shape(width, height))
+    return np.random.default_rng(seed).integers(0, top, shape, layout.dtype, endpoint=True)
+
+
+def psnr(one: Pixels, other: Pixels) -> float:
+    return float(10 * np.log10(255**2 / np.mean((one.astype(float) - other) ** 2)))
+
+
+def is_as_before(store: Store, names: list[str]) -> bool:
+    """Whether there is nothing but those videos, also on disk."""
+    tmp = store.parts.directory.objects_tmp
+    with store.catalog.reading() as seen:
+        recorded = set(seen.objects.sizes())
+    keys = set(store.parts.objects.all_keys())
+    return sorted(store) == names and not list(tmp.iterdir()) and keys == recorded
+
+
+# ------------------------------------------------------------------------------------- pictures
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    pixel_format=st.sampled_from(PIXEL_FORMATS),
+    width=st.integers(8, 40).map(lambda half: 2 * half),
+    height=st.integers(8, 30).map(lambda half: 2 * half),
+    count=st.integers(1, 5),
+    rate=st.sampled_from([Fraction(25), Fraction(30000, 1001), Fraction(1, 3), Fraction(240)]),
+)
+def test_ffv1_keeps_every_sample_and_every_time(
+    store: Store, pixel_format: str, width: int, height: int, count: int, rate: Fraction
+) -> None:
+    data = noise(pixel_format, count, width, height)
+    video = store.write("a.mp4", data, fps=rate, codec="ffv1", format=pixel_format, replace=True)
+    back = video.read(format=pixel_format)
+    assert np.array_equal(back.data, data)
+    times = [(int(pts) - video.original.first_pts) * video.original.time_base for pts in back.pts]
+    assert times == [number / rate for number in range(count)]
+    assert video.duration == count / rate
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+@pytest.mark.parametrize("pixel_format", ["rgb24", "bgr24", "yuv420p", "yuv444p", "yuv420p10"])
+def test_lossless_is_lossless_in_h264_and_hevc(store: Store, codec: str, pixel_format: str) -> None:
+    data = noise(pixel_format, 12, 64, 48)
+    video = store.write("a.mp4", data, fps=25, codec=codec, format=pixel_format, lossless=True)
+    assert video.original.media.codec == codec
+    assert np.array_equal(video.read(format=pixel_format).data, data)
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+@pytest.mark.parametrize("ending", ["mp4", "mkv"])
+def test_lossy_codecs_keep_what_is_seen(store: Store, codec: str, ending: str) -> None:
+    data = smooth(30, 160, 96)
+    video = store.write(f"a.{ending}", data, fps=25, codec=codec)
+    assert len(video) == 30
+    assert psnr(video.read().data, data) > 38
+    assert [number for number in video.keyframes if number == 25]  # a key picture each second
+    finer = store.write(f"b.{ending}", data, fps=25, codec=codec, quality=8)
+    assert psnr(finer.read().data, data) > psnr(video.read().data, data)
+
+
+def test_samples_of_luma_and_chroma_are_not_converted(store: Store) -> None:
+    source = store.ingest(CLIP, "source.mp4").read(frames=range(10), format="yuv420p")
+    video = store.write("a.mp4", source, fps=25, format="yuv420p", codec="h264", lossless=True)
+    assert np.array_equal(video.read(format="yuv420p").data, source.data)
+
+
+def test_frames_that_were_read_keep_their_times(store: Store) -> None:
+    source = store.ingest(FOLDER / "variable-rate.mp4", "source.mp4")
+    video = store.write(
+        "a.mp4", source.iterate(frames=range(4, 30)), time_base=source.original.time_base
+    )
+    wanted = source.read(frames=range(4, 30))
+    assert video.read().seconds == pytest.approx(wanted.seconds - wanted.seconds[0], abs=1e-9)
+    assert video.original.first_pts == 0
+
+
+def test_pictures_may_come_as_any_sequence_with_times_of_their_own(store: Store) -> None:
+    data = smooth(6, 64, 48)
+    pts = [7, 8, 20, 21, 1000, 5000]
+    parts = (part for part in (data[0], data[1:3], list(data[3:])))
+    video = store.write("a.mp4", parts, time_base="0.001", pts=pts, codec="ffv1")
+    back = video.read()
+    assert np.array_equal(back.data, data)
+    assert [round(second * 1000) + 7 for second in back.seconds] == pts
+
+
+def test_gray_needs_no_axis_for_its_channel(store: Store) -> None:
+    data = noise("gray", 3, 33, 17)
+    video = store.write("a.mp4", data[..., 0], fps=5, format="gray", codec="ffv1")
+    assert np.array_equal(video.read(format="gray").data, data)
+    one = store.write("b.mp4", data[0, ..., 0], fps=5, format="gray", codec="ffv1")
+    assert len(one) == 1
+
+
+@pytest.mark.parametrize("given_as", [bytes, io.BytesIO, memoryview])
+def test_bare_samples_are_cut_into_pictures(store: Store, given_as: type) -> None:
+    data = noise("rgb24", 4, 32, 24)
+    raw = given_as(data.tobytes())
+    video = store.write("a.mp4", raw, size=(32, 24), fps=25, codec="ffv1")
+    assert np.array_equal(video.read().data, data)
+
+
+def test_a_pipe_is_read_to_its_end_however_it_is_cut(store: Store) -> None:
+    data = noise("rgb24", 40, 32, 24)
+    code = "import sys; [sys.stdout.buffer.write(sys.stdin.buffer.read(777)) for _ in range(200)]"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write(data.tobytes())
+        process.stdin.close()
+        video = store.write("a.mp4", process.stdout, size=(32, 24), fps=25, codec="ffv1")
+    assert np.array_equal(video.read().data, data)
+
+
+def test_players_can_read_what_is_written(store: Store, tmp_path: Path) -> None:
+    import cv2
+
+    data = smooth(30, 160, 96)
+    video = store.write("a.mp4", data, fps=25)
+    capture = cv2.VideoCapture(str(store.parts.bytes_of(video.original)))
+    assert capture.get(cv2.CAP_PROP_FPS) == 25
+    seen = []
+    while (got := capture.read())[0]:
+        seen.append(got[1][..., ::-1])
+    assert psnr(np.stack(seen), data) > 38
+
+
+# -------------------------------------------------------------------------------------- streams
+
+
+@pytest.mark.parametrize("name", ["traffic.mp4", "transport.ts", "elementary.h264", "open-gop.mkv"])
+def test_a_stream_is_kept_as_it_is(store: Store, name: str) -> None:
+    original = (FOLDER / name).read_bytes()
+    with open(FOLDER / name, "rb") as file:
+        video = store.write(f"cam/{name}", file)
+    assert store.parts.bytes_of(video.original).read_bytes() == original
+    assert video.info.digest == store.write(f"again-{name}", original).info.digest
+    assert len(list(store.parts.objects.all_keys())) == 1
+    assert is_as_before(store, sorted([f"again-{name}", f"cam/{name}"]))
+
+
+# --------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"data": np.zeros((3, 48, 64, 3), np.uint8)}, "need times"),
+        ({"data": np.zeros((3, 48, 64, 3), np.uint8), "fps": 25, "codec": "divx"}, "divx"),
+        ({"data": np.zeros((3, 48, 64, 3), np.uint8), "fps": 25, "quality": 99}, "0 to 51"),
+        ({"data": np.zeros((3, 48, 64, 3), np.uint8), "fps": 0}, "larger than 0"),
+        ({"data": np.zeros((3, 48, 64, 4), np.uint8), "fps": 25}, "48 x 64 x 3"),
+        ({"data": np.zeros((3, 48, 64, 3), np.float32), "fps": 25}, "uint8"),
+        ({"data": np.zeros((3, 47, 64, 3), np.uint8), "fps": 25}, "odd"),
+        ({"data": [], "fps": 25}, "no picture"),
+        ({"data": b"", "fps": 25, "size": (64, 48)}, "no picture"),
+        ({"data": bytes(64 * 48 * 3 + 1), "fps": 25, "size": (64, 48)}, "1 bytes are left"),
+        ({"data": bytes(64 * 48 * 3), "size": (64, 48)}, "a rate"),
+        ({"data": b"", "codec": "hevc"}, "is about pictures"),
+        ({"data": np.zeros((2, 48, 64, 3), np.uint8), "time_base": 1, "pts": [1]}, "no time"),
+        ({"data": np.zeros((2, 48, 64, 3), np.uint8), "time_base": 1, "pts": [1, 1]}, "ascend"),
+        ({"data": np.zeros((1, 48, 64, 3), np.uint8), "time_base": 1, "pts": [1, 2]}, "more times"),
+        ({"data": np.zeros((2, 48, 64, 3), np.uint8), "fps": 1, "time_base": 1}, "one of"),
+        ({"data": "a.mp4", "fps": 25}, "holds no pictures"),
+        (
+            {"data": np.zeros((2, 48, 64, 3), np.uint16), "format": "rgb48", "fps": 25}
+            | {"lossless": True},
+            "without loss",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_said_and_leaves_nothing(
+    store: Store, arguments: dict[str, object], what: str
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        store.write("a.mp4", **arguments)  # type: ignore[arg-type]
+    assert what in f"{raised.value} {raised.value.hint}"
+    assert is_as_before(store, [])
+
+
+def test_the_name_tells_the_container(store: Store) -> None:
+    data = smooth(3, 64, 48)
+    assert store.write("a.mov", data, fps=25).original.media.container == "mov"
+    assert store.write("a.MKV", data, fps=25).original.media.container == "matroska"
+    assert store.write("a", data, fps=25).original.media.container == "mp4"
+    with pytest.raises(UsageError, match="avi"):
+        store.write("a.avi", data, fps=25)
+    with pytest.raises(UsageError, match="mov"):
+        store.write("b.mov", data, fps=25, codec="ffv1")
+
+
+def test_times_that_are_the_same_in_a_container_are_refused(store: Store) -> None:
+    data = smooth(3, 64, 48)
+    assert len(store.write("a.mp4", data, fps=5000)) == 3
+    with pytest.raises(UsageError, match=r"0\.0002"):
+        store.write("a.mkv", data, fps=5000)
+    assert is_as_before(store, ["a.mp4"])
+
+
+def test_a_stream_that_is_no_video_is_refused(store: Store) -> None:
+    with pytest.raises(RefusedMediaError):
+        store.write("a.mp4", b"no video at all")
+    assert is_as_before(store, [])
+
+
+def test_a_name_that_is_taken_stays_what_it_is_unless_it_is_to_be_replaced(store: Store) -> None:
+    first = store.write("a.mp4", smooth(3, 64, 48), fps=25)
+    with pytest.raises(ExistsError):
+        store.write("a.mp4", smooth(4, 64, 48), fps=25)
+    with pytest.raises(ExistsError):
+        store.write("a.mp4", CLIP.read_bytes())
+    assert len(store["a.mp4"]) == 3
+    with pytest.raises(ZeroDivisionError):
+        store.write("a.mp4", (smooth(3 // (3 - i), 64, 48) for i in range(5)), fps=25, replace=True)
+    assert store["a.mp4"].info == first.info
+    store.write("a.mp4", smooth(4, 64, 48), fps=25, replace=True)
+    assert len(store["a.mp4"]) == 4
+    assert is_as_before(store, ["a.mp4"])
+
+
+def test_a_store_that_is_only_read_takes_nothing(store: Store) -> None:
+    with Store.open(store.path, read_only=True) as reading:
+        with pytest.raises(ReadOnlyError):
+            reading.write("a.mp4", smooth(3, 64, 48), fps=25)
+        with pytest.raises(ReadOnlyError):
+            reading.writer("a.mp4", width=64, height=48, fps=25)
+
+
+# --------------------------------------------------------------------------------------- writer
+
+
+def test_a_writer_publishes_when_its_block_ends(store: Store) -> None:
+    data = smooth(60, 64, 48)
+    with store.writer("cam/a.mp4", width=64, height=48, fps=25, codec="ffv1") as writer:
+        for at in range(0, 40, 8):
+            writer.write(data[at : at + 8])
+        assert "cam/a.mp4" not in store
+        with pytest.raises(UsageError, match="not finished"):
+            _ = writer.video
+        for picture in data[40:]:
+            writer.write(picture)
+        assert writer.frames == 60
+    assert np.array_equal(writer.video.read().data, data)
+    assert is_as_before(store, ["cam/a.mp4"])
+    with pytest.raises(UsageError, match="is finished"):
+        writer.write(data)
+
+
+def test_an_error_in_the_block_leaves_the_store_as_it_was(store: Store) -> None:
+    def interrupted() -> None:
+        with store.writer("a.mp4", width=64, height=48, fps=25) as writer:
+            writer.write(smooth(60, 64, 48))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        interrupted()
+    assert is_as_before(store, [])
+    with (
+        pytest.raises(UsageError, match="no picture"),
+        store.writer("a", width=64, height=48, fps=1),
+    ):
+        pass
+    assert is_as_before(store, [])
+
+
+def test_two_cannot_write_the_same_name(store: Store) -> None:
+    with store.writer("a.mp4", width=64, height=48, fps=25) as writer:
+        with pytest.raises(BusyError, match=str(os.getpid())):
+            store.write("a.mp4", smooth(3, 64, 48), fps=25)
+        with Store.open(store.path) as other, pytest.raises(BusyError):
+            other.writer("a.mp4", width=64, height=48, fps=25)
+        store.write("b.mp4", smooth(3, 64, 48), fps=25)
+        writer.write(smooth(3, 64, 48))
+    assert is_as_before(store, ["a.mp4", "b.mp4"])
+
+
+def test_a_name_that_was_taken_meanwhile_is_not_taken_away(store: Store) -> None:
+    writer = store.writer("a.mp4", width=64, height=48, fps=25)
+    writer.write(smooth(3, 64, 48))
+    store.ingest(CLIP, "a.mp4")
+    with pytest.raises(ExistsError):
+        writer.close()
+    assert len(store["a.mp4"]) == 120
+    assert is_as_before(store, ["a.mp4"])
+
+
+_WRITER = """
+    import resource, signal, sys
+    import numpy as np
+    from vfsd import Store
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    with Store.open(sys.argv[1]) as store:
+        with store.writer("a.mp4", width=64, height=48, fps=25, codec="ffv1") as writer:
+            if sys.argv[2] == "full":
+                resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+            while True:
+                writer.write(np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8))
+                print(writer.frames, flush=True)
+"""
+
+
+def _writing(store: Store, how: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(_WRITER), str(store.path), how]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_what_a_killed_writer_leaves_is_taken_away(store: Store) -> None:
+    store.write("b.mp4", smooth(3, 64, 48), fps=25)
+    with _writing(store, "kill") as process:
+        assert process.stdout
+        while int(process.stdout.readline()) < 60:
+            pass
+        with pytest.raises(BusyError):
+            store.write("a.mp4", smooth(3, 64, 48), fps=25)
+        assert not collect(store.parts).files  # it is alive
+        process.send_signal(signal.SIGKILL)
+    assert sorted(store) == ["b.mp4"]
+    found = run(store.parts)
+    assert {finding.check for finding in found} == {"garbage"}
+    store.write("a.mp4", smooth(3, 64, 48), fps=25)  # nobody is in the way any more
+    assert len(collect(store.parts).files) == 2
+    assert is_as_before(store, ["a.mp4", "b.mp4"])
+    assert not run(store.parts, deep=True)
+
+
+def test_a_file_that_cannot_grow_leaves_nothing(store: Store) -> None:
+    with _writing(store, "full") as process:
+        _, said = process.communicate()
+    assert process.returncode == 1
+    assert "File too large" in said
+    assert is_as_before(store, [])
+
+
+def test_a_long_video_takes_no_more_memory_than_a_short_one(store: Store) -> None:
+    picture = noise("rgb24", 1, 640, 360)[0]
+
+    def write(count: int) -> int:
+        with store.writer("a.mp4", width=640, height=360, fps=25, replace=True) as writer:
+            for _ in range(count):
+                writer.write(picture)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    first = write(100)
+    assert write(400) - first < 60_000  # KiB; the pictures have 270 MB
+
+
+def test_a_video_can_be_written_from_itself(store: Store) -> None:
+    video: Video = store.ingest(CLIP, "a.mp4")
+    small = store.write("a.mp4", video.iterate(size=(160, 120)), fps=video.rate, replace=True)
+    assert (len(small), small.width, small.height) == (len(video), 160, 120)

@@ -1,0 +1,97 @@
+"""What callers give as the pictures of a new video, one picture at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import IO, TypeAlias, TypeGuard
+
+import numpy as np
+
+from vfsd.codecs.pixels import pixel_layout
+from vfsd.errors import UsageError
+from vfsd.frames import Frame, Frames, Pixels
+
+Raw: TypeAlias = bytes | bytearray | memoryview | IO[bytes]
+"""Bytes, or a file of them that is open for reading."""
+
+Given: TypeAlias = Pixels | Frame | Frames | Iterable["Given"]
+"""A picture, several along the first axis, frames that were read, or any sequence of these."""
+
+_CHUNK = 1 << 20
+
+
+def is_raw(data: object) -> TypeGuard[Raw]:
+    """Whether it is `Raw`."""
+    return isinstance(data, (bytes, bytearray, memoryview)) or hasattr(data, "read")
+
+
+def pictures(data: Given | Raw, pixel_format: str) -> Iterator[tuple[Pixels, int | None]]:
+    """Each picture, in the shape in which frames are read, and its pts if it has one.
+
+    Raises `UsageError` for what holds no pictures in that format.
+    """
+    if isinstance(data, Frame):
+        yield data.data, data.pts
+    elif isinstance(data, Frames):
+        yield from ((frame.data, frame.pts) for frame in data)
+    elif isinstance(data, np.ndarray):
+        yield from ((picture, None) for picture in _of_array(data, pixel_format))
+    elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, bytearray, memoryview)):
+        for part in data:
+            yield from pictures(part, pixel_format)
+    else:
+        raise UsageError(
+            f"a {type(data).__name__} holds no pictures",
+            hint="give arrays, frames, or raw bytes with a size",
+        )
+
+
+def _of_array(data: Pixels, pixel_format: str) -> Iterator[Pixels]:
+    channels = pixel_layout(pixel_format).channels
+    if channels == 1 and data.ndim in (2, 3) and data.shape[-1] != 1:
+        data = data[..., None]  # gray without an axis for its one channel
+    dimensions = 3 if channels else 2
+    if data.ndim == dimensions:
+        yield data
+    elif data.ndim == dimensions + 1:
+        yield from data
+    else:
+        raise UsageError(
+            f"an array of {data.ndim} dimensions is no pictures in {pixel_format}, which have "
+            f"{dimensions} each"
+        )
+
+
+def pictures_of_bytes(data: Raw, pixel_format: str, size: tuple[int, int]) -> Iterator[Pixels]:
+    """Each picture of bare samples, one picture after the other.
+
+    Raises `UsageError` where the last is not whole.
+    """
+    layout = pixel_layout(pixel_format)
+    shape, dtype = layout.shape(*size), np.dtype(layout.dtype)
+    wanted = int(np.prod(shape)) * dtype.itemsize
+    for number, picture in enumerate(chunks(data, wanted)):
+        if len(picture) < wanted:
+            raise UsageError(
+                f"after {number} frames {len(picture)} bytes are left, and a frame of "
+                f"{size[0]}x{size[1]} in {pixel_format} has {wanted}",
+                hint="is the size right, and the pixel format?",
+            )
+        yield np.frombuffer(picture, dtype).reshape(shape)
+
+
+def chunks(data: Raw, size: int = _CHUNK) -> Iterator[memoryview]:
+    """All bytes, `size` at a time; only the last may be shorter."""
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        view = memoryview(data).cast("B")
+        yield from (view[at : at + size] for at in range(0, len(view), size))
+        return
+    while True:
+        parts, missing = [], size
+        while missing and (part := data.read(missing)):  # a pipe gives what it has
+            parts.append(part)
+            missing -= len(part)
+        if parts:
+            yield memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        if missing:
+            return

@@ -1,0 +1,184 @@
+"""Writing videos: the part of `vfsd.store.Store` that makes them of pictures and streams."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import TypedDict, Unpack
+
+from vfsd.codecs.pixels import pixel_layout
+from vfsd.errors import NoSpaceError, ReadOnlyError, UsageError
+from vfsd.frames import Pixels
+from vfsd.givenpixels import Given, Raw, chunks, is_raw, pictures, pictures_of_bytes
+from vfsd.ingest import Source, ingest_made, require_free
+from vfsd.model import LogicalVideo
+from vfsd.parts import Parts
+from vfsd.reclaim import reclaim
+from vfsd.tools import Tools
+from vfsd.unfinished import Unfinished, begin
+from vfsd.units import Seconds
+from vfsd.video import Video
+from vfsd.writer import VideoWriter, WriteForm
+
+Written = Callable[[int], None]
+"""Called with the number of pictures, or of bytes of a stream, since the last call."""
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class WriteOptions(TypedDict, total=False):
+    """The fields of a `WriteForm`."""
+
+    fps: Seconds | None
+    time_base: Seconds | None
+    format: str
+    codec: str
+    pixel_format: str | None
+    quality: int | None
+    lossless: bool
+    key_interval: int | None
+
+
+class StoreWrites:
+    """Makes videos of what is in memory, or on its way."""
+
+    _parts: Parts
+    _tools: Tools
+
+    def open_video(self, info: LogicalVideo) -> Video:
+        """A video that the catalog has described."""
+        return Video(self._parts, self._tools, info)
+
+    def write(
+        self,
+        name: str,
+        data: Given | Raw,
+        *,
+        size: tuple[int, int] | None = None,
+        pts: Sequence[int] | None = None,
+        replace: bool = False,
+        on_progress: Written | None = None,
+        **form: Unpack[WriteOptions],
+    ) -> Video:
+        """Make a video of pictures, or of a stream.
+
+        - Pictures: an array of frames x height x width x channels, frames that were read, or any
+          sequence of these, with `fps`, or with a `time_base` and the `pts` of each; the other
+          fields of `WriteForm` say what is written.
+        - Bare samples: bytes or an open file, and the `size` (width, height) besides.
+        - A stream: bytes or an open file with neither size nor times is a video file, of any kind
+          that `ingest` takes, and is kept as it is.
+
+            store.write("a.mp4", pixels, fps=25)
+            store.write("b.mkv", other.iterate(size=(640, 360)), fps=other.rate, codec="ffv1")
+            store.write("c.mp4", open("c.rgb", "rb"), size=(640, 360), fps="29.97", quality=18)
+            store.write("d.ts", socket.makefile("rb"))
+
+        All of it is there at once when it is done, or nothing.  Raises `UsageError` for what does
+        not fit together, `RefusedMediaError` for a stream that is no video, `ExistsError` (unless
+        `replace`), `BusyError` while somebody else writes that name, `NoSpaceError`.
+        """
+        timed = form.get("fps") is not None or form.get("time_base") is not None
+        if is_raw(data):
+            if not timed and size is None:
+                if form or pts is not None:
+                    raise UsageError(
+                        f"{', '.join([*form, 'pts'][:3])} is about pictures, and bytes without a "
+                        "size and a rate are a stream",
+                        hint="give size and fps, or neither",
+                    )
+                return self._write_stream(name, data, replace, on_progress)
+            if size is None or not timed:
+                raise UsageError("bare samples need a size and a rate", hint="give size and fps")
+            pixel_format = form.get("format", "rgb24")
+            each: Iterator[tuple[Pixels, int | None]] = (
+                (picture, None) for picture in pictures_of_bytes(data, pixel_format, size)
+            )
+        else:
+            if not timed:
+                raise UsageError("pictures need times", hint="give fps")
+            each = pictures(data, form.get("format", "rgb24"))
+        return self._write_pictures(name, each, size, pts, replace, on_progress, WriteForm(**form))
+
+    def writer(
+        self,
+        name: str,
+        *,
+        width: int,
+        height: int,
+        replace: bool = False,
+        **form: Unpack[WriteOptions],
+    ) -> VideoWriter[Video]:
+        """For pictures that come one by one; see `VideoWriter`.  `form` is as for `write`.
+
+        Raises `UsageError`, `ExistsError` (unless `replace`), `BusyError`.
+        """
+        return self._writer(name, (width, height), WriteForm(**form), replace)
+
+    def _writer(
+        self, name: str, size: tuple[int, int], form: WriteForm, replace: bool
+    ) -> VideoWriter[Video]:
+        self._require_writable()
+        require_free(self._parts, name, replace)
+        return VideoWriter(self._parts, name, size, form, lambda file: self._publish(file, replace))
+
+    def _write_pictures(
+        self,
+        name: str,
+        each: Iterator[tuple[Pixels, int | None]],
+        size: tuple[int, int] | None,
+        pts: Sequence[int] | None,
+        replace: bool,
+        on_progress: Written | None,
+        form: WriteForm,
+    ) -> Video:
+        first = next(each, None)
+        if first is None:
+            raise UsageError("there is no picture to write")
+        times = None if pts is None else iter(pts)
+        size = size or pixel_layout(form.format).size(first[0].shape)
+        with self._writer(name, size, form, replace) as writer:
+            for picture, own in chain([first], each):
+                if times is not None:
+                    own = next(times, None)
+                writer.write(picture, None if form.time_base is None else own)
+                if on_progress is not None:
+                    on_progress(1)
+            if times is not None and next(times, None) is not None:
+                raise UsageError("more times than pictures were given")
+        return writer.video
+
+    def _write_stream(
+        self, name: str, data: Raw, replace: bool, on_progress: Written | None
+    ) -> Video:
+        self._require_writable()
+        require_free(self._parts, name, replace)
+        file = begin(self._parts.objects, name)
+        try:
+            with open(file.path, "r+b", 0) as writing:
+                for chunk in chunks(data):
+                    left = chunk
+                    while left:
+                        left = left[writing.write(left) :]
+                    if on_progress is not None:
+                        on_progress(len(chunk))
+            return self._publish(file, replace)
+        except OSError as error:
+            if error.errno in _NO_SPACE:
+                raise NoSpaceError(f"no room for {name!r}: {error.strerror}") from error
+            raise
+        finally:
+            file.remove()
+
+    def _publish(self, file: Unfinished, replace: bool) -> Video:
+        source = Source(file.path, file.name, file.path.stat().st_size)
+        info = ingest_made(self._parts, source, replace=replace)
+        file.remove()
+        if replace:
+            reclaim(self._parts)
+        return self.open_video(info)
+
+    def _require_writable(self) -> None:
+        if self._parts.read_only:
+            raise ReadOnlyError("the store was opened read-only")

@@ -1,0 +1,77 @@
+"""Files that are being written, and what they are to be called.
+
+They lie among the objects on their way, each with a note beside it that tells its name, so that
+others can read what is there already.  The catalog knows nothing of them.  What a process leaves
+behind that ends before it is done is a leftover as any other, for `vfsd gc`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vfsd.errors import BusyError
+from vfsd.objects import ObjectStore, is_alive
+
+_NOTE = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A file on its way."""
+
+    name: str  #: that it is to have in the store
+    path: Path
+
+    @property
+    def writer(self) -> int:
+        """The process that writes it."""
+        return int(self.path.name.partition("-")[0])
+
+    def remove(self) -> None:
+        """Its bytes, and the note; who has it open keeps it."""
+        self._note.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
+
+    @property
+    def _note(self) -> Path:
+        return self.path.with_name(self.path.name + _NOTE)
+
+
+def begin(objects: ObjectStore, name: str) -> Unfinished:
+    """A new, empty file for the video `name`.
+
+    Raises `BusyError` while another live process or writer is at that name.
+    """
+    for other in unfinished(objects):
+        if other.name == name:
+            raise BusyError(
+                f"{name!r} is being written by process {other.writer}",
+                hint="wait until it is done, or take another name",
+            )
+    file = Unfinished(name, objects.temporary())
+    note = file.path.with_name(file.path.name + _NOTE)
+    part = note.with_name(note.name + ".part")
+    try:
+        part.write_text(json.dumps({"name": name}), encoding="ascii")
+        file.path.touch(exist_ok=False)
+        os.replace(part, note)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        file.remove()
+        raise
+    return file
+
+
+def unfinished(objects: ObjectStore) -> Iterator[Unfinished]:
+    """All files that live processes write."""
+    for note in objects.on_their_way():
+        if note.suffix != _NOTE or not is_alive(note.name):
+            continue
+        with suppress(OSError, ValueError, KeyError):  # it may go at any moment
+            name = json.loads(note.read_text(encoding="ascii"))["name"]
+            yield Unfinished(str(name), note.with_name(note.name.removesuffix(_NOTE)))

@@ -1,0 +1,267 @@
+"""`VideoWriter`: a new video, frame by frame."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from io import FileIO
+from pathlib import PurePosixPath
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from vfsd.codecs.arrays import PictureMaker
+from vfsd.codecs.filewriter import (
+    BT709,
+    FILE_CODECS,
+    FileForm,
+    FileWriter,
+    require_size,
+    stored_format,
+    told_rate,
+)
+from vfsd.codecs.pixels import pixel_layout
+from vfsd.errors import NoSpaceError, UsageError
+from vfsd.frames import Pixels
+from vfsd.givenpixels import Given, pictures
+from vfsd.parts import Parts
+from vfsd.unfinished import Unfinished, begin
+from vfsd.units import Seconds, seconds
+
+_CONTAINERS = {
+    "": "mp4",
+    ".mp4": "mp4",
+    ".m4v": "mp4",
+    ".mov": "mov",
+    ".mkv": "matroska",
+}
+"""By the ending of the name."""
+_GOP_SECONDS = 1
+_LONGEST_GOP = 120
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+_V = TypeVar("_V")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteForm:
+    """How a video is written.
+
+    One of `fps` and `time_base` is given: frames come at a constant rate, or each with the tick of
+    `time_base` (seconds) from which it is shown.
+    """
+
+    fps: Seconds | None = None
+    time_base: Seconds | None = None
+    format: str = "rgb24"  #: of the pictures that come, as in `Video.read`
+    codec: str = "h264"  #: h264, hevc, av1 or ffv1
+    pixel_format: str | None = None  #: that is encoded; None: what suits `format`
+    quality: int | None = None  #: rate factor, lower is better; None: hard to tell from the source
+    lossless: bool = False  #: every sample is kept; an error where it cannot be
+    key_interval: int | None = None  #: frames; None: a second
+
+    def file_form(self, name: str, size: tuple[int, int]) -> FileForm:
+        """As what the file of a video called `name` is written.  Raises `UsageError`."""
+        codec = FILE_CODECS.get(self.codec)
+        if codec is None:
+            raise UsageError(
+                f"{self.codec} is no codec that videos are written in",
+                hint=f"one of {', '.join(FILE_CODECS)}",
+            )
+        ending = PurePosixPath(name).suffix.lower()
+        container = _CONTAINERS.get(ending)
+        if container is None:
+            raise UsageError(
+                f"videos are not written as {ending}",
+                hint=f"let the name end in {', '.join(filter(None, _CONTAINERS))}",
+            )
+        if container not in codec.containers:
+            raise UsageError(
+                f"{codec.name} does not go into {container}",
+                hint=f"it goes into {', '.join(codec.containers)}",
+            )
+        rate, tick = self._times()
+        stored = stored_format(codec, self.format, self.pixel_format, self.lossless)
+        require_size(stored, *size)
+        return FileForm(
+            container=container,
+            codec=codec,
+            width=size[0],
+            height=size[1],
+            pixel_format=stored,
+            time_base=tick,
+            rate=told_rate(rate),
+            key_interval=self._key_interval(rate),
+            quality=self._quality(),
+            # Samples that are YUV already mean what their maker meant, and nobody has said what.
+            colors=BT709 if pixel_layout(self.format).channels and "yuv" in stored else {},
+        )
+
+    def _times(self) -> tuple[Fraction | None, Fraction]:
+        """The rate, if it is constant, and the seconds of a tick."""
+        if (self.fps is None) == (self.time_base is None):
+            raise UsageError(
+                "pictures need times: a rate, or a time base and a pts for each",
+                hint="give one of fps and time_base",
+            )
+        rate = None if self.fps is None else seconds(self.fps)
+        tick = 1 / rate if rate else seconds(self.time_base or 0)
+        if (rate is not None and rate <= 0) or tick <= 0:
+            raise UsageError("rates and time bases are larger than 0")
+        if max(tick.numerator, tick.denominator) >= 1 << 31:
+            raise UsageError(f"{tick} s as a tick is finer than files can tell")
+        return rate, tick
+
+    def _quality(self) -> int | None:
+        codec = FILE_CODECS[self.codec]
+        if self.lossless or codec.quality is None:
+            if self.quality is not None:
+                raise UsageError("what is written without loss has no quality to choose")
+            return None
+        quality = codec.quality if self.quality is None else self.quality
+        if not 0 <= quality <= codec.worst:
+            raise UsageError(f"rate factors of {codec.name} are 0 to {codec.worst}, not {quality}")
+        return quality
+
+    def _key_interval(self, rate: Fraction | None) -> int:
+        if self.key_interval is not None:
+            if self.key_interval < 1:
+                raise UsageError("a key picture comes after 1 picture at least")
+            return self.key_interval
+        return max(1, min(_LONGEST_GOP, round(_GOP_SECONDS * told_rate(rate))))
+
+
+class VideoWriter(Generic[_V]):
+    """Writes a video that appears when the block ends, whole, or not at all.
+
+        with store.writer("cam1/live.mp4", width=640, height=360, fps=25) as writer:
+            for picture in camera:
+                writer.write(picture)
+        video = writer.video
+
+    An error in the block leaves the store as it was.  Takes the memory of a few pictures.  To be
+    used by one thread at a time.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        name: str,
+        size: tuple[int, int],
+        form: WriteForm,
+        publish: Callable[[Unfinished], _V],
+    ) -> None:
+        """`publish` makes a video of the whole file.
+
+        Raises `UsageError`, `BusyError` while somebody else writes that name.
+        """
+        self.name = name
+        self.frames = 0  #: that were written
+        self._form = form
+        self._publish = publish
+        self._video: _V | None = None
+        file_form = form.file_form(name, size)
+        self._maker = PictureMaker(form.format, *size, file_form.pixel_format)
+        self._pts = -1  # of the last picture
+        self._origin = 0  # the pts of the first
+        self.unfinished = begin(parts.objects, name)
+        try:
+            self._file = FileIO(self.unfinished.path, "r+b")
+            with self._making_room():
+                self._writer = FileWriter(self._file, file_form)
+        except BaseException:
+            self.unfinished.remove()
+            raise
+        self._is_open = True
+
+    def __enter__(self) -> VideoWriter[_V]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon()
+
+    @property
+    def video(self) -> _V:
+        """What was written.  Raises `UsageError` before the block has ended."""
+        if self._video is None:
+            raise UsageError(f"{self.name!r} is not finished", hint="ask when the block has ended")
+        return self._video
+
+    def write(self, data: Given, pts: int | Sequence[int] | None = None) -> int:
+        """The next picture, or pictures; how many there are now.
+
+        With a `time_base`, `pts` is the tick, or the ticks, at which they appear, ascending; frames
+        that were read bring their own.  The video starts with the first.  An array of another shape
+        or type, a missing time and what the encoder refuses are a `UsageError`; a full disk is a
+        `NoSpaceError`.  What was written before stays as it is.
+        """
+        if not self._is_open:
+            raise UsageError(f"{self.name!r} is finished, or was given up")
+        if pts is not None and self._form.time_base is None:
+            raise UsageError("a constant rate leaves no choice of times", hint="give time_base")
+        times = None if pts is None else iter([pts] if isinstance(pts, int) else pts)
+        for picture, own in pictures(data, self._form.format):
+            self._put(picture, next(times, None) if times is not None else own)
+        if times is not None and next(times, None) is not None:
+            raise UsageError("more times than pictures were given")
+        return self.frames
+
+    def close(self) -> None:
+        """All pictures have come: publish the video.  Once is enough."""
+        if not self._is_open:
+            return
+        try:
+            if not self.frames:
+                raise UsageError(f"no picture was written to {self.name!r}")
+            with self._making_room():
+                self._writer.finish()
+            self._let_go()
+            self._video = self._publish(self.unfinished)
+        except BaseException:
+            self.abandon()
+            raise
+        finally:
+            self.unfinished.remove()
+
+    def abandon(self) -> None:
+        """Forget it; the store is as it was."""
+        if self._is_open:
+            self._writer.abandon()
+            self._let_go()
+            self.unfinished.remove()
+
+    def _let_go(self) -> None:
+        self._is_open = False
+        self._file.close()
+
+    def _put(self, picture: Pixels, pts: int | None) -> None:
+        if self._form.time_base is None:
+            pts = self.frames
+        elif pts is None:
+            raise UsageError(
+                f"frame {self.frames} has no time", hint="give pts, or fps instead of time_base"
+            )
+        if not self.frames:
+            self._origin = pts
+        with self._making_room():
+            self._writer.put(self._maker.picture(picture), int(pts) - self._origin)
+        self.frames += 1
+
+    @contextmanager
+    def _making_room(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _NO_SPACE:
+                raise NoSpaceError(f"no room for {self.name!r}: {error.strerror}") from error
+            raise
