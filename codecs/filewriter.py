@@ -146,8 +146,11 @@ class FileForm:
     key_interval: int  #: a key picture after so many pictures, or earlier
     quality: int | None  #: the rate factor; None: lossless
     colors: Mapping[str, str]  #: what the stream is to tell of them, as options of an encoder
+    sample_aspect_ratio: Fraction | None = None
 
 
+COLOR_RANGES = ("limited", "full")
+COLOR_SPACES = ("bt709", "smpte170m", "bt470bg", "bt2020nc")
 BT709 = MappingProxyType(
     {
         "colorspace": "bt709",
@@ -284,6 +287,8 @@ class FileWriter:
         stream.time_base = form.time_base
         context = stream.codec_context
         context.time_base = 1 / form.rate
+        if form.sample_aspect_ratio is not None:
+            context.sample_aspect_ratio = form.sample_aspect_ratio
         context.gop_size = 1 if form.codec.name == "ffv1" else form.key_interval
         try:
             context.open()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from itertools import chain
 from typing import TypedDict, Unpack
 
@@ -38,6 +39,9 @@ class WriteOptions(TypedDict, total=False):
     quality: int | None
     lossless: bool
     key_interval: int | None
+    color_range: str | None
+    color_space: str | None
+    sample_aspect_ratio: Fraction | None
 
 
 class StoreWrites:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,6 +15,8 @@ from typing import Generic, TypeVar
 from vfsd.codecs.arrays import PictureMaker
 from vfsd.codecs.filewriter import (
     BT709,
+    COLOR_RANGES,
+    COLOR_SPACES,
     FILE_CODECS,
     FileForm,
     FileWriter,
@@ -61,6 +63,9 @@ class WriteForm:
     quality: int | None = None  #: rate factor, lower is better; None: hard to tell from the source
     lossless: bool = False  #: every sample is kept; an error where it cannot be
     key_interval: int | None = None  #: frames; None: a second
+    color_range: str | None = None  #: of samples that are YUV: limited or full; None: not told
+    color_space: str | None = None  #: of samples that are YUV: bt709, smpte170m ...; None: not told
+    sample_aspect_ratio: Fraction | None = None  #: of pixels that are not square
 
     def file_form(self, name: str, size: tuple[int, int]) -> FileForm:
         """As what the file of a video called `name` is written.  Raises `UsageError`."""
@@ -95,9 +100,26 @@ class WriteForm:
             rate=told_rate(rate),
             key_interval=self._key_interval(rate),
             quality=self._quality(),
-            # Samples that are YUV already mean what their maker meant, and nobody has said what.
-            colors=BT709 if pixel_layout(self.format).channels and "yuv" in stored else {},
+            colors=self._colors(stored),
+            sample_aspect_ratio=self.sample_aspect_ratio,
         )
+
+    def _colors(self, stored: str) -> Mapping[str, str]:
+        """What the file tells of them, as `FileForm` has it."""
+        told = {"color_range": self.color_range, "colorspace": self.color_space}
+        chosen = {key: value for key, value in told.items() if value is not None}
+        if not pixel_layout(self.format).channels:
+            if self.color_range not in (None, *COLOR_RANGES):
+                raise UsageError(f"colour ranges are {' and '.join(COLOR_RANGES)}")
+            if self.color_space not in (None, *COLOR_SPACES):
+                raise UsageError(f"colour spaces are {', '.join(COLOR_SPACES)}")
+            return chosen
+        if chosen:
+            raise UsageError(
+                f"colours of {self.format} are what they are",
+                hint="color_range and color_space are about YUV samples",
+            )
+        return BT709 if stored.startswith("yuv") else {}
 
     def _times(self) -> tuple[Fraction | None, Fraction]:
         """The rate, if it is constant, and the seconds of a tick."""

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import cv2
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -28,6 +30,9 @@ frame,track,label,x1,y1,x2,y2,confidence
 """
 
 
+Y4M = b"YUV4MPEG2 W64 H48 F10:1 Ip A4:3 C420mpeg2 XCOLORRANGE=FULL\n" + b"".join(
+    b"FRAME\n" + bytes([16 * number]) * (64 * 48) + bytes([128]) * (64 * 24) for number in range(7)
+)
 WORKLOAD = """\
 {"queries": [
   {"region": "80x60+100+90", "span": [0, 2], "times": 50},
@@ -61,7 +66,7 @@ class Result:
 Run = Callable[..., Result]
 
 
-def run_command(*args: str | Path, input: str | None = None) -> Result:
+def run_command(*args: str | Path, input: str | bytes | None = None) -> Result:
     """Run a command line in this process; what it prints as JSON has to be what it documents."""
     words = [str(word) for word in args]
     done = CliRunner().invoke(cli, words, input=input)
@@ -89,8 +94,8 @@ def check_documented(words: list[str], result: Result) -> None:
 
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a store ``videos``, folders ``footage``, ``labels`` and, empty, ``mnt``, and a
-    file ``workload.json``."""
+    """A folder with a store ``videos``, folders ``footage``, ``labels``, ``stills`` and, empty,
+    ``mnt``, and files ``workload.json``, ``pixels.rgb`` and ``clip.y4m``."""
     place = tmp_path_factory.mktemp("pristine")
     (place / "footage").mkdir()
     (place / "mnt").mkdir()
@@ -99,6 +104,12 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in CLIPS:
         shutil.copy2(FOLDER / name, place / "footage" / name)
     (place / "workload.json").write_text(WORKLOAD, encoding="utf-8")
+    (place / "pixels.rgb").write_bytes(bytes(64 * 48 * 3) * 5)
+    (place / "clip.y4m").write_bytes(Y4M)
+    (place / "stills").mkdir()
+    for number in (3, 10, 200):
+        still = np.full((48, 64, 3), number, np.uint8)
+        cv2.imwrite(str(place / "stills" / f"{number:06d}.png"), still)
     (place / "footage" / "notes.txt").write_text("no video\n", encoding="utf-8")
     store = place / "videos"
     assert run_command("init", store).code == 0
@@ -123,7 +134,7 @@ def place(pristine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 def run(place: Path) -> Run:
     """Runs a command on the store in `place`."""
 
-    def on_the_store(*args: str | Path, input: str | None = None) -> Result:
+    def on_the_store(*args: str | Path, input: str | bytes | None = None) -> Result:
         return run_command("--store", place / "videos", *args, input=input)
 
     return on_the_store

@@ -18,7 +18,7 @@ from vfsd.cli.session import Session
 
 SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
-        "Videos": ("ingest", "ls", "find", "info", "tag", "mv", "rm"),
+        "Videos": ("ingest", "write", "ls", "find", "info", "tag", "mv", "rm"),
         "Frames": ("frames", "read", "reads"),
         "Tiles": (
             "retile",

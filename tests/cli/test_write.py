@@ -1,0 +1,117 @@
+"""``vfsd write``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from tests.cli.conftest import Y4M, Run
+from vfsd.store import Store
+
+
+def test_bare_pixels_from_a_pipe(run: Run, place: Path) -> None:
+    data = np.random.default_rng(0).integers(0, 255, (6, 48, 64, 3), np.uint8)
+    how = ("--size", "64x48", "--fps", "30000/1001", "--codec", "ffv1")
+    done = run("write", "new/a.mp4", "-", *how, "--json", input=data.tobytes()).object
+    assert done["name"] == "new/a.mp4"
+    assert (done["frames"], done["width"], done["height"]) == (6, 64, 48)
+    assert (done["codec"], done["pixel_format"]) == ("ffv1", "bgr0")
+    assert done["seconds"] == pytest.approx(6 * 1001 / 30000)
+    with Store.open(place / "videos") as store:
+        assert np.array_equal(store["new/a.mp4"].read().data, data)
+    assert run("fsck", "--deep").code == 0
+
+
+def test_a_pipe_of_another_program(place: Path) -> None:
+    """What comes in small pieces is put together; stdin need not be named."""
+    code = "import os\nfor byte in open('clip.y4m', 'rb').read(): os.write(1, bytes([byte]))"
+    with subprocess.Popen([sys.executable, "-uc", code], stdout=subprocess.PIPE) as source:
+        command = [sys.executable, "-m", "vfsd", "-s", "videos", "write", "a.mp4"]
+        done = subprocess.run(command, stdin=source.stdout, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "7 frames of 64x48" in done.stderr
+    assert done.stdout == ""
+
+
+def test_y4m_tells_what_it_is(run: Run, place: Path) -> None:
+    assert run("write", "a.mp4", "clip.y4m", "--lossless", "--tag", "x").code == 0
+    with Store.open(place / "videos") as store:
+        video = store["a.mp4"]
+        assert (len(video), float(video.rate)) == (7, 10.0)
+        assert video.info.tags == {"x"}
+        assert str(video.original.media.sample_aspect_ratio) == "4/3"
+        assert video.original.media.color_range == "full"
+        luma = video.read(format="yuv420p").data[:, 0, 0]
+        assert luma.tolist() == [16 * number for number in range(7)]
+    kept = run("write", "a.y4m", "clip.y4m", "--json").object
+    assert kept["bytes"] == len(Y4M)
+
+
+def test_pictures_are_taken_by_number(run: Run, place: Path) -> None:
+    how = ("--fps", "5", "--codec", "ffv1")
+    assert run("write", "a.mp4", "stills/%06d.png", *how, "--json").object["frames"] == 3
+    with Store.open(place / "videos") as store:
+        assert store["a.mp4"].read().data[:, 0, 0, 0].tolist() == [3, 10, 200]
+    cv2.imwrite("stills/deep-7.png", np.full((8, 16), 60000, np.uint16))
+    assert run("write", "b.mkv", "stills/deep-%d.png", *how, "--json").object["pixel_format"] == (
+        "gray16le"
+    )
+    cv2.imwrite("stills/000300.png", np.zeros((8, 8, 3), np.uint8))
+    done = run("write", "c.mp4", "stills/%06d.png", *how)
+    assert (done.code, "000300.png" in done.err) == (2, True)
+    cv2.imwrite("stills/clear-1.png", np.zeros((8, 8, 4), np.uint8))
+    assert "4 channels" in run("write", "c.mp4", "stills/clear-%d.png", *how).err
+    assert run("write", "c.mp4", "stills/none-%d.png", *how).code == 3
+
+
+def test_a_video_is_kept_as_it_is(run: Run, place: Path) -> None:
+    original = Path("footage/open-gop.mkv").read_bytes()
+    assert run("write", "a.mkv", input=original).code == 0
+    with Store.open(place / "videos") as store:
+        assert store.parts.bytes_of(store["a.mkv"].original).read_bytes() == original
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "what"),
+    [
+        (("pixels.rgb", "--size", "64x48"), 2, "--fps"),
+        (("pixels.rgb", "--fps", "5"), 2, "--size"),
+        (("pixels.rgb", "--size", "64x46", "--fps", "5"), 2, "are left"),
+        (("pixels.rgb", "--size", "64x48", "--fps", "5", "--codec", "vp9"), 2, "vp9"),
+        (("pixels.rgb", "--size", "64x48", "--fps", "5", "--encode-as", "nv12"), 2, "nv12"),
+        (("pixels.rgb", "--quality", "3"), 2, "kept as it is"),
+        (("pixels.rgb",), 5, "no video format"),
+        (("clip.y4m", "--pix", "gray"), 2, "--pix"),
+        (("stills/%06d.png",), 2, "--fps"),
+        (("nothing.rgb", "--size", "64x48", "--fps", "5"), 3, "no file"),
+    ],
+)
+def test_what_cannot_be_is_said_and_leaves_nothing(
+    run: Run, words: tuple[str, ...], code: int, what: str
+) -> None:
+    done = run("write", "a.mp4", *words)
+    assert (done.code, done.out) == (code, "")
+    assert what in done.err
+    assert run("ls", "a.mp4").code == 3
+    assert run("fsck", "--deep").code == 0
+
+
+def test_a_name_that_is_taken(run: Run) -> None:
+    how = ("pixels.rgb", "--size", "64x48", "--fps", "5")
+    done = run("write", "cam1/traffic.mp4", *how)
+    assert (done.code, "--replace" in done.err) == (4, True)
+    assert run("write", "cam1/traffic.mp4", *how, "--replace", "--json").object["frames"] == 5
+
+
+@pytest.mark.parametrize("header", ["W64 H48", "W64 H48 F25:0", "W64 H48 F25:1 It", "W0 H4 F1:1"])
+def test_damaged_headers(run: Run, header: str) -> None:
+    done = run("write", "a.mp4", input=Y4M.replace(b"W64 H48 F10:1 Ip", header.encode()))
+    assert done.code == 2
+    assert run("write", "a.mp4", input=Y4M[:-1]).code == 2
+    assert run("write", "a.mp4", input=Y4M + b"nonsense").code == 2
+    assert run("ls", "a.mp4").code == 3

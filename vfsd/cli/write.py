@@ -1,0 +1,208 @@
+"""``vfsd write``: make a video of pixels, pictures or a stream."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from fractions import Fraction
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import print_json, shown
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session
+from vfsd.cli.values import a_rate, a_size
+from vfsd.cli.viewoptions import PIXEL_FORMATS
+from vfsd.errors import (
+    EXIT_INTERRUPTED,
+    BusyError,
+    ExistsError,
+    NoSpaceError,
+    NotFoundError,
+    ReadOnlyError,
+    RefusedMediaError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from vfsd.cli.pixelsource import PixelSource
+    from vfsd.storewrites import WriteOptions
+    from vfsd.video import Video
+
+
+@define(
+    "write",
+    examples=[
+        "vfsd -s videos write cam1/raw.mp4 pixels.rgb --size 64x48 --fps 25",
+        "vfsd -s videos write cam1/clip.mp4 clip.y4m --codec hevc --quality 18",
+        "vfsd -s videos write cam1/stills.mkv stills/%06d.png --fps 5 --lossless --codec ffv1",
+        "vfsd -s videos write cam1/copy.mp4 footage/traffic.mp4 --tag copied",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "frames": "number of displayed frames",
+        "seconds": "duration",
+        "width": "pixels of a displayed frame",
+        "height": "pixels of a displayed frame",
+        "codec": "FFmpeg's name of the codec",
+        "pixel_format": "of decoded pictures, FFmpeg's name",
+        "bytes": "size of the file",
+    },
+    exits=[
+        NotFoundError,
+        ExistsError,
+        RefusedMediaError,
+        ReadOnlyError,
+        BusyError,
+        NoSpaceError,
+        EXIT_INTERRUPTED,
+    ],
+)
+@click.argument("name")
+@click.argument("source", metavar="[INPUT|-]", default="-")
+@click.option("--size", metavar="WxH", type=a_size, help="Of a picture of bare pixels.")
+@click.option("--fps", metavar="F", type=a_rate, help="Pictures per second: 25, 30000/1001.")
+@click.option(
+    "--pix",
+    "pixel_format",
+    metavar="FORMAT",
+    type=click.Choice(PIXEL_FORMATS),
+    help="Layout of bare pixels; rgb24 if nothing is said.",
+)
+@click.option(
+    "--codec",
+    type=click.Choice(("h264", "hevc", "av1", "ffv1")),
+    help="h264 if nothing is said; ffv1 keeps every bit.",
+)
+@click.option("--encode-as", metavar="FORMAT", help="Encode in this pixel format: yuv444p ...")
+@click.option(
+    "--quality", metavar="N", type=click.IntRange(0, 63), help="Rate factor; lower is better."
+)
+@click.option("--lossless", is_flag=True, help="Keep every sample, or fail.")
+@click.option("--key-interval", metavar="N", type=click.IntRange(1), help="Frames; else a second.")
+@click.option("--replace", is_flag=True, help="Put the video in the place of an old one.")
+@click.option("--tag", "tags", metavar="WORD", multiple=True, help="Tag the video.")
+@click.pass_obj
+def command(
+    session: Session,
+    name: str,
+    source: str,
+    size: tuple[int, int] | None,
+    fps: Fraction | None,
+    pixel_format: str | None,
+    codec: str | None,
+    encode_as: str | None,
+    quality: int | None,
+    lossless: bool,
+    key_interval: int | None,
+    replace: bool,
+    tags: tuple[str, ...],
+) -> None:
+    """Make a video of pixels, pictures or a stream.
+
+    INPUT is a file, or - (stdin, also when there is none):
+
+    \b
+    - bare pixels, one picture after the other, with --size and --fps
+    - YUV4MPEG2, which says itself what it is
+    - `dir/%06d.png`, the pictures of all numbers that there are, with --fps
+    - any video that `ingest` takes, which is kept as it is: without --size and --fps
+
+    The ending of NAME says as what pixels are written: .mp4, .mov or .mkv (times in milliseconds).
+    Every second begins with a key picture.  The video is there when all of it is written; what was
+    interrupted leaves nothing.
+
+    `ffmpeg -i rtsp://... -f yuv4mpegpipe - | vfsd write cam1/today.mp4`
+    """
+    form: WriteOptions = {"lossless": lossless, "quality": quality, "key_interval": key_interval}
+    form["pixel_format"] = encode_as
+    if codec is not None:
+        form["codec"] = codec
+    is_said = codec or encode_as or quality is not None or lossless or key_interval
+    place = session.place(name)
+    with session.opened(place.root, writing=True) as store, ExitStack() as stack:
+        pixels, stream = _source(stack, place.name, source, size, fps, pixel_format)
+        if stream is not None:
+            if is_said or pixel_format:
+                raise UsageError(
+                    "a video is kept as it is, and bare pixels need --size and --fps",
+                    hint="give both, or no option of how to encode",
+                )
+            with Progress("writing", None, shown=session.shows_progress, in_bytes=True) as bar:
+                video = store.write(place.name, stream, replace=replace, on_progress=bar.advance)
+        else:
+            assert pixels is not None
+            with Progress("writing", pixels.count, shown=session.shows_progress) as bar:
+                form["fps"], form["format"] = pixels.fps, pixels.format
+                form["color_range"] = pixels.color_range
+                form["sample_aspect_ratio"] = pixels.sample_aspect_ratio
+                video = store.write(
+                    place.name,
+                    pixels.pictures,
+                    size=pixels.size,
+                    replace=replace,
+                    on_progress=bar.advance,
+                    **form,
+                )
+        if tags:
+            store.catalog.tag(video.info, *tags)
+        _say(session, video)
+
+
+def _source(
+    stack: ExitStack,
+    name: str,
+    given: str,
+    size: tuple[int, int] | None,
+    fps: Fraction | None,
+    pixel_format: str | None,
+) -> tuple[PixelSource | None, IO[bytes] | None]:
+    """Pictures, or a stream that is kept as it is."""
+    from vfsd.cli.pixelsource import (
+        bare_pixels,
+        is_numbered,
+        is_y4m,
+        numbered_pictures,
+        opened,
+        y4m_pictures,
+    )
+
+    if is_numbered(given):
+        if fps is None or size or pixel_format:
+            raise UsageError("pictures need --fps, and tell their size and pixel format themselves")
+        return numbered_pictures(given, fps), None
+    file = stack.enter_context(opened(given))
+    if size is not None:
+        if fps is None:
+            raise UsageError("bare pixels need --fps as well", hint="add --fps 25, or what it is")
+        return bare_pixels(file, pixel_format or "rgb24", size, fps), None
+    if is_y4m(file) and not name.lower().endswith(".y4m"):
+        if pixel_format is not None:
+            raise UsageError("YUV4MPEG2 tells its pixel format itself", hint="leave out --pix")
+        return y4m_pictures(file, fps), None
+    if fps is not None:
+        raise UsageError("bare pixels need --size as well", hint="add --size WxH")
+    return None, file
+
+
+def _say(session: Session, video: Video) -> None:
+    original = video.original
+    if session.json:
+        print_json(
+            {
+                "name": video.name,
+                "frames": len(video),
+                "seconds": float(video.duration),
+                "width": video.width,
+                "height": video.height,
+                "codec": original.media.codec,
+                "pixel_format": original.media.pixel_format,
+                "bytes": original.size,
+            }
+        )
+        return
+    session.remark(
+        f"{shown(video.name)}: {len(video)} frames of {video.width}x{video.height}, "
+        f"{float(video.duration):.2f} s, {original.media.codec}"
+    )

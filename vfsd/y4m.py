@@ -1,0 +1,109 @@
+"""YUV4MPEG2: planes of samples behind a line that says what they are.
+
+The format is that of mjpegtools, yuv4mpeg(5), with FFmpeg's names of more colour spaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import IO
+
+import numpy as np
+
+from vfsd.codecs.pixels import check_size, pixel_layout
+from vfsd.errors import UsageError
+from vfsd.frames import Pixels
+
+MAGIC = b"YUV4MPEG2 "
+_FRAME = b"FRAME"
+_LONGEST_LINE = 4096
+_FORMATS: Mapping[str, str] = MappingProxyType(
+    {
+        "420": "yuv420p",
+        "420jpeg": "yuv420p",
+        "420mpeg2": "yuv420p",
+        "420paldv": "yuv420p",
+        "422": "yuv422p",
+        "444": "yuv444p",
+        "420p10": "yuv420p10",
+        "mono": "gray",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Y4mHeader:
+    width: int
+    height: int
+    rate: Fraction  #: pictures per second
+    pixel_format: str  #: as in `vfsd.codecs.pixels`
+    color_range: str | None  #: "limited", "full" or not told
+    sample_aspect_ratio: Fraction | None
+
+
+def read_header(file: IO[bytes]) -> Y4mHeader:
+    """The first line of a file that starts with `MAGIC`.
+
+    Raises `UsageError` for what is damaged, interlaced or in a colour space that is not known.
+    """
+    line = _line(file)
+    words = line.decode("ascii", "replace").split()
+    told: dict[str, str] = {}
+    for word in words[1:]:
+        key, value = word.partition("=")[::2] if word.startswith("X") else (word[0], word[1:])
+        told.setdefault(key, value)
+    try:
+        width, height = int(told["W"]), int(told["H"])
+        rate = Fraction(told["F"].replace(":", "/"))
+        aspect = told.get("A", "0:0")
+        ratio = None if aspect in ("0:0", "1:1") else Fraction(aspect.replace(":", "/"))
+    except (KeyError, ValueError, ZeroDivisionError):
+        raise UsageError(f"no header of YUV4MPEG2: {line[:80]!r}") from None
+    space = told.get("C", "420jpeg")
+    if space not in _FORMATS:
+        raise UsageError(
+            f"YUV4MPEG2 in {space} is not read", hint=f"convert it to one of {', '.join(_FORMATS)}"
+        )
+    if told.get("I", "p") not in ("p", "?"):
+        raise UsageError("interlaced pictures are not written", hint="deinterlace them first")
+    if width < 1 or height < 1 or rate <= 0:
+        raise UsageError(f"no header of YUV4MPEG2: {line[:80]!r}")
+    pixel_format = _FORMATS[space]
+    check_size(pixel_layout(pixel_format), pixel_format, width, height)
+    color_range = told.get("XCOLORRANGE", "").lower() or None
+    return Y4mHeader(width, height, rate, pixel_format, color_range, ratio)
+
+
+def read_pictures(file: IO[bytes], header: Y4mHeader) -> Iterator[Pixels]:
+    """Each picture behind the header.  Raises `UsageError` where the last is not whole."""
+    layout = pixel_layout(header.pixel_format)
+    shape, dtype = layout.shape(header.width, header.height), np.dtype(layout.dtype)
+    wanted = int(np.prod(shape)) * dtype.itemsize
+    number = 0
+    while line := _line(file, may_end=True):
+        if line.split(b" ", 1)[0].rstrip() != _FRAME:
+            raise UsageError(f"frame {number} of YUV4MPEG2 does not begin where it should")
+        samples = read_exactly(file, wanted)
+        if len(samples) < wanted:
+            raise UsageError(f"frame {number} of YUV4MPEG2 is cut off")
+        yield np.frombuffer(samples, dtype).reshape(shape)
+        number += 1
+
+
+def read_exactly(file: IO[bytes], size: int) -> bytes:
+    """`size` bytes, also from a pipe that gives fewer at a time; fewer only at the end."""
+    parts = []
+    while size and (part := file.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _line(file: IO[bytes], *, may_end: bool = False) -> bytes:
+    line = file.readline(_LONGEST_LINE)
+    if line.endswith(b"\n") or (may_end and not line):
+        return line
+    raise UsageError("YUV4MPEG2 is cut off, or damaged")
