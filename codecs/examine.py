@@ -72,14 +72,25 @@ def examine(
     """
     called = name or os.path.basename(os.fspath(path))
     with Source(path) as source:
-        try:
-            result = _Examiner(source, on_progress).examine(full)
-            source.check()
-            return result
-        except RefusedMediaError as refusal:
-            raise RefusedMediaError(f"{called}: {refusal}", hint=refusal.hint) from refusal
-        except (FFmpegError, IntegrityError) as error:
-            raise RefusedMediaError(f"{called}: cannot be read: {error}") from error
+        return examine_source(source, called, on_progress=on_progress, full=full)
+
+
+def examine_source(
+    source: Source,
+    called: str,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+    full: bool = False,
+) -> Examination:
+    """As `examine`, of what is open already; it stays so."""
+    try:
+        result = _Examiner(source, on_progress).examine(full)
+        source.check()
+        return result
+    except RefusedMediaError as refusal:
+        raise RefusedMediaError(f"{called}: {refusal}", hint=refusal.hint) from refusal
+    except (FFmpegError, IntegrityError) as error:
+        raise RefusedMediaError(f"{called}: cannot be read: {error}") from error
 
 
 class _Examiner:

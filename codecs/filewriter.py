@@ -35,7 +35,7 @@ _FRAGMENT_MICROSECONDS = 500_000
 _TRUE_RATES = range(10, 241)
 """Rates that encoders are told; others change how fine they make pictures."""
 _MOV_OPTIONS = {
-    "movflags": "hybrid_fragmented+frag_keyframe+default_base_moof",
+    "movflags": "hybrid_fragmented+empty_moov+frag_keyframe+default_base_moof",
     "min_frag_duration": str(_FRAGMENT_MICROSECONDS),
 }
 _CONTAINERS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(

@@ -53,13 +53,17 @@ class Source:
 
     def read_at(self, position: int, size: int) -> bytes:
         """`size` bytes from `position` on; fewer only at the end of the file."""
-        data = os.pread(self.fd, size, position)
+        data = self.read_some(position, size)
         while len(data) < size:
-            more = os.pread(self.fd, size - len(data), position + len(data))
+            more = self.read_some(position + len(data), size - len(data))
             if not more:
                 break
             data += more
         return data
+
+    def read_some(self, position: int, size: int) -> bytes:
+        """As `read_at`, or fewer, but one at least where there is one."""
+        return os.pread(self.fd, size, position)
 
     def check(self) -> None:
         """Raise what interrupted a read in the middle of FFmpeg, which may have taken no notice."""
@@ -92,7 +96,7 @@ class _Stream:
 
     def read(self, size: int) -> bytes:
         try:
-            data = os.pread(self._source.fd, size, self._at)
+            data = self._source.read_some(self._at, size)
         except BaseException as error:
             self._source.interrupted_by = error
             raise

@@ -12,7 +12,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -361,3 +361,35 @@ class FrameTable:
             while len(self._cache) > _CACHED_PAGES:
                 self._cache.popitem(last=False)
         return page
+
+
+class GrowingTable(FrameTable):
+    """A table in memory, to whose end frames are added.  What is there stays as it is."""
+
+    def __init__(self, time_base: Fraction) -> None:
+        self._pages: list[bytes] = []
+        super().__init__([], self._pages.__getitem__, time_base=time_base, end_pts=0)
+
+    def extend(self, columns: PacketColumns, order: Ints, end_pts: int) -> None:
+        """Add packets and the frames that they show, all of which come after those before.
+
+        Readers may go on meanwhile.
+        """
+        bounds = list(self._bounds)
+        for page, blob in list(paginate(columns, order)):
+            moved = replace(
+                page,
+                first_packet=page.first_packet + self._packets,
+                first_frame=page.first_frame + self._frames,
+                key_packet=page.key_packet + self._packets if page.key_packet >= 0 else -1,
+            )
+            self._in_order &= not bounds or bounds[-1].last_pts <= moved.first_pts
+            bounds.append(moved)
+            self._pages.append(blob)
+            self._first_frames.append(moved.first_frame)
+            self._first_packets.append(moved.first_packet)
+        self._bounds = bounds
+        self.end_pts = end_pts
+        # Last, as these say what may be looked for.
+        self._packets += len(columns)
+        self._frames += len(order)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from fractions import Fraction
+from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TypedDict, Unpack
 
+from vfsd.catalog import split
 from vfsd.codecs.pixels import pixel_layout
-from vfsd.errors import NoSpaceError, ReadOnlyError, UsageError
+from vfsd.errors import NoSpaceError, NotFoundError, ReadOnlyError, UsageError
 from vfsd.frames import Pixels
 from vfsd.givenpixels import Given, Raw, chunks, is_raw, pictures, pictures_of_bytes
+from vfsd.growing import GrowingVideo, is_being_written
 from vfsd.ingest import Source, ingest_made, require_free
-from vfsd.model import LogicalVideo
+from vfsd.model import FileState, LogicalVideo
 from vfsd.parts import Parts
 from vfsd.reclaim import reclaim
 from vfsd.tools import Tools
-from vfsd.unfinished import Unfinished, begin
+from vfsd.unfinished import Unfinished, begin, unfinished
 from vfsd.units import Seconds
 from vfsd.video import Video
 from vfsd.writer import VideoWriter, WriteForm
@@ -120,10 +125,42 @@ class StoreWrites:
         """
         return self._writer(name, (width, height), WriteForm(**form), replace)
 
+    def growing(self, name: str) -> GrowingVideo:
+        """What there is of a video that is being written, here or in another process.
+
+        By a `writer`, or through a mount.  Raises `NotFoundError` where nobody writes that name,
+        `BusyError` while nothing can be read of it.
+        """
+        name = "/".join(split(name))
+        for file in unfinished(self._parts.objects):
+            if file.name == name:
+                with suppress(FileNotFoundError):  # it is finished right now
+                    return self._growing(name, file.path, partial(is_being_written, file))
+        with suppress(FileNotFoundError, NotFoundError), self._parts.catalog.reading() as seen:
+            node = seen.tree.resolve(name)
+            if node.state is FileState.SPOOLED:
+                path = self._parts.directory.spool_file(node.ino)
+                return self._growing(name, path, partial(self._is_spooled, node.ino))
+        raise NotFoundError(
+            f"nobody writes {name!r}", hint="what is finished is opened by its name alone"
+        )
+
+    def _growing(self, name: str, path: Path, is_written: Callable[[], bool]) -> GrowingVideo:
+        return GrowingVideo(self._parts, self._tools, name, str(path), is_written)
+
+    def _is_spooled(self, ino: int) -> bool:
+        """Whether a mount has that file, and it may be written."""
+        if self._parts.directory.mounted_by() is None:
+            return False
+        with suppress(NotFoundError), self._parts.catalog.reading() as seen:
+            return seen.tree.node(ino).state is FileState.SPOOLED
+        return False
+
     def _writer(
         self, name: str, size: tuple[int, int], form: WriteForm, replace: bool
     ) -> VideoWriter[Video]:
         self._require_writable()
+        name = "/".join(split(name))
         require_free(self._parts, name, replace)
         return VideoWriter(self._parts, name, size, form, lambda file: self._publish(file, replace))
 
@@ -157,6 +194,7 @@ class StoreWrites:
         self, name: str, data: Raw, replace: bool, on_progress: Written | None
     ) -> Video:
         self._require_writable()
+        name = "/".join(split(name))
         require_free(self._parts, name, replace)
         file = begin(self._parts.objects, name)
         try:

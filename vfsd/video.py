@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, overload
 
-import numpy as np
-
-from vfsd.array import Axis, VideoArray
-from vfsd.framepages import Ints
-from vfsd.frames import Frame, Frames
 from vfsd.videobudget import VideoBudget
-
-if TYPE_CHECKING:
-    _IntSlice = slice[int | None, int | None, int | None]
 
 
 class Video(VideoBudget):
@@ -32,12 +22,6 @@ class Video(VideoBudget):
     threads and after a fork; decoders belong to the store and are shared.
     """
 
-    def __repr__(self) -> str:
-        return (
-            f"<Video {self.name!r}: {len(self)} frames, {self.width}x{self.height}, "
-            f"{float(self.duration):.2f} s, {self.original.media.codec}>"
-        )
-
     def __enter__(self) -> Video:
         return self
 
@@ -48,38 +32,3 @@ class Video(VideoBudget):
         trace: TracebackType | None,
     ) -> None:
         """Nothing of its own is open; decoders go with the store."""
-
-    @overload
-    def __getitem__(self, key: int) -> Frame: ...
-    @overload
-    def __getitem__(self, key: list[int] | Ints) -> Frames: ...
-    @overload
-    def __getitem__(self, key: _IntSlice) -> Frames: ...
-    @overload
-    def __getitem__(self, key: slice) -> VideoArray: ...
-    @overload
-    def __getitem__(self, key: tuple[Axis, ...]) -> VideoArray: ...
-
-    def __getitem__(
-        self, key: int | slice | list[int] | Ints | tuple[Axis, ...]
-    ) -> Frame | Frames | VideoArray:
-        if isinstance(key, (int, np.integer)):
-            return self.frames([int(key)])[0]
-        if isinstance(key, slice):
-            if all(part is None or _is_int(part) for part in (key.start, key.stop, key.step)):
-                return self.frames(range(*key.indices(len(self))))
-            return self.array()[key]
-        if isinstance(key, tuple):
-            return self.array()[key]
-        return self.frames(key)
-
-    def __iter__(self) -> Iterator[Frame]:
-        return self.iterate()
-
-    def array(self) -> VideoArray:
-        """The whole video as a lazy array of (time, rows, columns)."""
-        return VideoArray(self.read, len(self), self.duration, (self.height, self.width))
-
-
-def _is_int(part: object) -> bool:
-    return isinstance(part, (int, np.integer)) and not isinstance(part, bool)

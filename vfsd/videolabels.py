@@ -20,10 +20,10 @@ from vfsd.labelexpr import Labels
 from vfsd.labels import Clip
 from vfsd.tiling import Rect
 from vfsd.units import Seconds
-from vfsd.videoframes import VideoFrames
+from vfsd.videosequence import VideoSequence
 
 
-class VideoLabels(VideoFrames):
+class VideoLabels(VideoSequence):
     """The detections of one video.  They belong to its pixels, not to one encoding of them."""
 
     @property

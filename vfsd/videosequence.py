@@ -1,0 +1,64 @@
+"""A video as a sequence: indexing, iterating, arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+
+from vfsd.array import Axis, VideoArray
+from vfsd.framepages import Ints
+from vfsd.frames import Frame, Frames
+from vfsd.videoframes import VideoFrames
+
+if TYPE_CHECKING:
+    _IntSlice = slice[int | None, int | None, int | None]
+
+
+class VideoSequence(VideoFrames):
+    """Indexing with an int gives a `Frame`, with a slice or a list of ints `Frames`; with a slice
+    of times, or with several axes, a lazy `VideoArray`; see `vfsd.video.Video`.
+    """
+
+    def __repr__(self) -> str:
+        size = f"{self.width}x{self.height}"
+        return (
+            f"<{type(self).__name__} {self.name!r}: {len(self)} frames, {size}, "
+            f"{float(self.duration):.2f} s, {self.original.media.codec}>"
+        )
+
+    @overload
+    def __getitem__(self, key: int) -> Frame: ...
+    @overload
+    def __getitem__(self, key: list[int] | Ints) -> Frames: ...
+    @overload
+    def __getitem__(self, key: _IntSlice) -> Frames: ...
+    @overload
+    def __getitem__(self, key: slice) -> VideoArray: ...
+    @overload
+    def __getitem__(self, key: tuple[Axis, ...]) -> VideoArray: ...
+
+    def __getitem__(
+        self, key: int | slice | list[int] | Ints | tuple[Axis, ...]
+    ) -> Frame | Frames | VideoArray:
+        if isinstance(key, (int, np.integer)):
+            return self.frames([int(key)])[0]
+        if isinstance(key, slice):
+            if all(part is None or _is_int(part) for part in (key.start, key.stop, key.step)):
+                return self.frames(range(*key.indices(len(self))))
+            return self.array()[key]
+        if isinstance(key, tuple):
+            return self.array()[key]
+        return self.frames(key)
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self.iterate()
+
+    def array(self) -> VideoArray:
+        """The whole video as a lazy array of (time, rows, columns)."""
+        return VideoArray(self.read, len(self), self.duration, (self.height, self.width))
+
+
+def _is_int(part: object) -> bool:
+    return isinstance(part, (int, np.integer)) and not isinstance(part, bool)
