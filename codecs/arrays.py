@@ -1,7 +1,7 @@
 """From arrays to pictures for an encoder: what `vfsd.codecs.pixels` does, the other way round.
 
-RGB and gray become YUV by the matrix of BT.709, in limited range; samples that are YUV already
-stay what they are.
+RGB and gray become YUV, by the matrix of BT.709 and in limited range unless they are to be like
+other pictures; samples that are YUV already stay what they are.
 """
 
 from __future__ import annotations
@@ -11,27 +11,51 @@ from typing import Any
 import av
 import numpy as np
 import numpy.typing as npt
-from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
+from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
 from vfsd.codecs.pixels import check_size, pixel_layout
 from vfsd.codecs.planes import plane_pixels, plane_samples
 from vfsd.errors import UsageError
+from vfsd.model import MediaInfo
+
+_EXACTLY = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
+"""Else BGR takes a short cut that costs some dB."""
+_MATRICES = {
+    "bt709": Colorspace.ITU709,
+    "fcc": Colorspace.FCC,
+    "smpte240m": Colorspace.SMPTE240M,
+    "bt2020nc": Colorspace.BT2020,
+    "bt2020c": Colorspace.BT2020,
+}
+"""BT.601 for all others, and where none is told, as `vfsd.codecs.pixels` has it."""
 
 
 class PictureMaker:
     """Turns arrays of one form into pictures in the format `stored` (FFmpeg's name).
 
-    Arrays have the shapes that a `PixelConverter` gives for that `pixel_format`.  Not thread-safe.
-    Raises `UsageError` for a format that there is not, or a size that it cannot have.
+    Arrays have the shapes that a `PixelConverter` gives for that `pixel_format`.  With `like`,
+    pictures mean their samples as those of that video do.  Not thread-safe.  Raises `UsageError`
+    for a format that there is not, or a size that it cannot have.
     """
 
-    def __init__(self, pixel_format: str, width: int, height: int, stored: str) -> None:
+    def __init__(
+        self,
+        pixel_format: str,
+        width: int,
+        height: int,
+        stored: str,
+        like: MediaInfo | None = None,
+    ) -> None:
         self._layout = pixel_layout(pixel_format)
         check_size(self._layout, pixel_format, width, height)
         self._pixel_format = pixel_format
         self._width, self._height = width, height
         self._stored = stored
         self._to_yuv = self._layout.channels > 0 and stored.startswith("yuv")
+        self._matrix, self._range = Colorspace.ITU709, ColorRange.MPEG
+        if like is not None:
+            self._matrix = _MATRICES.get(like.color_space or "", Colorspace.ITU601)
+            self._range = ColorRange.JPEG if like.color_range == "full" else ColorRange.MPEG
         self._reformatter = VideoReformatter()
         self.dtype: np.dtype[Any] = np.dtype(self._layout.dtype)  #: of one array
         self.shape = self._layout.shape(width, height)  #: of one array
@@ -53,8 +77,9 @@ class PictureMaker:
             return self._reformatter.reformat(
                 picture,
                 format=self._stored,
-                dst_colorspace=Colorspace.ITU709,
-                dst_color_range=ColorRange.MPEG,
+                dst_colorspace=self._matrix,
+                dst_color_range=self._range,
+                interpolation=_EXACTLY,
                 threads=1,
             )
         return self._reformatter.reformat(picture, format=self._stored, threads=1)

@@ -50,6 +50,10 @@ class PixelLayout:
             return (height, width, self.channels)
         return (round(height * self._rows), width)
 
+    def bytes(self, width: int, height: int) -> int:
+        """Of a picture of that size."""
+        return int(np.prod(self.shape(width, height))) * np.dtype(self.dtype).itemsize
+
     def size(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """Width and height of a picture that fills an array of that shape."""
         return shape[1], shape[0] if self.channels else round(shape[0] / self._rows)

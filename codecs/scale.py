@@ -1,4 +1,4 @@
-"""Whole pictures in another size, in the format that they have."""
+"""Whole pictures in another size, in the format that they have, or in another format."""
 
 from __future__ import annotations
 
@@ -44,3 +44,20 @@ class PictureScaler:
         copy_colors(picture, scaled)
         scaled.pts = picture.pts
         return scaled
+
+
+class PictureFormat:
+    """Pictures in another pixel format, as they are.  Not thread-safe."""
+
+    def __init__(self, pixel_format: str) -> None:
+        self._pixel_format = pixel_format
+        self._reformatter = VideoReformatter()
+
+    def convert(self, picture: av.VideoFrame) -> av.VideoFrame:
+        """`picture` itself where it has that format."""
+        return self._reformatter.reformat(
+            picture,
+            format=self._pixel_format,
+            interpolation=Interpolation.BICUBIC | Interpolation.ACCURATE_RND,
+            threads=1,
+        )

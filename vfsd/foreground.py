@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from vfsd.views import ViewFile, Views, ViewStat
+from vfsd.views import Offer, ViewFile, Views, ViewStat
 
 
 class Foreground:
@@ -59,6 +59,9 @@ class ObservedViews:
     def open(self, ino: int, path: str) -> ViewFile:
         with self._foreground.waiting():
             return _ObservedFile(self._views.open(ino, path), self._foreground)
+
+    def offer(self, ino: int, path: str) -> Offer:
+        return self._views.offer(ino, path)
 
 
 class _ObservedFile:

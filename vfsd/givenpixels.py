@@ -69,7 +69,7 @@ def pictures_of_bytes(data: Raw, pixel_format: str, size: tuple[int, int]) -> It
     """
     layout = pixel_layout(pixel_format)
     shape, dtype = layout.shape(*size), np.dtype(layout.dtype)
-    wanted = int(np.prod(shape)) * dtype.itemsize
+    wanted = layout.bytes(*size)
     for number, picture in enumerate(chunks(data, wanted)):
         if len(picture) < wanted:
             raise UsageError(

@@ -81,7 +81,7 @@ def read_pictures(file: IO[bytes], header: Y4mHeader) -> Iterator[Pixels]:
     """Each picture behind the header.  Raises `UsageError` where the last is not whole."""
     layout = pixel_layout(header.pixel_format)
     shape, dtype = layout.shape(header.width, header.height), np.dtype(layout.dtype)
-    wanted = int(np.prod(shape)) * dtype.itemsize
+    wanted = layout.bytes(header.width, header.height)
     number = 0
     while line := _line(file, may_end=True):
         if line.split(b" ", 1)[0].rstrip() != _FRAME:

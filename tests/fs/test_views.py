@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.fs.driver import Driver, failing
-from vfsd.errors import NotFoundError, OutOfRangeError
-from vfsd.fs import Filesystem
+from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
+from vfsd.fs import Filesystem, ViewOffer
 from vfsd.store import Store
 
 VIEWS = {"info.json": b"{}", "frames/000000.png": b"picture", "t=0-1.mp4": b"clip"}
@@ -22,6 +22,7 @@ class Stat:
     is_dir: bool
     size: int
     mtime_ns: int = 5
+    is_writable: bool = False
 
 
 class File:
@@ -61,6 +62,9 @@ class Source:
         self.stat(ino, path)
         self.opened.append(File(VIEWS[path]))
         return self.opened[-1]
+
+    def offer(self, ino: int, path: str) -> ViewOffer:
+        raise ReadOnlyError(f"{path!r} cannot be written")
 
 
 @pytest.fixture

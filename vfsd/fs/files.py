@@ -19,6 +19,7 @@ from vfsd.fs.judging import Judging
 from vfsd.fs.names import Names
 from vfsd.fs.namespace import Namespace, discard_bytes
 from vfsd.fs.posix import failure, fallocate
+from vfsd.fs.viewfolders import OfferHandle
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 
@@ -145,10 +146,15 @@ class Files:
             raise failure(errno.EBADF) from None
 
     def flush(self, number: int) -> None:
-        """Everything is visible already; it is noted that the writer may be about to close."""
-        content = self.handle(number).content
-        if content is not None:
-            content.flushed = content.stamp
+        """Everything is visible already; it is noted that the writer may be about to close.
+
+        Of a view that is written it is seen whether it is taken; raises what is wrong with it.
+        """
+        handle = self.handle(number)
+        if isinstance(handle, OfferHandle):
+            handle.commit()
+        elif handle.content is not None:
+            handle.content.flushed = handle.content.stamp
 
     def release(self, number: int) -> None:
         handle = self._handles.pop(number, None)
@@ -172,8 +178,10 @@ class Files:
 
     def write(self, number: int, data: Buffer, offset: int) -> int:
         """How much was written, which is less than asked for only when the disk is full."""
-        handle = self._writable(number)
-        content = handle.content
+        offered = self._handles.get(number)
+        if isinstance(offered, OfferHandle):
+            return offered.write(data, offset)
+        content = self._writable(number).content
         try:
             count = os.pwrite(content.fd, data, offset)
         except OSError as error:
@@ -184,6 +192,10 @@ class Files:
         return count
 
     def truncate(self, number: int, length: int) -> None:
+        offered = self._handles.get(number)
+        if isinstance(offered, OfferHandle):
+            offered.truncate(length)
+            return
         content = self._writable(number, keep=length).content
         os.ftruncate(content.fd, length)
         self._contents.written(content)
@@ -198,7 +210,7 @@ class Files:
     ) -> int:
         """How much was copied; less than asked for at the end, and when it is much."""
         reading = self.handle(source).content
-        if reading is None:
+        if reading is None or isinstance(self.handle(target), OfferHandle):
             raise failure(errno.EOPNOTSUPP)
         content = self._writable(target).content
         length = min(length, _COPY_AT_ONCE)
@@ -216,7 +228,10 @@ class Files:
 
     def fsync(self, number: int, *, data_only: bool) -> None:
         """Return when the bytes, and what the catalog says of them, would survive a power cut."""
-        content = self.handle(number).content
+        handle = self.handle(number)
+        if isinstance(handle, OfferHandle):
+            handle.commit()
+        content = handle.content
         if content is None or self._parts.read_only:
             return
         self._contents.sync(content, data_only=data_only)

@@ -264,10 +264,12 @@ class Filesystem:
         found = self._find(path)
         if isinstance(found, Node):
             return self._files.open(found, flags, caller)
-        if flags & os.O_ACCMODE != os.O_RDONLY:
-            raise failure(errno.EROFS)
         if self._is_directory(found):
             raise failure(errno.EISDIR)
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            if flags & os.O_APPEND:
+                raise failure(errno.EINVAL)  # there is nothing that it could go on from
+            return self._files.add(self._views.offer(found))
         return self._files.add(self._views.open(found))
 
     def create(self, path: str, mode: int, flags: int, caller: Caller) -> int:
@@ -316,6 +318,8 @@ class Filesystem:
         if handle is not None:
             self._files.truncate(handle, length)
             return
+        if not length and self._is_offered(path):
+            return  # who opens it writes it from the start anyway
         node = self._node(path)
         flags = os.O_WRONLY if length else os.O_WRONLY | os.O_TRUNC
         opened = self._files.open(node, flags, caller)
@@ -397,6 +401,11 @@ class Filesystem:
             return [Entry(*entry) for entry in self._views.list(directory)]
         children = self._names.children(directory.ino)
         return [Entry(name, node.ino, node.mode) for name, node in children]
+
+    def _is_offered(self, path: str | None) -> bool:
+        """Whether it is a view that may be written."""
+        found = self._find(path)
+        return isinstance(found, ViewPlace) and bool(self._views.attributes(found).mode & 0o200)
 
     def _is_directory(self, place: ViewPlace) -> bool:
         return stat.S_ISDIR(self._views.attributes(place).mode)

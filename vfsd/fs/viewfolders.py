@@ -1,6 +1,7 @@
 """``NAME@/``: what can be had of a video, as files that are made when they are read.
 
-The folders are in no listing, so that who copies a tree copies what is really there.
+The folders are in no listing, so that who copies a tree copies what is really there.  Frames of the
+video in another size may be written: see `vfsd.views.offers`.
 """
 
 from __future__ import annotations
@@ -32,12 +33,32 @@ class ViewStat(Protocol):
     @property
     def mtime_ns(self) -> int: ...
 
+    @property
+    def is_writable(self) -> bool: ...
+
 
 class ViewFile(Protocol):
     @property
     def size(self) -> int: ...
 
     def readinto(self, buffer: memoryview, offset: int) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class ViewOffer(Protocol):
+    """A view that is written; what `commit` does not take is forgotten."""
+
+    @property
+    def size(self) -> int: ...
+
+    def readinto(self, buffer: memoryview, offset: int) -> int: ...
+
+    def write(self, data: bytes | bytearray | memoryview, offset: int) -> int: ...
+
+    def truncate(self, length: int) -> None: ...
+
+    def commit(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -55,6 +76,10 @@ class ViewSource(Protocol):
         ...
 
     def open(self, ino: int, path: str) -> ViewFile: ...
+
+    def offer(self, ino: int, path: str) -> ViewOffer:
+        """Open for writing; raises `ReadOnlyError` where that cannot be."""
+        ...
 
 
 class ViewPlace(NamedTuple):
@@ -97,6 +122,42 @@ class ViewHandle:
         self._file.close()
 
 
+class OfferHandle:
+    """A view that somebody writes."""
+
+    content = None
+    writable = True
+
+    def __init__(self, place: ViewPlace, offer: ViewOffer) -> None:
+        self._place = place
+        self._offer = offer
+
+    def readinto(self, buffer: memoryview, offset: int) -> int:
+        return self._offer.readinto(buffer, offset)
+
+    def write(self, data: bytes | bytearray | memoryview, offset: int) -> int:
+        return self._offer.write(data, offset)
+
+    def truncate(self, length: int) -> None:
+        self._offer.truncate(length)
+
+    def commit(self) -> None:
+        self._offer.commit()
+
+    def attributes(self) -> Attributes:
+        mtime_ns = self._place.video.mtime_ns
+        return _file_attributes(self._place, self._offer.size, mtime_ns, is_writable=True)
+
+    def seek(self, offset: int, whence: int) -> int:
+        """All data."""
+        if not 0 <= offset < self._offer.size:
+            raise failure(errno.ENXIO)
+        return offset if whence == os.SEEK_DATA else self._offer.size
+
+    def close(self) -> None:
+        self._offer.close()
+
+
 class ViewFolders:
     """The folders of all videos.  Takes no lock while a view is made."""
 
@@ -128,7 +189,8 @@ class ViewFolders:
     def attributes(self, place: ViewPlace) -> Attributes:
         found = self._sure().stat(place.video.ino, place.path)
         if not found.is_dir:
-            return _file_attributes(place, found.size, found.mtime_ns)
+            writable = found.is_writable
+            return _file_attributes(place, found.size, found.mtime_ns, is_writable=writable)
         video, times = place.video, (found.mtime_ns,) * 3
         mode = stat.S_IFDIR | 0o555
         return Attributes(place.ino, mode, 2, video.uid, video.gid, 0, 0, 0, *times)
@@ -148,6 +210,10 @@ class ViewFolders:
     def open(self, place: ViewPlace) -> ViewHandle:
         return ViewHandle(place, self._sure().open(place.video.ino, place.path))
 
+    def offer(self, place: ViewPlace) -> OfferHandle:
+        """Raises `ReadOnlyError` for a view that nobody can write."""
+        return OfferHandle(place, self._sure().offer(place.video.ino, place.path))
+
     def _real(self, path: str) -> Node | None:
         try:
             return self._names.resolve(path)
@@ -159,8 +225,10 @@ class ViewFolders:
         return self._source
 
 
-def _file_attributes(place: ViewPlace, size: int, mtime_ns: int) -> Attributes:
+def _file_attributes(
+    place: ViewPlace, size: int, mtime_ns: int, *, is_writable: bool = False
+) -> Attributes:
     video, times = place.video, (mtime_ns,) * 3
-    mode = stat.S_IFREG | 0o444
+    mode = stat.S_IFREG | (0o644 if is_writable else 0o444)
     blocks = -(-size // BLOCK)
     return Attributes(place.ino, mode, 1, video.uid, video.gid, 0, size, blocks, *times)

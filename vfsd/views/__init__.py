@@ -3,8 +3,10 @@
 `folder` shows them below ``NAME@/``; `rendition` says what a name stands for; `slots` and
 `allotment` give every byte its place before it is made; `copying`, `stitching`, `encoding` and
 `raw` make the bytes, `rendering` sees to it that each is made once, and `rendercache` keeps them.
+`offers` takes frames that somebody writes.
 """
 
 from vfsd.views.folder import ViewFile, Views, ViewStat, render
+from vfsd.views.offers import Offer
 
-__all__ = ["ViewFile", "ViewStat", "Views", "render"]
+__all__ = ["Offer", "ViewFile", "ViewStat", "Views", "render"]

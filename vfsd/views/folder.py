@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO, Protocol
 
 from vfsd import grammar
-from vfsd.errors import NotFoundError
+from vfsd.errors import NotFoundError, ReadOnlyError
 from vfsd.model import LogicalVideo
 from vfsd.objects import Progress
 from vfsd.parts import Parts
@@ -40,6 +40,7 @@ from vfsd.views.layouts import (
     layout_rendition,
 )
 from vfsd.views.objects import OBJECTS, ObjectFolder
+from vfsd.views.offers import Offer, requested
 from vfsd.views.rendering import Renderer, RenditionFile, write_out
 from vfsd.views.rendition import (
     Rendition,
@@ -71,6 +72,7 @@ class ViewStat:
     is_dir: bool
     size: int  #: bytes; 0 for a folder
     mtime_ns: int  #: that of the video
+    is_writable: bool = False  #: frames may be offered as it
 
 
 class ViewFile(Protocol):
@@ -118,7 +120,12 @@ class Views:
         known = self._known(ino)
         if self._is_folder(known, path):
             return ViewStat(True, 0, known.info.modified_ns)
-        return ViewStat(False, self._rendition(known, path).slots.size, known.info.modified_ns)
+        return ViewStat(
+            False,
+            self._rendition(known, path).slots.size,
+            known.info.modified_ns,
+            not self._parts.read_only and requested(path) is not None,
+        )
 
     def list(self, ino: int, path: str) -> list[tuple[str, bool]]:
         """(name, whether it is a folder) of each entry."""
@@ -141,6 +148,19 @@ class Views:
         if self._is_folder(known, path):
             raise NotFoundError(f"{path!r} is a folder")
         return RenditionFile(self._renderer, self._rendition(known, path))
+
+    def offer(self, ino: int, path: str) -> Offer:
+        """A view, open for writing.
+
+        Raises `ReadOnlyError` for what nobody can write, `UsageError` for sizes that are not taken.
+        """
+        known = self._known(ino)
+        if self._parts.read_only or requested(path) is None:
+            raise ReadOnlyError(
+                f"{path!r} cannot be written",
+                hint="frames of all the picture in another size can be, such as 640x360.rgb",
+            )
+        return Offer(self._parts, self._tools, known.info, path)
 
     def close(self) -> None:
         self._renderer.close()

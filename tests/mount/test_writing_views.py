@@ -1,0 +1,159 @@
+"""Frames that are written to ``NAME@/`` in another size."""
+
+from __future__ import annotations
+
+import errno
+import math
+import shutil
+import subprocess
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from av.video.stream import VideoStream
+
+from sample_videos import FOLDER
+from tests.mount.conftest import Mounted
+from vfsd.frames import Pixels
+from vfsd.store import Store
+
+pytestmark = pytest.mark.mount
+
+CLIP = FOLDER / "traffic.mp4"
+SIZE = (160, 120)
+
+
+@pytest.fixture
+def at(mounted: Mounted) -> Path:
+    """A mount with a video in it."""
+    place = mounted.mount()
+    shutil.copy(CLIP, place / "a.mp4")
+    assert (place / "a.mp4@").is_dir()
+    return place
+
+
+def read(mounted: Mounted, format: str = "yuv420p") -> Pixels:
+    with Store.open(mounted.store) as store:
+        return store["a.mp4"].read(size=SIZE, format=format, psnr=math.inf).data
+
+
+def renditions(mounted: Mounted) -> int:
+    """Frames of all renditions."""
+    with Store.open(mounted.store) as store:
+        found = store.catalog.renditions(store["a.mp4"].info)
+        left = list(store.parts.directory.objects_tmp.iterdir())
+    assert not left
+    return sum(len(segment.frames) for segment in found)
+
+
+def failing(path: Path, data: bytes) -> str:
+    """The errno with which writing a file fails."""
+    try:
+        with open(path, "wb", 0) as file:
+            for at in range(0, len(data), 1 << 20):
+                file.write(data[at : at + (1 << 20)])
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return ""
+
+
+def y4m(pixels: Pixels) -> bytes:
+    header = b"YUV4MPEG2 W160 H120 F30:1 Ip A0:0 C420mpeg2\n"
+    return header + b"".join(b"FRAME\n" + picture.tobytes() for picture in pixels)
+
+
+def encoded(path: Path, pixels: Pixels, codec: str) -> bytes:
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream(codec, rate=30, options={"crf": "8"})
+        assert isinstance(stream, VideoStream)
+        stream.width, stream.height = SIZE
+        stream.pix_fmt = "yuv420p"
+        for number, picture in enumerate(pixels):
+            frame = av.VideoFrame.from_ndarray(picture, format="yuv420p")
+            frame.pts, frame.time_base = number, Fraction(1, 30)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["size=160x120.yuv", "160x120.rgb", "160x120.y4m", "160x0.mp4"])
+def test_frames_that_are_copied_to_a_view_become_a_rendition(
+    mounted: Mounted, at: Path, tmp_path: Path, name: str
+) -> None:
+    source = tmp_path / f"x.{name.rpartition('.')[2]}"
+    if name.endswith(".rgb"):
+        source.write_bytes(read(mounted, "rgb24").tobytes())
+    elif name.endswith(".yuv"):
+        source.write_bytes(read(mounted).tobytes())
+    elif name.endswith(".y4m"):
+        source.write_bytes(y4m(read(mounted)))
+    else:
+        encoded(source, read(mounted), "libx264")
+    name = name.replace("160x0", "size=160x0")
+    before = (at / "a.mp4@" / name).stat()
+    subprocess.run(["cp", source, at / "a.mp4@" / name], check=True)
+    assert renditions(mounted) == 120
+    assert (at / "a.mp4@" / name).stat().st_size == before.st_size
+    pixels = np.frombuffer((at / "a.mp4@" / "size=160x120.yuv").read_bytes(), np.uint8)
+    wanted = read(mounted)
+    luma = pixels.reshape(wanted.shape)[:, :120].astype(float) - wanted[:, :120]
+    assert 10 * math.log10(255**2 / float(np.mean(luma**2))) >= 40
+    assert "a.mp4@" not in {entry.name for entry in at.iterdir()}
+    assert (at / "a.mp4").read_bytes() == CLIP.read_bytes()
+
+
+def test_a_part_of_the_timeline_by_redirection(mounted: Mounted, at: Path, tmp_path: Path) -> None:
+    """A shell opens, duplicates and closes before anything is written."""
+    (tmp_path / "x.yuv").write_bytes(read(mounted)[30:60].tobytes())
+    view = at / "a.mp4@" / "t=1-2,size=160x120.yuv"
+    script = f"(head -c 100000; cat) < {tmp_path}/x.yuv > {view}"
+    subprocess.run(["sh", "-c", script], check=True)
+    subprocess.run(
+        ["dd", f"if={tmp_path}/x.yuv", f"of={view}", "bs=64k", "status=none"], check=True
+    )
+    assert renditions(mounted) == 30
+
+
+def test_what_is_not_the_video_is_refused(mounted: Mounted, at: Path, tmp_path: Path) -> None:
+    right = read(mounted)
+    wrong = right.copy()
+    wrong[60] = 16
+    views = at / "a.mp4@"
+    assert failing(views / "160x120.yuv", wrong.tobytes()) == "EMEDIUMTYPE"
+    assert failing(views / "160x120.yuv", right.tobytes()[:-1]) == "EINVAL"
+    assert failing(views / "160x120.yuv", right.tobytes() + b"x") == "EINVAL"
+    assert failing(views / "160x120.y4m", y4m(right)[:-1]) == "EINVAL"
+    assert failing(views / "160x120.y4m", y4m(right[:, :, :158])) == "EMEDIUMTYPE"
+    assert failing(views / "160x120.mp4", b"no video") == "EMEDIUMTYPE"
+    short = encoded(tmp_path / "short.mp4", right[:100], "libx264")
+    assert failing(views / "160x120.mp4", short) == "EMEDIUMTYPE"
+    assert renditions(mounted) == 0
+    assert "luma of frame 60" in mounted.log.read_text()
+    done = subprocess.run(["cp", CLIP, views / "160x120.mp4"], capture_output=True, text=True)
+    assert done.returncode == 1  # in its full size
+    assert renditions(mounted) == 0
+    assert len((views / "160x120.yuv").read_bytes()) == right.size
+
+
+def test_what_cannot_be_written(at: Path) -> None:
+    views = at / "a.mp4@"
+    assert failing(views / "full.mp4", b"x") == "EINVAL"
+    assert failing(views / "320x240.yuv", b"x") == "EINVAL"
+    assert failing(views / "640x480.yuv", b"x") == "EINVAL"
+    assert failing(views / "160x120.raw", b"") == ""
+    assert failing(views / "size=160x120,pix=nv12.raw", b"x") == "EINVAL"
+    for name in ("info.json", "frames/000000.png", "roi=80x60+0+0,size=40x30.yuv", "new.txt"):
+        assert failing(views / name, b"x") in ("EROFS", "EACCES")
+    with pytest.raises(OSError, match="Invalid argument"):
+        open(views / "160x120.yuv", "ab").close()
+    assert (views / "info.json").stat().st_mode & 0o777 == 0o444
+    assert (views / "160x120.yuv").stat().st_mode & 0o777 == 0o644
+
+
+def test_mounts_that_are_only_read(mounted: Mounted) -> None:
+    shutil.copy(CLIP, mounted.mount() / "a.mp4")
+    mounted.unmount()
+    views = mounted.mount("ro") / "a.mp4@"
+    assert failing(views / "160x120.yuv", b"x") == "EROFS"

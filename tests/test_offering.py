@@ -1,0 +1,144 @@
+"""Frames of a video in another size that somebody else has made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from vfsd.errors import OverBudgetError, RefusedMediaError, UsageError
+from vfsd.frames import Pixels
+from vfsd.store import Store
+from vfsd.video import Video
+
+CLIP = FOLDER / "traffic.mp4"
+SIZE = (160, 120)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def video(store: Store) -> Video:
+    return store.ingest(CLIP, "a.mp4")
+
+
+def frames(video: Video, size: tuple[int, int] = SIZE, format: str = "yuv420p") -> Pixels:
+    return video.read(size=size, format=format, psnr=math.inf).data
+
+
+def luma_psnr(one: Pixels, other: Pixels, height: int) -> float:
+    error = np.mean((one[:, :height].astype(float) - other[:, :height]) ** 2)
+    return float(10 * np.log10(255**2 / error))
+
+
+def is_untouched(store: Store, video: Video) -> bool:
+    with store.catalog.reading() as seen:
+        recorded = set(seen.objects.sizes())
+    return (
+        store.catalog.renditions(video.info) == []
+        and set(store.parts.objects.all_keys()) == recorded
+        and not list(store.parts.directory.objects_tmp.iterdir())
+    )
+
+
+@pytest.mark.parametrize("format", ["yuv420p", "rgb24", "bgr24", "yuv444p"])
+@pytest.mark.parametrize("size", [(160, 120), (240, 180)])
+def test_frames_become_a_rendition_that_keeps_what_it_says(
+    store: Store, video: Video, format: str, size: tuple[int, int]
+) -> None:
+    wanted = frames(video, size)
+    made = video.write(frames(video, size, format), size=size, format=format)
+    assert sum(len(segment.frames) for segment in made) == len(video)
+    assert [segment.picture for segment in made] == [size] * len(made)
+    got = video.read(size=size, format="yuv420p")
+    assert 40 <= got.psnr < 100
+    for segment in made:
+        part = slice(segment.first_frame, segment.end_frame)
+        assert luma_psnr(got.data[part], wanted[part], size[1]) >= segment.psnr - 0.01
+
+
+def test_bytes_and_parts_of_a_video(store: Store, video: Video) -> None:
+    data = frames(video)[30:90]
+    made = video.write(data.tobytes(), size=SIZE, span=(1, 3), format="yuv420p")
+    covered = {frame for segment in made for frame in segment.frames}
+    assert covered == set(range(30, 90))
+    assert video.write(data, size=SIZE, span=(1, 3), format="yuv420p") == []  # it is there
+
+
+def _black_frame(data: Pixels) -> Pixels:
+    data[70] = 16
+    return data
+
+
+def _shifted(data: Pixels) -> Pixels:
+    return np.roll(data, 1, axis=0)
+
+
+def _gray(data: Pixels) -> Pixels:
+    data[:, 120:] = 128
+    return data
+
+
+def _dark(data: Pixels) -> Pixels:
+    data[:, :120] = np.maximum(data[:, :120], 6) - 6
+    return data
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (_black_frame, "luma of frame 70"),
+        (_shifted, "luma of frame 0"),
+        (_gray, "chroma of frame 0"),
+        (_dark, "luma of frame 0"),
+        (lambda data: data[:-1], "end before frame 119"),
+        (lambda data: np.concatenate([data, data[:1]]), "more pictures than the 120"),
+    ],
+)
+def test_what_is_not_the_video_is_refused_and_nothing_of_it_stays(
+    store: Store, video: Video, change: object, what: str
+) -> None:
+    assert callable(change)
+    with pytest.raises(RefusedMediaError, match=what):
+        video.write(change(frames(video)), size=SIZE, format="yuv420p")
+    assert is_untouched(store, video)
+    assert np.array_equal(frames(video), video.read(size=SIZE, format="yuv420p", psnr=100).data)
+
+
+def test_what_is_there_already_is_compared_all_the_same(store: Store, video: Video) -> None:
+    video.render(SIZE)
+    before = store.catalog.renditions(video.info)
+    assert video.write(frames(video), size=SIZE, format="yuv420p") == []
+    as_served = video.read(size=SIZE, format="yuv420p")
+    assert as_served.psnr < 100
+    assert video.write(as_served, size=SIZE, format="yuv420p") == []
+    with pytest.raises(RefusedMediaError):
+        video.write(_black_frame(frames(video)), size=SIZE, format="yuv420p")
+    assert store.catalog.renditions(video.info) == before
+
+
+def test_sizes_that_are_not_taken(store: Store, video: Video) -> None:
+    for size, what in (((320, 240), "original"), ((640, 480), "larger")):
+        with pytest.raises(UsageError, match=what):
+            video.write(np.zeros((120, size[1], size[0], 3), np.uint8), size=size)
+    turned = store.ingest(FOLDER / "portrait.mp4")
+    with pytest.raises(UsageError, match="turned"):
+        turned.write(b"", size=(120, 160))
+    with pytest.raises(UsageError, match="120 x 160"):
+        video.write(np.zeros((120, 60, 80, 3), np.uint8), size=SIZE)
+    assert is_untouched(store, video)
+
+
+def test_a_budget_that_is_too_small(store: Store, video: Video) -> None:
+    video.budget.set("1000")
+    with pytest.raises(OverBudgetError):
+        video.write(frames(video), size=SIZE, format="yuv420p")
+    assert is_untouched(store, video)

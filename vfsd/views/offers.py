@@ -1,0 +1,180 @@
+"""Views that are written: whoever writes frames of a video in another size offers them to it.
+
+What is written waits in a file without a name until it is complete, which nobody tells but its end:
+each time that somebody closes it, it is looked at.  Pictures that are those of the view become a
+rendition; anything else is an error, and nothing of it stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from io import BufferedReader, FileIO
+
+from vfsd import grammar
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.decode import FrameDecoder
+from vfsd.codecs.examine import examine_source
+from vfsd.codecs.pixels import PIXEL_FORMATS, pixel_layout
+from vfsd.codecs.source import Source
+from vfsd.errors import NoSpaceError, NotFoundError, RefusedMediaError, UsageError, VfsdError
+from vfsd.frames import Pixels
+from vfsd.frametable import FrameTable
+from vfsd.givenpixels import pictures_of_bytes
+from vfsd.grammar import Request
+from vfsd.model import LogicalVideo
+from vfsd.objects import ObjectStore
+from vfsd.offering import like_stored, require_offerable, stored_pictures
+from vfsd.parts import Parts
+from vfsd.plan import select_frames
+from vfsd.tools import Tools
+from vfsd.video import Video
+from vfsd.y4m import MAGIC, read_header, read_pictures
+
+_BUFFER_BYTES = 1 << 20
+
+_log = logging.getLogger(__name__)
+
+
+def requested(path: str) -> Request | None:
+    """What is asked for by a path of which frames may be offered: all of the picture, in a size."""
+    try:
+        request = grammar.parse(path)
+    except (NotFoundError, UsageError):
+        return None
+    view = request.view
+    is_partial = view.region is not None or view.fps is not None
+    step = 1 if view.frames is None else view.frames[2]
+    return None if is_partial or step != 1 else request
+
+
+def _nameless(objects: ObjectStore) -> int:
+    """A new file that goes with its descriptor."""
+    path = objects.temporary()
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    path.unlink()
+    return fd
+
+
+class Offer:
+    """A view that somebody writes.  Thread-safe.
+
+    Raises `UsageError` for a size in which the video takes no frames.
+    """
+
+    def __init__(self, parts: Parts, tools: Tools, info: LogicalVideo, path: str) -> None:
+        request = requested(path)
+        if request is None:
+            raise UsageError(f"{path!r} is not all of the picture in another size")
+        media = info.original.media
+        view = request.sized(media.display_width, media.display_height)
+        self._size = view.size or (media.display_width, media.display_height)
+        require_offerable(media, *self._size)
+        self._form = request.form
+        if self._form.container == "raw" and self._form.pixel_format not in PIXEL_FORMATS:
+            raise UsageError(f"frames in {self._form.pixel_format} are not taken")
+        self._name = f"{info.name}@/{path}"
+        self._video = Video(parts, tools, info)
+        chosen = select_frames(view, info.original, self._video.table)
+        self._frames = range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
+        self._guard = threading.Lock()
+        self._is_new = False  # whether anything was written that was not looked at
+        self._file = FileIO(_nameless(parts.objects), "r+b")
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def readinto(self, buffer: memoryview, offset: int) -> int:
+        return os.preadv(self._file.fileno(), (buffer,), offset)
+
+    def write(self, data: bytes | bytearray | memoryview, offset: int) -> int:
+        """How much was written.  Raises `OSError`."""
+        with self._guard:
+            self._is_new = True
+            return os.pwrite(self._file.fileno(), data, offset)
+
+    def truncate(self, length: int) -> None:
+        with self._guard:
+            self._is_new = True
+            os.ftruncate(self._file.fileno(), length)
+
+    def commit(self) -> None:
+        """Keep what was written, if anything was since the last time.
+
+        Raises `UsageError` while it is not as long as the view, `RefusedMediaError` where it holds
+        other pictures, `NoSpaceError`, `OverBudgetError`.
+        """
+        with self._guard:
+            if not self._is_new or not self.size:
+                return
+            try:
+                self._take()
+            except OSError as error:
+                raise NoSpaceError(f"{self._name}: {error.strerror}") from error
+            except VfsdError as error:
+                _log.warning("%s was refused: %s", self._name, error)
+                raise
+            self._is_new = False
+            _log.info("%s: %d frames were taken", self._name, len(self._frames))
+
+    def close(self) -> None:
+        """What was not kept is forgotten."""
+        self._file.close()
+
+    def _take(self) -> None:
+        self._file.seek(0)
+        if self._form.container == "raw":
+            offered = self._of_samples()
+        elif self._form.container == "y4m":
+            offered = self._of_y4m()
+        else:
+            offered = self._of_packets()
+        self._video.take(offered, self._size, self._frames)
+
+    def _of_samples(self) -> Iterator[VideoFrame]:
+        layout = pixel_layout(self._form.pixel_format)
+        each = layout.bytes(*self._size)
+        if self.size != len(self._frames) * each:
+            raise UsageError(
+                f"{len(self._frames)} frames of {each} bytes are wanted, and {self.size} bytes "
+                "were written"
+            )
+        arrays = pictures_of_bytes(self._file, self._form.pixel_format, self._size)
+        return self._stored(arrays, self._form.pixel_format)
+
+    def _of_y4m(self) -> Iterator[VideoFrame]:
+        file = BufferedReader(FileIO(self._file.fileno(), closefd=False), _BUFFER_BYTES)
+        if file.read(len(MAGIC)) != MAGIC:
+            raise RefusedMediaError("it is no YUV4MPEG2")
+        file.seek(0)
+        header = read_header(file)
+        self._require_size(header.width, header.height)
+        return self._stored(read_pictures(file, header), header.pixel_format)
+
+    def _of_packets(self) -> Iterator[VideoFrame]:
+        media = self._video.original.media
+        with Source(self._file.fileno()) as source:
+            found = examine_source(source, "what was written")
+        self._require_size(found.media.display_width, found.media.display_height)
+        if len(found.order) != len(self._frames) or found.media.rotation:
+            raise RefusedMediaError(
+                f"{len(self._frames)} frames are wanted, and {len(found.order)} were written"
+            )
+        table = FrameTable.in_memory(
+            found.columns, found.order, time_base=found.media.time_base, end_pts=found.end_pts
+        )
+        decoder = FrameDecoder(self._file.fileno(), found.media, found.access, table)
+        return like_stored((picture for _, picture in decoder.stream()), media)
+
+    def _stored(self, arrays: Iterator[Pixels], pixel_format: str) -> Iterator[VideoFrame]:
+        return stored_pictures(arrays, pixel_format, self._size, self._video.original.media)
+
+    def _require_size(self, width: int, height: int) -> None:
+        if (width, height) != self._size:
+            raise RefusedMediaError(
+                f"its pictures have {width}x{height}, not {self._size[0]}x{self._size[1]}"
+            )
