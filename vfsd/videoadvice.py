@@ -17,7 +17,7 @@ from vfsd.readqueries import asked_by
 from vfsd.strategies import Case
 from vfsd.tiling import Rect
 from vfsd.tiling.policy import Aim, Footage, Query, Seen
-from vfsd.videotiles import VideoTiles
+from vfsd.videowrites import VideoWrites
 from vfsd.workload import WorkloadQuery
 
 MOST_QUERIES = 10_000
@@ -27,7 +27,7 @@ _Parts = Mapping[str, tuple[str, Rect]]
 """Aims that are boxes in a region: the boxes, by their expression, and the region."""
 
 
-class VideoAdvice(VideoTiles):
+class VideoAdvice(VideoWrites):
     """What strategies of tiling come to on a workload."""
 
     def advise(

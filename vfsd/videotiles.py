@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from vfsd.around import ALPHA, Partition, layouts_around
-from vfsd.codecs import VideoFrame
 from vfsd.codecs.pixels import needed_area
 from vfsd.codecs.scale import require_smaller
 from vfsd.codecs.tiles import tile_codec
@@ -17,11 +15,9 @@ from vfsd.errors import UsageError
 from vfsd.estimate import Estimate, estimate
 from vfsd.explain import Explanation, explain
 from vfsd.footage import AsPlanned, TableOriginal, footage_of, rates_of
-from vfsd.givenpixels import Given, Raw, is_raw, pictures, pictures_of_bytes
 from vfsd.host import host_name
 from vfsd.labelexpr import Labels
 from vfsd.model import Segment
-from vfsd.offering import require_offerable, stored_pictures, take_offer
 from vfsd.plan import make_plan, select_frames
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.recompress import compress, compressible
@@ -138,65 +134,6 @@ class VideoTiles(VideoDetect):
         layout = TileLayout.untiled(width, height)
         planned = [PlannedSegment(frames, layout) for frames in self.sequences(span)]
         return self.retile(planned, settings=settings, jobs=jobs, on_progress=on_progress)
-
-    def write(
-        self,
-        data: Given | Raw,
-        *,
-        size: tuple[int, int],
-        span: tuple[Seconds, Seconds | None] | None = None,
-        format: str = "rgb24",
-        on_progress: OnProgress | None = None,
-    ) -> list[Segment]:
-        """Store frames of the video that somebody has scaled to `size`, as a rendition.
-
-        `data` are arrays, frames or bare samples in `format`, one picture for each frame in `span`
-        (default: all).  Each is compared with what a read gives in that size: luma has to have the
-        store's `minimum_psnr`, chroma 6 dB less.  What reads take of it later keeps that.  What is
-        there already stays; new segments are returned.
-
-        Raises `RefusedMediaError` for pictures that are not those of the video, or not as many;
-        nothing of them stays then.  Otherwise as `retile`.
-        """
-        frames = self.frames_in(span)
-        if is_raw(data):
-            arrays = pictures_of_bytes(data, format, size)
-        else:
-            arrays = (picture for picture, _ in pictures(data, format))
-        offered = stored_pictures(arrays, format, size, self.original.media)
-        return self.take(offered, size, frames, on_progress=on_progress)
-
-    def take(
-        self,
-        offered: Iterator[VideoFrame],
-        size: tuple[int, int],
-        frames: range,
-        *,
-        on_progress: OnProgress | None = None,
-    ) -> list[Segment]:
-        """As `write`, of pictures in the pixel format of the original."""
-        require_offerable(self.original.media, *size)
-        self._require_verified()
-        layout, done = TileLayout.untiled(*size), itertools.count(1)
-        parts = (
-            range(max(run.start, frames.start), min(run.stop, frames.stop))
-            for run in self.sequences()
-        )
-        planned = [PlannedSegment(part, layout) for part in parts if part]
-
-        def on_frame() -> None:
-            if on_progress is not None:
-                on_progress(next(done), len(frames))
-
-        return take_offer(
-            self._parts,
-            self._tools.pool,
-            self.info,
-            self.table,
-            planned,
-            offered,
-            on_frame=on_frame,
-        )
 
     def compress(
         self,

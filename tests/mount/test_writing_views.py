@@ -93,7 +93,7 @@ def test_frames_that_are_copied_to_a_view_become_a_rendition(
         encoded(source, read(mounted), "libx264")
     name = name.replace("160x0", "size=160x0")
     before = (at / "a.mp4@" / name).stat()
-    subprocess.run(["cp", source, at / "a.mp4@" / name], check=True)
+    subprocess.run(["cp", "-p", source, at / "a.mp4@" / name], check=True)
     assert renditions(mounted) == 120
     assert (at / "a.mp4@" / name).stat().st_size == before.st_size
     pixels = np.frombuffer((at / "a.mp4@" / "size=160x120.yuv").read_bytes(), np.uint8)

@@ -219,16 +219,18 @@ class Filesystem:
         with self._changing(path):
             self._namespace.hide(path, alias)
 
-    # -- attributes
+    # -- attributes; those of a view are what they are, also for who writes it and sets them
 
     def chmod(self, path: str | None, mode: int, handle: int | None = None) -> None:
-        self._metadata.chmod(self._ino(path, handle), mode)
+        if not self._files.is_offer(handle):
+            self._metadata.chmod(self._ino(path, handle), mode)
 
     def chown(
         self, path: str | None, uid: int | None, gid: int | None, handle: int | None = None
     ) -> None:
         """None leaves the owner or the group as it is."""
-        self._metadata.chown(self._ino(path, handle), uid, gid)
+        if not self._files.is_offer(handle):
+            self._metadata.chown(self._ino(path, handle), uid, gid)
 
     def utimens(
         self,
@@ -238,7 +240,8 @@ class Filesystem:
         handle: int | None = None,
     ) -> None:
         """None leaves a time as it is."""
-        self._metadata.utimens(self._ino(path, handle), atime_ns, mtime_ns)
+        if not self._files.is_offer(handle):
+            self._metadata.utimens(self._ino(path, handle), atime_ns, mtime_ns)
 
     def getxattr(self, path: str, name: str) -> bytes:
         found = self._find(path)

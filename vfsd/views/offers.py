@@ -7,6 +7,7 @@ rendition; anything else is an error, and nothing of it stays.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -114,7 +115,9 @@ class Offer:
             try:
                 self._take()
             except OSError as error:
-                raise NoSpaceError(f"{self._name}: {error.strerror}") from error
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                raise NoSpaceError(f"no room for {self._name}: {error.strerror}") from error
             except VfsdError as error:
                 _log.warning("%s was refused: %s", self._name, error)
                 raise
