@@ -145,9 +145,9 @@ class Files:
         except KeyError:
             raise failure(errno.EBADF) from None
 
-    def is_offer(self, number: int | None) -> bool:
+    def is_offer(self, number: int) -> bool:
         """Whether a handle is that of a view which somebody writes."""
-        return number is not None and isinstance(self._handles.get(number), OfferHandle)
+        return isinstance(self._handles.get(number), OfferHandle)
 
     def flush(self, number: int) -> None:
         """Everything is visible already; it is noted that the writer may be about to close.

@@ -222,14 +222,14 @@ class Filesystem:
     # -- attributes; those of a view are what they are, also for who writes it and sets them
 
     def chmod(self, path: str | None, mode: int, handle: int | None = None) -> None:
-        if not self._files.is_offer(handle):
+        if not self._is_offered(path, handle):
             self._metadata.chmod(self._ino(path, handle), mode)
 
     def chown(
         self, path: str | None, uid: int | None, gid: int | None, handle: int | None = None
     ) -> None:
         """None leaves the owner or the group as it is."""
-        if not self._files.is_offer(handle):
+        if not self._is_offered(path, handle):
             self._metadata.chown(self._ino(path, handle), uid, gid)
 
     def utimens(
@@ -240,7 +240,7 @@ class Filesystem:
         handle: int | None = None,
     ) -> None:
         """None leaves a time as it is."""
-        if not self._files.is_offer(handle):
+        if not self._is_offered(path, handle):
             self._metadata.utimens(self._ino(path, handle), atime_ns, mtime_ns)
 
     def getxattr(self, path: str, name: str) -> bytes:
@@ -255,6 +255,8 @@ class Filesystem:
 
     def setxattr(self, path: str, name: str, value: bytes, flags: int = 0) -> None:
         """`flags` is 0, `os.XATTR_CREATE` or `os.XATTR_REPLACE`."""
+        if self._is_offered(path, None):
+            raise failure(errno.EOPNOTSUPP)  # so that who copies them along goes on without
         self._xattrs.set(self._node(path), name, value, flags)
 
     def removexattr(self, path: str, name: str) -> None:
@@ -321,7 +323,7 @@ class Filesystem:
         if handle is not None:
             self._files.truncate(handle, length)
             return
-        if not length and self._is_offered(path):
+        if not length and self._is_offered(path, None):
             return  # who opens it writes it from the start anyway
         node = self._node(path)
         flags = os.O_WRONLY if length else os.O_WRONLY | os.O_TRUNC
@@ -405,8 +407,10 @@ class Filesystem:
         children = self._names.children(directory.ino)
         return [Entry(name, node.ino, node.mode) for name, node in children]
 
-    def _is_offered(self, path: str | None) -> bool:
-        """Whether it is a view that may be written."""
+    def _is_offered(self, path: str | None, handle: int | None) -> bool:
+        """Whether it is a view that may be written, or is."""
+        if handle is not None:
+            return self._files.is_offer(handle)
         found = self._find(path)
         return isinstance(found, ViewPlace) and bool(self._views.attributes(found).mode & 0o200)
 
