@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
-from tests.test_writing import is_as_before, smooth
+from tests.writing import is_as_before, smooth
 from vfsd.errors import BusyError, NotFoundError, UsageError
 from vfsd.frames import Pixels
 from vfsd.fs import Caller, Filesystem

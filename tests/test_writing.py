@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sample_videos import FOLDER
+from tests.writing import is_as_before, smooth
 from vfsd.check import collect, run
 from vfsd.codecs.pixels import PIXEL_FORMATS, pixel_layout
 from vfsd.errors import BusyError, ExistsError, ReadOnlyError, RefusedMediaError, UsageError
@@ -35,15 +36,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def smooth(count: int, width: int, height: int) -> Pixels:
-    """RGB pictures of slow waves of colour, each another."""
-    t, y, x, c = np.meshgrid(
-        np.arange(count), np.arange(height), np.arange(width), np.arange(3), indexing="ij"
-    )
-    waves = np.sin((x + 2 * t) / (17.0 + 3 * c)) + np.cos((y - t) / (23.0 + 2 * c))
-    return (127.5 + 60 * waves).round().astype(np.uint8)
-
-
 def noise(pixel_format: str, count: int, width: int, height: int, seed: int = 0) -> Pixels:
     layout = pixel_layout(pixel_format)
     top = 1023 if pixel_format == "yuv420p10" else np.iinfo(layout.dtype).max
@@ -53,15 +45,6 @@ def noise(pixel_format: str, count: int, width: int, height: int, seed: int = 0)
 
 def psnr(one: Pixels, other: Pixels) -> float:
     return float(10 * np.log10(255**2 / np.mean((one.astype(float) - other) ** 2)))
-
-
-def is_as_before(store: Store, names: list[str]) -> bool:
-    """Whether there is nothing but those videos, also on disk."""
-    tmp = store.parts.directory.objects_tmp
-    with store.catalog.reading() as seen:
-        recorded = set(seen.objects.sizes())
-    keys = set(store.parts.objects.all_keys())
-    return sorted(store) == names and not list(tmp.iterdir()) and keys == recorded
 
 
 # ------------------------------------------------------------------------------------- pictures
