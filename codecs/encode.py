@@ -69,6 +69,8 @@ class EncoderSettings:
     color_space: str | None = None
     color_primaries: str | None = None
     color_transfer: str | None = None
+    profile: str | None = None  #: H.264: baseline, main or high; None: as it comes
+    number: int = 0  #: H.264: that of the parameter sets, below 32
 
     def with_colors_of(self, media: MediaInfo) -> EncoderSettings:
         """For pictures of `media` as `PixelConverter` makes them yuv420p."""
@@ -129,6 +131,7 @@ def _opened(settings: EncoderSettings) -> VideoCodecContext:
         "flags": "+global_header+cgop",
         **color_options(settings),
         **options,
+        **_beside_another(settings),
     }
     try:
         context.open()
@@ -138,6 +141,16 @@ def _opened(settings: EncoderSettings) -> VideoCodecContext:
             f"encoded in {settings.codec}: {error.strerror}"
         ) from error
     return context
+
+
+def _beside_another(settings: EncoderSettings) -> dict[str, str]:
+    """Options for packets that stand in one file with those of another encoder."""
+    options = {}
+    if settings.profile is not None:
+        options["profile"] = settings.profile
+    if settings.number:
+        options["x264-params"] = f"{_X264}:sps-id={settings.number}"
+    return options
 
 
 def _retimed(codec: str, unit: bytes, rate: Fraction) -> bytes:

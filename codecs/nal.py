@@ -154,7 +154,29 @@ def parse_h264_sps(unit: bytes) -> SequenceParameters:
         luma_depth, chroma_depth = 8 + reader.golomb(), 8 + reader.golomb()
         reader.flag()  # lossless bypass
         if reader.flag():
-            _skip_scaling_lists(reader, 8 if chroma != 3 else 12)
+            skip_scaling_lists(reader, 8 if chroma != 3 else 12)
+    skip_picture_order(reader)
+    reader.golomb()  # reference frames
+    reader.flag()  # gaps allowed
+    reader.golomb()  # width
+    reader.golomb()  # height
+    return SequenceParameters(unit[1:4], chroma, luma_depth, chroma_depth, not reader.flag())
+
+
+def skip_scaling_lists(reader: BitReader, lists: int) -> None:
+    """Those of an H.264 sequence parameter set, behind the flag that there are any."""
+    for ordinal in range(lists):
+        if not reader.flag():
+            continue
+        last = following = 8
+        for _ in range(16 if ordinal < 6 else 64):
+            if following:
+                following = (last + reader.signed_golomb()) % 256
+            last = following or last
+
+
+def skip_picture_order(reader: BitReader) -> None:
+    """How an H.264 sequence parameter set numbers pictures, in decode and in display order."""
     reader.golomb()  # frame number length
     order_type = reader.golomb()
     if order_type == 0:
@@ -165,22 +187,6 @@ def parse_h264_sps(unit: bytes) -> SequenceParameters:
         reader.signed_golomb()
         for _ in range(min(reader.golomb(), 256)):
             reader.signed_golomb()
-    reader.golomb()  # reference frames
-    reader.flag()  # gaps allowed
-    reader.golomb()  # width
-    reader.golomb()  # height
-    return SequenceParameters(unit[1:4], chroma, luma_depth, chroma_depth, not reader.flag())
-
-
-def _skip_scaling_lists(reader: BitReader, lists: int) -> None:
-    for ordinal in range(lists):
-        if not reader.flag():
-            continue
-        last = following = 8
-        for _ in range(16 if ordinal < 6 else 64):
-            if following:
-                following = (last + reader.signed_golomb()) % 256
-            last = following or last
 
 
 def parse_hevc_sps(unit: bytes) -> SequenceParameters:

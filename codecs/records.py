@@ -18,6 +18,7 @@ _UNSPECIFIED = 2
 def avcc(sets: tuple[bytes, ...], prefix: int) -> bytes:
     """An AVCDecoderConfigurationRecord of these parameter sets, with their NAL headers.
 
+    It claims the highest profile and level that any of them does, and the constraints that all do.
     `prefix` is the number of bytes of the length before each unit of a packet.  Raises
     `nal.DamagedError` where a set is missing or does not parse.
     """
@@ -25,13 +26,19 @@ def avcc(sets: tuple[bytes, ...], prefix: int) -> bytes:
     pictures = [unit for unit in sets if nal.unit_type("h264", unit) == nal.H264_PPS]
     if not sequences or not pictures or len(sequences) > 31 or len(pictures) > 255:
         raise nal.DamagedError("no usable parameter sets")
-    told = nal.parse_h264_sps(sequences[0])
-    record = bytearray(b"\x01" + told.profile_bytes + bytes((0xFC | prefix - 1,)))
+    all_told = [nal.parse_h264_sps(unit) for unit in sequences]
+    told = max(all_told, key=lambda each: each.profile_bytes[0])
+    constraints, level = 0xFF, 0
+    for each in all_told:
+        constraints &= each.profile_bytes[1]
+        level = max(level, each.profile_bytes[2])
+    profile = told.profile_bytes[0]
+    record = bytearray((1, profile, constraints, level, 0xFC | prefix - 1))
     record.append(0xE0 | len(sequences))
     record += b"".join(_counted(unit) for unit in sequences)
     record.append(len(pictures))
     record += b"".join(_counted(unit) for unit in pictures)
-    if told.profile_bytes[0] in _EXTENDED_H264_PROFILES:
+    if profile in _EXTENDED_H264_PROFILES:
         record += bytes((0xFC | told.chroma_format,))
         record += bytes((0xF8 | told.luma_depth - 8, 0xF8 | told.chroma_depth - 8, 0))
     return bytes(record)

@@ -14,7 +14,7 @@ from tests.views.conftest import Shelf
 from vfsd.config import Settings
 from vfsd.store import Store
 from vfsd.views import Views
-from vfsd.views.encoding import EncodedRendition
+from vfsd.views.encoding import EncodedRun
 from vfsd.views.rendercache import FileCache, MemoryCache
 
 VIEW = "size=128x96.mp4"
@@ -34,7 +34,7 @@ def test_what_was_rendered_is_found_by_others(
 ) -> None:
     assert fresh.read("traffic.mp4", VIEW) == right
     assert files(fresh.store.parts.directory.cache)
-    monkeypatch.delattr(EncodedRendition, "_encoded")  # nobody encodes any more
+    monkeypatch.delattr(EncodedRun, "payloads")  # nobody encodes any more
     again = Views(fresh.store.parts, fresh.store.tools)
     assert Shelf(fresh.store, again).read("traffic.mp4", VIEW) == right
     again.close()

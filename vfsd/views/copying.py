@@ -2,14 +2,14 @@
 
 A view is copied when it shows every frame of its span in full size, its container can hold the
 stored codec, and its frames are exactly the packets of a stretch of the file that begins with a
-key packet.  All else is encoded: a span that begins between key frames, one that ends where a
-decoder needs a packet that is shown later, and files whose packets do not tell the whole story.
+key packet.  All else is spliced (`vfsd.views.splicing`) or encoded: a span that begins between key
+frames, one that ends where a decoder needs a packet that is shown later, and files whose packets do
+not tell the whole story.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,22 +38,15 @@ def find_copy(
     key: str, footage: Footage, view: View, form: Form, showing: Showing
 ) -> CopiedRendition | None:
     """How to serve `view` by copying packets; None where it has to be encoded."""
-    media = footage.physical.media
-    whole = view.region in (None, media.frame_rect) and view.size in (
-        None,
-        (media.display_width, media.display_height),
-    )
-    steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
-    if not whole or not steady or form.codec not in (None, media.codec):
+    if not is_as_stored(footage, view, form):
         return None
-    if footage.physical.access is Access.SEQUENTIAL:
-        return None  # its decoder is set up anew on the way
+    media = footage.physical.media
     packets = _stretch(footage, showing)
     if packets is None:
         return None
     columns = footage.table.columns(packets.start, packets.stop)
     largest = int(columns.size.max())
-    if not _holds(form.container, media, largest):
+    if not can_hold(form.container, media, largest):
         return None
     if form.container in ("mp4", "matroska"):
         framing = framing_for_container(media, largest)
@@ -61,7 +54,21 @@ def find_copy(
         framing = framing_for_stream(media)
     if framing is None:
         return None
-    return CopiedRendition(key, footage, form, showing, packets, columns, framing)
+    return CopiedRendition(key, form, CopiedRun(footage, showing, packets, columns, framing))
+
+
+def is_as_stored(footage: Footage, view: View, form: Form) -> bool:
+    """Whether a view has every picture of its span as it is stored, in the stored codec."""
+    media = footage.physical.media
+    whole = view.region in (None, media.frame_rect) and view.size in (
+        None,
+        (media.display_width, media.display_height),
+    )
+    steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
+    if not whole or not steady or form.codec not in (None, media.codec):
+        return False
+    # Where packets have to be read in sequence, the decoder is set up anew on the way.
+    return footage.physical.access is not Access.SEQUENTIAL
 
 
 def _stretch(footage: Footage, showing: Showing) -> range | None:
@@ -81,7 +88,8 @@ def _stretch(footage: Footage, showing: Showing) -> range | None:
     return range(first, stop)
 
 
-def _holds(container: str, media: MediaInfo, largest: int) -> bool:
+def can_hold(container: str, media: MediaInfo, largest: int) -> bool:
+    """Whether a container takes packets of a stream, of which the largest has so many bytes."""
     if media.codec == "av1" and media.extradata[:1] != b"\x81":
         return False  # no av1C record, which both containers want
     if container == "mp4":
@@ -95,49 +103,26 @@ def _holds(container: str, media: MediaInfo, largest: int) -> bool:
     return media.codec == container
 
 
-@dataclass(frozen=True)
-class _Segment:
-    first: int  #: packets, counted from the view's first
-    stop: int
-
-
 class CopiedRendition:
     """A file of copied packets.  Slot 0 is the container's header."""
 
     made = "copied"
-    storable = False
+    storable = range(0)
     """Copying from a cache is no faster than from the video."""
 
-    def __init__(
-        self,
-        key: str,
-        footage: Footage,
-        form: Form,
-        showing: Showing,
-        packets: range,
-        columns: PacketColumns,
-        framing: Framing,
-    ) -> None:
+    def __init__(self, key: str, form: Form, run: CopiedRun) -> None:
         self.key = key
-        self.memory = showing.memory
-        self._footage = footage
-        self._showing = showing
-        self._packets = packets
-        self._framing = framing
-        shown = columns.pts - footage.table.frame_pts(int(showing.frames[0]))
-        self._starts = _segment_starts(columns, shown, showing)
-        longest = int(np.diff(np.append(showing.starts[self._starts], showing.end)).max())
-        track = _track(footage.physical.media, showing, framing, shown, longest)
+        self.memory = 2 * run.showing.memory
+        self._run = run
+        showing = run.showing
+        longest = int(np.diff(np.append(showing.starts[run.starts], showing.end)).max())
+        track = _track(run.footage.physical.media, showing, run.framing, run.reorder, longest)
         self._muxer = muxer_for(form.container, track)
-        sizes = framing.bound(columns.size, _keys(columns))
-        totals = np.add.reduceat(sizes, self._starts)
-        totals += self._muxer.overheads(shown, _keys(columns), self._starts)
-        if not framing.is_exact:
-            totals += LEAST_PADDING
+        totals = run.sizes + self._muxer.overheads(run.shown, run.keys, run.starts)
         self._index = SegmentIndex(
             sizes=totals,
-            starts=shown[self._starts],
-            starts_with_key=_keys(columns)[self._starts],
+            starts=run.shown[run.starts],
+            starts_with_key=run.keys[run.starts],
             end=showing.end,
         )
         header = len(self._muxer.header()) + self._muxer.index_size(len(totals))
@@ -146,51 +131,85 @@ class CopiedRendition:
     def make(self, slot: int, workshop: Workshop) -> bytes:
         if not slot:
             return self._muxer.header(self._index)
-        segment = self._segment(slot - 1)
-        times = self._times(segment)
-        base = self._packets.start
-        payloads = []
-        with workshop.readers.reader(self._footage) as reader:
-            stored = reader.read(base + segment.first, base + segment.stop)
-            for (index, packet), is_key in zip(stored, times.keys, strict=True):
-                try:
-                    payloads.append(self._framing.convert(packet, bool(is_key)))
-                except nal.DamagedError as error:
-                    raise IntegrityError(f"packet {index} is damaged: {error}") from error
         size = self.slots[slot].size
-        data = self._muxer.segment(slot - 1, times, payloads, size)
-        if len(data) > size:
-            raise IntegrityError("packets hold more slices than any encoder is known to make")
-        return data
+        times = self._run.times(slot - 1)
+        payloads = self._run.payloads(slot - 1, workshop)
+        return whole_segment(self._muxer.segment(slot - 1, times, payloads, size), size)
 
     def pictures(self, slots: Sequence[int]) -> Pictures | None:
         return None
 
-    def _segment(self, number: int) -> _Segment:
-        last = number + 1 == len(self._starts)
-        stop = len(self._packets) if last else int(self._starts[number + 1])
-        return _Segment(int(self._starts[number]), stop)
 
-    def _times(self, segment: _Segment) -> PacketTimes:
-        base, showing = self._packets.start, self._showing
-        columns = self._footage.table.columns(base + segment.first, base + segment.stop)
-        shown = columns.pts - self._footage.table.frame_pts(int(showing.frames[0]))
+def whole_segment(data: bytes, size: int) -> bytes:
+    """`data`, which has to fit into its place.  Raises `IntegrityError`."""
+    if len(data) > size:
+        raise IntegrityError("packets hold more slices than any encoder is known to make")
+    return data
+
+
+class CopiedRun:
+    """Packets that are copied, cut into segments: as many as the pictures that they show."""
+
+    def __init__(
+        self,
+        footage: Footage,
+        showing: Showing,
+        packets: range,
+        columns: PacketColumns,
+        framing: Framing,
+    ) -> None:
+        self.footage = footage
+        self.showing = showing
+        self.framing = framing
+        self._packets = packets
+        self.shown = columns.pts - footage.table.frame_pts(int(showing.frames[0]))
+        """When the picture of each packet appears, in ticks."""
+        self.keys = _keys(columns)  #: 1 for key packets
+        self.starts = _segment_starts(columns, self.shown, showing)
+        """The packet that each segment begins with."""
+        self.reorder = int((showing.starts - self.shown).max())  #: see `Track.reorder`
+        self.sizes = np.add.reduceat(framing.bound(columns.size, self.keys), self.starts)
+        """Bytes of each segment, without what a container adds."""
+        if not framing.is_exact:
+            self.sizes += LEAST_PADDING
+
+    def payloads(self, number: int, workshop: Workshop) -> list[bytes]:
+        """The packets of a segment.  Raises `IntegrityError`, `OSError`."""
+        first, stop = self._bounds(number)
+        base = self._packets.start
+        payloads = []
+        with workshop.readers.reader(self.footage) as reader:
+            stored = reader.read(base + first, base + stop)
+            for (index, packet), is_key in zip(stored, self.keys[first:stop], strict=True):
+                try:
+                    payloads.append(self.framing.convert(packet, bool(is_key)))
+                except nal.DamagedError as error:
+                    raise IntegrityError(f"packet {index} is damaged: {error}") from error
+        return payloads
+
+    def times(self, number: int) -> PacketTimes:
+        first, stop = self._bounds(number)
+        showing, shown = self.showing, self.shown[first:stop]
         # The i-th packet is decoded when the i-th picture is shown: see `Track.reorder`.
-        ends = showing.ends(segment.first, segment.stop)
+        ends = showing.ends(first, stop)
         following = np.searchsorted(showing.starts, shown, side="right")
         last = len(showing) - 1
         after = np.where(following > last, showing.end, showing.starts[np.minimum(following, last)])
         return PacketTimes(
             shown=shown,
             lasting=after - shown,
-            decoded=showing.starts[segment.first : segment.stop],
+            decoded=showing.starts[first:stop],
             end=int(ends[-1]),
-            keys=_keys(columns),
+            keys=self.keys[first:stop],
         )
+
+    def _bounds(self, number: int) -> tuple[int, int]:
+        last = number + 1 == len(self.starts)
+        return int(self.starts[number]), len(self.shown) if last else int(self.starts[number + 1])
 
 
 def _track(
-    media: MediaInfo, showing: Showing, framing: Framing, shown: Ints, longest: int
+    media: MediaInfo, showing: Showing, framing: Framing, reorder: int, longest: int
 ) -> Track:
     return Track(
         codec=media.codec,
@@ -201,7 +220,7 @@ def _track(
         duration=showing.end,
         longest=longest,
         pixel_format=media.pixel_format,
-        reorder=int((showing.starts - shown).max()),
+        reorder=reorder,
         rate=showing.rate,
         rotation=media.rotation,
         sample_aspect_ratio=media.sample_aspect_ratio,

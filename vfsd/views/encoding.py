@@ -53,7 +53,7 @@ QUALITY = {"h264": 20, "hevc": 20}
 LEAST_PICTURES = 8
 """Of a segment: fewer would spend most of their bytes on key pictures."""
 
-_CONFIGURATION_BYTES = 512
+CONFIGURATION_BYTES = 512
 """Kept free in the header for the parameter sets, which only the encoder knows: about 100."""
 _QUALITY_STEPS_PER_HALF = {"h264": 7.0, "hevc": 5.5}
 """Measured; with too few, what is encoded again is too large again."""
@@ -63,7 +63,6 @@ _GRAY = 128
 class EncodedRendition:
     """A file of encoded segments.  Slot 0 is the container's header."""
 
-    storable = True
     made = "encoded"
 
     def __init__(
@@ -71,38 +70,24 @@ class EncodedRendition:
     ) -> None:
         """Raises `UsageError` for sizes that the codec does not take."""
         self.memory = showing.memory
-        self._footage = footage
         self._showing = showing
         self._container = form.container
         media = footage.physical.media
-        self._pictures = picture_form(media, view, "yuv420p")
-        width, height = self._pictures.size
-        require_encodable(form.codec or DEFAULT_CODEC, width, height)
-        self._settings = _settings(
-            media, form.codec or DEFAULT_CODEC, self._pictures, view, showing
-        )
-        self._starts = _segment_starts(showing)
-        region = self._pictures.region
-        sizes = allot(
-            self._settings.codec,
-            media.codec,
-            Shape(media.frame_rect.area, region.area, width * height),
-            footage.table,
-            showing.frames,
-            self._starts,
-        )
+        pictures = picture_form(media, view, "yuv420p")
+        codec = form.codec or DEFAULT_CODEC
+        settings = encoder_settings(media, codec, pictures, view, showing)
+        self._run = run = EncodedRun(key, footage, pictures, settings, showing)
         muxer = self._muxer(bytes(1))
-        keys = np.zeros(len(showing), np.int64)
-        keys[self._starts] = 1
-        sizes += muxer.overheads(showing.starts, keys, self._starts)
+        sizes = run.sizes + muxer.overheads(showing.starts, run.keys, run.starts)
         self._index = SegmentIndex(
             sizes=sizes,
-            starts=showing.starts[self._starts],
+            starts=showing.starts[run.starts],
             starts_with_key=np.ones(len(sizes), np.int64),
             end=showing.end,
         )
-        header = len(muxer.header(spare=_CONFIGURATION_BYTES)) + muxer.index_size(len(sizes))
+        header = len(muxer.header(spare=CONFIGURATION_BYTES)) + muxer.index_size(len(sizes))
         self.slots: Slots = ListedSlots(header, sizes)
+        self.storable = range(1, len(self.slots))
         # A segment tells its size, so that one made for another allotment must not be taken for it.
         self.key = blake3(key.encode() + sizes.tobytes()).hexdigest()
 
@@ -113,25 +98,88 @@ class EncodedRendition:
         if not slot:
             return muxer.header(self._index, spare=size - len(muxer.header(self._index)))
         number = slot - 1
-        times = self._times(number)
+        times = self._run.times(number)
         room = size - overhead(muxer, times) - LEAST_PADDING
-        payloads = self._encoded(number, framing, room, workshop)
+        payloads = self._run.payloads(number, framing, room, workshop)
         return muxer.segment(number, times, payloads, size)
 
     def pictures(self, slots: Sequence[int]) -> Pictures | None:
-        parts = [self._showing.frames[slice(*self._bounds(slot - 1))] for slot in slots if slot]
-        return Pictures(self._footage, np.concatenate(parts), self._pictures) if parts else None
+        run = self._run
+        parts = [run.frames(slot - 1) for slot in slots if slot]
+        return Pictures(run.footage, np.concatenate(parts), run.pictures) if parts else None
 
-    def _encoded(self, number: int, framing: Framing, room: int, workshop: Workshop) -> list[bytes]:
+    def _framing(self) -> Framing:
+        stream = self._container in ("h264", "hevc")
+        sets = parameter_sets(self._run.settings)
+        return framing_of_encoder(self._run.settings.codec, sets, stream=stream)
+
+    def _muxer(self, configuration: bytes) -> Muxer:
+        settings, showing = self._run.settings, self._showing
+        lengths = np.diff(np.append(showing.starts[self._run.starts], showing.end))
+        track = Track(
+            codec=settings.codec,
+            width=settings.width,
+            height=settings.height,
+            configuration=configuration,
+            time_base=showing.time_base,
+            duration=showing.end,
+            longest=int(lengths.max()),
+            rate=showing.rate,
+            sample_aspect_ratio=settings.sample_aspect_ratio,
+        )
+        return muxer_for(self._container, track)
+
+
+class EncodedRun:
+    """Pictures that are encoded in segments, each of which has its place in bytes beforehand."""
+
+    def __init__(
+        self,
+        key: str,
+        footage: Footage,
+        pictures: PictureForm,
+        settings: EncoderSettings,
+        showing: Showing,
+    ) -> None:
+        """`key` stands for the footage, the form of the pictures and what is shown.
+
+        Raises `UsageError` for sizes that the codec does not take.
+        """
+        self.footage = footage
+        self.pictures = pictures
+        self.settings = settings
+        self._key = key
+        self._showing = showing
+        width, height = pictures.size
+        require_encodable(settings.codec, width, height)
+        self.shown = showing.starts  #: when each picture appears, in ticks
+        self.starts = _segment_starts(showing)  #: the picture that each segment begins with
+        self.keys = np.zeros(len(showing), np.int64)  #: 1 for key packets
+        self.keys[self.starts] = 1
+        media = footage.physical.media
+        self.sizes = allot(  #: bytes of each segment, without what a container adds
+            settings.codec,
+            media.codec,
+            Shape(media.frame_rect.area, pictures.region.area, width * height),
+            footage.table,
+            showing.frames,
+            self.starts,
+        )
+
+    def frames(self, number: int) -> Ints:
+        """Those of a segment."""
+        return self._showing.frames[slice(*self._bounds(number))]
+
+    def payloads(self, number: int, framing: Framing, room: int, workshop: Workshop) -> list[bytes]:
         """The packets of a segment, which have to fit into `room` bytes.
 
         Ends: each turn has a coarser quality, up to the coarsest, and then pictures of one gray,
         for which there is room enough always.
         """
         first, stop = self._bounds(number)
-        quality = self._settings.quality
+        quality = self.settings.quality
         while True:
-            settings = dataclasses.replace(self._settings, quality=quality)
+            settings = dataclasses.replace(self.settings, quality=quality)
             pictures = self._decoded(first, stop, workshop)
             payloads, size = _packets(settings, framing, pictures, stop - first, room)
             if size <= room:
@@ -147,51 +195,32 @@ class EncodedRendition:
         return payloads
 
     def _decoded(self, first: int, stop: int, workshop: Workshop) -> Iterator[Pixels]:
-        footage, frames = self._footage, self._showing.frames
-        converter = PictureConverter(self._pictures)
-        with workshop.cursors.at(self.key, footage, converter.needed_of, frames, first) as cursor:
+        footage, frames = self.footage, self._showing.frames
+        converter = PictureConverter(self.pictures)
+        with workshop.cursors.at(self._key, footage, converter.needed_of, frames, first) as cursor:
             for picture, held in cursor.pictures(first, stop):
                 yield converter.convert(picture, held)
 
     def _gray(self, count: int) -> Iterator[Pixels]:
-        width, height = self._pictures.size
+        width, height = self.pictures.size
         picture = np.full((height * 3 // 2, width), _GRAY, np.uint8)
         return (picture for _ in range(count))
 
-    def _framing(self) -> Framing:
-        stream = self._container in ("h264", "hevc")
-        sets = parameter_sets(self._settings)
-        return framing_of_encoder(self._settings.codec, sets, stream=stream)
-
-    def _muxer(self, configuration: bytes) -> Muxer:
-        settings, showing = self._settings, self._showing
-        lengths = np.diff(np.append(showing.starts[self._starts], showing.end))
-        track = Track(
-            codec=settings.codec,
-            width=settings.width,
-            height=settings.height,
-            configuration=configuration,
-            time_base=showing.time_base,
-            duration=showing.end,
-            longest=int(lengths.max()),
-            rate=showing.rate,
-            sample_aspect_ratio=settings.sample_aspect_ratio,
-        )
-        return muxer_for(self._container, track)
-
     def _bounds(self, number: int) -> tuple[int, int]:
-        last = number + 1 == len(self._starts)
-        stop = len(self._showing) if last else int(self._starts[number + 1])
-        return int(self._starts[number]), stop
+        last = number + 1 == len(self.starts)
+        stop = len(self._showing) if last else int(self.starts[number + 1])
+        return int(self.starts[number]), stop
 
-    def _times(self, number: int) -> PacketTimes:
+    def times(self, number: int) -> PacketTimes:
         first, stop = self._bounds(number)
         shown = self._showing.starts[first:stop]
         ends = self._showing.ends(first, stop)
-        keys = np.zeros(stop - first, np.int64)
-        keys[0] = 1
         return PacketTimes(
-            shown=shown, lasting=ends - shown, decoded=shown, end=int(ends[-1]), keys=keys
+            shown=shown,
+            lasting=ends - shown,
+            decoded=shown,
+            end=int(ends[-1]),
+            keys=self.keys[first:stop],
         )
 
 
@@ -217,9 +246,10 @@ def _packets(
     return payloads, size
 
 
-def _settings(
+def encoder_settings(
     media: MediaInfo, codec: str, pictures: PictureForm, view: View, showing: Showing
 ) -> EncoderSettings:
+    """How to encode such pictures of `media`."""
     ratio = media.sample_aspect_ratio if view.size is None else None
     if ratio is not None and media.rotation in (90, 270):
         ratio = 1 / ratio

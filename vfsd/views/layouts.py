@@ -36,7 +36,7 @@ class LayoutRendition:
     Its size follows from the frame's, so that it may be told before there is a picture.
     """
 
-    storable = False
+    storable = range(0)
     memory = 0
 
     def __init__(self, size: tuple[int, int], draw: Callable[[], Picture]) -> None:

@@ -24,7 +24,7 @@ _Y4M_FRAME = b"FRAME\n"
 class RawRendition:
     """A file with one slot for each picture.  Slot 0 is the header of Y4M, or empty."""
 
-    storable = False
+    storable = range(0)
     made = "decoded"
 
     def __init__(

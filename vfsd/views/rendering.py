@@ -40,7 +40,7 @@ class Renderer:
         return self._cache.get(
             f"{rendition.key}.{slot}",
             lambda: rendition.make(slot, self.workshop),
-            keep=rendition.storable and slot > 0,
+            keep=slot in rendition.storable,
         )
 
     def measured(self, still: StillRendition) -> StillRendition:

@@ -7,7 +7,7 @@ bytes, in every process and at any time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +32,7 @@ from vfsd.views.pictures import PictureConverter, PictureForm, picture_form
 from vfsd.views.raw import RawRendition
 from vfsd.views.showing import show
 from vfsd.views.slots import EvenSlots, Slots
+from vfsd.views.splicing import find_splice
 from vfsd.views.stitching import find_stitch
 from vfsd.views.workshop import Workshop
 
@@ -53,8 +54,8 @@ class Rendition(Protocol):
     def slots(self) -> Slots: ...
 
     @property
-    def storable(self) -> bool:
-        """Whether its slots are dear enough to be kept in files."""
+    def storable(self) -> Collection[int]:
+        """The slots that are dear enough to be kept in files."""
 
     @property
     def memory(self) -> int:
@@ -75,7 +76,8 @@ class ViewRendition(Rendition, Protocol):
 
     @property
     def made(self) -> str:
-        """How: copied or stitched (nothing is decoded), encoded, or decoded (raw forms)."""
+        """How: copied or stitched (nothing is decoded), spliced (copied but for its ends, which
+        are encoded), encoded, or decoded (raw forms)."""
 
 
 def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRendition:
@@ -95,6 +97,7 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
     return (
         find_copy(key, footage, view, form, showing)
         or find_stitch(key, footage, view, form, showing, packs)
+        or find_splice(key, footage, view, form, showing)
         or EncodedRendition(key, footage, view, form, showing)
     )
 
@@ -122,7 +125,7 @@ class StillRendition:
         `labels` say what is seen there, where the region was chosen by that.
         """
         self.key = key_of(footage, f"still/{frame}/{region}.{suffix}")
-        self.storable = suffix not in STILL_SIZES
+        self.storable = range(0) if suffix in STILL_SIZES else range(1, 2)
         self._footage = footage
         self._frame = frame
         self._region = region
@@ -165,7 +168,7 @@ class StillRendition:
 class TextRendition:
     """Bytes that are there already."""
 
-    storable = False
+    storable = range(0)
 
     def __init__(self, data: bytes) -> None:
         self.key = blake3(data).hexdigest()

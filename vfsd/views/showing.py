@@ -52,6 +52,17 @@ class Showing:
         rate = self.rate or len(self) / self.duration
         return max(rate.limit_denominator(_LONGEST_PICTURE), Fraction(1, _LONGEST_PICTURE))
 
+    def part(self, first: int, stop: int) -> Showing:
+        """The pictures ``first <= p < stop``, with a timeline of their own."""
+        start, end = int(self.starts[first]), int(self.ends(first, stop)[-1])
+        return Showing(
+            self.frames[first:stop],
+            self.starts[first:stop] - start,
+            end - start,
+            self.time_base,
+            self.rate,
+        )
+
     def ends(self, first: int, stop: int) -> Ints:
         """When the pictures ``first <= p < stop`` cease to be shown, in ticks."""
         if stop < len(self):
