@@ -20,6 +20,7 @@ from vfsd.catalog.holdings import Holdings, Used
 from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.segments import Segments
+from vfsd.catalog.sounds import Sounds
 from vfsd.catalog.tree import Tree
 from vfsd.catalog.upgrade import HEAD, require_known, upgrade
 from vfsd.catalog.videos import Objects, Videos
@@ -44,6 +45,7 @@ from vfsd.model import (
     Read,
     ReadArea,
     Segment,
+    Sound,
 )
 from vfsd.tiling import Rect
 
@@ -62,6 +64,7 @@ class Transaction:
     decisions: Decisions
     holdings: Holdings
     evictions: Evictions
+    sounds: Sounds
 
 
 _READS_AT_ONCE = 1000
@@ -324,6 +327,25 @@ class Catalog:
             bounds, fetch, time_base=physical.media.time_base, end_pts=physical.end_pts
         )
 
+    def sound(self, physical: PhysicalVideo) -> tuple[Sound, FrameTable] | None:
+        """The sound of an original, and its packets as the frames of a table.
+
+        None where it has no audio stream, or where nobody has looked for it yet: see
+        `MediaInfo.side_streams`.  Pages are read as needed.
+        """
+        with self.reading() as seen:
+            sound = seen.sounds.of(physical.id)
+            bounds = seen.sounds.page_bounds(physical.id)
+        if sound is None:
+            return None
+
+        def fetch(ordinal: int) -> bytes:
+            with self.reading() as later:
+                return later.sounds.page(physical.id, ordinal)
+
+        table = FrameTable(bounds, fetch, time_base=sound.time_base, end_pts=sound.end_pts)
+        return sound, table
+
     def gops(self, physical: PhysicalVideo) -> Iterator[Gop]:
         """Runs of packets that start at a key frame, in decode order."""
         return self.frame_table(physical).gops()
@@ -543,4 +565,5 @@ def _transaction(connection: Connection) -> Transaction:
         Decisions(connection),
         Holdings(connection),
         Evictions(connection),
+        Sounds(connection),
     )

@@ -291,6 +291,55 @@ frame_pages = Table(
     comment="Frame tables, cut into pages of about 2048 packets.",
 )
 
+sounds = Table(
+    "sounds",
+    metadata,
+    Column(
+        "physical_id",
+        _Id,
+        ForeignKey("physical_videos.id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+        comment="the original whose sound it is",
+    ),
+    Column("codec", String(32), nullable=False, comment="FFmpeg's name: aac, opus ..."),
+    Column("stream_index", Integer, nullable=False, comment="in the file; -1: not known"),
+    Column("time_base_num", BigInteger, nullable=False, comment="seconds per tick, numerator"),
+    Column("time_base_den", BigInteger, nullable=False, comment="seconds per tick, denominator"),
+    Column("sample_rate", Integer, nullable=False, comment="Hz"),
+    Column("channels", Integer, nullable=False, comment="number of channels"),
+    Column("bit_depth", Integer, nullable=False, comment="of PCM, else 0"),
+    Column("configuration", LargeBinary, nullable=False, comment="what decoders are told first"),
+    Column("packets", BigInteger, nullable=False, comment="coded packets"),
+    Column("first_pts", BigInteger, nullable=False, comment="ticks: the first packet sounds"),
+    Column("end_pts", BigInteger, nullable=False, comment="ticks: the last one has sounded"),
+    Column("language", String(16), comment="as the file tells it"),
+    Column("reason", Text, comment="why views do not carry it; null: they do"),
+    CheckConstraint("time_base_num > 0 AND time_base_den > 0", name="time"),
+    comment="The sound of videos that have an audio stream; a video without a row has none, or was "
+    "indexed before there was this table.",
+)
+
+sound_pages = Table(
+    "sound_pages",
+    metadata,
+    Column(
+        "physical_id",
+        _Id,
+        ForeignKey("sounds.physical_id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+        comment="whose packets they are",
+    ),
+    Column("ordinal", Integer, primary_key=True, comment="0, 1, 2 ... without gaps"),
+    Column("first_packet", BigInteger, nullable=False, comment="counted from 0"),
+    Column("packets", Integer, nullable=False, comment="in this page"),
+    Column("first_pts", BigInteger, nullable=False, comment="lowest in the page, ticks"),
+    Column("last_pts", BigInteger, nullable=False, comment="highest in the page, ticks"),
+    Column("data", LargeBinary, nullable=False, comment="see vfsd.framepages.FramePage"),
+    comment="Packets of sound, cut into pages of about 2048.",
+)
+
 segments = Table(
     "segments",
     metadata,

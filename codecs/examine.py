@@ -24,6 +24,7 @@ from vfsd.codecs.packets import PacketReader
 from vfsd.codecs.planes import fingerprint
 from vfsd.codecs.scan import NONE, Scan, scan
 from vfsd.codecs.sniff import HEAD_BYTES, Container, sniff
+from vfsd.codecs.soundscan import SoundScan, scan_sound, without_sound
 from vfsd.codecs.source import Source, discard_others, open_container
 from vfsd.codecs.timeline import Timeline, continued, settle
 from vfsd.codecs.traits import INTRA_CODECS, Trait
@@ -52,6 +53,7 @@ class Examination:
     end_pts: int  #: when the last frame stops being shown, in ticks
     verified: bool  #: a full decode has confirmed the table
     notes: tuple[str, ...]  #: oddities, for people
+    sound: SoundScan | None = None  #: None: there is no audio stream
 
 
 def examine(
@@ -98,8 +100,24 @@ class _Examiner:
         self._source = source
         self._on_progress = on_progress
         self._container: Container = sniff(source.read_at(0, HEAD_BYTES))
+        self._told_pts: Ints | None = None  # of all packets, as the container has them
 
     def examine(self, full: bool) -> Examination:
+        result = self._examine(full)
+        found = scan_sound(self._source, self._container, self._on_progress)
+        if found is not None and found.sound.reason is None and self._was_retimed(result):
+            reason = "the pictures' time stamps had to be set right"
+            found = without_sound(found.sound.codec, found.sound.stream_index, reason)
+        return replace(result, sound=found)
+
+    def _was_retimed(self, result: Examination) -> bool:
+        """Whether the timeline is no longer the one that the sound goes by."""
+        told = self._told_pts
+        return told is None or not np.array_equal(
+            result.columns.pts[result.order], told[result.order]
+        )
+
+    def _examine(self, full: bool) -> Examination:
         try:
             opened = open_container(self._source, self._container.name)
         except FFmpegError as error:
@@ -108,6 +126,7 @@ class _Examiner:
             stream = choose_stream(opened)
             discard_others(opened, stream)
             scanned = scan(self._source, self._container, opened, stream, self._on_progress)
+            self._told_pts = scanned.pts
             if not len(scanned):
                 raise RefusedMediaError("it holds no picture: the media data is missing")
             first = _first_frame(stream, scanned)

@@ -12,7 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from vfsd.codecs import records
-from vfsd.codecs.segments import PacketTimes, SegmentIndex, Track, overhead, rounded
+from vfsd.codecs.boxes import box, full_box, media_box
+from vfsd.codecs.segments import (
+    PacketTimes,
+    SegmentIndex,
+    SoundPackets,
+    SoundTrack,
+    Track,
+    overhead,
+    rounded,
+)
+from vfsd.codecs.soundentries import sound_trak
 from vfsd.framepages import Ints
 
 _ENTRIES = {
@@ -32,6 +42,9 @@ _OTHER_SAMPLE = 0x0101_0000  # depends on others; no sync sample
 _SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4"), ("flags", ">u4"), ("shift", ">i4")])
 _FIXED_BYTES = 96
 """Of a segment: moof 8, mfhd 16, traf 8, tfhd 16, tfdt 20, trun 20, mdat 8."""
+_SOUND_SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4")])
+_SOUND_BYTES = 64
+"""Of a segment that has sound, more: traf 8, tfhd 16, tfdt 20, trun 20."""
 _MAX_TICKS = 1 << 31
 _DEFAULT_TIMESCALE = 90_000
 
@@ -44,10 +57,11 @@ _MATRICES = {
 
 
 class FragmentMuxer:
-    """Fragmented MP4 with one video track."""
+    """Fragmented MP4 with one video track, and one of sound where there is any."""
 
-    def __init__(self, track: Track) -> None:
+    def __init__(self, track: Track, sound: SoundTrack | None = None) -> None:
         self._track = track
+        self._sound = sound
         base = track.time_base
         # Ticks of the time base are kept where durations in them fit into 32 bits.
         exact = base.denominator < _MAX_TICKS and track.longest * base.numerator < _MAX_TICKS
@@ -56,7 +70,7 @@ class FragmentMuxer:
 
     def header(self, index: SegmentIndex | None = None, *, spare: int = 0) -> bytes:
         brands = b"iso6" + struct.pack(">I", 0x200) + b"iso6iso5iso2mp41"
-        head = _box(b"ftyp", brands) + self._movie(spare)
+        head = box(b"ftyp", brands) + self._movie(spare)
         return head + (b"" if index is None else self._sidx(index))
 
     def index_size(self, segments: int) -> int:
@@ -66,8 +80,18 @@ class FragmentMuxer:
         counts = np.diff(np.append(starts, len(shown)))
         return _FIXED_BYTES + _SAMPLE.itemsize * counts
 
+    def sound_overheads(self, times: Ints, cuts: Ints, shown: Ints, starts: Ints) -> Ints:
+        counts = np.diff(np.append(cuts, len(times)))
+        sizes: Ints = np.where(counts, _SOUND_BYTES + _SOUND_SAMPLE.itemsize * counts, 0)
+        return sizes
+
     def segment(
-        self, ordinal: int, times: PacketTimes, payloads: Sequence[bytes], size: int
+        self,
+        ordinal: int,
+        times: PacketTimes,
+        payloads: Sequence[bytes],
+        size: int,
+        sound: SoundPackets | None = None,
     ) -> bytes:
         decoded = self._scaled(np.append(times.decoded, times.end))
         samples = np.empty(len(times), _SAMPLE)
@@ -76,25 +100,32 @@ class FragmentMuxer:
         samples["flags"] = np.where(times.keys, _KEY_SAMPLE, _OTHER_SAMPLE)
         samples["shift"] = self._scaled(times.shown + self._track.reorder) - decoded[:-1]
         before = overhead(self, times)
-        moof = _box(
+        sounds: Sequence[bytes] = ()
+        second = b""
+        if sound is not None and sound.payloads:
+            sounds = sound.payloads
+            before += _SOUND_BYTES + _SOUND_SAMPLE.itemsize * len(sounds)
+            second = _traf_of_sound(sound, before + sum(map(len, payloads)))
+        moof = box(
             b"moof",
-            _full_box(b"mfhd", 0, 0, struct.pack(">I", ordinal + 1)),
-            _box(
+            full_box(b"mfhd", 0, 0, struct.pack(">I", ordinal + 1)),
+            box(
                 b"traf",
-                _full_box(b"tfhd", 0, 0x020000, struct.pack(">I", 1)),  # offsets from the moof
-                _full_box(b"tfdt", 1, 0, struct.pack(">Q", int(decoded[0]))),
-                _full_box(
+                full_box(b"tfhd", 0, 0x020000, struct.pack(">I", 1)),  # offsets from the moof
+                full_box(b"tfdt", 1, 0, struct.pack(">Q", int(decoded[0]))),
+                full_box(
                     b"trun",
                     1,
                     0x000F01,  # the offset of the data; all four fields of each sample
                     struct.pack(">Ii", len(times), before) + samples.tobytes(),
                 ),
             ),
+            second,
         )
         # The padding lies in the mdat box, unused: FFmpeg loses its way in seeking when boxes of
         # another kind stand between the segments.
         mdat = struct.pack(">I4s", size - len(moof), b"mdat")
-        return b"".join((moof, mdat, *payloads))
+        return b"".join((moof, mdat, *payloads, *sounds))
 
     def _scaled(self, ticks: Ints) -> Ints:
         factor = self._factor
@@ -125,21 +156,25 @@ class FragmentMuxer:
         movie_header += struct.pack(">IHH8x", 1 << 16, 1 << 8, 0) + unity + bytes(24)
         track_header = struct.pack(">5I8x4H", 0, 0, 1, 0, 0, 0, 0, 0, 0) + matrix
         track_header += struct.pack(">II", shown_width << 16 & 0xFFFFFFFF, track.height << 16)
-        return _box(
+        return box(
             b"moov",
-            _full_box(b"mvhd", 0, 0, movie_header + struct.pack(">I", 2)),
-            _box(
+            full_box(b"mvhd", 0, 0, movie_header + struct.pack(">I", 3 if self._sound else 2)),
+            box(
                 b"trak",
-                _full_box(b"tkhd", 0, 3, track_header),
+                full_box(b"tkhd", 0, 3, track_header),
                 self._edits(),
                 self._media(),
             ),
-            _box(
+            sound_trak(self._sound) if self._sound else b"",
+            box(
                 b"mvex",
-                _full_box(b"mehd", 1, 0, struct.pack(">Q", end)),
-                _full_box(b"trex", 0, 0, struct.pack(">5I", 1, 1, 0, 0, 0)),
+                full_box(b"mehd", 1, 0, struct.pack(">Q", end)),
+                full_box(b"trex", 0, 0, struct.pack(">5I", 1, 1, 0, 0, 0)),
+                full_box(b"trex", 0, 0, struct.pack(">5I", 2, 1, 0, 0, _KEY_SAMPLE))
+                if self._sound
+                else b"",
             ),
-            _box(b"free", bytes(spare - 8)) if spare else b"",
+            box(b"free", bytes(spare - 8)) if spare else b"",
         )
 
     def _edits(self) -> bytes:
@@ -147,38 +182,16 @@ class FragmentMuxer:
         if not self._track.reorder:
             return b""
         edit = struct.pack(">QqHH", 0, self._one(self._track.reorder), 1, 0)
-        return _box(b"edts", _full_box(b"elst", 1, 0, struct.pack(">I", 1) + edit))
+        return box(b"edts", full_box(b"elst", 1, 0, struct.pack(">I", 1) + edit))
 
     def _media(self) -> bytes:
-        undetermined = 0x55C4  # the language
-        nothing = struct.pack(">I", 0)
-        return _box(
-            b"mdia",
-            _full_box(
-                b"mdhd", 0, 0, struct.pack(">4IHH", 0, 0, self._timescale, 0, undetermined, 0)
-            ),
-            _full_box(b"hdlr", 0, 0, struct.pack(">I4s12x", 0, b"vide") + b"video\0"),
-            _box(
-                b"minf",
-                _full_box(b"vmhd", 0, 1, bytes(8)),
-                _box(
-                    b"dinf",
-                    _full_box(b"dref", 0, 0, struct.pack(">I", 1) + _full_box(b"url ", 0, 1, b"")),
-                ),
-                _box(
-                    b"stbl",
-                    _full_box(b"stsd", 0, 0, struct.pack(">I", 1) + self._entry()),
-                    _full_box(b"stts", 0, 0, nothing),
-                    _full_box(b"stsc", 0, 0, nothing),
-                    _full_box(b"stsz", 0, 0, nothing + nothing),
-                    _full_box(b"stco", 0, 0, nothing),
-                ),
-            ),
+        return media_box(
+            self._timescale, b"vide", b"video", full_box(b"vmhd", 0, 1, bytes(8)), self._entry()
         )
 
     def _entry(self) -> bytes:
         track = self._track
-        kind, box = _ENTRIES[track.codec]
+        kind, record = _ENTRIES[track.codec]
         if track.sets_in_stream:
             kind = b"hev1"
         contents = track.configuration
@@ -189,7 +202,7 @@ class FragmentMuxer:
         ratio = track.sample_aspect_ratio
         aspect = b""
         if ratio is not None and ratio != 1:
-            aspect = _box(b"pasp", struct.pack(">II", ratio.numerator, ratio.denominator))
+            aspect = box(b"pasp", struct.pack(">II", ratio.numerator, ratio.denominator))
         fields = struct.pack(
             ">6xH16xHHIIIH32xHh",
             1,  # the data lie in this file
@@ -202,7 +215,7 @@ class FragmentMuxer:
             24,  # depth
             -1,
         )
-        return _box(kind, fields, _box(box, contents), aspect)
+        return box(kind, fields, box(record, contents), aspect)
 
     def _sidx(self, index: SegmentIndex) -> bytes:
         starts = self._scaled(np.append(index.starts, index.end))
@@ -211,13 +224,22 @@ class FragmentMuxer:
         entries[:, 1] = np.diff(starts)
         entries[:, 2] = np.where(index.starts_with_key, 0x9000_0000, 0)  # stream access point 1
         fields = struct.pack(">IIQQHH", 1, self._timescale, int(starts[0]), 0, 0, len(index.sizes))
-        return _full_box(b"sidx", 1, 0, fields + entries.tobytes())
+        return full_box(b"sidx", 1, 0, fields + entries.tobytes())
 
 
-def _box(kind: bytes, *contents: bytes) -> bytes:
-    body = b"".join(contents)
-    return struct.pack(">I4s", 8 + len(body), kind) + body
-
-
-def _full_box(kind: bytes, version: int, flags: int, body: bytes) -> bytes:
-    return _box(kind, struct.pack(">I", version << 24 | flags), body)
+def _traf_of_sound(sound: SoundPackets, before: int) -> bytes:
+    """`before` is how far its first packet lies behind the start of the moof box."""
+    samples = np.empty(len(sound.starts), _SOUND_SAMPLE)
+    samples["duration"] = np.diff(np.append(sound.starts, sound.end))
+    samples["size"] = [len(payload) for payload in sound.payloads]
+    return box(
+        b"traf",
+        full_box(b"tfhd", 0, 0x020000, struct.pack(">I", 2)),
+        full_box(b"tfdt", 1, 0, struct.pack(">Q", int(sound.starts[0]))),
+        full_box(
+            b"trun",
+            1,
+            0x000301,  # the offset of the data; duration and size of each sample
+            struct.pack(">Ii", len(samples), before) + samples.tobytes(),
+        ),
+    )

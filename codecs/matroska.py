@@ -7,12 +7,20 @@ tenths of a millisecond: exact for files that count milliseconds, and fine enoug
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 
-from vfsd.codecs.segments import PacketTimes, SegmentIndex, Track, rounded
+from vfsd.codecs.segments import (
+    PacketTimes,
+    SegmentIndex,
+    SoundPackets,
+    SoundTrack,
+    Track,
+    rounded,
+)
+from vfsd.codecs.soundentries import matroska_codec
 from vfsd.framepages import Ints
 
 _CODEC_IDS = {
@@ -45,13 +53,14 @@ _UNKNOWN = b"\x01\xff\xff\xff\xff\xff\xff\xff"
 
 
 class MatroskaMuxer:
-    """Matroska with one video track.
+    """Matroska with one video track, and one of sound where there is any.
 
     At a constant rate the header tells how long each picture lasts; else each block does.
     """
 
-    def __init__(self, track: Track) -> None:
+    def __init__(self, track: Track, sound: SoundTrack | None = None) -> None:
         self._track = track
+        self._sound = sound
         self._factor = track.time_base * Fraction(1_000_000_000, _TICK)
 
     def header(self, index: SegmentIndex | None = None, *, spare: int = 0) -> bytes:
@@ -61,7 +70,10 @@ class MatroskaMuxer:
         doctype += _element("4285", _number(2))
         head = _element("1a45dfa3", doctype)
         info = self._info()
-        tracks = _element("1654ae6b", _element("ae", self._entry()))
+        entries = _element("ae", self._entry())
+        if self._sound is not None:
+            entries += _element("ae", _entry_of_sound(self._sound))
+        tracks = _element("1654ae6b", entries)
         tracks += _void(spare) + bytes(spare - len(_void(spare)))
         if index is None:
             return head + bytes.fromhex("18538067") + _UNKNOWN + info + tracks
@@ -97,30 +109,66 @@ class MatroskaMuxer:
             sizes += counts * _GROUP_BYTES + others * _REFERENCE_BYTES
         return sizes
 
+    def sound_overheads(self, times: Ints, cuts: Ints, shown: Ints, starts: Ints) -> Ints:
+        sounds, pictures = self._sound_times(times), self._scaled(shown)
+        stops = np.append(cuts[1:], len(times))
+        sizes = _SIMPLE_BYTES * (stops - cuts)
+        ends = np.append(starts[1:], len(shown))
+        for number in np.flatnonzero(stops > cuts).tolist():
+            heard = sounds[cuts[number] : stops[number]]
+            seen = pictures[starts[number] : ends[number]]
+            low, high = min(heard[0], seen.min()), max(heard[-1], seen.max())
+            if high - low >= _REACH:
+                merged = _merged(seen, heard)[1]
+                more = sum(1 for _ in _clusters(merged)) - sum(1 for _ in _clusters(seen))
+                sizes[number] += more * _CLUSTER_BYTES
+        return sizes
+
     def segment(
-        self, ordinal: int, times: PacketTimes, payloads: Sequence[bytes], size: int
+        self,
+        ordinal: int,
+        times: PacketTimes,
+        payloads: Sequence[bytes],
+        size: int,
+        sound: SoundPackets | None = None,
     ) -> bytes:
         shown = self._scaled(times.shown)
         ends = self._scaled(times.shown + times.lasting)
+        heard = self._sound_times(sound.starts) if sound is not None else shown[:0]
+        order, all_times = _merged(shown, heard)
         parts: list[bytes] = []
-        for first, stop, time in _clusters(shown):
+        for first, stop, time in _clusters(all_times):
             blocks: list[bytes] = []
             for at in range(first, stop):
-                place = struct.pack(">Bh", 0x81, int(shown[at]) - time)
-                key, payload = bool(times.keys[at]), payloads[at]
-                if self._track.rate is not None:
-                    flags = bytes((_KEY if key else 0,))
-                    blocks += (b"\xa3", _size(4 + len(payload)), place, flags, payload)
-                    continue
-                block = b"\xa1" + _size(4 + len(payload)) + place + b"\0"
-                rest = b"\x9b\x88" + struct.pack(">Q", int(ends[at] - shown[at]))
-                if not key:
-                    rest += b"\xfb\x81\xff"
-                group = len(block) + len(payload) + len(rest)
-                blocks += (b"\xa0", _size(group), block, payload, rest)
+                distance, place = int(all_times[at]) - time, int(order[at])
+                if place < len(shown):
+                    lasting = int(ends[place] - shown[place])
+                    key = bool(times.keys[place])
+                    blocks += self._block(distance, lasting, key, payloads[place])
+                elif sound is not None:
+                    payload = sound.payloads[place - len(shown)]
+                    head = struct.pack(">BhB", 0x82, distance, _KEY)
+                    blocks += (b"\xa3", _size(4 + len(payload)), head, payload)
             body = b"\xe7\x88" + struct.pack(">Q", time) + b"".join(blocks)
             parts += (bytes.fromhex("1f43b675"), _long_size(len(body)), body)
         return b"".join((*parts, _void(size - sum(map(len, parts)))))
+
+    def _block(self, distance: int, lasting: int, key: bool, payload: bytes) -> Iterable[bytes]:
+        """A picture, `distance` behind the time of its cluster."""
+        place = struct.pack(">Bh", 0x81, distance)
+        if self._track.rate is not None:
+            flags = bytes((_KEY if key else 0,))
+            return (b"\xa3", _size(4 + len(payload)), place, flags, payload)
+        block = b"\xa1" + _size(4 + len(payload)) + place + b"\0"
+        rest = b"\x9b\x88" + struct.pack(">Q", lasting)
+        if not key:
+            rest += b"\xfb\x81\xff"
+        group = len(block) + len(payload) + len(rest)
+        return (b"\xa0", _size(group), block, payload, rest)
+
+    def _sound_times(self, ticks: Ints) -> Ints:
+        rate = self._sound.sample_rate if self._sound is not None else 1
+        return rounded(ticks, Fraction(1_000_000_000, _TICK * rate))
 
     def _scaled(self, ticks: Ints) -> Ints:
         factor = self._factor
@@ -169,6 +217,34 @@ class MatroskaMuxer:
             points.append(b"\xbb\x99" + b"\xb3\x88" + struct.pack(">Q", time) + position)
         body = b"".join(points)
         return bytes.fromhex("1c53bb6b") + _long_size(len(body)) + body
+
+
+def _entry_of_sound(track: SoundTrack) -> bytes:
+    identifier, told = matroska_codec(track)
+    fields = _element("d7", _number(2)) + _element("73c5", _number(2))
+    fields += _element("83", _number(2)) + _element("9c", _number(0))
+    if track.language is not None:
+        fields += _element("22b59c", track.language.encode())
+    fields += _element("86", identifier.encode())
+    if told:
+        fields += _element("63a2", told)
+    sound = _element("b5", struct.pack(">d", track.sample_rate))
+    sound += _element("9f", _number(track.channels))
+    if track.bit_depth:
+        sound += _element("6264", _number(track.bit_depth))
+    return fields + _element("e1", sound)
+
+
+def _merged(shown: Ints, heard: Ints) -> tuple[Ints, Ints]:
+    """(which packet comes when, pictures first and sound counted on from them, and their times).
+
+    Pictures stay in decode order; sound comes before the first picture that is shown later.
+    """
+    if not len(heard):
+        return np.arange(len(shown)), shown
+    before = np.searchsorted(np.maximum.accumulate(shown), heard, side="right")
+    order = np.insert(np.arange(len(shown)), before, np.arange(len(heard)) + len(shown))
+    return order, np.concatenate((shown, heard))[order]
 
 
 def _clusters(shown: Ints) -> Iterator[tuple[int, int, int]]:

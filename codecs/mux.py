@@ -8,7 +8,14 @@ import numpy as np
 
 from vfsd.codecs.fragments import FragmentMuxer
 from vfsd.codecs.matroska import MatroskaMuxer
-from vfsd.codecs.segments import Muxer, PacketTimes, SegmentIndex, Track
+from vfsd.codecs.segments import (
+    Muxer,
+    PacketTimes,
+    SegmentIndex,
+    SoundPackets,
+    SoundTrack,
+    Track,
+)
 from vfsd.framepages import Ints
 
 
@@ -24,16 +31,24 @@ class ElementaryMuxer:
     def overheads(self, shown: Ints, keys: Ints, starts: Ints) -> Ints:
         return np.zeros(len(starts), np.int64)
 
+    def sound_overheads(self, times: Ints, cuts: Ints, shown: Ints, starts: Ints) -> Ints:
+        return np.zeros(len(cuts), np.int64)
+
     def segment(
-        self, ordinal: int, times: PacketTimes, payloads: Sequence[bytes], size: int
+        self,
+        ordinal: int,
+        times: PacketTimes,
+        payloads: Sequence[bytes],
+        size: int,
+        sound: SoundPackets | None = None,
     ) -> bytes:
         return b"".join(payloads)  # any zeros may follow a NAL unit
 
 
-def muxer_for(container: str, track: Track) -> Muxer:
-    """For mp4, matroska, or the name of a codec: its elementary stream."""
+def muxer_for(container: str, track: Track, sound: SoundTrack | None = None) -> Muxer:
+    """For mp4, matroska, or the name of a codec: its elementary stream, without sound."""
     if container == "mp4":
-        return FragmentMuxer(track)
+        return FragmentMuxer(track, sound)
     if container == "matroska":
-        return MatroskaMuxer(track)
+        return MatroskaMuxer(track, sound)
     return ElementaryMuxer()

@@ -78,9 +78,13 @@ def vpcc(pixel_format: str) -> bytes | None:
     return b"\x01\0\0\0" + bytes(fields) + b"\0\0"
 
 
-def esds(configuration: bytes) -> bytes:
-    """The contents of an esds box for MPEG-4 part 2 (ISO/IEC 14496-1, 7.2.6)."""
-    decoder = struct.pack(">BBHBII", 0x20, 0x11, 0, 0, 0, 0)
+PICTURE_STREAM, SOUND_STREAM = 0x11, 0x15
+"""Kinds of streams as an esds box tells them, with the bit that is always set."""
+
+
+def esds(configuration: bytes, object_type: int = 0x20, kind: int = PICTURE_STREAM) -> bytes:
+    """The contents of an esds box, for MPEG-4 part 2 or what else (ISO/IEC 14496-1, 7.2.6)."""
+    decoder = struct.pack(">BBHBII", object_type, kind, 0, 0, 0, 0)
     if configuration:
         decoder += _descriptor(5, configuration)
     stream = struct.pack(">HB", 1, 0) + _descriptor(4, decoder) + _descriptor(6, b"\x02")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +58,7 @@ class Scan:
         return len(self.pts)
 
 
-class _Slices:
+class Slices:
     """Finds out whether packets are slices of the file, and where their payload starts."""
 
     def __init__(self, source: Source, possible: bool) -> None:
@@ -65,7 +66,7 @@ class _Slices:
         self._offset = 0
         self.holds = possible
 
-    def position(self, packet: Packet[VideoStream], payload: bytes) -> int:
+    def position(self, packet: Packet[Any], payload: bytes) -> int:
         """Where `payload` lies; the demuxer's own figure once `holds` is False."""
         found = -1 if packet.pos is None else packet.pos
         if not self.holds:
@@ -97,7 +98,7 @@ def scan(
     inspect = inspector(
         stream.codec_context.codec.canonical_name, stream.codec_context.extradata or b""
     )
-    slices = _Slices(source, container.sliced)
+    slices = Slices(source, container.sliced)
     columns = [array("q") for _ in range(7)]
     pts, dts, duration, position, size, traits, flags = columns
     total, reconfigured, error = source.size, False, None

@@ -41,6 +41,27 @@ class Track:
 
 
 @dataclass(frozen=True, slots=True)
+class SoundTrack:
+    """What a header tells of the sound beside the pictures."""
+
+    codec: str  #: FFmpeg's name
+    configuration: bytes  #: as FFmpeg has it; of AC-3 the first bytes of a packet
+    sample_rate: int  #: Hz; times of packets are ticks of one sample
+    channels: int
+    bit_depth: int = 0  #: of PCM
+    language: str | None = None  #: three letters
+
+
+@dataclass(frozen=True, slots=True)
+class SoundPackets:
+    """The sound of one segment, one array element a packet; ticks of one sample from 0."""
+
+    starts: Ints  #: ascending
+    end: int  #: when the packet after the last one begins
+    payloads: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class PacketTimes:
     """The packets of one segment in decode order, one array element each; ticks from 0."""
 
@@ -82,8 +103,20 @@ class Muxer(Protocol):
         `shown` and `keys` are those of all packets, `starts` the packets that segments begin with.
         """
 
+    def sound_overheads(self, times: Ints, cuts: Ints, shown: Ints, starts: Ints) -> Ints:
+        """How many bytes the sound adds to each segment, besides its payloads.
+
+        `times` are those of all its packets, `cuts` the packet that the sound of each segment
+        begins with; some may have none.  `shown` and `starts` are as in `overheads`.
+        """
+
     def segment(
-        self, ordinal: int, times: PacketTimes, payloads: Sequence[bytes], size: int
+        self,
+        ordinal: int,
+        times: PacketTimes,
+        payloads: Sequence[bytes],
+        size: int,
+        sound: SoundPackets | None = None,
     ) -> bytes:
         """The segment numbered `ordinal` (from 0), without the zeros that fill it up to `size`."""
 

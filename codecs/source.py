@@ -6,17 +6,20 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import av
+from av.audio.stream import AudioStream
 from av.container import InputContainer
 from av.error import FFmpegError
 from av.packet import Packet
-from av.stream import Discard
+from av.stream import Discard, Stream
 from av.video.stream import VideoStream
 
 from vfsd.codecs.sniff import container_of
 from vfsd.errors import IntegrityError
+
+_Kind = TypeVar("_Kind", VideoStream, AudioStream)
 
 MAX_PIXELS = 1 << 27
 """Pictures of more pixels than this are refused by the decoders: 16384 x 8192."""
@@ -160,14 +163,14 @@ def open_stream(
     raise IntegrityError(f"{source.name}: video stream {stream_index} is gone")
 
 
-def discard_others(opened: InputContainer, kept: VideoStream) -> None:
+def discard_others(opened: InputContainer, kept: Stream) -> None:
     """Let the demuxer skip the payload of every stream but one."""
     for stream in opened.streams:
         if stream.index != kept.index:
             stream.discard = Discard.all
 
 
-def demuxed(opened: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+def demuxed(opened: InputContainer, stream: _Kind) -> Iterator[Packet[_Kind]]:
     """The packets of `stream` from where `opened` stands, and no other.  Raises `FFmpegError`."""
     try:
         for packet in opened.demux(stream):

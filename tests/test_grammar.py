@@ -41,6 +41,7 @@ RGB = Form("raw", None, "rgb24")
         ),
         ("size=640x0,pix=nv12.raw", Request(View(), Form("raw", None, "nv12"), (640, 0))),
         ("full.rgb", Request(View(), RGB)),
+        ("sound=no.mkv", Request(View(), Form("matroska", sound=False))),
         ("full.yuv", Request(View(), Form("raw", None, "yuv420p"))),
         ("codec=h264.h264", Request(View(), Form("h264", "h264"))),
     ],
@@ -118,6 +119,9 @@ def test_names_of_the_vfs_paper(name: str, meant: Request) -> None:
         "codec=h264.hevc",
         "codec=h264.rgb",
         "pix=rgb24.mp4",
+        "sound=no.h264",
+        "sound=yes.mp4",
+        "sound=no,pix=rgb24.raw",
         "pix=purple.raw",
         "pix=yuv420p.y4m",
         "speed=2.mp4",
@@ -195,7 +199,12 @@ _rates = st.one_of(
 ).filter(bool)
 _sizes = st.tuples(*(st.integers(0, 10**5),) * 2).filter(any)
 _forms = st.one_of(
-    st.builds(Form, st.sampled_from(["mp4", "matroska"]), st.sampled_from([None, "h264", "hevc"])),
+    st.builds(
+        Form,
+        st.sampled_from(["mp4", "matroska"]),
+        st.sampled_from([None, "h264", "hevc"]),
+        sound=st.booleans(),
+    ),
     st.sampled_from([Form("h264", "h264"), Form("hevc", "hevc"), Form("y4m")]),
     st.builds(Form, st.just("raw"), st.none(), st.sampled_from(RAW_FORMATS)),
 )

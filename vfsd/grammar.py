@@ -15,6 +15,7 @@ A name is understood whole or not at all.  Keys may stand in any order, each onc
     size=WxH         scale the result; 0 for one of the two keeps the aspect
     fps=F            frames per second: 5, 29.97 or 30000:1001
     codec=C          h264 or hevc, for mp4 and mkv
+    sound=no         without the sound of the original, which mp4 and mkv carry else
     pix=P            rgb24, bgr24, gray, yuv420p, yuv422p or nv12, for raw
 
 The ending is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw.
@@ -23,7 +24,7 @@ The ending is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from vfsd.errors import NotFoundError, UsageError
@@ -80,6 +81,7 @@ class Form:
     container: str
     codec: str | None = None
     pixel_format: str = "yuv420p"
+    sound: bool = True  #: mp4 and matroska: the original's, where it can be carried
 
     @property
     def is_raw(self) -> bool:
@@ -153,6 +155,8 @@ def unparse(request: Request) -> str:
         parts.append(f"fps={_number(view.fps)}")
     if form.codec is not None and form.container in ("mp4", "matroska"):
         parts.append(f"codec={form.codec}")
+    if not form.sound:
+        parts.append("sound=no")
     if form.container == "raw":
         parts.append(f"pix={form.pixel_format}")
     suffix = "mkv" if form.container == "matroska" else form.container
@@ -182,10 +186,14 @@ def _from_keys(name: str, stem: str, suffix: str) -> Request:
     if "fps" in values:
         fps = Fraction(_match(_RATE, values["fps"], name)[0].replace(":", "/"))
     form = _form(name, suffix, values.get("codec"), values.get("pix"))
+    if "sound" in values:
+        if values["sound"] != "no" or form.container not in ("mp4", "matroska"):
+            raise _unknown(name)
+        form = replace(form, sound=False)
     return _request(View(span, frames, region, None, fps), form, scale)
 
 
-_KEYS = frozenset(("t", "frames", "roi", "size", "fps", "codec", "pix"))
+_KEYS = frozenset(("t", "frames", "roi", "size", "fps", "codec", "pix", "sound"))
 
 
 def _from_paper(values: dict[str, str | None], suffix: str) -> Request:

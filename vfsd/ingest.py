@@ -289,9 +289,21 @@ def _put_video(change: Transaction, node: Node, verdict: Indexed, now_ns: int) -
         size=verdict.size,
         now_ns=now_ns,
     )
-    return change.videos.put(
+    video = change.videos.put(
         node.ino, original, pages(verdict.examination), digest=verdict.digest, now_ns=now_ns
     )
+    put_sound(change, video.original, verdict.examination)
+    return video
+
+
+def put_sound(change: Transaction, original: PhysicalVideo, examination: Examination) -> None:
+    """Write down what is known of an original's sound."""
+    found = examination.sound
+    if found is None:
+        change.sounds.remove(original.id)
+        return
+    order = np.arange(len(found.columns))
+    change.sounds.put(original.id, found.sound, paginate(found.columns, order))
 
 
 def describe_original(

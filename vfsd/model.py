@@ -22,7 +22,7 @@ from vfsd.tiling.cost import DecodeCost
 
 @dataclass(frozen=True, slots=True)
 class SideStream:
-    """A stream beside the video: noted, kept in the file, not yet served by views."""
+    """A stream beside the video: noted, and kept in the file."""
 
     index: int
     kind: str  #: "audio", "subtitle", "data", "attachment" or "video" (cover art, second angle)
@@ -84,6 +84,24 @@ class Access(Enum):
     EXTENT = "extent"  #: file[position : position + size] is the packet
     DEMUX = "demux"  #: the container cuts packets up; seek the demuxer to `position`
     SEQUENTIAL = "sequential"  #: only a decode from the first packet gives the right pictures
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """The audio stream of a file that views carry, or why they do not."""
+
+    codec: str  #: FFmpeg's name
+    stream_index: int  #: -1: not known
+    time_base: Fraction = Fraction(1)  #: seconds per tick
+    sample_rate: int = 0  #: Hz
+    channels: int = 0
+    bit_depth: int = 0  #: of PCM
+    configuration: bytes = b""  #: as FFmpeg has it; of AC-3 the first bytes of the first packet
+    packets: int = 0
+    first_pts: int = 0  #: when the first packet sounds, in ticks of the file's timeline
+    end_pts: int = 0  #: when the last one has sounded
+    language: str | None = None
+    reason: str | None = None  #: why views do not carry it; None: they do
 
 
 # --------------------------------------------------------------------------------------- videos

@@ -18,7 +18,7 @@ from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
 from vfsd.frametable import FrameTable
-from vfsd.ingest import describe_original, pages
+from vfsd.ingest import describe_original, pages, put_sound
 from vfsd.model import LogicalVideo, PhysicalVideo
 from vfsd.parts import Parts
 from vfsd.plan import ReadPlan, Tiles, make_plan, plan_frames, select_frames
@@ -265,6 +265,7 @@ class VideoFrames:
                     change.videos.mark_verified(self.original.id)
                 else:
                     change.videos.replace_table(self.original.id, corrected, pages(found))
+                put_sound(change, self.original, found)
                 info = change.videos.get(self.info.id)
             with self._guard:
                 self.info, self._table = info, None

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from pathlib import Path
 
+import av
 import cv2
 import numpy as np
 import pytest
@@ -240,3 +241,25 @@ def test_a_region_of_a_video_has_an_even_size(run: Run, place: Path) -> None:
 def test_a_video_is_not_what_it_cannot_be(run: Run, place: Path, args: tuple[str, ...]) -> None:
     assert run("read", TRAFFIC, *args).code == 2
     assert not (place / args[0]).exists()
+
+
+def test_a_video_is_written_with_its_sound_unless_it_is_not_wanted(run: Run, place: Path) -> None:
+    loud = run("read", TRAFFIC, "loud.mp4", "--span", "1:2", "--json")
+    assert (loud.object["sound"], loud.object["silence"]) == ("aac", None)
+    silent = run("read", TRAFFIC, "silent.mkv", "--span", "1:2", "--no-sound", "--json")
+    assert (silent.object["sound"], silent.object["silence"]) == (None, "none is asked for")
+    for name, count in (("loud.mp4", 1), ("silent.mkv", 0)):
+        with av.open(str(place / name)) as opened:
+            assert len(opened.streams.audio) == count
+    bare = run("read", TRAFFIC, "bare.h264", "--span", "1:2", "--json")
+    assert (bare.object["sound"], bare.object["silence"]) == (None, "h264 holds pictures only")
+    refused = run("read", TRAFFIC, "a.npy", "--no-sound")
+    assert refused.code == 2
+    assert "no sound" in refused.err
+
+
+def test_info_tells_of_the_sound(run: Run) -> None:
+    told = run("info", TRAFFIC, "--json").object["sound"]
+    assert (told["codec"], told["silence"]) == ("aac", None)
+    assert told["packets"] > 100
+    assert "aac, in views too" in run("info", TRAFFIC).out

@@ -36,6 +36,8 @@ _MOST_LAYOUTS = 3
         "keyframes": "number of frames at which decoding can start",
         "gops": "object: count, open, and the shortest, median and longest length in frames",
         "physical_videos": "list of objects: every stored encoding, the original first",
+        "sound": "object, null where there is none: codec, stream (its number in the file), "
+        "sample_rate, channels, packets, seconds, and silence (why it is not in views, else null)",
         "tiles": "object, null where there are none that reads may use: segments, frames (that "
         "have tiles), share (of the time, 0 to 1), bytes, psnr (dB of the worst tile), codecs and "
         "layouts (of the displayed frame; lists, those with most frames first), and retired_bytes "
@@ -74,7 +76,9 @@ def _record(
     record = entry_record(name, node, video, node.size) | {"names": names}
     if video is None:
         missing = ("digest", "created", "tags", "metadata", "keyframes", "gops")
-        return record | dict.fromkeys(missing) | {"physical_videos": [], "tiles": None}
+        return (
+            record | dict.fromkeys(missing) | {"physical_videos": [], "sound": None, "tiles": None}
+        )
     lengths, open_gops = [], 0
     for gop in catalog.gops(video.original):
         lengths.append(gop.frames)
@@ -94,8 +98,16 @@ def _record(
             "longest": lengths[-1],
         },
         "physical_videos": [_physical(physical) for physical in catalog.physicals(video)],
+        "sound": _sound(catalog, video),
         "tiles": _tiles(catalog, video),
     }
+
+
+def _sound(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | None:
+    from vfsd.views.infofile import sound_record
+
+    found = catalog.sound(video.original)
+    return sound_record(video.original.media, None if found is None else found[0])
 
 
 def _tiles(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | None:
@@ -234,6 +246,10 @@ def _facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tuple[str
     for stream in media.side_streams:
         language = None if stream.language == "und" else stream.language
         yield stream.kind, " ".join(filter(None, (stream.codec, language)))
+    sound = record["sound"]
+    if sound is not None:
+        heard = f"{sound['codec']}, in views too"
+        yield "sound", f"not in views: {sound['silence']}" if sound["silence"] else heard
     for physical in record["physical_videos"]:
         yield "stored", _stored(physical)
     if record["tiles"] is not None:

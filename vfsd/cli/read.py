@@ -42,6 +42,8 @@ if TYPE_CHECKING:
         "height": "pixels of a written frame",
         "format": "layout of the pixels, or the container of a video",
         "bytes": "size of the files together",
+        "sound": "the codec of the sound in them, null where there is none",
+        "silence": "why there is none in a video, else null",
     },
     exits=[NotFoundError, ExistsError, OutOfRangeError],
 )
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 @click.argument("out")
 @view_options
 @click.option("--codec", type=click.Choice(("h264", "hevc")), help="Of a video; else as it suits.")
+@click.option("--no-sound", "silent", is_flag=True, help="Of .mp4 and .mkv: pictures only.")
 @click.option("--replace", is_flag=True, help="Write over files that are there.")
 @click.pass_obj
 def command(
@@ -64,21 +67,25 @@ def command(
     pixel_format: str | None,
     psnr: float | None,
     codec: str | None,
+    silent: bool,
     replace: bool,
 ) -> None:
     """Read frames of a video, exactly, and write them to OUT.
 
     The ending of OUT says as what: .npy, an array of frames x height x width x channels; .png or
     .jpg, one picture, or with `%06d` in the name one for every frame, under its number; .rgb,
-    .yuv or .raw, bare pixels one after the other; .mp4, .mkv, .h264, .hevc or .y4m, a video
-    without sound, the same as a mount serves (`vfsd help views`); - is bare pixels to stdout.
+    .yuv or .raw, bare pixels one after the other; .mp4, .mkv, .h264, .hevc or .y4m, a video, the
+    same as a mount serves (`vfsd help views`), of which .mp4 and .mkv carry the sound of the span
+    where they can; - is bare pixels to stdout.
     Without --span, --frames or --at every frame is read.  Where a video has tiles (`vfsd retile`)
     pixels may come from them, unless OUT is a video; `--psnr inf` takes the original alone.
     """
-    from vfsd.cli.writing import target_of
+    from vfsd.cli.writing import target_of, without_sound
 
     check_one(span, chosen, moment)
     target = target_of(out, pixel_format, codec)
+    if silent:
+        target = without_sound(target)
     if target.is_stdout and session.json:
         raise UsageError("pixels and JSON cannot both go to stdout", hint="name a file")
     place = session.place(name)
@@ -97,6 +104,7 @@ def command(
                 raise
             written = work(session, target, video, request, True)
         count, (width, height) = _extent(target, video, request)
+        sound, silence = _sound(target, video, request)
     if session.json:
         print_json(
             {
@@ -107,10 +115,14 @@ def command(
                 "height": height,
                 "format": target.format,
                 "bytes": written.size,
+                "sound": sound,
+                "silence": silence,
             }
         )
     else:
-        session.remark(f"{count} frames of {width}x{height}, {target.format}, to {shown(out)}")
+        heard = "" if sound is None else f" with {sound}"
+        text = f"{count} frames of {width}x{height}, {target.format}{heard}, to {shown(out)}"
+        session.remark(text)
 
 
 def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[int, int]]:
@@ -123,6 +135,15 @@ def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[
 
     form = picture_form(video.original.media, view, target.form.pixel_format)
     return len(plan.frames), form.size
+
+
+def _sound(target: Target, video: Video, request: Request) -> tuple[str | None, str | None]:
+    """(codec, or why there is none) of the sound of a video; (None, None) of what is none."""
+    if target.kind != "video":
+        return None, None
+    from vfsd.views import sound
+
+    return sound(video, request)
 
 
 def _render(

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
@@ -98,6 +98,13 @@ def target_of(out: str, pixel_format: str | None, codec: str | None) -> Target:
     if codec is not None:
         raise UsageError(f"{suffix} is not encoded", hint="leave out --codec")
     return Target(out, ending.kind, Form("raw", None, pixel_format or ending.formats[0]))
+
+
+def without_sound(target: Target) -> Target:
+    """Raises `UsageError` for what carries none anyway."""
+    if target.kind != "video" or target.form.container not in ("mp4", "matroska"):
+        raise UsageError(f"{target.out} carries no sound", hint="leave out --no-sound")
+    return replace(target, form=replace(target.form, sound=False))
 
 
 def _video_form(suffix: str, codec: str | None) -> Form:

@@ -1,12 +1,12 @@
 """Views: videos in other forms, as files of known size that are made when they are read.
 
 `folder` shows them below ``NAME@/``; `rendition` says what a name stands for; `slots` and
-`allotment` give every byte its place before it is made; `copying`, `stitching`, `encoding` and
-`raw` make the bytes, `rendering` sees to it that each is made once, and `rendercache` keeps them.
-`offers` takes frames that somebody writes.
+`allotment` give every byte its place before it is made; `copying`, `stitching`, `splicing`,
+`encoding` and `raw` make the bytes and `sounding` what is heard with them, `rendering` sees to it
+that each is made once, and `rendercache` keeps them.  `offers` takes frames that somebody writes.
 """
 
-from vfsd.views.folder import ViewFile, Views, ViewStat, render
+from vfsd.views.folder import ViewFile, Views, ViewStat, render, sound
 from vfsd.views.offers import Offer
 
-__all__ = ["Offer", "ViewFile", "ViewStat", "Views", "render"]
+__all__ = ["Offer", "ViewFile", "ViewStat", "Views", "render", "sound"]

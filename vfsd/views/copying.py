@@ -28,6 +28,7 @@ from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
 from vfsd.views.showing import Showing, segment_ticks
 from vfsd.views.slots import ListedSlots, Slots
+from vfsd.views.sounding import SegmentedSound, ViewSound
 from vfsd.views.workshop import Workshop
 
 _SEGMENT_BYTES = 16 << 20
@@ -35,7 +36,12 @@ _SEGMENT_BYTES = 16 << 20
 
 
 def find_copy(
-    key: str, footage: Footage, view: View, form: Form, showing: Showing
+    key: str,
+    footage: Footage,
+    view: View,
+    form: Form,
+    showing: Showing,
+    sound: ViewSound | None = None,
 ) -> CopiedRendition | None:
     """How to serve `view` by copying packets; None where it has to be encoded."""
     if not is_as_stored(footage, view, form):
@@ -54,7 +60,8 @@ def find_copy(
         framing = framing_for_stream(media)
     if framing is None:
         return None
-    return CopiedRendition(key, form, CopiedRun(footage, showing, packets, columns, framing))
+    run = CopiedRun(footage, showing, packets, columns, framing)
+    return CopiedRendition(key, form, run, sound)
 
 
 def is_as_stored(footage: Footage, view: View, form: Form) -> bool:
@@ -110,22 +117,26 @@ class CopiedRendition:
     storable = range(0)
     """Copying from a cache is no faster than from the video."""
 
-    def __init__(self, key: str, form: Form, run: CopiedRun) -> None:
+    def __init__(
+        self, key: str, form: Form, run: CopiedRun, sound: ViewSound | None = None
+    ) -> None:
         self.key = key
-        self.memory = 2 * run.showing.memory
+        self.memory = 2 * run.showing.memory + (sound.memory if sound else 0)
         self._run = run
         showing = run.showing
         longest = int(np.diff(np.append(showing.starts[run.starts], showing.end)).max())
         track = _track(run.footage.physical.media, showing, run.framing, run.reorder, longest)
-        self._muxer = muxer_for(form.container, track)
-        totals = run.sizes + self._muxer.overheads(run.shown, run.keys, run.starts)
+        self._muxer = muxer = muxer_for(form.container, track, sound.track if sound else None)
+        self._sound = SegmentedSound(sound, muxer, run.shown, run.starts, showing.time_base)
+        totals = run.sizes + muxer.overheads(run.shown, run.keys, run.starts)
+        totals += self._sound.sizes
         self._index = SegmentIndex(
             sizes=totals,
             starts=run.shown[run.starts],
             starts_with_key=run.keys[run.starts],
             end=showing.end,
         )
-        header = len(self._muxer.header()) + self._muxer.index_size(len(totals))
+        header = len(muxer.header()) + muxer.index_size(len(totals))
         self.slots: Slots = ListedSlots(header, totals)
 
     def make(self, slot: int, workshop: Workshop) -> bytes:
@@ -134,7 +145,8 @@ class CopiedRendition:
         size = self.slots[slot].size
         times = self._run.times(slot - 1)
         payloads = self._run.payloads(slot - 1, workshop)
-        return whole_segment(self._muxer.segment(slot - 1, times, payloads, size), size)
+        sound = self._sound.packets(slot - 1, workshop)
+        return whole_segment(self._muxer.segment(slot - 1, times, payloads, size, sound), size)
 
     def pictures(self, slots: Sequence[int]) -> Pictures | None:
         return None

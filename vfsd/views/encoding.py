@@ -45,6 +45,7 @@ from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, PictureForm, picture_form
 from vfsd.views.showing import Showing, segment_ticks
 from vfsd.views.slots import ListedSlots, Slots
+from vfsd.views.sounding import SegmentedSound, ViewSound
 from vfsd.views.workshop import Workshop
 
 DEFAULT_CODEC = "h264"
@@ -66,10 +67,17 @@ class EncodedRendition:
     made = "encoded"
 
     def __init__(
-        self, key: str, footage: Footage, view: View, form: Form, showing: Showing
+        self,
+        key: str,
+        footage: Footage,
+        view: View,
+        form: Form,
+        showing: Showing,
+        sound: ViewSound | None = None,
     ) -> None:
         """Raises `UsageError` for sizes that the codec does not take."""
-        self.memory = showing.memory
+        self.memory = showing.memory + (sound.memory if sound else 0)
+        self._sound_track = sound.track if sound else None
         self._showing = showing
         self._container = form.container
         media = footage.physical.media
@@ -78,7 +86,9 @@ class EncodedRendition:
         settings = encoder_settings(media, codec, pictures, view, showing)
         self._run = run = EncodedRun(key, footage, pictures, settings, showing)
         muxer = self._muxer(bytes(1))
+        self._sound = SegmentedSound(sound, muxer, showing.starts, run.starts, showing.time_base)
         sizes = run.sizes + muxer.overheads(showing.starts, run.keys, run.starts)
+        sizes += self._sound.sizes
         self._index = SegmentIndex(
             sizes=sizes,
             starts=showing.starts[run.starts],
@@ -99,9 +109,10 @@ class EncodedRendition:
             return muxer.header(self._index, spare=size - len(muxer.header(self._index)))
         number = slot - 1
         times = self._run.times(number)
-        room = size - overhead(muxer, times) - LEAST_PADDING
+        room = size - overhead(muxer, times) - LEAST_PADDING - int(self._sound.sizes[number])
         payloads = self._run.payloads(number, framing, room, workshop)
-        return muxer.segment(number, times, payloads, size)
+        sound = self._sound.packets(number, workshop)
+        return muxer.segment(number, times, payloads, size, sound)
 
     def pictures(self, slots: Sequence[int]) -> Pictures | None:
         run = self._run
@@ -127,7 +138,7 @@ class EncodedRendition:
             rate=showing.rate,
             sample_aspect_ratio=settings.sample_aspect_ratio,
         )
-        return muxer_for(self._container, track)
+        return muxer_for(self._container, track, self._sound_track)
 
 
 class EncodedRun:

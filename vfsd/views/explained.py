@@ -19,7 +19,7 @@ from vfsd.plan import make_plan
 from vfsd.tileplan import Costs
 from vfsd.view import View
 from vfsd.views.footage import Footage
-from vfsd.views.rendition import TextRendition, rendition_of, require_frame
+from vfsd.views.rendition import TextRendition, rendition_of, require_frame, sound_of
 
 EXPLAIN = "explain"
 
@@ -56,7 +56,9 @@ def _view(footage: Footage, packs: PackPool, asked: str) -> dict[str, Any]:
     made = rendition_of(footage, request, packs).made
     view = request.sized(media.display_width, media.display_height)
     found = _planned(footage, view, request.form.pixel_format)
-    return {"view": grammar.unparse(request), "made": made, **found}
+    codec, silence = sound_of(footage, request)
+    told = {"view": grammar.unparse(request), "made": made, "sound": codec, "silence": silence}
+    return {**told, **found}
 
 
 def _still(footage: Footage, asked: str) -> dict[str, Any]:

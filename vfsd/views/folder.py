@@ -7,10 +7,10 @@
     explain/ ...         what a view takes to make, see `vfsd.views.explained`
     t=10-20.mp4 ...      see `vfsd.grammar`; these are in no listing
 
-Sizes are exact before a byte is made, and asking for one neither reads nor decodes; but a .jpg is
-made when its size is first asked for.  ``frames`` lists the .png files, unless they are more than
-`MOST_LISTED`; the others can be opened by name all the same.  Views hold video only: no sound, no
-subtitles.
+Sizes are exact before a byte is made, and asking for one decodes nothing, and reads a packet at
+most; but a .jpg is made when its size is first asked for.  ``frames`` lists the .png files, unless
+they are more than `MOST_LISTED`; the others can be opened by name all the same.  .mp4 and .mkv
+views carry the sound of their span, see `vfsd.views.sounding`; no view has subtitles.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from vfsd.views.rendition import (
     TextRendition,
     rendition_of,
     require_frame,
+    sound_of,
 )
 
 INFO = "info.json"
@@ -231,7 +232,10 @@ class Views:
     def _info(self, known: _Known) -> Rendition:
         if known.info_file is None:
             physicals = self._parts.catalog.physicals(known.info)
-            data = info_json(known.info, physicals, known.footage.table)
+            sound = known.footage.sound
+            data = info_json(
+                known.info, physicals, known.footage.table, None if sound is None else sound[0]
+            )
             known.info_file = TextRendition(data)
         return known.info_file
 
@@ -249,7 +253,10 @@ class Views:
             info = seen.videos.of_inode(ino)
         if found is not None and found[1].footage.physical == info.original:
             tiles = _tiles(self._parts, self._tools, info)
-            footage = replace(found[1].footage, tiles=tiles)
+            sound = self._parts.catalog.sound(
+                info.original
+            )  # that of old videos is looked for late
+            footage = replace(found[1].footage, tiles=tiles, sound=sound)
         else:
             footage = footage_of(self._parts, self._tools, info)
         known = _Known(info, footage, self._objects(info, footage), fresh)
@@ -269,13 +276,19 @@ def footage_of(parts: Parts, tools: Tools, info: LogicalVideo) -> Footage:
     original = info.original
     table = parts.catalog.frame_table(original)
     tiles = _tiles(parts, tools, info)
-    return Footage(info.digest, original, table, parts.bytes_of(original), tiles)
+    sound = parts.catalog.sound(original)
+    return Footage(info.digest, original, table, parts.bytes_of(original), tiles, sound)
 
 
 def _tiles(parts: Parts, tools: Tools, info: LogicalVideo) -> Tiles:
     """As other processes choose them, too: not by what reads have taken in this one."""
     tiles = tools.sources.of(info, float(parts.settings.minimum_psnr))
     return replace(tiles, costs=Costs(tiles.costs.by_name))
+
+
+def sound(video: Video, request: grammar.Request) -> tuple[str | None, str | None]:
+    """(the codec of the sound that a view carries, or why it carries none)."""
+    return sound_of(footage_of(video._parts, video._tools, video.info), request)
 
 
 def render(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vfsd.frametable import FrameTable
-from vfsd.model import PhysicalVideo
+from vfsd.model import PhysicalVideo, Sound
 from vfsd.plan import Tiles
 
 
@@ -19,6 +19,7 @@ class Footage:
     table: FrameTable
     path: Path
     tiles: Tiles | None = None  #: what pictures may come from besides
+    sound: tuple[Sound, FrameTable] | None = None  #: as `Catalog.sound` has it
 
     @property
     def key(self) -> str:
@@ -30,10 +31,12 @@ class Footage:
             numbers = [segment.id for segment in self.tiles.segments]
             tiles = [numbers, sorted(self.tiles.costs.by_name.items()), self.tiles.psnr]
             tiles.append(known.cost_factor)
+        sound = self.sound[0].packets if self.sound is not None else None
         return "/".join(
             str(part)
             for part in (
                 self.digest,
+                sound,
                 known.frames,
                 known.packets,
                 known.first_pts,

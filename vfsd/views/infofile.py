@@ -10,12 +10,38 @@ import numpy as np
 
 from vfsd.framepages import PacketFlag
 from vfsd.frametable import FrameTable
-from vfsd.model import LogicalVideo, MediaInfo, PhysicalVideo
+from vfsd.model import LogicalVideo, MediaInfo, PhysicalVideo, Sound
 
 _VIEWS = "t=10-20.mp4  roi=400x300+600+300,size=200x150,fps=5.h264  frames/000123.png"
 
 
-def info_json(video: LogicalVideo, physicals: Sequence[PhysicalVideo], table: FrameTable) -> bytes:
+NOT_INDEXED = "the video was indexed by a vfsd that did not look for sound; `vfsd verify` does"
+
+
+def sound_record(media: MediaInfo, sound: Sound | None) -> dict[str, Any] | None:
+    """What views carry of a video's sound, or why they do not; None where it has none."""
+    if sound is None:
+        audio = next((stream for stream in media.side_streams if stream.kind == "audio"), None)
+        if audio is None:
+            return None
+        sound = Sound(audio.codec, audio.index, reason=NOT_INDEXED)
+    return {
+        "codec": sound.codec,
+        "stream": sound.stream_index if sound.stream_index >= 0 else None,
+        "sample_rate": sound.sample_rate or None,
+        "channels": sound.channels or None,
+        "packets": sound.packets,
+        "seconds": float((sound.end_pts - sound.first_pts) * sound.time_base),
+        "silence": sound.reason,
+    }
+
+
+def info_json(
+    video: LogicalVideo,
+    physicals: Sequence[PhysicalVideo],
+    table: FrameTable,
+    sound: Sound | None,
+) -> bytes:
     """The same bytes for the same state of the catalog.
 
     Fractions are written as text, times in seconds, sizes in bytes.
@@ -34,6 +60,7 @@ def info_json(video: LogicalVideo, physicals: Sequence[PhysicalVideo], table: Fr
         "height": original.media.display_height,
         "media": _media(original.media),
         "groups": _groups(original, table),
+        "sound": sound_record(original.media, sound),
         "stored": [_physical(physical) for physical in physicals],
         "tags": sorted(video.tags),
         "metadata": dict(video.metadata),

@@ -32,6 +32,7 @@ from vfsd.views.pictures import PictureConverter, PictureForm, picture_form
 from vfsd.views.raw import RawRendition
 from vfsd.views.showing import show
 from vfsd.views.slots import EvenSlots, Slots
+from vfsd.views.sounding import find_sound
 from vfsd.views.splicing import find_splice
 from vfsd.views.stitching import find_stitch
 from vfsd.views.workshop import Workshop
@@ -39,7 +40,7 @@ from vfsd.views.workshop import Workshop
 STILL_SIZES = {"npy": npy_size, "png": png_size}
 """Forms of stills whose size follows from width and height."""
 
-_REVISION = 1
+_REVISION = 2
 """To be raised whenever other bytes come out for the same request, between versions too."""
 
 
@@ -94,12 +95,25 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
     showing = show(view, footage.physical, footage.table)
     if form.is_raw:
         return RawRendition(key, footage, view, form, showing)
+    found = find_sound(footage, view, form, showing)
+    sound = None if isinstance(found, str) else found
     return (
-        find_copy(key, footage, view, form, showing)
-        or find_stitch(key, footage, view, form, showing, packs)
-        or find_splice(key, footage, view, form, showing)
-        or EncodedRendition(key, footage, view, form, showing)
+        find_copy(key, footage, view, form, showing, sound)
+        or find_stitch(key, footage, view, form, showing, packs, sound)
+        or find_splice(key, footage, view, form, showing, sound)
+        or EncodedRendition(key, footage, view, form, showing, sound)
     )
+
+
+def sound_of(footage: Footage, request: Request) -> tuple[str | None, str | None]:
+    """(the codec of the sound that a view carries, or why it carries none).
+
+    Raises as `rendition_of`.
+    """
+    media = footage.physical.media
+    view = request.sized(media.display_width, media.display_height)
+    found = find_sound(footage, view, request.form, show(view, footage.physical, footage.table))
+    return (None, found) if isinstance(found, str) else (found.track.codec, None)
 
 
 class StillRendition:

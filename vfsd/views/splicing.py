@@ -44,6 +44,7 @@ from vfsd.views.footage import Footage
 from vfsd.views.pictures import picture_form
 from vfsd.views.showing import Showing
 from vfsd.views.slots import ListedSlots, Slots
+from vfsd.views.sounding import SegmentedSound, ViewSound
 from vfsd.views.workshop import Workshop
 
 _CODEC = "h264"
@@ -76,7 +77,12 @@ class _Cut:
 
 
 def find_splice(
-    key: str, footage: Footage, view: View, form: Form, showing: Showing
+    key: str,
+    footage: Footage,
+    view: View,
+    form: Form,
+    showing: Showing,
+    sound: ViewSound | None = None,
 ) -> SplicedRendition | None:
     """How to serve `view` by copying all but its ends; None where it has to be encoded.
 
@@ -110,7 +116,9 @@ def find_splice(
         runs.insert(0, _encoded(f"{key}/head", footage, showing.part(0, cut.first), source))
     if cut.stop < len(showing):
         runs.append(_encoded(f"{key}/tail", footage, showing.part(cut.stop, len(showing)), source))
-    return SplicedRendition(key, form, showing, source, runs, reorder) if len(runs) > 1 else None
+    if len(runs) == 1:
+        return None
+    return SplicedRendition(key, form, showing, source, runs, reorder, sound)
 
 
 def _encoded(key: str, footage: Footage, showing: Showing, source: _Source) -> EncodedRun:
@@ -237,12 +245,14 @@ class SplicedRendition:
         source: _Source,
         runs: Sequence[CopiedRun | EncodedRun],
         reorder: int,
+        sound: ViewSound | None = None,
     ) -> None:
         """`runs` follow each other; one of them is copied.
 
         `reorder` is how many frames a decoder may have to hold back.
         """
-        self.memory = 4 * showing.memory
+        self.memory = 4 * showing.memory + (sound.memory if sound else 0)
+        self._sound_track = sound.track if sound else None
         self._container = form.container
         self._showing = showing
         self._source = source
@@ -253,7 +263,8 @@ class SplicedRendition:
         self._starts = np.concatenate([part.run.starts + part.first for part in self._parts])
         muxer = self._muxer(bytes(1))
         sizes = np.concatenate([part.run.sizes for part in self._parts])
-        sizes += muxer.overheads(shown, keys, self._starts)
+        self._sound = SegmentedSound(sound, muxer, shown, self._starts, showing.time_base)
+        sizes += muxer.overheads(shown, keys, self._starts) + self._sound.sizes
         self._index = SegmentIndex(
             sizes=sizes,
             starts=shown[self._starts],
@@ -284,9 +295,11 @@ class SplicedRendition:
             payloads = part.run.payloads(number, workshop)
         else:
             room = size - overhead(muxer, times) - LEAST_PADDING
+            room -= int(self._sound.sizes[slot - 1])
             framing = framing_of_encoder(_CODEC, sets, stream=self._container == _CODEC)
             payloads = part.run.payloads(number, framing, room, workshop)
-        return whole_segment(muxer.segment(slot - 1, times, payloads, size), size)
+        sound = self._sound.packets(slot - 1, workshop)
+        return whole_segment(muxer.segment(slot - 1, times, payloads, size, sound), size)
 
     def pictures(self, slots: Sequence[int]) -> Pictures | None:
         places = [self._at(slot) for slot in slots if slot in self.storable]
@@ -338,7 +351,7 @@ class SplicedRendition:
             rotation=media.rotation,
             sample_aspect_ratio=media.sample_aspect_ratio,
         )
-        return muxer_for(self._container, track)
+        return muxer_for(self._container, track, self._sound_track)
 
 
 def _placed(runs: Sequence[CopiedRun | EncodedRun], showing: Showing) -> Iterator[_Part]:

@@ -36,6 +36,7 @@ from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
 from vfsd.views.showing import MOST_SEGMENTS, Showing
 from vfsd.views.slots import ListedSlots, Slots
+from vfsd.views.sounding import SegmentedSound, ViewSound
 from vfsd.views.wholetiles import TileBlock, tile_blocks
 from vfsd.views.workshop import Workshop
 
@@ -48,7 +49,13 @@ _STITCHERS = 256
 
 
 def find_stitch(
-    key: str, footage: Footage, view: View, form: Form, showing: Showing, packs: PackPool
+    key: str,
+    footage: Footage,
+    view: View,
+    form: Form,
+    showing: Showing,
+    packs: PackPool,
+    sound: ViewSound | None = None,
 ) -> StitchedRendition | None:
     """How to serve `view` by stitching tiles; None where it has to be encoded."""
     if footage.tiles is None or not footage.tiles.segments:
@@ -82,7 +89,9 @@ def find_stitch(
     except (IntegrityError, RefusedMediaError, OSError) as error:
         _log.warning("a view is encoded, not stitched from tiles: %s", error)
         return None
-    stitched = StitchedRendition(key, footage, form, showing, blocks, sizes, head, shown, in_stream)
+    stitched = StitchedRendition(
+        key, footage, form, showing, blocks, sizes, head, shown, in_stream, sound
+    )
     if form.container == "matroska" and stitched.largest >= MAX_PACKET:
         return None
     return stitched
@@ -106,6 +115,7 @@ class StitchedRendition:
         head: StreamHead,
         shown: tuple[int, int],
         in_stream: bool,
+        sound: ViewSound | None = None,
     ) -> None:
         """`sizes` are those of the blocks' cells; `shown` is the size of a picture."""
         numbers = ",".join(f"{block.segment.id}:{block.frames}" for block in blocks)
@@ -120,13 +130,15 @@ class StitchedRendition:
         self._framing = _framing(form, head, in_stream)
         payloads = sizes + _growth(blocks, head, in_stream)
         self.largest = int(payloads.max())  #: bytes of pictures in a segment, at most
-        self._muxer = muxer_for(
-            form.container, self._track(footage.physical.media, shown, in_stream)
+        track = self._track(footage.physical.media, shown, in_stream)
+        self._muxer = muxer_for(form.container, track, sound.track if sound else None)
+        self._sound = SegmentedSound(
+            sound, self._muxer, showing.starts, self._starts, showing.time_base
         )
         keys = np.zeros(len(showing), np.int64)
         keys[self._starts] = 1
         totals = payloads + self._muxer.overheads(showing.starts, keys, self._starts)
-        totals += LEAST_PADDING
+        totals += LEAST_PADDING + self._sound.sizes
         self._index = SegmentIndex(
             sizes=totals,
             starts=showing.starts[self._starts],
@@ -135,7 +147,7 @@ class StitchedRendition:
         )
         header = len(self._muxer.header()) + self._muxer.index_size(len(totals))
         self.slots: Slots = ListedSlots(header, totals)
-        self.memory = showing.memory + _BLOCK_BYTES * len(blocks)
+        self.memory = showing.memory + _BLOCK_BYTES * len(blocks) + (sound.memory if sound else 0)
 
     def make(self, slot: int, workshop: Workshop) -> bytes:
         if not slot:
@@ -153,7 +165,8 @@ class StitchedRendition:
                 hint="`vfsd fsck` tells more; tiles can be made anew from the original",
             ) from error
         size = self.slots[slot].size
-        data = self._muxer.segment(slot - 1, self._times(slot - 1), payloads, size)
+        sound = self._sound.packets(slot - 1, workshop)
+        data = self._muxer.segment(slot - 1, self._times(slot - 1), payloads, size, sound)
         if len(data) > size:
             raise IntegrityError("a pack of tiles holds more than the catalog says")
         return data

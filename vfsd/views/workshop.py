@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from vfsd.codecs.packets import PacketReader
+from vfsd.frametable import FrameTable
+from vfsd.model import Access
 from vfsd.tools import Tools
 from vfsd.views.cursors import Cursors
 from vfsd.views.footage import Footage
@@ -28,17 +30,29 @@ class PacketReaders:
     @contextmanager
     def reader(self, footage: Footage) -> Iterator[PacketReader]:
         """A reader of this block's own.  Raises `OSError`."""
-        reader = self._take(footage.key)
+        with self._of(footage, footage.key, footage.physical.access, footage.table) as reader:
+            yield reader
+
+    @contextmanager
+    def reader_of_sound(self, footage: Footage, table: FrameTable) -> Iterator[PacketReader]:
+        """As `reader`, of packets of sound, which lie in the file in one piece."""
+        with self._of(footage, f"{footage.key}/sound", Access.EXTENT, table) as reader:
+            yield reader
+
+    @contextmanager
+    def _of(
+        self, footage: Footage, key: str, access: Access, table: FrameTable
+    ) -> Iterator[PacketReader]:
+        reader = self._take(key)
         if reader is None:
-            physical = footage.physical
-            reader = PacketReader(footage.path, physical.media, physical.access, footage.table)
+            reader = PacketReader(footage.path, footage.physical.media, access, table)
         try:
             yield reader
         except BaseException:
             reader.close()
             raise
         with self._guard:
-            self._idle.append((footage.key, reader))
+            self._idle.append((key, reader))
             surplus = self._idle[: max(0, len(self._idle) - self._most)]
             del self._idle[: len(surplus)]
         for _, old in surplus:

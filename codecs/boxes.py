@@ -1,0 +1,58 @@
+"""Boxes of ISO/IEC 14496-12, and the one that describes the media of a track."""
+
+from __future__ import annotations
+
+import struct
+
+
+def box(kind: bytes, *contents: bytes) -> bytes:
+    body = b"".join(contents)
+    return struct.pack(">I4s", 8 + len(body), kind) + body
+
+
+def full_box(kind: bytes, version: int, flags: int, body: bytes) -> bytes:
+    return box(kind, struct.pack(">I", version << 24 | flags), body)
+
+
+def media_box(
+    timescale: int,
+    handler: bytes,
+    name: bytes,
+    header: bytes,
+    entry: bytes,
+    language: str | None = None,
+) -> bytes:
+    """The mdia box of a track whose samples all lie in fragments.
+
+    `header` is the vmhd or smhd box, `entry` the one that stsd lists.
+    """
+    nothing = struct.pack(">I", 0)
+    fields = struct.pack(">4IHH", 0, 0, timescale, 0, _language(language), 0)
+    return box(
+        b"mdia",
+        full_box(b"mdhd", 0, 0, fields),
+        full_box(b"hdlr", 0, 0, struct.pack(">I4s12x", 0, handler) + name + b"\0"),
+        box(
+            b"minf",
+            header,
+            box(
+                b"dinf",
+                full_box(b"dref", 0, 0, struct.pack(">I", 1) + full_box(b"url ", 0, 1, b"")),
+            ),
+            box(
+                b"stbl",
+                full_box(b"stsd", 0, 0, struct.pack(">I", 1) + entry),
+                full_box(b"stts", 0, 0, nothing),
+                full_box(b"stsc", 0, 0, nothing),
+                full_box(b"stsz", 0, 0, nothing + nothing),
+                full_box(b"stco", 0, 0, nothing),
+            ),
+        ),
+    )
+
+
+def _language(code: str | None) -> int:
+    """Three letters of ISO 639-2 in five bits each; "und" where there are no such."""
+    known = code if code and len(code) == 3 and code.isascii() and code.islower() else "und"
+    first, second, third = (ord(letter) - 0x60 for letter in known)
+    return first << 10 | second << 5 | third

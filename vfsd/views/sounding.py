@@ -1,0 +1,143 @@
+"""The sound of views: packets of the original that begin while the view shows something.
+
+They are copied as they are, and each segment of a file has those that begin while its pictures are
+shown.  A view begins with a picture, so that the first packet begins up to the length of a packet
+(20 to 30 milliseconds, as a rule) after it: before that it is silent, and no packet is moved.
+Codecs whose packets overlap (AAC, MP3, Opus ...) fade in during the first, for want of the one
+before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from vfsd.codecs.segments import Muxer, SoundPackets, SoundTrack, rounded
+from vfsd.codecs.soundentries import takes
+from vfsd.errors import IntegrityError
+from vfsd.framepages import Ints
+from vfsd.frametable import FrameTable
+from vfsd.grammar import Form
+from vfsd.units import ticks_at_or_after
+from vfsd.view import View
+from vfsd.views.footage import Footage
+from vfsd.views.infofile import NOT_INDEXED
+from vfsd.views.showing import Showing
+from vfsd.views.workshop import Workshop
+
+
+@dataclass(frozen=True)
+class ViewSound:
+    """The packets that a view carries, one array element each."""
+
+    track: SoundTrack
+    footage: Footage
+    table: FrameTable
+    first: int  #: packet, counted as in `table`
+    times: Ints  #: when each begins, in samples from the start of the view
+    sizes: Ints  #: bytes
+    end: int  #: when the packet after the last one begins
+
+    @property
+    def memory(self) -> int:
+        """Bytes that its arrays take up."""
+        return self.times.nbytes + self.sizes.nbytes
+
+
+def find_sound(footage: Footage, view: View, form: Form, showing: Showing) -> ViewSound | str:
+    """The sound of a view, or why it has none, in words."""
+    if form.container not in ("mp4", "matroska"):
+        return f"{form.container} holds pictures only"
+    if not form.sound:
+        return "none is asked for"
+    if footage.sound is None:
+        if any(stream.kind == "audio" for stream in footage.physical.media.side_streams):
+            return NOT_INDEXED
+        return "the video has none"
+    if view.frames is not None and view.frames[2] > 1:
+        return "the view runs faster than the video"
+    sound, table = footage.sound
+    if sound.reason is not None:
+        return sound.reason
+    track = SoundTrack(
+        sound.codec,
+        sound.configuration,
+        sound.sample_rate,
+        sound.channels,
+        sound.bit_depth,
+        sound.language,
+    )
+    if not takes(form.container, track):
+        return f"{form.container} does not take {sound.codec}"
+    begin = _beginning(footage, view, showing)
+    base = sound.time_base
+    packets = table.frames_starting_between(
+        ticks_at_or_after(begin, base), ticks_at_or_after(begin + showing.duration, base)
+    )
+    if not packets:
+        return "the video is silent then"
+    pts = table.pts(packets.start, packets.stop)
+    following = packets.stop
+    end = table.frame_pts(following) if following < len(table) else sound.end_pts
+    samples = rounded(np.append(pts, end), base * sound.sample_rate)
+    times = np.maximum(0, samples - round(begin * sound.sample_rate))
+    return ViewSound(
+        track,
+        footage,
+        table,
+        packets.start,
+        times[:-1],
+        table.columns(packets.start, packets.stop).size,
+        int(times[-1]),
+    )
+
+
+def _beginning(footage: Footage, view: View, showing: Showing) -> Fraction:
+    """When the view begins: seconds of the file's own timeline."""
+    if view.fps is None:
+        return footage.table.frame_pts(int(showing.frames[0])) * showing.time_base
+    origin = footage.physical.first_pts * footage.physical.time_base
+    return origin + (view.span[0] if view.span is not None else 0)
+
+
+class SegmentedSound:
+    """The sound of a view, cut where the segments of its file are."""
+
+    def __init__(
+        self,
+        sound: ViewSound | None,
+        muxer: Muxer,
+        shown: Ints,
+        starts: Ints,
+        time_base: Fraction,
+    ) -> None:
+        """`shown` is when the picture of each packet appears, in ticks of `time_base`; `starts` are
+        the packets that segments begin with.
+        """
+        self._sound = sound
+        self.sizes = np.zeros(len(starts), np.int64)  #: bytes that it adds to each segment
+        if sound is None:
+            return
+        begins = np.maximum.accumulate(shown[starts])
+        edges = rounded(begins, time_base * sound.track.sample_rate)
+        self._cuts = np.searchsorted(sound.times, edges)
+        self._cuts[0] = 0
+        before = np.concatenate(([0], np.cumsum(sound.sizes)))
+        self._stops = np.append(self._cuts[1:], len(sound.times))
+        self.sizes = before[self._stops] - before[self._cuts]
+        self.sizes += muxer.sound_overheads(sound.times, self._cuts, shown, starts)
+
+    def packets(self, number: int, workshop: Workshop) -> SoundPackets | None:
+        """Those of a segment.  Raises `IntegrityError`, `OSError`."""
+        sound = self._sound
+        if sound is None:
+            return None
+        first, stop = int(self._cuts[number]), int(self._stops[number])
+        with workshop.readers.reader_of_sound(sound.footage, sound.table) as reader:
+            stored = [data for _, data in reader.read(sound.first + first, sound.first + stop)]
+        if [len(data) for data in stored] != sound.sizes[first:stop].tolist():
+            raise IntegrityError("the sound of the video is not where it was")
+        end = int(sound.times[stop]) if stop < len(sound.times) else sound.end
+        return SoundPackets(sound.times[first:stop], end, stored)
