@@ -114,14 +114,15 @@ class MatroskaMuxer:
         stops = np.append(cuts[1:], len(times))
         sizes = _SIMPLE_BYTES * (stops - cuts)
         ends = np.append(starts[1:], len(shown))
-        for number in np.flatnonzero(stops > cuts).tolist():
-            heard = sounds[cuts[number] : stops[number]]
+        lows, highs = np.minimum.reduceat(pictures, starts), np.maximum.reduceat(pictures, starts)
+        heard = stops > cuts
+        lows[heard] = np.minimum(lows[heard], sounds[cuts[heard]])
+        highs[heard] = np.maximum(highs[heard], sounds[stops[heard] - 1])
+        for number in np.flatnonzero(heard & (highs - lows >= _REACH)).tolist():
             seen = pictures[starts[number] : ends[number]]
-            low, high = min(heard[0], seen.min()), max(heard[-1], seen.max())
-            if high - low >= _REACH:
-                merged = _merged(seen, heard)[1]
-                more = sum(1 for _ in _clusters(merged)) - sum(1 for _ in _clusters(seen))
-                sizes[number] += more * _CLUSTER_BYTES
+            merged = _merged(seen, sounds[cuts[number] : stops[number]])[1]
+            more = sum(1 for _ in _clusters(merged)) - sum(1 for _ in _clusters(seen))
+            sizes[number] += more * _CLUSTER_BYTES
         return sizes
 
     def segment(

@@ -173,10 +173,25 @@ def test_a_video_without_its_table_is_indexed_again(store: Store) -> None:
     sql(store, "DELETE FROM frame_pages")
     finds_and_repairs(store, "videos")
     assert store["cam/a.mp4"][5].index == 5
-    sql(store, "DELETE FROM frame_pages")
-    sql(store, "DELETE FROM physical_videos")
+    for table in ("frame_pages", "sound_pages", "sounds", "physical_videos"):
+        sql(store, f"DELETE FROM {table}")
     finds_and_repairs(store, "videos")
     assert store["cam/a.mp4"][5].index == 5
+
+
+def test_sound_that_has_lost_its_index_is_indexed_again(store: Store) -> None:
+    before = store.catalog.sound(store["cam/a.mp4"].original)
+    assert before is not None
+    sql(store, "DELETE FROM sound_pages")
+    finds_and_repairs(store, "videos")
+    after = store.catalog.sound(store["cam/a.mp4"].original)
+    assert after is not None
+    assert (after[0], after[1].packets) == (before[0], before[0].packets)
+    sql(store, "DELETE FROM frame_pages")  # and where everything is looked for again
+    finds_and_repairs(store, "videos")
+    again = store.catalog.sound(store["cam/a.mp4"].original)
+    assert again is not None
+    assert again[0] == before[0]
 
 
 def test_a_linked_file_that_changed(store: Store, tmp_path: Path) -> None:

@@ -22,14 +22,16 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from vfsd import soundcheck
 from vfsd.budgetcheck import faults as budget_faults
 from vfsd.catalog import ROOT, Transaction
 from vfsd.codecs.examine import examine
 from vfsd.codecs.pack import open_pack
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
-from vfsd.ingest import describe_original, pages
+from vfsd.ingest import describe_original, pages, put_sound
 from vfsd.mending import drop_segments
 from vfsd.model import FileState, Node, PhysicalVideo, Segment
 from vfsd.objects import digest
@@ -398,12 +400,15 @@ def _videos(state: _Run) -> Iterator[Finding]:
                 video = seen.videos.of_inode(node.ino)
             except (NotFoundError, IntegrityError):
                 video = None
-            wrong = "has no original" if video is None else None
+            wrong, repair = "has no original", partial(_index_again, parts, node)
             if video is not None:
-                wrong = _table_fault(seen, video.original)
-        if wrong is None:
+                wrong = _table_fault(seen, video.original) or ""
+            if video is not None and not wrong:
+                wrong = soundcheck.fault(seen, video.original) or ""
+                repair = partial(soundcheck.index_again, parts, video.original)
+        if not wrong:
             continue
-        fixed = state.repair and _index_again(parts, node)
+        fixed = state.repair and repair()
         yield state.report("videos", f"{names[0]!r} {wrong}", repaired=fixed)
 
 
@@ -433,7 +438,8 @@ def _index_again(parts: Parts, node: Node) -> bool:
         found, object_key=node.object_key, link_path=node.link_path, size=size, now_ns=now
     )
     with parts.catalog.writing() as change:
-        change.videos.put(node.ino, original, pages(found), digest=key, now_ns=now)
+        video = change.videos.put(node.ino, original, pages(found), digest=key, now_ns=now)
+        put_sound(change, video.original, found)
     return True
 
 
