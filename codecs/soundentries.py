@@ -13,7 +13,9 @@ from vfsd.codecs.boxes import box, full_box, media_box
 from vfsd.codecs.segments import SoundTrack
 
 _MP4_OBJECT_TYPES = {"aac": 0x40, "mp3": 0x6B, "mp2": 0x6B}
-"""ISO/IEC 14496-1, 7.2.6.6; the registry of MP4RA."""
+"""ISO/IEC 14496-1, 7.2.6.6."""
+_LOW_RATE, _LOW_RATE_TYPE = 24_000, 0x69
+"""MP3 and MP2 of up to so many samples a second are of another standard (ISO/IEC 13818-3)."""
 _MP4_ENTRIES = {"opus": b"Opus", "flac": b"fLaC", "ac3": b"ac-3", "alac": b"alac"}
 _MATROSKA_IDS = {
     "aac": "A_AAC",
@@ -74,6 +76,8 @@ def _entry(track: SoundTrack) -> bytes:
     )
     object_type = _MP4_OBJECT_TYPES.get(track.codec)
     if object_type is not None:
+        if track.codec != "aac" and track.sample_rate <= _LOW_RATE:
+            object_type = _LOW_RATE_TYPE
         described = records.esds(track.configuration, object_type, records.SOUND_STREAM)
         return box(b"mp4a", fields, box(b"esds", described))
     return box(_MP4_ENTRIES[track.codec], fields, _described(track))

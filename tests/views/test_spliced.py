@@ -263,3 +263,32 @@ def test_what_is_remembered_of_it_are_its_ends(fresh: Shelf) -> None:
     pictures = made.pictures(range(len(made.slots)))
     assert pictures is not None
     assert pictures.frames.tolist() == list(range(5, 30))
+
+
+@pytest.mark.footage
+@pytest.mark.parametrize(
+    ("name", "span", "copied"),
+    [
+        # Encoders of cameras and of the web, with and without B-frames, baseline to high.
+        ("real/intel_cars_topdown_768x432.mp4", (173, 338), range(7, 165)),
+        ("real/suburb_road_a_640x352.mp4", (16, 264), range(31, 248)),
+        ("real/phone_pan_campus_720p.mp4", (102, 154), range(18, 52)),
+        ("odd/ffmpegfs_framecounter_1920x1280.mp4", (28, 80), range(5, 52)),
+    ],
+)
+def test_footage_is_spliced(
+    footage: Path, tmp_path: Path, name: str, span: tuple[int, int], copied: range
+) -> None:
+    kept = keep(tmp_path, footage / name)
+    wanted = stored(kept.shelf.video(kept.name))[span[0] : span[1]]
+    for suffix in ("mp4", "mkv", "h264"):
+        path = f"frames={span[0]}-{span[1]}.{suffix}"
+        assert rendition(kept.shelf.video(kept.name), path).made == "spliced"
+        frames = decoded(kept.shelf.read(kept.name, path))
+        assert len(frames) == len(wanted)
+        for place, (frame, right) in enumerate(zip(frames, wanted, strict=True)):
+            if place in copied:
+                assert fingerprint(frame) == fingerprint(right)
+            else:
+                assert psnr(frame.to_ndarray(format="gray"), right.to_ndarray(format="gray")) > 33
+    let_go(kept)

@@ -78,10 +78,10 @@ def find_sound(footage: Footage, view: View, form: Form, showing: Showing) -> Vi
     )
     if not packets:
         return "the video is silent then"
-    pts = table.pts(packets.start, packets.stop)
+    columns = table.columns(packets.start, packets.stop)
     following = packets.stop
     end = table.frame_pts(following) if following < len(table) else sound.end_pts
-    samples = rounded(np.append(pts, end), base * sound.sample_rate)
+    samples = rounded(np.append(columns.pts, end), base * sound.sample_rate)
     times = np.maximum(0, samples - round(begin * sound.sample_rate))
     return ViewSound(
         track,
@@ -89,7 +89,7 @@ def find_sound(footage: Footage, view: View, form: Form, showing: Showing) -> Vi
         table,
         packets.start,
         times[:-1],
-        table.columns(packets.start, packets.stop).size,
+        columns.size,
         int(times[-1]),
     )
 
