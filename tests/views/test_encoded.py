@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -20,8 +21,9 @@ from vfsd.codecs.framing import framing_of_encoder
 from vfsd.codecs.segments import PacketTimes, Track, overhead
 from vfsd.errors import UsageError
 from vfsd.store import Store
-from vfsd.views import Views, allotment
+from vfsd.views import Views, allotment, encoding
 from vfsd.views.allotment import coarsest
+from vfsd.views.encoding import EncodedRendition
 
 
 def shown(data: bytes) -> list[Fraction]:
@@ -137,6 +139,30 @@ def test_what_is_allotted_too_little_becomes_coarser(
         monkeypatch.setattr(allotment, "_MARGIN", 0.0)
         hopeless = tight.read("a.mp4", "t=0.5-3.mp4")
         assert len(decoded(hopeless)) == 75
+        views.close()
+
+
+def test_what_is_encoded_again_is_not_decoded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded_for: list[int] = []
+    decode = EncodedRendition._decoded
+
+    def counting(self: EncodedRendition, first: int, *rest: Any) -> object:
+        decoded_for.append(first)
+        return decode(self, first, *rest)
+
+    monkeypatch.setattr(EncodedRendition, "_decoded", counting)
+    monkeypatch.setattr(allotment, "_MARGIN", 0.3)
+    with Store.create(tmp_path / "store") as store:
+        store.ingest(FOLDER / "traffic.mp4", "a.mp4")
+        views = Views(store.parts, store.tools)
+        assert numbers(Shelf(store, views).read("a.mp4", "codec=hevc.mp4")) == list(range(120))
+        assert len(decoded_for) == len(set(decoded_for)) == 5
+        decoded_for.clear()
+        monkeypatch.setattr(encoding, "_KEPT_BYTES", 0)
+        assert numbers(Shelf(store, views).read("a.mp4", "codec=hevc.mkv")) == list(range(120))
+        assert len(decoded_for) > 5
         views.close()
 
 

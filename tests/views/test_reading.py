@@ -139,16 +139,65 @@ def test_reading_on_decodes_on(fresh: Shelf, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_sequential_reader_finds_the_next_slots_made(fresh: Shelf) -> None:
     file = fresh.open("traffic.mp4", "size=96x64.mp4")
     assert isinstance(file, RenditionFile)
-    slots = file._rendition.slots
-    for slot in (0, 1):
-        file.readinto(memoryview(bytearray(1)), slots[slot].start)
-    deadline = time.monotonic() + 20
-    cache = file._renderer._cache._memory
-    wanted = [f"{file._rendition.key}.{slot}" for slot in range(2, len(slots))]
-    while any(cache.get(key) is None for key in wanted) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert all(cache.get(key) is not None for key in wanted)
+    assert len(file._rendition.slots) == 6
+    touch(file, 0)
+    assert all_are_made(file, 1, 2)
+    for slot in (1, 2, 3, 4):
+        touch(file, slot)
+    assert all_are_made(file, 5)
     file.close()
+
+
+def test_nothing_is_made_ahead_for_who_jumps(fresh: Shelf) -> None:
+    file = fresh.open("traffic.mp4", "size=96x64.mp4")
+    assert isinstance(file, RenditionFile)
+    runner = file._runner
+    for slot in (1, 4):
+        touch(file, slot)
+        assert runner._claim() is None
+    touch(file, 5)
+    assert runner._position == 5
+    file.close()
+
+
+def test_what_was_asked_for_before_a_jump_is_no_reason_to_go_on_there(fresh: Shelf) -> None:
+    """The kernel asks for more than its reader, and gets some of it after that has jumped."""
+    file = fresh.open("traffic.mp4", "size=96x64.mp4")
+    assert isinstance(file, RenditionFile)
+    runner = file._runner
+    runner.asked_for(1, 3)
+    runner.follow(1)
+    runner.asked_for(5, 5)
+    runner.follow(2)
+    runner.follow(3)
+    assert runner._claim() is None
+    runner.follow(5)
+    assert runner._position == 5
+    file.close()
+
+
+def touch(file: RenditionFile, slot: int) -> None:
+    """Read the first byte of a slot."""
+    file.readinto(memoryview(bytearray(1)), file._rendition.slots[slot].start)
+
+
+def all_are_made(file: RenditionFile, *slots: int) -> bool:
+    """Waits for that; not for ever."""
+    cache, deadline = file._renderer._cache._memory, time.monotonic() + 20
+    keys = [f"{file._rendition.key}.{slot}" for slot in slots]
+    while any(cache.get(key) is None for key in keys) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return all(cache.get(key) is not None for key in keys)
+
+
+def test_no_page_of_an_encoded_view_has_bytes_of_two_slots(fresh: Shelf) -> None:
+    """Or who jumps to a segment would wait for the one before it, too."""
+    for path in ("size=96x64.mp4", "roi=100x80+30+40.mkv"):
+        file = fresh.open("traffic.mp4", path)
+        assert isinstance(file, RenditionFile)
+        slots = file._rendition.slots
+        assert all(slots[slot].start % 4096 == 0 for slot in range(len(slots)))
+        file.close()
 
 
 @pytest.mark.parametrize(

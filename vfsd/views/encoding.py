@@ -9,6 +9,7 @@ is padding.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -59,6 +60,9 @@ CONFIGURATION_BYTES = 512
 _QUALITY_STEPS_PER_HALF = {"h264": 7.0, "hevc": 5.5}
 """Measured; with too few, what is encoded again is too large again."""
 _GRAY = 128
+_PAGE = 4096
+_KEPT_BYTES = 96 << 20
+"""Of pictures, 30 of 1080p: a segment that has no more keeps them until it is known to fit."""
 
 
 class EncodedRendition:
@@ -88,7 +92,7 @@ class EncodedRendition:
         muxer = self._muxer(bytes(1))
         self._sound = SegmentedSound(sound, muxer, showing.starts, run.starts, showing.time_base)
         sizes = run.sizes + muxer.overheads(showing.starts, run.keys, run.starts)
-        sizes += self._sound.sizes
+        sizes = _whole_pages(sizes + self._sound.sizes)
         self._index = SegmentIndex(
             sizes=sizes,
             starts=showing.starts[run.starts],
@@ -96,7 +100,7 @@ class EncodedRendition:
             end=showing.end,
         )
         header = len(muxer.header(spare=CONFIGURATION_BYTES)) + muxer.index_size(len(sizes))
-        self.slots: Slots = ListedSlots(header, sizes)
+        self.slots: Slots = ListedSlots(int(_whole_pages(np.array([header]))[0]), sizes)
         self.storable = range(1, len(self.slots))
         # A segment tells its size, so that one made for another allotment must not be taken for it.
         self.key = blake3(key.encode() + sizes.tobytes()).hexdigest()
@@ -189,9 +193,15 @@ class EncodedRun:
         """
         first, stop = self._bounds(number)
         quality = self.settings.quality
+        width, height = self.pictures.size
+        keep = (stop - first) * width * height * 3 // 2 <= _KEPT_BYTES
+        decoded = self._decoded(first, stop, workshop)
         while True:
             settings = dataclasses.replace(self.settings, quality=quality)
-            pictures = self._decoded(first, stop, workshop)
+            if keep:
+                decoded, pictures = itertools.tee(decoded)
+            else:
+                pictures = self._decoded(first, stop, workshop)
             payloads, size = _packets(settings, framing, pictures, stop - first, room)
             if size <= room:
                 return payloads
@@ -233,6 +243,12 @@ class EncodedRun:
             end=int(ends[-1]),
             keys=self.keys[first:stop],
         )
+
+
+def _whole_pages(sizes: Ints) -> Ints:
+    """No page of the kernel's has bytes of two slots: who reads the first byte of one would wait
+    for the one before, too."""
+    return -(-sizes // _PAGE) * _PAGE
 
 
 def _packets(

@@ -81,6 +81,9 @@ class RenditionFile:
         """
         began = time.perf_counter()
         wanted = max(0, min(len(buffer), self.size - offset))
+        if wanted:
+            first, last = self._slots.at(offset), self._slots.at(offset + wanted - 1)
+            self._runner.asked_for(first.slot, last.slot)
         done = 0
         while done < wanted:
             place = self._slots.at(offset + done)
@@ -102,29 +105,49 @@ class RenditionFile:
 
 
 class _Forerunner:
-    """Makes the slots that a sequential reader will want next."""
+    """Makes the slots that a sequential reader will want next.
+
+    At most half as many as were read in a row before: who opens a file to look at its middle does
+    not wait for what he will never read.
+    """
 
     def __init__(self, renderer: Renderer, rendition: Rendition) -> None:
         self._renderer = renderer
         self._rendition = rendition
         self._guard = threading.Lock()
-        self._position = -1  # the slot read last
+        self._begin = 0  # the first of the slots that are read in a row
+        self._asked = -1  # the last of them that was asked for
+        self._position = -1  # the last that was read
         self._next = 0  # the slot to be made next
+        self._ahead = 0  # slots to be made after the position
         self._running = 0
         # Encoding keeps a thread busy by itself; decoding goes on where the last slot ended.
         self._most = cores() if rendition.storable else 1
         self._closed = False
 
-    def follow(self, slot: int) -> None:
-        """The reader has got to `slot`."""
+    def asked_for(self, first: int, last: int) -> None:
+        """The reader wants the slots ``first <= slot <= last``, none of which he has got yet.
+
+        Where he has jumped, nothing more is made in the old place, as he waits for the new one.
+        """
         with self._guard:
-            if slot == self._position or self._closed:
+            if not self._begin <= first <= self._asked + 1:
+                self._begin, self._position, self._asked = first, first - 1, last
+                self._next, self._ahead = first + 1, 0
+            self._asked = max(self._asked, last)
+
+    def follow(self, slot: int) -> None:
+        """The reader has got `slot`."""
+        with self._guard:
+            # What lies elsewhere was asked for before he jumped.
+            if not self._position < slot <= self._asked or self._closed:
                 return
-            sequential = slot == self._position + 1 or (self._position < 0 and slot == 1)
             self._position = slot
-            self._next = max(self._next, slot + 1) if sequential else slot + 1
-            new = min(self._most - self._running, self._limit() - self._next) if sequential else 0
-            self._running += max(0, new)
+            # The first two segments are what players look at to learn what is in a file.
+            self._ahead = min(_AHEAD_SLOTS, (slot - self._begin) // 2) if slot else 2
+            self._next = max(self._next, slot + 1)
+            new = max(0, min(self._most - self._running, self._limit() - self._next))
+            self._running += new
         for _ in range(new):
             self._renderer.workshop.pool.workers().submit(self._run)
 
@@ -152,7 +175,7 @@ class _Forerunner:
         slots, first = self._rendition.slots, self._position + 1
         stop = first
         size = 0
-        while stop < min(len(slots), first + _AHEAD_SLOTS):
+        while stop < min(len(slots), first + self._ahead):
             size += slots[stop].size
             if size > _AHEAD_BYTES:
                 break
