@@ -1,4 +1,4 @@
-"""The choice between the original, tiles and renditions, held against trying everything."""
+"""The choice between the original, tiles and renditions, held against others that are right."""
 
 from __future__ import annotations
 
@@ -7,32 +7,25 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import coo_array
 
 from sample_videos import FOLDER
-from vfsd.frametable import FrameTable
-from vfsd.model import Cell, PhysicalVideo, Segment
-from vfsd.store import Store
-from vfsd.tileplan import (
-    _DOUBT,
-    Costs,
-    TileRun,
-    choose_tiles,
-    decoder_threads,
-    in_full_size,
-    original_work,
-    tile_work,
+from tests.planning import (
+    REGION,
+    Oracle,
+    Way,
+    as_ways,
+    some_costs,
+    some_frames,
+    some_segments,
 )
-from vfsd.tiling import Rect, TileLayout
-from vfsd.tiling.cost import DecodeCost
+from vfsd.frametable import FrameTable
+from vfsd.model import PhysicalVideo
+from vfsd.store import Store
+from vfsd.tileplan import choose_tiles, in_full_size
 
 CLIPS = ("traffic.mp4", "open-gop.mov", "open-gop.mkv", "variable-rate.mp4")
-LAYOUTS = (
-    TileLayout.untiled(320, 240),
-    TileLayout((160, 160), (128, 112)),
-    TileLayout((96, 96, 128), (240,)),
-)
-REGION = Rect(100, 100, 200, 180)
-Way = tuple[Segment | None, Sequence[int]]
 
 
 @pytest.fixture(scope="module", params=CLIPS)
@@ -42,96 +35,6 @@ def known(
     with Store.create(tmp_path_factory.mktemp("plan") / "store") as store:
         video = store.ingest(FOLDER / request.param)
         yield video.original, video.table
-
-
-def some_segments(rng: np.random.Generator, frames: int, count: int) -> list[Segment]:
-    found = []
-    for number in range(count):
-        first = int(rng.integers(0, frames - 2))
-        end = int(rng.integers(first + 1, min(frames, first + 50) + 1))
-        layout = LAYOUTS[int(rng.integers(len(LAYOUTS)))]
-        stored = [tile for tile in range(layout.count) if rng.random() < 0.8] or [0]
-        cells = tuple(
-            Cell(tile, layout.tile(tile), 0, int(rng.integers(1, 60_000)), 20, 40.0)
-            for tile in stored
-        )
-        found.append(
-            Segment(number + 1, 2, 1, first, end, layout, "fast", "", 1, 40.0, 0, None, cells)
-        )
-    return found
-
-
-def some_costs(rng: np.random.Generator) -> Costs:
-    def cost(scale: float) -> DecodeCost:
-        start, picture, pixel, byte = rng.random(4) * (3e-3, 1e-4, 5e-9, 1e-7) * scale
-        return DecodeCost(start, picture, pixel, byte)
-
-    by_name = {"h264": cost(1), "mpeg4": cost(1), "fast": cost(rng.choice([0.1, 1]))}
-    return Costs(by_name, threads=int(rng.integers(1, 4)))
-
-
-def some_frames(rng: np.random.Generator, frames: int) -> list[int]:
-    if rng.random() < 0.5:
-        first = int(rng.integers(0, frames - 1))
-        return list(range(first, int(rng.integers(first + 1, frames + 1))))
-    return sorted(set(rng.integers(0, frames, int(rng.integers(1, 20))).tolist()))
-
-
-class Oracle:
-    """What every way through the parts takes, by the book."""
-
-    def __init__(
-        self, original: PhysicalVideo, table: FrameTable, costs: Costs, segments: list[Segment]
-    ) -> None:
-        self.original, self.table, self.costs = original, table, costs
-        self.segments = [one for one in segments if one.holds(one.layout.covering(REGION))]
-
-    def parts(self, wanted: Sequence[int]) -> list[list[int]]:
-        cuts = sorted({at for one in self.segments for at in (one.first_frame, one.end_frame)})
-        edges = [-1, *cuts, len(self.table) + 1]
-        found = [[f for f in wanted if low <= f < high] for low, high in itertools.pairwise(edges)]
-        return [part for part in found if part]
-
-    def ways(self, part: Sequence[int]) -> list[Way]:
-        tiled = [one for one in self.segments if set(part) <= set(one.frames)]
-        return [(None, part), *((one, part) for one in tiled)]
-
-    def total(self, chosen: Sequence[Way]) -> float:
-        seconds = self.alone(chosen[0])
-        for before, way in itertools.pairwise(chosen):
-            seconds += self.alone(way) - self.saved(before, way)
-        return seconds
-
-    def alone(self, way: Way) -> float:
-        segment, frames = way
-        if segment is None:
-            own = self.costs.of_original(self.original)
-            return own.seconds(original_work(self.original, self.table, frames))
-        return self.tiled(segment, frames[-1])
-
-    def tiled(self, segment: Segment, last: int) -> float:
-        tiles = segment.layout.covering(REGION)
-        work = tile_work(segment, tiles, last)
-        areas = [segment.cell(tile).rect.area for tile in tiles]
-        threads = decoder_threads(self.original.media, self.costs.threads)
-        seconds = self.costs.seconds_of_tiles(segment, work, together=len(tiles))
-        return _DOUBT * seconds * max(1.0, threads * max(areas) / sum(areas))
-
-    def saved(self, before: Way, way: Way) -> float:
-        if before[0] is None and way[0] is None:
-            run, last = self.table.decode_run(way[1][0]), self.table.decode_run(before[1][-1])
-            goes_on = last.first_packet == run.first_packet or run.first_packet < last.end_packet
-            if not goes_on:
-                return 0.0
-            return self.alone((None, [before[1][-1]]))
-        if before[0] is not None and before[0] is way[0]:
-            return self.tiled(before[0], before[1][-1])
-        return 0.0
-
-
-def as_ways(parts: Sequence[list[int]], runs: Sequence[TileRun]) -> list[Way]:
-    where = {frame: run.segment for run in runs for frame in run.frames}
-    return [(where.get(part[0]), part) for part in parts]
 
 
 def test_nothing_is_cheaper_than_what_is_chosen(
@@ -161,6 +64,83 @@ def test_nothing_is_cheaper_than_what_is_chosen(
         better += found < greedy - 1e-9
     assert tiled > 100, "too few of them had a use for tiles"
     assert better, "dependencies never mattered"
+
+
+def test_an_integer_programme_finds_nothing_cheaper(
+    known: tuple[PhysicalVideo, FrameTable],
+) -> None:
+    """Cases with too many ways to try them all, solved by HiGHS, a hundred at a time."""
+    original, table = known
+    rng = np.random.default_rng(2 * len(table))
+    needed = in_full_size(original.media, REGION)
+    ways_tried, tiled = 0.0, 0
+    for _ in range(5):
+        oracles, ways, found = [], [], []
+        for _ in range(100):
+            segments = some_segments(rng, len(table), int(rng.integers(1, 13)))
+            costs, wanted = some_costs(rng), some_frames(rng, len(table))
+            oracle = Oracle(original, table, costs, segments)
+            parts = oracle.parts(wanted)
+            runs = choose_tiles(
+                np.array(wanted), needed, original, table, segments, costs, psnr=40.0
+            )
+            oracles.append(oracle)
+            ways.append([oracle.ways(part) for part in parts])
+            found.append(oracle.total(as_ways(parts, runs)))
+            ways_tried = max(ways_tried, float(np.prod([float(len(here)) for here in ways[-1]])))
+            tiled += bool(runs)
+        best = [
+            oracle.total(chosen)
+            for oracle, chosen in zip(oracles, best_ways(oracles, ways), strict=True)
+        ]
+        assert found == pytest.approx(best, rel=1e-7, abs=1e-12)
+    assert ways_tried > 1e6, "all of them could have been tried"
+    assert tiled > 100, "too few of them had a use for tiles"
+
+
+def best_ways(
+    oracles: Sequence[Oracle], cases: Sequence[Sequence[Sequence[Way]]]
+) -> list[list[Way]]:
+    """The cheapest way through the parts of each case, as VSS (SIGMOD 2021) puts it: an integer
+    programme, of all cases together, which have nothing to do with each other.
+
+    Of each part one way is taken (variables x).  Going on with what the part before was read from
+    saves what that has decoded: a variable of its own (y) that is at most either x.
+    """
+    prices: list[float] = []
+    one_each: list[list[int]] = []
+    pairs: list[tuple[int, int, int]] = []  # y, x before, x
+    for oracle, case in zip(oracles, cases, strict=True):
+        before: list[tuple[int, Way]] = []
+        for part in case:
+            here = [(len(prices) + number, way) for number, way in enumerate(part)]
+            prices += [oracle.alone(way) for way in part]
+            one_each.append([number for number, _ in here])
+            for (earlier, old), (now, way) in itertools.product(before, here):
+                saved = oracle.saved(old, way)
+                if saved > 0:
+                    pairs.append((len(prices), earlier, now))
+                    prices.append(-saved)
+            before = here
+    entries = [(row, x, 1.0) for row, choice in enumerate(one_each) for x in choice]
+    limits = list(enumerate(((y, x) for y, *both in pairs for x in both), len(one_each)))
+    entries += [(row, column, part) for row, (y, x) in limits for column, part in ((y, 1), (x, -1))]
+    rows, columns, values = zip(*entries, strict=True)
+    total = len(one_each) + len(limits)
+    lower = np.array([1.0] * len(one_each) + [-np.inf] * len(limits))
+    upper = np.array([1.0] * len(one_each) + [0.0] * len(limits))
+    solved = milp(
+        np.array(prices) / max(prices) * 1e3,  # or its tolerances would be larger than some prices
+        integrality=np.ones(len(prices)),
+        bounds=Bounds(0, 1),
+        constraints=LinearConstraint(
+            coo_array((values, (rows, columns)), (total, len(prices))), lower, upper
+        ),
+        options={"mip_rel_gap": 0.0},
+    )
+    assert solved.success, solved.message
+    taken = (max(choice, key=solved.x.__getitem__) - choice[0] for choice in one_each)
+    return [[part[next(taken)] for part in case] for case in cases]
 
 
 def test_each_frame_is_in_one_run_of_a_segment_that_has_it(
