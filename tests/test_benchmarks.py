@@ -225,3 +225,16 @@ def test_selection(tmp_path: Path) -> None:
     assert figures["plans"]["10"] < 1
     assert [row["stored"] for row in figures["reads"]] == [0, 4]
     assert all(row["psnr"] > 36 for row in figures["reads"])
+
+
+@pytest.mark.mount
+def test_longview(tmp_path: Path, mountable: None) -> None:
+    if shutil.which("ffmpeg") is None:
+        pytest.skip("ffmpeg is not installed")
+    options = ("--seconds", "12", "--runs", "1", "--ours-only")
+    figures = run(tmp_path, "longview", *options, str(FOLDER / "traffic.mp4"))["figures"]
+    assert {"ffmpeg", "PyAV", "OpenCV"} <= set(figures)
+    for by_place in figures.values():
+        for where in ("the start", "the middle"):
+            assert by_place[where]["vfsd"]["off"] == 0
+            assert by_place[where]["vfsd"]["psnr"] > 30
