@@ -227,6 +227,14 @@ def test_selection(tmp_path: Path) -> None:
     assert all(row["psnr"] > 36 for row in figures["reads"])
 
 
+def test_fragments(tmp_path: Path) -> None:
+    options = ("--seconds", "4", "--fragments", "0", "4", "--reads", "2", "--runs", "1")
+    rows = run(tmp_path, "fragments", *options, str(FOLDER / "traffic.mp4"))["figures"]
+    assert [row["stored"] for row in rows] == [0, 4]
+    assert all(row["psnr"] > 36 for row in rows)
+    assert all(row["one, greedy"] > 0 for row in rows)
+
+
 @pytest.mark.mount
 def test_longview(tmp_path: Path, mountable: None) -> None:
     if shutil.which("ffmpeg") is None:

@@ -107,8 +107,8 @@ class RenditionFile:
 class _Forerunner:
     """Makes the slots that a sequential reader will want next.
 
-    At most half as many as were read in a row before: who opens a file to look at its middle does
-    not wait for what he will never read.
+    At most as many as were read in a row before: who opens a file to look at its middle does not
+    wait for what he will never read.
     """
 
     def __init__(self, renderer: Renderer, rendition: Rendition) -> None:
@@ -144,7 +144,7 @@ class _Forerunner:
                 return
             self._position = slot
             # The first two segments are what players look at to learn what is in a file.
-            self._ahead = min(_AHEAD_SLOTS, (slot - self._begin) // 2) if slot else 2
+            self._ahead = min(_AHEAD_SLOTS, slot - self._begin) if slot else 2
             self._next = max(self._next, slot + 1)
             new = max(0, min(self._most - self._running, self._limit() - self._next))
             self._running += new
