@@ -14,6 +14,7 @@ cold.  Pictures are compared with what PyAV decodes from the clip.
 from __future__ import annotations
 
 import math
+import sys
 import tempfile
 import time
 from bisect import bisect_left
@@ -132,6 +133,7 @@ def measure(clip: Path, options: Any) -> list[dict[str, float]]:
             for planned in some_fragments(rng, video, count - stored):
                 video.retile([planned])
             stored = count
+            print(f"{count} fragments", file=sys.stderr, flush=True)
             everything = Query((0, seconds), small)
             whole = timed(store, video, everything, options.runs)
             short: list[Times] = [timed(store, video, query, options.runs) for query in queries]
