@@ -6,7 +6,9 @@ quarter of the size, or tiles of two layouts.  After some of them all frames are
 of the size, and single seconds at random, in a quarter, in half, or as a region.  The greedy
 choice is VSS's baseline: for each interval the cheapest fragment by what its pictures there take,
 blind to what has to be decoded before them.  Rounds of the three are interleaved, decoders start
-cold.  Pictures are compared with what PyAV decodes from the clip.
+cold.  Wall and CPU time are in parts of what the original alone takes; bounds are on CPU time, as
+that hardly tells who else uses the machine.  Pictures are compared with what PyAV decodes from the
+clip.
 
 `benchmarks.selection` has plans alone, and renditions that do not overlap.
 """
@@ -52,7 +54,7 @@ from vfsd.tiling.cost import Work
 from vfsd.video import Video
 from vfsd.view import View
 
-CLIP = "real/birds_duck_1080x1920_hevc.mp4"
+CLIP = "real/carpov_highway_960x540.mp4"
 BEST_BOUND = 0.54
 """Of the time of a long read is saved at best (VSS)."""
 PLANNING_BOUND = 0.05
@@ -91,7 +93,7 @@ def main() -> None:
     parser = arguments(__doc__, runs=3)
     parser.add_argument("video", nargs="?", type=Path, help="default: a filmed clip")
     parser.add_argument("--seconds", type=int, default=60, help="the clip is repeated to fill")
-    parser.add_argument("--fragments", type=int, nargs="*", default=[0, 10, 30, 60, 100, 200])
+    parser.add_argument("--fragments", type=int, nargs="*", default=[0, 10, 30, 60, 120, 240])
     parser.add_argument("--reads", type=int, default=8, help="short ones")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -102,11 +104,14 @@ def main() -> None:
     print(f"{clip.name}, {options.seconds} s\n")
     print(table(tuple(rows[0]), [tuple(f"{value:.2f}" for value in row.values()) for row in rows]))
     missed = []
-    if min(row["all, ours"] for row in rows) > 1 - BEST_BOUND:
+    if min(row["all, ours, CPU"] for row in rows) > 1 - BEST_BOUND:
         missed.append(f"{BEST_BOUND:.0%} saved at best")
-    if any(after["all, ours"] > before["all, ours"] + SLACK for before, after in pairwise(rows)):
+    if any(
+        after["all, ours, CPU"] > before["all, ours, CPU"] + SLACK
+        for before, after in pairwise(rows)
+    ):
         missed.append("monotone")
-    if any(row["all, ours"] > row["all, greedy"] + SLACK for row in rows):
+    if any(row["all, ours, CPU"] > row["all, greedy, CPU"] + SLACK for row in rows):
         missed.append("no dearer than greedy")
     if any(row["plan"] > PLANNING_BOUND for row in rows):
         missed.append(f"planning takes {PLANNING_BOUND:.0%} at most")

@@ -1,12 +1,11 @@
 """Opening a long encoded view, and seeking to its middle: how long until there is a picture.
 
-A real clip is repeated to an hour and shown in half its size, once by vfsd and once by ffmpegfs,
-a file system that transcodes whole files on access, if it is installed: as the file that it makes
-by default, and as segments of HLS, which it can begin anywhere, with the playlist or for who knows
-the segment that he wants.  For each time that is taken
-either is mounted anew with empty caches; the file is opened by several players.  Pictures are
-compared with those that ffmpeg decodes from the source around that time: it has to be the right
-one.  vfsd does nothing in the background meanwhile.
+A real clip is repeated to an hour and shown in half its size, once by vfsd and once by ffmpegfs, a
+file system that transcodes whole files on access, if it is installed: as the file that it makes by
+default, and as segments of HLS, which it can begin anywhere, with the playlist or for who knows the
+segment that he wants.  For each time that is taken either is mounted anew with empty caches; the
+file is opened by several players.  Pictures are compared with those that ffmpeg decodes from the
+source around that time: it has to be the right one.  vfsd does nothing in the background meanwhile.
 """
 
 from __future__ import annotations
