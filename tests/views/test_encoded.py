@@ -23,7 +23,7 @@ from vfsd.errors import UsageError
 from vfsd.store import Store
 from vfsd.views import Views, allotment, encoding
 from vfsd.views.allotment import coarsest
-from vfsd.views.encoding import EncodedRendition
+from vfsd.views.encoding import EncodedRun
 
 
 def shown(data: bytes) -> list[Fraction]:
@@ -146,13 +146,13 @@ def test_what_is_encoded_again_is_not_decoded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded_for: list[int] = []
-    decode = EncodedRendition._decoded
+    decode = EncodedRun._decoded
 
-    def counting(self: EncodedRendition, first: int, *rest: Any) -> object:
+    def counting(self: EncodedRun, first: int, *rest: Any) -> object:
         decoded_for.append(first)
         return decode(self, first, *rest)
 
-    monkeypatch.setattr(EncodedRendition, "_decoded", counting)
+    monkeypatch.setattr(EncodedRun, "_decoded", counting)
     monkeypatch.setattr(allotment, "_MARGIN", 0.3)
     with Store.create(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "a.mp4")

@@ -91,8 +91,9 @@ class EncodedRendition:
         self._run = run = EncodedRun(key, footage, pictures, settings, showing)
         muxer = self._muxer(bytes(1))
         self._sound = SegmentedSound(sound, muxer, showing.starts, run.starts, showing.time_base)
-        sizes = run.sizes + muxer.overheads(showing.starts, run.keys, run.starts)
-        sizes = _whole_pages(sizes + self._sound.sizes)
+        # What pictures may take does not depend on what is heard, nor on where pages end.
+        self._rooms = run.sizes + muxer.overheads(showing.starts, run.keys, run.starts)
+        sizes = _whole_pages(self._rooms + self._sound.sizes)
         self._index = SegmentIndex(
             sizes=sizes,
             starts=showing.starts[run.starts],
@@ -113,7 +114,7 @@ class EncodedRendition:
             return muxer.header(self._index, spare=size - len(muxer.header(self._index)))
         number = slot - 1
         times = self._run.times(number)
-        room = size - overhead(muxer, times) - LEAST_PADDING - int(self._sound.sizes[number])
+        room = int(self._rooms[number]) - overhead(muxer, times) - LEAST_PADDING
         payloads = self._run.payloads(number, framing, room, workshop)
         sound = self._sound.packets(number, workshop)
         return muxer.segment(number, times, payloads, size, sound)
