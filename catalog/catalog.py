@@ -17,6 +17,7 @@ from vfsd.catalog.detections import Detections, Progress, ranges_of
 from vfsd.catalog.engine import ChangeWatch, Database, current_revision
 from vfsd.catalog.evictions import Evictions
 from vfsd.catalog.holdings import Holdings, Used
+from vfsd.catalog.originals import Originals
 from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.segments import Segments
@@ -65,6 +66,7 @@ class Transaction:
     holdings: Holdings
     evictions: Evictions
     sounds: Sounds
+    originals: Originals
 
 
 _READS_AT_ONCE = 1000
@@ -566,4 +568,5 @@ def _transaction(connection: Connection) -> Transaction:
         Holdings(connection),
         Evictions(connection),
         Sounds(connection),
+        Originals(connection),
     )

@@ -66,6 +66,7 @@ def physical_from_row(row: Row[Any]) -> PhysicalVideo:
         created_ns=row.created_ns,
         notes=tuple(row.notes),
         cost_factor=row.cost_factor,
+        error=row.error,
     )
 
 
@@ -98,6 +99,7 @@ def physical_to_row(physical: PhysicalVideo) -> dict[str, Any]:
         "extradata": media.extradata,
         "notes": list(physical.notes),
         "cost_factor": physical.cost_factor,
+        "error": physical.error,
     }
 
 

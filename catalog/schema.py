@@ -248,6 +248,14 @@ physical_videos = Table(
         Float,
         comment="decoding takes as many times what the codec's rule says; null: not measured",
     ),
+    Column(
+        "error",
+        Float,
+        nullable=False,
+        server_default="0",
+        comment="of originals: that of the worst picture against the very first original, at most, "
+        "see vfsd.distortion; 0: it is the first",
+    ),
     CheckConstraint("role IN ('original', 'tiled', 'rendition')", name="role"),
     CheckConstraint("access IN ('extent', 'demux', 'sequential')", name="access"),
     CheckConstraint(
@@ -672,5 +680,81 @@ evictions = Table(
     ),
     Index(None, "video_id"),
     comment="Segments that went to make room. Only the newest rows are kept.",
+    sqlite_autoincrement=True,
+)
+
+policies = Table(
+    "policies",
+    metadata,
+    Column(
+        "ino",
+        _Id,
+        ForeignKey("nodes.ino", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+        comment="the video, or the directory with all below that have none of their own",
+    ),
+    Column("original", String(16), nullable=False, comment="keep or replaceable"),
+    Column(
+        "psnr",
+        Float,
+        nullable=False,
+        comment="dB that what takes an original's place has at least, against the very first",
+    ),
+    Column("codec", String(16), nullable=False, comment="h264, hevc or av1: when it ages"),
+    Column("replace_after", BigInteger, comment="seconds of age; null: not by age"),
+    Column("decay_after", BigInteger, comment="seconds of age; null: never"),
+    Column("keep", Text, comment="labels of what keeps its quality then"),
+    Column("delete_after", BigInteger, comment="seconds of age; null: never"),
+    Column("delete_below", BigInteger, comment="bytes free on the disk, below which the oldest go"),
+    CheckConstraint("original IN ('keep', 'replaceable')", name="original"),
+    comment="What may become of originals, where somebody has said so.",
+)
+
+holds = Table(
+    "holds",
+    metadata,
+    Column("id", _Id, primary_key=True, autoincrement=True, comment="never used again"),
+    Column(
+        "video_id",
+        _Id,
+        ForeignKey("videos.id"),
+        nullable=False,
+        comment="the video that must neither change nor go; it cannot as long as this row is there",
+    ),
+    Column("reason", Text, nullable=False, comment="as somebody has put it"),
+    Column("at_ns", BigInteger, nullable=False, comment="since when"),
+    Index(None, "video_id"),
+    comment="Videos that nobody may change or remove.",
+    sqlite_autoincrement=True,
+)
+
+original_log = Table(
+    "original_log",
+    metadata,
+    Column("id", _Id, primary_key=True, autoincrement=True, comment="by order of time"),
+    Column("at_ns", BigInteger, nullable=False, comment="when it was done"),
+    Column(
+        "action",
+        String(16),
+        nullable=False,
+        comment="replaced, decayed, deleted, left, held or released",
+    ),
+    Column("video_id", _Id, nullable=False, comment="the video, which may be gone"),
+    Column("name", Text, nullable=False, comment="its path then"),
+    Column("reason", Text, nullable=False, comment="why"),
+    Column("digest", String(64), nullable=False, comment="blake3 of the file before"),
+    Column("size", BigInteger, nullable=False, comment="its bytes"),
+    Column("new_digest", String(64), comment="blake3 of the file afterwards; null: none, or same"),
+    Column("new_size", BigInteger, comment="goes with new_digest"),
+    Column(
+        "psnr",
+        Float,
+        comment="dB that its pictures have at least against the very first original; null: not "
+        "told",
+    ),
+    Column("details", JSON, nullable=False, comment="what was measured, and how it was made"),
+    Index(None, "video_id"),
+    comment="What became of originals, and what was said of them. Never shortened.",
     sqlite_autoincrement=True,
 )

@@ -15,7 +15,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, CursorResult, Row
 
-from vfsd.catalog.schema import entries, nodes, orphans, xattrs
+from vfsd.catalog.originals import require_free
+from vfsd.catalog.schema import entries, nodes, orphans, policies, videos, xattrs
 from vfsd.errors import ExistsError, NotFoundError
 from vfsd.model import FileState, Node
 
@@ -250,11 +251,13 @@ class Tree:
         """Take a name away; returns what it led to, as it is afterwards.
 
         A node that is left without a name (``nlink == 0``) stays until `delete` or `orphan`.
-        Raises `NotFoundError`.
+        Raises `NotFoundError`, and `HeldError` for the last name of a video that has a hold.
         """
         node = self.lookup(parent, name)
         if node is None:
             raise NotFoundError(f"there is no {name!r}")
+        if node.state is FileState.VIDEO and node.nlink == 1:
+            require_free(self._connection, node.ino)
         self._leave(parent, name)
         self._touch_directory(parent, now_ns, links=-1 if node.is_dir else 0)
         left = 0 if node.is_dir else node.nlink - 1
@@ -266,7 +269,7 @@ class Tree:
         """Move a name, over another if need be.
 
         Returns what the target led to, as it is afterwards (see `unlink`), if there was one.
-        Raises `NotFoundError`.
+        Raises `NotFoundError`, `HeldError`.
         """
         node = self.lookup(parent, name)
         if node is None:
@@ -309,6 +312,24 @@ class Tree:
             changes["link_path"] = os.fsencode(changes["link_path"])
         self._change(_update_node(tuple(sorted(changes))), {"which": ino, **changes})
         return self.node(ino)
+
+    def substitute(self, ino: int, **changes: Any) -> Node:
+        """Let a new inode have all that a file has, but for these columns; the old one goes.
+
+        Names, attributes and the video are those of the new one then.  Whoever has the old one
+        open is left with a file without a name.  Raises `NotFoundError`.
+        """
+        row = self._connection.execute(_NODE, {"ino": ino}).first()
+        if row is None:
+            raise NotFoundError(f"there is no inode {ino}")
+        values = {key: value for key, value in row._mapping.items() if key != "ino"} | changes
+        result = self._change(_INSERT_NODE, values)
+        assert result.inserted_primary_key is not None
+        new = int(result.inserted_primary_key[0])
+        for table in (entries, xattrs, videos, policies):
+            self._change(sa.update(table).where(table.c.ino == ino).values(ino=new))
+        self._change(_DELETE_NODE, {"which": ino})
+        return self.node(new)
 
     def delete(self, ino: int) -> None:
         """Forget a node without names, and with it its attributes and its video."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,6 +13,7 @@ from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.evictions import Evictions
 from vfsd.catalog.holdings import Holdings
+from vfsd.catalog.originals import Originals
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.records import (
     bounds_from_row,
@@ -128,7 +130,8 @@ class Videos:
 
         A file that was a video before its bytes changed keeps its number, tags and metadata;
         everything that was made from the old bytes goes.  So do its detections, reads, decisions,
-        evictions and pins, which are about pixels, unless the bytes are the same again.
+        evictions and pins, which are about pixels, unless the bytes are the same again.  Bytes that
+        once took the place of others here keep their error.
         """
         there = self._connection.execute(
             sa.select(videos.c.id, videos.c.digest).where(videos.c.ino == ino)
@@ -151,7 +154,32 @@ class Videos:
             self._connection.execute(
                 sa.update(videos).where(videos.c.id == video_id).values(digest=digest)
             )
-        self.add_physical(video_id, original, pages)
+        error = Originals(self._connection).known_error(video_id, digest)
+        self.add_physical(video_id, replace(original, error=error), pages)
+        return self.get(video_id)
+
+    def replace_original(
+        self, video_id: int, original: PhysicalVideo, pages: Iterable[Page], *, digest: str
+    ) -> LogicalVideo:
+        """Let another encoding of the same frames be the original, its object recorded already.
+
+        What was made from the old one stays, and so does all that is said of frames.  The file's
+        node has to be as it is to be.
+        """
+        old = self.get(video_id).original
+        new = self.add_physical(video_id, original, pages)
+        self._connection.execute(
+            sa.update(segments).where(segments.c.original_id == old.id).values(original_id=new.id)
+        )
+        self._connection.execute(
+            sa.update(physical_videos)
+            .where(physical_videos.c.parent_id == old.id)
+            .values(parent_id=new.id)
+        )
+        self._connection.execute(sa.delete(physical_videos).where(physical_videos.c.id == old.id))
+        self._connection.execute(
+            sa.update(videos).where(videos.c.id == video_id).values(digest=digest)
+        )
         return self.get(video_id)
 
     def drop_physicals(self, ino: int) -> None:

@@ -18,10 +18,8 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.context import decoder_for
 from vfsd.codecs.planes import plane_samples
+from vfsd.distortion import LOSSLESS_PSNR
 from vfsd.errors import IntegrityError
-
-LOSSLESS_PSNR = 100.0
-"""What is told of tiles without any difference."""
 
 
 class CellCheck:

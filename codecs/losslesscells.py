@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 import av
 import numpy as np
 
-from vfsd.codecs.cellcheck import LOSSLESS_PSNR
 from vfsd.codecs.compose import cut_out
 from vfsd.codecs.lossless import (
     PIXEL_FORMATS,
@@ -25,6 +24,7 @@ from vfsd.codecs.lossless import (
 from vfsd.codecs.pack import CellStream, PackedCell
 from vfsd.codecs.planes import copy_colors, plane_bytes
 from vfsd.codecs.siting import SITINGS, blank_like, means_like, siting_of
+from vfsd.distortion import LOSSLESS_PSNR
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect

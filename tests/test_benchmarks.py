@@ -246,3 +246,12 @@ def test_longview(tmp_path: Path, mountable: None) -> None:
         for where in ("the start", "the middle"):
             assert by_place[where]["vfsd"]["off"] == 0
             assert by_place[where]["vfsd"]["psnr"] > 30
+
+
+def test_chains(tmp_path: Path) -> None:
+    clip = str(FOLDER / "portrait.mp4")
+    options = ("--frames", "6", "--steps", "3", clip)
+    figures = run(tmp_path, "chains", *options)["figures"]
+    assert figures["violations"] == 0
+    assert len(figures["steps"]) == 12
+    assert figures["slack"]["least"] >= 0

@@ -10,6 +10,9 @@ answers with, so that an error means the same thing whoever caught it.
     ├── RefusedMediaError           5   EMEDIUMTYPE  the bytes are no video that we can serve
     ├── OutOfRangeError             6   EINVAL     a frame, time or region outside the video
     ├── ReadOnlyError               7   EROFS      the store or the mount was opened read-only
+    ├── ForbiddenError              8   EPERM      a policy does not allow it
+    │   ├── HeldError               8   EPERM      a hold forbids it until somebody lifts that
+    │   └── NothingSavedError       8   EPERM      what would take its place is no smaller
     ├── StoreError                 10   EIO        the store as a whole cannot be used
     │   ├── NoStoreError           10   ENOENT     there is no store at this place
     │   ├── StoreVersionError      11   EPROTO     written by a newer vfsd
@@ -78,6 +81,25 @@ class OutOfRangeError(VfsdError, IndexError):
 class ReadOnlyError(VfsdError):
     exit_code = 7
     errno = errno.EROFS
+
+
+class ForbiddenError(VfsdError):
+    """A policy does not allow it."""
+
+    exit_code = 8
+    errno = errno.EPERM
+
+
+class HeldError(ForbiddenError):
+    """A hold on a video forbids to change or remove it."""
+
+    exit_code = 8
+
+
+class NothingSavedError(ForbiddenError):
+    """What could take the place of an original is no smaller, or not good enough."""
+
+    exit_code = 8
 
 
 class StoreError(VfsdError):

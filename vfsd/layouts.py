@@ -36,7 +36,10 @@ class TileSources:
         self._parents: list[ChangeWatch] = []
 
     def of(self, video: LogicalVideo, psnr: float) -> Tiles:
-        """The tiles as they are now, whoever has changed them."""
+        """The tiles as they are now, whoever has changed them.
+
+        They need `psnr` dB, or as many as the original has itself.
+        """
         key = video.original.id
         with self._guard:
             self._forget_parent()
@@ -60,7 +63,8 @@ class TileSources:
                 while len(self._segments) > _VIDEOS:
                     self._originals.pop(self._segments.popitem(last=False)[0], None)
         factors = self._factors if factor is None else {**self._factors, key: factor}
-        return Tiles(found, Costs(measured, factors, self._threads), psnr)
+        wanted = min(psnr, video.original.psnr)
+        return Tiles(found, Costs(measured, factors, self._threads), wanted)
 
     def note(self, segment: Segment, work: Work, seconds: float) -> None:
         """Decoding some tiles of a segment has taken so long."""

@@ -14,6 +14,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
+from vfsd.distortion import psnr_of
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import DecodeCost
 
@@ -108,7 +109,7 @@ class Sound:
 
 
 class Role(Enum):
-    ORIGINAL = "original"  #: the bytes as they were written; has no parent
+    ORIGINAL = "original"  #: the bytes of the logical file; has no parent
     TILED = "tiled"  #: segments of tiles, in the original's size
     RENDITION = "rendition"  #: segments of whole pictures in another size
 
@@ -136,6 +137,13 @@ class PhysicalVideo:
     created_ns: int  #: Unix time
     notes: tuple[str, ...] = ()  #: oddities met while indexing, for people
     cost_factor: float | None = None  #: decoding takes as many times what the codec's rule says
+    error: float = 0.0  #: of an original, against the very first; see `vfsd.distortion`
+
+    @property
+    def psnr(self) -> float:
+        """dB that each picture of an original has at least against the very first one, by the
+        chain of what was measured; infinite where it is that."""
+        return psnr_of(self.error)
 
     @property
     def time_base(self) -> Fraction:
@@ -191,7 +199,9 @@ class Cell:
     position: int  #: byte offset in the pack
     size: int  #: bytes
     quality: int  #: the rate factor that it was encoded with; of `lossless`, the level
-    psnr: float  #: dB of luma against the source, measured
+    psnr: float
+    """dB of luma against the very first original: measured, or, where it was made from one that had
+    taken the place of another, what both lose together at most (see `vfsd.distortion`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import IO
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.arrays import PictureMaker
-from vfsd.codecs.cellcheck import LOSSLESS_PSNR, psnr
+from vfsd.codecs.cellcheck import psnr
 from vfsd.codecs.likeness import plane_errors, square_error, summed
 from vfsd.codecs.pack import CellStream
 from vfsd.codecs.picturefile import PictureFile
@@ -26,6 +26,7 @@ from vfsd.codecs.scale import PictureFormat, PictureScaler, require_smaller
 from vfsd.codecs.segmentcells import EncodedCell
 from vfsd.codecs.tiles import tile_codec
 from vfsd.decoders import DecoderPool
+from vfsd.distortion import LOSSLESS_PSNR
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable

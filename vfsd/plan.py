@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -50,9 +49,12 @@ class ReadPlan:
 
     @property
     def psnr(self) -> float:
-        """dB that the result has at least against the original; infinite where it is that."""
-        cells = (run.segment.cell(tile) for run in self.tiled for tile in run.tiles)
-        return min((cell.psnr for cell in cells), default=math.inf)
+        """dB that the result has at least against the very first original; infinite where it is
+        that."""
+        found = [run.segment.cell(tile).psnr for run in self.tiled for tile in run.tiles]
+        if self.runs or self.contiguous is not None:
+            found.append(self.physical.psnr)
+        return min(found, default=self.physical.psnr)
 
 
 def select_frames(view: View, physical: PhysicalVideo, table: FrameTable) -> Ints:

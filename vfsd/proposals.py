@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs.tiles import TILE_CODECS
+from vfsd.distortion import FINEST_PSNR, psnr_left
 from vfsd.model import Decision, LogicalVideo, PhysicalVideo, Reason, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
@@ -73,21 +74,31 @@ def proposals_for(parts: Parts, video: VideoTiles, terms: Terms | None = None) -
         undone = seen.decisions.undone(info.id)
     reads = list(parts.catalog.reads(info))
     sots = video.sequences() if reads else []
+    minimum = min(float(parts.settings.minimum_psnr), info.original.psnr)
     found: list[Proposal] = []
     for asked, segments, is_tiled in (
         (asked_by(reads, media), tiles, True),
         (sizes_asked_by(reads, media), renditions, False),
     ):
-        settings = settings_like(segments, encodings, parts.settings.minimum_psnr)
-        if media.pixel_format not in TILE_CODECS[settings.codec].pixel_formats:
+        settings = settings_like(segments, encodings, minimum)
+        if not _can_be_made(info, settings):
             continue
         mine = [one for one in undone if (one.picture == (media.width, media.height)) == is_tiled]
         told = _newest(list(_since_undone(asked, sots, mine)), sots)
         if told:
             world = _world(video, told, settings) if is_tiled else video.size_world(settings)
-            there = _Present(world, sots, segments, parts.settings.minimum_psnr)
+            there = _Present(world, sots, segments, minimum)
             found += _proposed(info, sots, told, world, there, settings, encodings, terms)
     return sorted(found, key=lambda one: one.plan.frames.start)
+
+
+def _can_be_made(video: LogicalVideo, settings: TileSettings) -> bool:
+    """Whether the tile codec takes the pictures, and can be good enough."""
+    original, codec = video.original, TILE_CODECS[settings.codec]
+    if original.media.pixel_format not in codec.pixel_formats:
+        return False
+    left = psnr_left(settings.psnr, original.error)
+    return codec.is_lossless or (left is not None and left <= FINEST_PSNR)
 
 
 def _world(video: VideoTiles, told: Sequence[Query], settings: TileSettings) -> World:

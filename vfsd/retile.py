@@ -18,6 +18,7 @@ from vfsd.codecs.pack import write_pack
 from vfsd.codecs.scale import require_smaller
 from vfsd.codecs.tiles import TileCodec, require_encoder, tile_codec
 from vfsd.decoders import DecoderPool
+from vfsd.distortion import FINEST_PSNR, psnr_left
 from vfsd.errors import UsageError, VfsdError
 from vfsd.frametable import FrameTable
 from vfsd.host import cores
@@ -264,6 +265,8 @@ def _codec_for(
     media = video.original.media
     codec = tile_codec(settings.codec, media)
     require_encoder(codec)
+    if settings.quality is None and not codec.is_lossless:
+        require_reachable(video, settings.psnr)
     if not codec.takes_parts and any(plan.tiles is not None for plan in planned):
         raise UsageError(
             f"{codec.name!r} makes all tiles of a layout, or none",
@@ -280,6 +283,17 @@ def _codec_for(
             )
         require_smaller(layout.width, layout.height, media)
     return codec
+
+
+def require_reachable(video: LogicalVideo, psnr: float) -> None:
+    """Raises `UsageError` where nothing that is made of a video's original is so good."""
+    left = psnr_left(psnr, video.original.error)
+    if left is None or left > FINEST_PSNR:
+        raise UsageError(
+            f"the original of {video.name} has been replaced, and has {video.original.psnr:.1f} dB "
+            f"against the first one: tiles of it cannot have {psnr:g}",
+            hint="ask for a lower --psnr, or for --codec lossless",
+        )
 
 
 def _chunks(

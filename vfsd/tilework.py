@@ -12,12 +12,12 @@ from itertools import islice
 
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.cellcheck import LOSSLESS_PSNR
 from vfsd.codecs.pack import CellStream, PackedCell, write_pack
 from vfsd.codecs.scale import PictureScaler
 from vfsd.codecs.segmentcells import EncodedCell, encode_cells
 from vfsd.codecs.tiles import TileCodec
 from vfsd.decoders import DecoderPool
+from vfsd.distortion import LOSSLESS_PSNR, chained_psnr, psnr_left
 from vfsd.errors import IntegrityError, NotFoundError
 from vfsd.frametable import FrameTable
 from vfsd.host import host_name
@@ -86,6 +86,8 @@ class TileWork:
         self._parts = parts
         self._pool = pool
         self._video = video
+        self._error = video.original.error
+        self._wanted = psnr_left(settings.psnr, self._error) or LOSSLESS_PSNR
         self._table = table
         self._codec = codec
         self._settings = settings
@@ -194,10 +196,17 @@ class TileWork:
             stream, psnr = encoded
             self._note_quality(rect, used, psnr)
             streams.append(stream)
-            cells.append(Cell(number, rect, 0, 0, used, psnr))
+            cells.append(Cell(number, rect, 0, 0, used, self._against_first(psnr, plan.layout)))
         return streams, cells
 
     # -- quality
+
+    def _against_first(self, psnr: float, layout: TileLayout) -> float:
+        """What a tile has against the very first original that has `psnr` against this one."""
+        media = self._video.original.media
+        in_full_size = (layout.width, layout.height) == (media.width, media.height)
+        bits = None if in_full_size else media.bit_depth
+        return chained_psnr(psnr, self._error, scaled_to_bits=bits)
 
     def _first_quality(self, rect: Rect) -> int:
         if self._settings.quality is not None:
@@ -205,16 +214,16 @@ class TileWork:
         return self._start.get(rect, self._codec.quality)
 
     def _is_poor(self, psnr: float) -> bool:
-        return self._settings.quality is None and psnr < min(self._settings.psnr, LOSSLESS_PSNR)
+        return self._settings.quality is None and psnr < min(self._wanted, LOSSLESS_PSNR)
 
     def _finer(self, quality: int, result: EncodedCell | None) -> int:
         assert result is not None
-        steps = (self._settings.psnr - result[1]) / self._codec.decibels
+        steps = (self._wanted - result[1]) / self._codec.decibels
         return max(self._codec.finest, quality - max(1, round(steps)))
 
     def _note_quality(self, rect: Rect, quality: int, psnr: float) -> None:
         """What this tile needed, the same tile of the next segment will, too."""
-        spare = psnr - self._settings.psnr
+        spare = psnr - self._wanted
         coarser = int(spare / self._codec.decibels) if spare > _MARGIN else 0
         self._start[rect] = quality + min(2, coarser)
 
@@ -342,6 +351,7 @@ class TileWork:
             software=software(),
             created_ns=now_ns,
             notes=(),
+            error=0.0,
         )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from vfsd.videobudget import VideoBudget
+from vfsd.videooriginal import VideoOriginal
 
 
-class Video(VideoBudget):
+class Video(VideoOriginal):
     """One video of a store.  Frames are exact: `video[i]` is the i-th frame of a full decode.
 
     Indexing with an int gives a `Frame`, with a slice or a list of ints `Frames`; with a slice of

@@ -169,7 +169,9 @@ class VideoFrames:
 
         Where the video has been tiled, frames come from tiles if that is cheaper and these have at
         least `psnr` dB against the original (default: the store's setting; ``math.inf``: always
-        from the original); the result's `psnr` tells what it has.
+        from the original); the result's `psnr` tells what it has.  Where the original has been
+        replaced, both are against the very first one, and nothing better than the one that is
+        there is asked for.
 
         Raises `OutOfRangeError` outside the timeline or the frame, `UsageError`.
         """
@@ -252,12 +254,16 @@ class VideoFrames:
             and np.array_equal(before.pts, found.columns.pts)
             and np.array_equal(old.packets_of(range(len(old))), found.order)
         )
-        corrected = describe_original(
-            found,
-            object_key=self.original.object_key,
-            link_path=self.original.link_path,
-            size=self.original.size,
-            now_ns=self.original.created_ns,
+        corrected = dataclasses.replace(
+            describe_original(
+                found,
+                object_key=self.original.object_key,
+                link_path=self.original.link_path,
+                size=self.original.size,
+                now_ns=self.original.created_ns,
+            ),
+            parameters=self.original.parameters,
+            error=self.original.error,
         )
         if not self._parts.read_only:
             with self._parts.catalog.writing() as change:

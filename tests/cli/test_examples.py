@@ -47,6 +47,11 @@ def test_example(place: Path, name: str, example: str) -> None:
         _decide(place)
     if name == "unpin":
         assert run_command("-s", "videos", "pin", TRAFFIC).code == 0
+    if name == "replace":
+        policy = ("policy", "set", TRAFFIC, "original=replaceable,psnr=34")
+        assert run_command("-s", "videos", *policy).code == 0
+    if name == "hold remove":
+        assert run_command("-s", "videos", "hold", "add", TRAFFIC, "--reason", "x").code == 0
     program, *args = shlex.split(os.path.expandvars(example))
     done = run_command(*args)
     assert program == "vfsd"

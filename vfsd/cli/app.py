@@ -36,6 +36,16 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
         ),
         "Renditions": ("render", "rendition ls", "rendition drop"),
         "Budget": ("budget show", "budget set", "budget what-if", "budget log", "pin", "unpin"),
+        "Originals": (
+            "policy show",
+            "policy set",
+            "replace",
+            "hold add",
+            "hold remove",
+            "hold ls",
+            "age",
+            "age log",
+        ),
         "Labels": (
             "detect",
             "labels import",

@@ -42,6 +42,12 @@ _MOST_LAYOUTS = 3
         "have tiles), share (of the time, 0 to 1), bytes, psnr (dB of the worst tile), codecs and "
         "layouts (of the displayed frame; lists, those with most frames first), and retired_bytes "
         "(kept for a step back)",
+        "policy": "what may become of the original, as `vfsd policy set` takes it; null: no video",
+        "holds": "list of reasons why nobody may change or remove it",
+        "replaced": "object, null where the original is as it was first written: at (ISO 8601, "
+        "UTC), digest and bytes (of the file before), psnr (dB that each picture has at least "
+        "against the very first original), kept (labels of what alone has kept its quality, or "
+        "null)",
     },
     exits=[NotFoundError],
 )
@@ -77,7 +83,16 @@ def _record(
     if video is None:
         missing = ("digest", "created", "tags", "metadata", "keyframes", "gops")
         return (
-            record | dict.fromkeys(missing) | {"physical_videos": [], "sound": None, "tiles": None}
+            record
+            | dict.fromkeys(missing)
+            | {
+                "physical_videos": [],
+                "sound": None,
+                "tiles": None,
+                "policy": None,
+                "holds": [],
+                "replaced": None,
+            }
         )
     lengths, open_gops = [], 0
     for gop in catalog.gops(video.original):
@@ -100,6 +115,28 @@ def _record(
         "physical_videos": [_physical(physical) for physical in catalog.physicals(video)],
         "sound": _sound(catalog, video),
         "tiles": _tiles(catalog, video),
+        **_of_original(catalog, video),
+    }
+
+
+def _of_original(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
+    with catalog.reading() as seen:
+        done = seen.originals.replacement(video.id, video.digest)
+        policy = seen.originals.policy(video.ino)
+        holds = seen.originals.holds(video.id)
+    replaced = None
+    if done is not None:
+        replaced = {
+            "at": iso_time(done.at_ns),
+            "digest": done.digest,
+            "bytes": done.size,
+            "psnr": done.psnr,
+            "kept": video.original.parameters.get("decayed"),
+        }
+    return {
+        "policy": str(policy),
+        "holds": [hold.reason for hold in holds],
+        "replaced": replaced,
     }
 
 
@@ -254,6 +291,12 @@ def _facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tuple[str
         yield "stored", _stored(physical)
     if record["tiles"] is not None:
         yield "tiles", _tiles_text(record["tiles"])
+    if record["replaced"] is not None:
+        yield "replaced", _replaced_text(record["replaced"])
+    if record["policy"] != "original=keep":
+        yield "policy", record["policy"]
+    for reason in record["holds"]:
+        yield "held", shown(reason)
     yield "verified", "by a full decode" if original.verified else "not yet"
     if video.tags:
         yield "tags", " ".join(sorted(video.tags))
@@ -290,6 +333,20 @@ def _tiles_text(tiles: Mapping[str, Any]) -> str:
     if tiles["retired_bytes"]:
         text += f"; {human_bytes(tiles['retired_bytes'])} kept for a step back"
     return text
+
+
+def _replaced_text(replaced: Mapping[str, Any]) -> str:
+    quality = (
+        ""
+        if replaced["psnr"] is None
+        else (f", at least {replaced['psnr']:.1f} dB against the first original")
+    )
+    if replaced["kept"]:
+        quality += f"; only {replaced['kept']} kept its quality"
+    return (
+        f"{replaced['at'][:10]}, {human_bytes(replaced['bytes'])} before (blake3 "
+        f"{replaced['digest'][:16]}...){quality}"
+    )
 
 
 def _stored(physical: Mapping[str, Any]) -> str:

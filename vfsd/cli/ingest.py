@@ -12,7 +12,13 @@ from vfsd.cli.command import define
 from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session, store_name
-from vfsd.errors import ExistsError, NotFoundError, RefusedMediaError, UsageError
+from vfsd.errors import (
+    ExistsError,
+    HeldError,
+    NotFoundError,
+    RefusedMediaError,
+    UsageError,
+)
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
@@ -36,7 +42,7 @@ if TYPE_CHECKING:
         "seconds": "duration, null for what was not ingested",
         "corrected": "whether --verify had to correct the frame table; null where it did not look",
     },
-    exits=[RefusedMediaError, ExistsError, NotFoundError],
+    exits=[RefusedMediaError, ExistsError, NotFoundError, HeldError],
     listing=True,
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())

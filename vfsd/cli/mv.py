@@ -7,14 +7,14 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.session import Session
-from vfsd.errors import ExistsError, NotFoundError
+from vfsd.errors import ExistsError, HeldError, NotFoundError
 
 
 @define(
     "mv",
     examples=["vfsd -s videos mv cam1/traffic.mp4 archive/2026/traffic.mp4"],
     fields={"old": "path before", "new": "path that was asked for"},
-    exits=[NotFoundError, ExistsError],
+    exits=[NotFoundError, ExistsError, HeldError],
 )
 @click.argument("old")
 @click.argument("new")

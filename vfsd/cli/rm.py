@@ -10,7 +10,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.session import Session
-from vfsd.errors import NotFoundError, UsageError
+from vfsd.errors import HeldError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from vfsd.store import Store
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         "path": "path from the root of the store",
         "files": "number of files that went with it",
     },
-    exits=[NotFoundError],
+    exits=[NotFoundError, HeldError],
     listing=True,
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)

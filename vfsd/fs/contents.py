@@ -321,6 +321,7 @@ class Contents:
                 now = change.tree.node(node.ino)
             except NotFoundError:
                 return  # taken away meanwhile; what is written goes when the handles go
+            change.transaction.originals.require_free(node.ino)
             if copy is not None:
                 os.replace(copy, self._parts.directory.spool_file(node.ino))
             change.tree.update(

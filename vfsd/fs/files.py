@@ -104,7 +104,8 @@ class Files:
     # -- opening and closing
 
     def open(self, node: Node, flags: int, caller: Caller) -> int:
-        """Raises `OSError`: EISDIR, ELOOP, EROFS, ENOENT when it has just gone, EIO."""
+        """Raises `OSError`: EISDIR, ELOOP, EROFS, ENOENT when it has just gone, EIO; and
+        `HeldError` for writing into a video that has a hold."""
         if node.is_dir:
             raise failure(errno.EISDIR)
         if not node.is_file:
@@ -112,6 +113,9 @@ class Files:
         writable = flags & os.O_ACCMODE in _MAY_WRITE
         if (writable or flags & os.O_TRUNC) and self._parts.read_only:
             raise failure(errno.EROFS)
+        if (writable or flags & os.O_TRUNC) and node.state is FileState.VIDEO:
+            with self._parts.catalog.reading() as seen:
+                seen.originals.require_free(node.ino)
         content = self._contents.pin(node.ino)
         try:
             self._contents.open(content)

@@ -85,7 +85,7 @@ class Filesystem:
             parts, self._names, self._namespace, self._contents, self._judging, self._janitor
         )
         self._metadata = Metadata(parts, self._names, self._contents, now)
-        self._xattrs = Xattrs(parts, self._names, self._judging, reports, now)
+        self._xattrs = Xattrs(parts, self._names, self._contents, self._judging, reports, now)
         self._views = ViewFolders(self._names, self._judging, views)
         self._directories: dict[int, Node | ViewPlace] = {}
         self._numbers = itertools.count(1)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 
 from vfsd.catalog import ROOT, Catalog
 from vfsd.errors import NotFoundError
+from vfsd.fs.contents import Contents
 from vfsd.fs.judging import Judging
 from vfsd.fs.names import NAME_BYTES, Names
 from vfsd.fs.posix import failure
+from vfsd.inuse import ATTRIBUTE
 from vfsd.layouttext import layout_text
 from vfsd.model import FileState, LogicalVideo, Node
+from vfsd.originals import held_text
 from vfsd.parts import Parts
 
 COMPUTED = "user.vfsd."
@@ -35,12 +39,14 @@ class Xattrs:
         self,
         parts: Parts,
         names: Names,
+        contents: Contents,
         judging: Judging,
         reports: Mapping[str, Callable[[], str]],
         now: Callable[[], int],
     ) -> None:
         self._parts = parts
         self._names = names
+        self._contents = contents
         self._judging = judging
         self._reports = reports
         self._now = now
@@ -50,6 +56,8 @@ class Xattrs:
 
         Raises `OSError`: ENODATA, EOPNOTSUPP for name spaces that there are not.
         """
+        if name == ATTRIBUTE and node.is_file:
+            return b"1" if self._contents.is_open(node.ino) else b"0"
         if name.startswith(COMPUTED) and node.is_file:
             value = self._computed(node, name.removeprefix(COMPUTED))
         elif name in self._reports and node.ino == ROOT:
@@ -69,7 +77,8 @@ class Xattrs:
             if node.state is FileState.PLAIN and node.reason:
                 names.append(COMPUTED + "reason")
             if node.state is FileState.VIDEO:
-                names += [COMPUTED + key for key in _OF_VIDEOS]
+                told = self._told_of_original(node)
+                names += [COMPUTED + key for key in _OF_VIDEOS if key not in _IF_SO or key in told]
         return names
 
     def set(self, node: Node, name: str, value: bytes, flags: int) -> None:
@@ -116,7 +125,21 @@ class Xattrs:
                 video = seen.videos.of_inode(node.ino)
         except NotFoundError:
             return None
+        if key in _IF_SO and key not in self._told_of_original(node):
+            return None
         return _OF_VIDEOS[key](video, self._parts.catalog).encode()
+
+    def _told_of_original(self, node: Node) -> Collection[str]:
+        """Which of `_IF_SO` there is anything to say of."""
+        with self._parts.catalog.reading() as seen:
+            try:
+                video = seen.videos.of_inode(node.ino)
+            except NotFoundError:
+                return ()
+            told = ["held"] if seen.originals.holds(video.id) else []
+            if seen.originals.replacement(video.id, video.digest) is not None:
+                told.append("replaced")
+            return told
 
 
 def _require_supported(name: str) -> None:
@@ -139,6 +162,22 @@ def _layout(video: LogicalVideo, catalog: Catalog) -> str:
     return layout_text(video.original, catalog.frame_table(video.original), segments)
 
 
+def _replaced(video: LogicalVideo, catalog: Catalog) -> str:
+    with catalog.reading() as seen:
+        done = seen.originals.replacement(video.id, video.digest)
+    if done is None:
+        return ""
+    told = {"digest": done.digest, "size": done.size, "at_ns": done.at_ns, "psnr": done.psnr}
+    return json.dumps(told)
+
+
+def _held(video: LogicalVideo, catalog: Catalog) -> str:
+    with catalog.reading() as seen:
+        return held_text(seen.originals.holds(video.id))
+
+
+_IF_SO = frozenset(("replaced", "held"))
+"""Attributes that only some videos have."""
 _OF_VIDEOS: dict[str, Callable[[LogicalVideo, Catalog], str]] = {
     "codec": lambda video, _: video.original.media.codec,
     "frames": lambda video, _: str(video.original.frames),
@@ -148,4 +187,6 @@ _OF_VIDEOS: dict[str, Callable[[LogicalVideo, Catalog], str]] = {
     "rate": _rate,
     "digest": lambda video, _: video.digest,
     "layout": _layout,
+    "replaced": _replaced,
+    "held": _held,
 }

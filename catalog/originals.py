@@ -1,0 +1,217 @@
+"""Policies and holds on originals, and what became of them, within one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from vfsd.catalog.schema import (
+    entries,
+    holds,
+    objects,
+    original_log,
+    policies,
+    reads,
+    videos,
+)
+from vfsd.distortion import error_of
+from vfsd.errors import HeldError
+from vfsd.originals import Action, Entry, Fate, Hold, Policy, held_text
+
+
+class Originals:
+    """What may become of originals, and what did, as one transaction sees it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- policies
+
+    def policy(self, ino: int) -> Policy:
+        """That of a file or directory, else of the nearest directory above that has one."""
+        found = self._policies([ino])
+        return found.get(ino) or self._above(ino) or Policy()
+
+    def own_policy(self, ino: int) -> Policy | None:
+        """What was said of that very file or directory."""
+        return self._policies([ino]).get(ino)
+
+    def policies(self) -> dict[int, Policy]:
+        """All that was said, by inode."""
+        return self._policies(None)
+
+    def set_policy(self, ino: int, policy: Policy | None) -> None:
+        """None: as where nobody has said anything."""
+        self._connection.execute(sa.delete(policies).where(policies.c.ino == ino))
+        if policy is not None:
+            self._connection.execute(sa.insert(policies).values(ino=ino, **_policy_to_row(policy)))
+
+    # -- holds
+
+    def holds(self, video_id: int | None = None) -> list[Hold]:
+        """Those on a video, or on all, the oldest first."""
+        chosen = sa.select(holds).order_by(holds.c.id)
+        if video_id is not None:
+            chosen = chosen.where(holds.c.video_id == video_id)
+        return [_hold_from_row(row) for row in self._connection.execute(chosen)]
+
+    def hold(self, hold: Hold) -> Hold:
+        result = self._connection.execute(
+            sa.insert(holds).values(video_id=hold.video_id, reason=hold.reason, at_ns=hold.at_ns)
+        )
+        assert result.inserted_primary_key is not None
+        return replace(hold, id=int(result.inserted_primary_key[0]))
+
+    def release(self, hold_ids: Iterable[int]) -> None:
+        self._connection.execute(sa.delete(holds).where(holds.c.id.in_(list(hold_ids))))
+
+    def require_free(self, ino: int) -> None:
+        """Raises `HeldError` where a file must neither change nor go."""
+        require_free(self._connection, ino)
+
+    # -- what was done
+
+    def log(self, video_id: int | None = None, limit: int | None = None) -> list[Entry]:
+        """The newest first."""
+        chosen = sa.select(original_log).order_by(original_log.c.id.desc()).limit(limit)
+        if video_id is not None:
+            chosen = chosen.where(original_log.c.video_id == video_id)
+        return [_entry_from_row(row) for row in self._connection.execute(chosen)]
+
+    def add(self, entry: Entry) -> Entry:
+        result = self._connection.execute(sa.insert(original_log).values(_entry_to_row(entry)))
+        assert result.inserted_primary_key is not None
+        return replace(entry, id=int(result.inserted_primary_key[0]))
+
+    def known_error(self, video_id: int, digest: str) -> float:
+        """Of the bytes with that digest against the very first original, where these took its
+        place; else 0."""
+        row = self._connection.execute(
+            sa.select(original_log.c.psnr)
+            .where(original_log.c.video_id == video_id, original_log.c.new_digest == digest)
+            .order_by(original_log.c.id.desc())
+        ).first()
+        return 0.0 if row is None or row.psnr is None else error_of(row.psnr)
+
+    def replacement(self, video_id: int, digest: str) -> Entry | None:
+        """How the bytes with that digest took the place of others, if they did."""
+        chosen = (
+            sa.select(original_log)
+            .where(
+                original_log.c.video_id == video_id,
+                original_log.c.new_digest == digest,
+            )
+            .order_by(original_log.c.id.desc())
+        )
+        row = self._connection.execute(chosen).first()
+        return None if row is None else _entry_from_row(row)
+
+    def is_left(self, video_id: int, digest: str, reason: str) -> bool:
+        """Whether it is known of these bytes that they are better left alone, for that reason."""
+        chosen = sa.select(original_log.c.id).where(
+            original_log.c.video_id == video_id,
+            original_log.c.action == Action.LEFT.value,
+            original_log.c.digest == digest,
+            original_log.c.reason == reason,
+        )
+        return self._connection.execute(chosen).first() is not None
+
+    def newest_ns(self) -> int:
+        """The latest moment at which anything was written down; 0: never."""
+        columns = (
+            original_log.c.at_ns,
+            objects.c.created_ns,
+            videos.c.created_ns,
+            reads.c.at_ns,
+        )
+        found = (
+            self._connection.execute(sa.select(sa.func.max(column))).scalar() for column in columns
+        )
+        return max(int(moment or 0) for moment in found)
+
+    # -- inside
+
+    def _policies(self, inos: list[int] | None) -> dict[int, Policy]:
+        chosen = sa.select(policies)
+        if inos is not None:
+            chosen = chosen.where(policies.c.ino.in_(inos))
+        return {row.ino: _policy_from_row(row) for row in self._connection.execute(chosen)}
+
+    def _above(self, ino: int) -> Policy | None:
+        """Of the directory that the first of its names is in, or those above."""
+        parent = self._connection.execute(
+            sa.select(entries.c.parent).where(entries.c.ino == ino).order_by(entries.c.parent)
+        ).scalar()
+        if parent is None:
+            return None
+        return self._policies([parent]).get(parent) or self._above(parent)
+
+
+def require_free(connection: Connection, ino: int) -> None:
+    """Raises `HeldError` where a file must neither change nor go."""
+    rows = list(connection.execute(_HOLDS, {"ino": ino}))
+    if rows:
+        raise HeldError(
+            f"a hold forbids it: {held_text([_hold_from_row(row) for row in rows])}",
+            hint="`vfsd hold ls` tells of holds, `vfsd hold remove` lifts them",
+        )
+
+
+_HOLDS = (
+    sa.select(holds)
+    .join(videos, videos.c.id == holds.c.video_id)
+    .where(videos.c.ino == sa.bindparam("ino"))
+    .order_by(holds.c.id)
+)
+
+
+def _policy_to_row(policy: Policy) -> dict[str, Any]:
+    return {name: getattr(policy, name) for name in _PLAIN} | {"original": policy.original.value}
+
+
+def _policy_from_row(row: Row[Any]) -> Policy:
+    return Policy(Fate(row.original), **{name: getattr(row, name) for name in _PLAIN})
+
+
+_PLAIN = tuple(field.name for field in fields(Policy) if field.name != "original")
+
+
+def _hold_from_row(row: Row[Any]) -> Hold:
+    return Hold(row.id, row.video_id, row.reason, row.at_ns)
+
+
+def _entry_to_row(entry: Entry) -> dict[str, Any]:
+    return {
+        "at_ns": entry.at_ns,
+        "action": entry.action.value,
+        "video_id": entry.video_id,
+        "name": entry.name,
+        "reason": entry.reason,
+        "digest": entry.digest,
+        "size": entry.size,
+        "new_digest": entry.new_digest,
+        "new_size": entry.new_size,
+        "psnr": entry.psnr,
+        "details": dict(entry.details or {}),
+    }
+
+
+def _entry_from_row(row: Row[Any]) -> Entry:
+    return Entry(
+        id=row.id,
+        at_ns=row.at_ns,
+        action=Action(row.action),
+        video_id=row.video_id,
+        name=row.name,
+        reason=row.reason,
+        digest=row.digest,
+        size=row.size,
+        new_digest=row.new_digest,
+        new_size=row.new_size,
+        psnr=row.psnr,
+        details=row.details,
+    )

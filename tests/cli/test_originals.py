@@ -1,0 +1,108 @@
+"""Policies, replacement, holds and age, from the command line."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+TRAFFIC = "cam1/traffic.mp4"
+POLICY = "original=replaceable,psnr=34"
+
+
+def test_originals_stay_unless_somebody_says_so(run: Run) -> None:
+    assert run("policy", "show").out == ""
+    refused = run("replace", TRAFFIC)
+    assert refused.code == 8
+    assert "policy set cam1/traffic.mp4 original=replaceable" in refused.err
+    assert run("info", TRAFFIC, "--json").object["policy"] == "original=keep"
+    assert run("policy", "set", "", POLICY).code == 2
+
+
+def test_replaced_by_policy(run: Run) -> None:
+    assert run("policy", "set", "cam1", POLICY).code == 0
+    (told,) = run("policy", "show", TRAFFIC, "--json").objects
+    assert (told["policy"], told["own"], told["psnr"]) == (POLICY, False, 34)
+    before = run("info", TRAFFIC, "--json").object
+    (foretold,) = run("replace", TRAFFIC, "--codec", "h264", "--dry-run", "--json").objects
+    assert run("info", TRAFFIC, "--json").object["digest"] == before["digest"]
+    (done,) = run("replace", TRAFFIC, "--codec", "h264", "--json").objects
+    after = run("info", TRAFFIC, "--json").object
+    assert done["bytes"] == before["size"] > done["new_bytes"] == after["size"]
+    assert abs(foretold["new_bytes"] - done["new_bytes"]) < 0.3 * done["new_bytes"]
+    assert after["replaced"]["digest"] == before["digest"]
+    assert after["replaced"]["psnr"] == done["psnr"] >= 34
+    assert after["modified"] == before["modified"]
+    assert "replaced" in run("info", TRAFFIC).out
+    (entry,) = run("age", "log", "--json").objects
+    assert (entry["action"], entry["name"]) == ("replaced", TRAFFIC)
+    assert entry["saved"] == done["bytes"] - done["new_bytes"]
+    assert run("fsck").code == 0
+
+
+def test_held_until_it_is_lifted(run: Run) -> None:
+    run("policy", "set", TRAFFIC, POLICY)
+    (held,) = run("hold", "add", TRAFFIC, "--reason", "case 17", "--json").objects
+    assert run("hold", "ls", "--json").objects == [held]
+    for words in (("rm", TRAFFIC), ("rm", "-r", "-y", "cam1"), ("replace", TRAFFIC)):
+        refused = run(*words)
+        assert refused.code == 8
+        assert "case 17" in refused.err
+    assert run("info", TRAFFIC, "--json").object["holds"] == ["case 17"]
+    assert run("hold", "remove", TRAFFIC, "--reason", "closed").code == 0
+    assert run("hold", "remove", TRAFFIC, "--reason", "closed").code == 3
+    assert run("hold", "ls").out == ""
+    actions = [one["action"] for one in run("age", "log", TRAFFIC, "--json").objects]
+    assert actions == ["released", "held"]
+    assert run("rm", TRAFFIC).code == 0
+
+
+@pytest.fixture
+def old(place: Path) -> None:
+    """The videos are a hundred days old."""
+    born = time.time_ns() - 100 * 86_400 * 1_000_000_000
+    with sqlite3.connect(place / "videos" / "catalog.sqlite3") as database:
+        database.execute("UPDATE videos SET created_ns = ?", (born,))
+        database.execute("UPDATE nodes SET mtime_ns = ?", (born,))
+
+
+def test_age_tells_what_it_would_do_and_does_it(run: Run, old: None) -> None:
+    assert run("age").out == ""
+    run("policy", "set", TRAFFIC, f"{POLICY},codec=h264,replace-after=30d,delete-after=1y")
+    (told,) = run("age", "cam1", "--json").objects
+    assert (told["name"], told["stage"]) == (TRAFFIC, "replace")
+    assert told["psnr"] >= 34
+    assert 0 < told["saved"] < told["bytes"]
+    (quick,) = run("age", "--quick", "--json").objects
+    assert quick["saved"] is None
+    (done,) = run("age", "--apply", "--json").objects
+    assert done["action"] == "replaced"
+    assert run("age", "--json").objects == []
+    run("policy", "set", TRAFFIC, "delete-after=60d")
+    run("hold", "add", TRAFFIC, "--reason", "case 17")
+    assert [one["stage"] for one in run("age", "--json").objects] == ["held"]
+    run("hold", "remove", TRAFFIC, "--reason", "closed")
+    (done,) = run("age", "--apply", "--json").objects
+    assert (done["action"], done["reason"]) == ("deleted", "delete after 60d")
+    assert run("info", TRAFFIC).code == 3
+    assert run("age", "log", TRAFFIC, "--json").objects[0]["action"] == "deleted"
+
+
+def test_what_cannot_be_done_does_not_stop_the_others(run: Run, old: None) -> None:
+    run("policy", "set", "cam1", f"{POLICY},decay-after=30d,keep=dog")
+    done = run("age", "--apply")
+    assert done.code == 30
+    assert "nobody has looked for objects" in done.err
+
+
+def test_keep_what_was_seen(run: Run) -> None:
+    run("policy", "set", TRAFFIC, POLICY)
+    assert run("replace", TRAFFIC, "--keep", "car").code == 8
+    assert run("detect", TRAFFIC, "--with", "motion", "--label", "moving").code == 0
+    (done,) = run("replace", TRAFFIC, "--keep", "moving", "--codec", "h264", "--json").objects
+    assert done["new_bytes"] < done["bytes"]
+    assert run("info", TRAFFIC, "--json").object["replaced"]["kept"] == "moving"

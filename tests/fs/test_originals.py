@@ -1,0 +1,90 @@
+"""Originals that are replaced while they are looked at, and videos that are held."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fs.driver import Driver, failing
+from vfsd.store import Store
+
+
+@pytest.fixture
+def elsewhere(place: Path) -> Iterator[Store]:
+    """The same store with connections of its own, as another process has it."""
+    with Store.open(place) as opened:
+        yield opened
+
+
+def test_who_has_it_open_keeps_the_old_bytes(
+    it: Driver, elsewhere: Store, other_video: bytes
+) -> None:
+    it.write("/a.mp4", other_video)
+    it.fs.settle()
+    it.fs.utimens("/a.mp4", 5_000_000_000, 7_000_000_000)
+    before = it.fs.getattr("/a.mp4")
+    assert "user.vfsd.replaced" not in it.fs.listxattr("/a.mp4")
+    video = elsewhere["a.mp4"]
+    video.set_policy("original=replaceable,psnr=34")
+    with it.opened("/a.mp4") as handle:
+        done = video.replace_original(codec="h264")
+        it.fs.tidy()
+        assert it.read_open(handle) == other_video
+        assert it.fs.getattr(None, handle).size == len(other_video)
+        now = it.read("/a.mp4")
+        assert len(now) == done.new_size == it.fs.getattr("/a.mp4").size
+        assert now[:4000] != other_video[:4000]
+    after = it.fs.getattr("/a.mp4")
+    assert (after.mtime_ns, after.mode, after.uid) == (before.mtime_ns, before.mode, before.uid)
+    told = json.loads(it.fs.getxattr("/a.mp4", "user.vfsd.replaced"))
+    assert (told["digest"], told["size"]) == (done_digest(elsewhere), len(other_video))
+    assert told["psnr"] == pytest.approx(done.psnr)
+    assert "user.vfsd.replaced" in it.fs.listxattr("/a.mp4")
+
+
+def done_digest(store: Store) -> str:
+    return store["a.mp4"].original_log()[0].digest
+
+
+def test_a_hold_forbids_every_change(it: Driver, elsewhere: Store, other_video: bytes) -> None:
+    it.write("/a.mp4", other_video)
+    it.write("/b.txt", b"no video")
+    it.fs.settle()
+    handle = it.open("/a.mp4", os.O_RDWR)
+    elsewhere["a.mp4"].hold("case 17")
+    assert failing(it.fs.write, handle, b"x", 0) == "EPERM"
+    it.close(handle)
+    for flags in (os.O_RDWR, os.O_WRONLY, os.O_WRONLY | os.O_TRUNC):
+        assert failing(it.open, "/a.mp4", flags) == "EPERM"
+    assert failing(it.truncate, "/a.mp4", 0) == "EPERM"
+    assert failing(it.fs.unlink, "/a.mp4") == "EPERM"
+    assert failing(it.fs.rename, "/b.txt", "/a.mp4") == "EPERM"
+    assert failing(elsewhere.remove, "a.mp4") == "EPERM"
+    assert failing(elsewhere.move, "b.txt", "a.mp4", replace=True) == "EPERM"
+    assert it.fs.getxattr("/a.mp4", "user.vfsd.held") == b"case 17"
+    # It may be called otherwise, and one of two names may go.
+    it.fs.rename("/a.mp4", "/c.mp4")
+    it.fs.link("/c.mp4", "/d.mp4")
+    it.fs.unlink("/c.mp4")
+    assert failing(it.fs.unlink, "/d.mp4") == "EPERM"
+    assert it.read("/d.mp4") == other_video
+    elsewhere["d.mp4"].release("closed")
+    it.fs.unlink("/d.mp4")
+    assert it.names() == ["b.txt"]
+
+
+def test_a_folder_with_a_held_video_stays_whole(
+    it: Driver, elsewhere: Store, other_video: bytes
+) -> None:
+    it.mkdir("/cam")
+    it.write("/cam/a.mp4", other_video)
+    it.write("/cam/b.txt", b"x")
+    it.fs.settle()
+    elsewhere["cam/a.mp4"].hold("case 17")
+    assert failing(elsewhere.remove, "cam", recursive=True) == "EPERM"
+    assert it.names("/cam") == ["a.mp4", "b.txt"]
+    assert [one.action.value for one in elsewhere["cam/a.mp4"].original_log()] == ["held"]

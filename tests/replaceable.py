@@ -1,0 +1,35 @@
+"""A clip that an encoding at a fine quality is still smaller than."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+
+
+def rich_clip(path: Path) -> Path:
+    """Two seconds of noise that moves, with sound, a title and a chapter."""
+    rng = np.random.default_rng(3)
+    with av.open(str(path), "w") as out:
+        out.metadata["title"] = "a street"
+        pictures = out.add_stream("libx264", rate=25, options={"crf": "5", "preset": "ultrafast"})
+        pictures.width, pictures.height, pictures.pix_fmt = 160, 128, "yuv420p"
+        sound = out.add_stream("aac", rate=48000)
+        sound.metadata["language"] = "fra"
+        field = rng.integers(0, 255, (128, 400), np.uint8)
+        for number in range(50):
+            picture = np.zeros((192, 160), np.uint8) + 128
+            picture[:128] = field[:, number : number + 160] // 4 + 80
+            frame = av.VideoFrame.from_ndarray(picture, format="yuv420p")
+            for packet in pictures.encode(frame):
+                out.mux(packet)
+            wave = np.sin(np.arange(1920) * 0.05 + number * 96)[None].astype(np.float32)
+            heard = av.AudioFrame.from_ndarray(wave, format="fltp", layout="mono")
+            heard.sample_rate, heard.pts = 48000, number * 1920
+            for packet in sound.encode(heard):
+                out.mux(packet)
+        for stream in (pictures, sound):
+            for packet in stream.encode(None):
+                out.mux(packet)
+    return path

@@ -1,0 +1,190 @@
+"""Videos that grow old: what is done, what is noted, and what is not believed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from sample_videos import FOLDER
+from vfsd import ageing, check
+from vfsd.ageing import Ager
+from vfsd.agerules import Stage
+from vfsd.catalog.schema import nodes, videos
+from vfsd.catalog.tree import Tree
+from vfsd.errors import ForbiddenError, HeldError, NotFoundError, OutdatedError
+from vfsd.originals import Action, Entry
+from vfsd.store import Store
+from vfsd.video import Video
+
+DAY_NS = 86_400 * 1_000_000_000
+NAME = "traffic.mp4"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+def quietly(what: str, done: int, total: int) -> None:
+    pass
+
+
+def put(store: Store, name: str, days: float, policy: str) -> Video:
+    """A video of that age."""
+    video = store.ingest(FOLDER / NAME, name)
+    born = time.time_ns() - round(days * DAY_NS)
+    engine = sa.create_engine(f"sqlite:///{store.path / 'catalog.sqlite3'}")
+    with engine.begin() as connection:
+        connection.execute(
+            sa.update(videos).where(videos.c.id == video.info.id).values(created_ns=born)
+        )
+        connection.execute(
+            sa.update(nodes).where(nodes.c.ino == video.info.ino).values(mtime_ns=born)
+        )
+    engine.dispose()
+    video.set_policy(policy)
+    return store[name]
+
+
+def ager(store: Store, **how: bool) -> Ager:
+    return Ager(store.parts, list(store.find()), **how)
+
+
+def run(store: Store) -> list[Entry]:
+    mine = ager(store)
+    return [mine.apply(due, quietly) for due in mine.plan().due]
+
+
+def test_replaced_once_then_deleted(store: Store) -> None:
+    rules = "original=replaceable,psnr=34,codec=h264,replace-after=30d,delete-after=60d"
+    young = put(store, "young.mp4", 3, rules)
+    video = put(store, "a.mp4", 31, rules)
+    (due,) = ager(store).plan().due
+    assert (due.aged.name, due.stage) == ("a.mp4", Stage.REPLACE)
+    told = ager(store).forecast(due, quietly)
+    assert told is not None
+    assert told.psnr >= 34
+    (entry,) = run(store)
+    assert (entry.action, entry.reason) == (
+        Action.REPLACED,
+        "replace after 30d: 34 dB in h264",
+    )
+    assert entry.saved == video.info.size - store["a.mp4"].info.size > 0
+    assert run(store) == []
+    store.remove("a.mp4")
+    old = put(store, "b.mp4", 61, rules)
+    (entry,) = run(store)
+    assert (entry.action, entry.name, entry.saved) == (Action.DELETED, "b.mp4", old.info.size)
+    assert list(store) == ["young.mp4"]
+    assert store["young.mp4"].info == young.info
+    with store.catalog.reading() as seen:
+        assert [one.name for one in seen.originals.log()] == ["b.mp4", "a.mp4"]
+    assert check.run(store.parts, deep=True) == []
+    assert check.collect(store.parts, dry_run=True).objects == []
+
+
+def test_what_would_save_nothing_is_tried_once(store: Store) -> None:
+    put(store, "a.mp4", 31, "original=replaceable,psnr=55,replace-after=30d")
+    (entry,) = run(store)
+    assert entry.action is Action.LEFT
+    assert "nothing would be saved" in (entry.details or {})["why"]
+    plan = ager(store).plan()
+    assert plan.due == ()
+    assert [one.aged.name for one in plan.left] == ["a.mp4"]
+    store["a.mp4"].set_policy("original=replaceable,psnr=34,replace-after=30d")
+    assert [one.action for one in run(store)] == [Action.REPLACED]
+
+
+def test_held_ones_stay(store: Store) -> None:
+    video = put(store, "a.mp4", 100, "delete-after=30d")
+    (due,) = ager(store).plan().due
+    mine = ager(store)
+    video.hold("case 17")
+    with pytest.raises(HeldError):
+        mine.apply(due, quietly)
+    plan = ager(store).plan()
+    assert (plan.due, [one.name for one in plan.held]) == ((), ["a.mp4"])
+    video.release("closed")
+    assert [one.action for one in run(store)] == [Action.DELETED]
+
+
+def test_all_names_go(store: Store) -> None:
+    video = put(store, "cam/a.mp4", 100, "delete-after=30d")
+    with store.catalog.writing() as change:
+        change.tree.link(video.info.ino, 1, "b.mp4", now_ns=1)
+    (entry,) = run(store)
+    assert (entry.details or {})["names"] == ["b.mp4", "cam/a.mp4"]
+    assert list(store) == []
+    assert check.run(store.parts) == []
+
+
+def test_another_file_of_that_name_is_not_deleted(store: Store) -> None:
+    put(store, "a.mp4", 100, "delete-after=30d")
+    mine = ager(store)
+    (due,) = mine.plan().due
+    store.ingest(FOLDER / "portrait.mp4", "a.mp4", replace=True)
+    with pytest.raises(OutdatedError):
+        mine.apply(due, quietly)
+    assert list(store) == ["a.mp4"]
+
+
+def test_a_full_disk_takes_the_oldest(store: Store) -> None:
+    free = shutil.disk_usage(store.path).free
+    for days in (1, 3, 2):
+        put(store, f"{days}.mp4", days, f"delete-below={free + 100_000_000_000}")
+    put(store, "kept.mp4", 9, "original=keep")
+    assert [one.name for one in run(store)] == ["3.mp4", "2.mp4", "1.mp4"]
+    assert list(store) == ["kept.mp4"]
+
+
+def test_a_clock_that_contradicts_the_store_does_nothing(store: Store) -> None:
+    video = put(store, "a.mp4", 100, "delete-after=30d")
+    later = time.time_ns() + 30 * DAY_NS
+    with store.catalog.writing() as change:
+        change.originals.add(
+            Entry(0, later, Action.LEFT, video.info.id, "a.mp4", "", video.info.digest, 1)
+        )
+    for right in (False, True):
+        with pytest.raises(ForbiddenError, match="behind"):
+            ager(store, is_clock_right=right).plan()
+
+
+def test_killed_while_deleting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.create(tmp_path / "store") as store:
+        put(store, "a.mp4", 100, "delete-after=30d")
+
+    def die(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def work(where: object, name: str) -> None:
+        with Store.open(tmp_path / "store") as store:
+            mine = ager(store)
+            (due,) = mine.plan().due
+            monkeypatch.setattr(where, name, die)
+            mine.apply(due, quietly)
+
+    for where, name, is_there in ((Tree, "delete", True), (ageing, "reclaim", False)):
+        child = multiprocessing.get_context("fork").Process(target=work, args=(where, name))
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        with Store.open(tmp_path / "store") as store:
+            check.collect(store.parts)
+            assert check.run(store.parts, deep=True) == []
+            with store.catalog.reading() as seen:
+                assert bool(seen.originals.log()) != is_there
+            if is_there:
+                assert len(store["a.mp4"].frames([0])) == 1
+            else:
+                with pytest.raises(NotFoundError):
+                    store["a.mp4"]
+                assert list(store.parts.objects.all_keys()) == []

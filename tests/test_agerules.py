@@ -1,0 +1,124 @@
+"""What becomes of videos by their age, and when the clock is not believed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from vfsd.agerules import (
+    NS,
+    Aged,
+    Stage,
+    due_by_age,
+    due_by_space,
+    require_clock,
+    require_few,
+    stage_of,
+)
+from vfsd.errors import ForbiddenError, UsageError
+from vfsd.originals import Fate, Policy
+
+DAY = 86_400
+NOW = 1_800_000_000 * NS
+RULES = Policy.parse(
+    "original=replaceable,psnr=38,replace-after=30d,decay-after=90d,keep=car|truck,"
+    "delete-after=1y,delete-below=1G"
+)
+
+
+def aged(days: float, policy: Policy = RULES, **changes: object) -> Aged:
+    born = NOW - round(days * DAY * NS)
+    one = Aged(1, f"{days}", 100, born, born, policy, False, False, False, False)
+    return replace(one, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("days", "stage"),
+    [
+        (29.9, None),
+        (30, Stage.REPLACE),
+        (89, Stage.REPLACE),
+        (90, Stage.DECAY),
+        (364, Stage.DECAY),
+        (365, Stage.DELETE),
+    ],
+)
+def test_stages_by_age(days: float, stage: Stage | None) -> None:
+    assert stage_of(aged(days), NOW) is stage
+
+
+def test_what_was_done_is_not_done_again() -> None:
+    assert stage_of(aged(31, is_replaced=True), NOW) is None
+    assert stage_of(aged(91, is_replaced=True), NOW) is Stage.DECAY
+    assert stage_of(aged(91, is_replaced=True, is_decayed=True), NOW) is None
+    assert stage_of(aged(400, is_decayed=True), NOW) is Stage.DELETE
+    assert stage_of(aged(400, Policy()), NOW) is None
+
+
+def test_ages_count_from_the_later_time() -> None:
+    old, new = NOW - 100 * DAY * NS, NOW - 2 * DAY * NS
+    assert aged(0, modified_ns=old, created_ns=new).age_ns(NOW) == 2 * DAY * NS
+    assert aged(0, modified_ns=new, created_ns=old).age_ns(NOW) == 2 * DAY * NS
+    assert aged(0, modified_ns=NOW + 50 * DAY * NS, created_ns=old).age_ns(NOW) == 100 * DAY * NS
+    assert aged(0, modified_ns=0, created_ns=new).age_ns(NOW) == 2 * DAY * NS
+
+
+def test_held_and_linked_ones_stay_and_the_oldest_come_first() -> None:
+    videos = [aged(31), aged(400), aged(500, is_held=True), aged(500, is_linked=True), aged(100)]
+    assert [(one.aged.name, one.stage) for one in due_by_age(videos, NOW)] == [
+        ("400", Stage.DELETE),
+        ("100", Stage.DECAY),
+        ("31", Stage.REPLACE),
+    ]
+
+
+def test_the_oldest_make_room_until_there_is_enough() -> None:
+    videos = [aged(1), aged(3), aged(2), aged(9, is_held=True), aged(8, Policy())]
+    gone = due_by_space(videos, (1 << 30) - 150, NOW)
+    assert [one.aged.name for one in gone] == ["3", "2"]
+    assert due_by_space(videos, 1 << 30, NOW) == []
+
+
+def test_a_clock_that_is_behind_or_has_jumped_is_not_believed() -> None:
+    require_clock(NOW, NOW + 30 * NS, is_trusted=False)
+    require_clock(NOW, NOW - 6 * DAY * NS, is_trusted=False)
+    require_clock(NOW, 0, is_trusted=False)
+    for is_trusted in (False, True):
+        with pytest.raises(ForbiddenError, match="behind"):
+            require_clock(NOW, NOW + DAY * NS, is_trusted=is_trusted)
+    with pytest.raises(ForbiddenError, match="8 days"):
+        require_clock(NOW, NOW - 8 * DAY * NS, is_trusted=False)
+    require_clock(NOW, NOW - 8 * DAY * NS, is_trusted=True)
+    dues = due_by_age([aged(400 + number) for number in range(12)], NOW)
+    with pytest.raises(ForbiddenError, match="12 of 20"):
+        require_few(dues, 20, is_trusted=False)
+    require_few(dues, 24, is_trusted=False)
+    require_few(dues, 20, is_trusted=True)
+
+
+def test_policies_are_what_they_say() -> None:
+    assert RULES.original is Fate.REPLACEABLE
+    assert (RULES.replace_after, RULES.delete_after, RULES.keep) == (
+        30 * DAY,
+        365 * DAY,
+        "car|truck",
+    )
+    assert Policy.parse(str(RULES)) == RULES
+    for wrong in (
+        "psnr",
+        "original=gone",
+        "psnr=40,psnr=41",
+        "psnr=400",
+        "replace-after=30d",
+        "original=replaceable,decay-after=30d",
+        "original=replaceable,keep=car",
+        "original=replaceable,replace-after=3d,delete-after=2d",
+        "delete-after=30",
+        "delete-after=0d",
+        "delete-below=10x",
+        "original=replaceable,codec=vp9",
+        "colour=blue",
+    ):
+        with pytest.raises(UsageError):
+            Policy.parse(wrong)

@@ -1,0 +1,108 @@
+"""Videos of which only what was seen keeps its quality."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from tests.test_ageing import put, run
+from vfsd import check
+from vfsd.detections import Detection
+from vfsd.errors import ForbiddenError
+from vfsd.keptareas import KeptAreas, kept_areas
+from vfsd.originals import Action
+from vfsd.store import Store
+from vfsd.video import Video
+
+NAME = "traffic.mp4"
+RULES = "original=replaceable,psnr=34,codec=h264,decay-after=30d,keep=car|truck"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+def label(video: Video) -> None:
+    """A small box that crosses the picture."""
+    boxes = [
+        Detection(number, "car", (40.0 + number, 100.0, 80.0 + number, 130.0))
+        for number in range(len(video))
+    ]
+    video.add_detections(boxes, "me", examined=range(len(video)))
+
+
+def luma(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    with av.open(str(path)) as opened:
+        pictures = [frame.to_ndarray(format="yuv420p")[:240] for frame in opened.decode(video=0)]
+    return np.stack(pictures).astype(float)
+
+
+def test_inside_stays_and_the_rest_fades(store: Store) -> None:
+    video = put(store, NAME, 31, RULES)
+    label(video)
+    video.retile("uniform:2x2", span=(0, 1))
+    mask = np.stack(
+        [
+            np.zeros((240, 320), bool) if one is None else one > 0
+            for one in map(kept_areas(store.catalog, video.info, "car|truck").mask, range(120))
+        ]
+    )
+    plain = store.ingest(FOLDER / NAME, "plain.mp4")
+    plain.set_policy("original=replaceable,psnr=34")
+    smaller = plain.replace_original(codec="h264")
+    (entry,) = run(store)
+    again = store[NAME]
+    assert entry.action is Action.DECAYED
+    assert entry.new_size == again.info.size < smaller.new_size
+    old, new = luma(FOLDER / NAME), luma(store.parts.bytes_of(again.original))
+    assert old.shape == new.shape
+    inside = [
+        np.square(a[m] - b[m]).mean() for a, b, m in zip(old, new, mask, strict=True) if m.any()
+    ]
+    psnr = 10 * np.log10(255**2 / max(inside))
+    details = entry.details or {}
+    assert psnr >= details["inside"] - 0.01 >= 34 - 0.01
+    outside = 10 * np.log10(255**2 / np.square(old - new)[~mask].mean())
+    assert details["outside"] - 0.5 <= outside < 34
+    assert again.original.psnr <= 34  # told of reads: what whole pictures have
+    assert again.read(frames=range(3)).psnr == pytest.approx(again.original.psnr)
+    assert store.catalog.segments(again.info) == []
+    assert len(list(again.detections("car"))) == 120
+    assert run(store) == []
+    assert check.run(store.parts, deep=True) == []
+    assert check.collect(store.parts, dry_run=True).objects == []
+
+
+def test_what_nobody_has_looked_at_does_not_decay(store: Store) -> None:
+    video = put(store, NAME, 31, RULES)
+    video.mark_examined(range(0, 60), "me")
+    with pytest.raises(ForbiddenError, match="from frame 60 on"):
+        run(store)
+    assert store[NAME].info.digest == video.info.digest
+    video.mark_examined(range(60, 120, 10), "me")
+    (entry,) = run(store)
+    assert (entry.action, (entry.details or {})["boxes"]) == (Action.DECAYED, 0)
+
+
+def test_areas_are_grown_boxes(store: Store) -> None:
+    video = store.ingest(FOLDER / "portrait.mp4")
+    media = video.original.media
+    assert media.rotation == 90
+    areas = KeptAreas(media, np.array([10]), np.array([[30.0, 50.0, 40.0, 60.0]]), 3)
+    assert areas.mask(6) is None
+    assert areas.mask(14) is None
+    for frame in (7, 10, 13):
+        mask = areas.mask(frame)
+        assert mask is not None
+        assert mask.shape == (media.height, media.width)
+        # Turned upright, the box with 16 pixels around it is covered, and not much else.
+        upright = np.rot90(mask, -1)
+        assert upright[34:76, 14:56].all()
+        assert np.count_nonzero(mask) <= (42 + 30) ** 2

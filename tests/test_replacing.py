@@ -1,0 +1,410 @@
+"""An encoding takes the place of an original: what stays, what goes, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from tests.composing import take_tiles
+from tests.replaceable import rich_clip
+from vfsd import check, replacing
+from vfsd.catalog.videos import Videos
+from vfsd.codecs.siting import siting_of
+from vfsd.detections import Detection
+from vfsd.errors import (
+    ForbiddenError,
+    HeldError,
+    NotFoundError,
+    OutdatedError,
+    RefusedMediaError,
+    UsageError,
+)
+from vfsd.guarding import set_policy
+from vfsd.originals import Action
+from vfsd.planned import TileSettings
+from vfsd.store import Store
+from vfsd.video import Video
+
+NAME = "traffic.mp4"
+REPLACEABLE = "original=replaceable,psnr=34"
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def video(store: Store) -> Video:
+    ingested = store.ingest(FOLDER / NAME)
+    ingested.set_policy(REPLACEABLE)
+    return ingested
+
+
+def planes(path: Path, count: int) -> list[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+    """The pictures of a file by FFmpeg's own decoder, three planes behind each other."""
+    with av.open(str(path)) as opened:
+        shown = [frame.to_ndarray(format="yuv420p") for frame in opened.decode(video=0)]
+    return [picture.astype(float) for picture in shown[-count:]]
+
+
+def worst_luma_psnr(one: Path, other: Path, video: Video) -> float:
+    height = video.original.media.height
+    pairs = zip(planes(one, len(video)), planes(other, len(video)), strict=True)
+    return min(
+        10 * math.log10(255**2 / max(np.square(a[:height] - b[:height]).mean(), 1e-9))
+        for a, b in pairs
+    )
+
+
+def bytes_of(store: Store, video: Video) -> Path:
+    return store.parts.bytes_of(video.original)
+
+
+def require_sound(store: Store) -> None:
+    assert check.run(store.parts, deep=True) == []
+    assert check.collect(store.parts, dry_run=True).objects == []
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+@pytest.mark.parametrize(
+    "clip", ["variable-rate.mkv", "portrait.mp4", "open-gop.mov", "edit-list.mp4"]
+)
+def test_frames_and_times_stay(store: Store, clip: str, codec: str) -> None:
+    video = store.ingest(FOLDER / clip)
+    video.set_policy(REPLACEABLE)
+    old, times, size = video.original, video.table.pts().tolist(), (video.width, video.height)
+    if (clip, codec) == ("open-gop.mov", "av1"):
+        with pytest.raises(RefusedMediaError):
+            video.replace_original(codec=codec)
+        require_sound(store)
+        return
+    done = video.replace_original(codec=codec)
+    again = store[clip]
+    assert again.original.media.codec == codec
+    base, old_base = again.original.time_base, old.time_base
+    assert [at * base for at in again.table.pts().tolist()] == [at * old_base for at in times]
+    assert again.duration == old.duration
+    assert (again.width, again.height, again.original.media.rotation) == (*size, old.media.rotation)
+    assert again.original.verified
+    assert done.new_size == again.info.size == bytes_of(store, again).stat().st_size < old.size
+    assert worst_luma_psnr(FOLDER / clip, bytes_of(store, again), again) >= done.measured - 1e-6
+    assert done.psnr == done.measured == again.original.psnr >= 34
+    assert len(planes(bytes_of(store, again), len(video))) == len(again) == len(video)
+    require_sound(store)
+
+
+def test_what_is_known_of_a_video_stays(store: Store, video: Video) -> None:
+    store.catalog.tag(video.info, "night")
+    video.add_detections([Detection(3, "car", (10.0, 10.0, 50.0, 40.0))], "me")
+    pin = video.pin(tiles=True)
+    video.budget.set("9x")
+    tiles = video.retile("uniform:2x2")
+    renditions = video.render((160, 120))
+    video.read(span=(0, 1), region=(0, 0, 160, 120))
+    store.tools.reads.flush()
+    node, digest = store.node(NAME), video.info.digest
+    done = video.replace_original()
+    again = store[NAME]
+    assert again.info.tags == {"night"}
+    assert [(one.frame, one.label) for one in again.detections()] == [(3, "car")]
+    assert again.pins() == [pin]
+    assert str(again.budget.limit) == "9x"
+    assert len(list(store.catalog.reads(again.info))) == 1
+    assert again.policy == video.policy
+    assert [one.cells for one in store.catalog.segments(again.info)] == [one.cells for one in tiles]
+    assert len(store.catalog.renditions(again.info)) == len(renditions)
+    now = store.node(NAME)
+    assert (now.mtime_ns, now.mode, now.nlink) == (node.mtime_ns, node.mode, node.nlink)
+    assert now.ino != node.ino
+    assert now.size == done.new_size
+    assert again.info.digest != digest
+    assert not store.parts.objects.exists(digest)
+    # Tiles are of the first original, and better than what there is now.
+    take_tiles(store)
+    read = again.read(frames=range(10), region=(0, 0, 160, 112), psnr=40)
+    assert read.psnr is not None
+    assert read.psnr >= 40
+    assert again.read(frames=range(10), psnr=math.inf).psnr == pytest.approx(done.psnr)
+    (entry, *_) = again.original_log()
+    assert (entry.action, entry.digest, entry.new_digest) == (
+        Action.REPLACED,
+        digest,
+        again.info.digest,
+    )
+    assert (entry.size, entry.new_size, entry.reason) == (done.size, done.new_size, "asked for")
+    require_sound(store)
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "mov"])
+def test_sound_and_tags_stay(store: Store, tmp_path: Path, suffix: str) -> None:
+    source = rich_clip(tmp_path / f"a.{suffix}")
+    video = store.ingest(source)
+    video.set_policy(REPLACEABLE)
+    with store.catalog.reading() as seen:
+        before = seen.sounds.of(video.original.id)
+    video.replace_original(codec="h264")
+    again = store[video.name]
+    with store.catalog.reading() as seen:
+        sound = seen.sounds.of(again.original.id)
+    assert before is not None
+    assert sound is not None
+    assert (sound.codec, sound.packets, sound.first_pts, sound.reason) == (
+        before.codec,
+        before.packets,
+        before.first_pts,
+        before.reason,
+    )
+    old, new = (av.open(str(path)) for path in (source, bytes_of(store, again)))
+    with old, new:
+        assert new.metadata["title"] == "a street"
+        assert new.streams.audio[0].language == "fra"
+        heard = [
+            [(p.pts * p.time_base, bytes(p)) for p in each.demux(audio=0) if p.pts is not None]
+            for each in (old, new)
+        ]
+    assert heard[0] == heard[1]
+    (side,) = again.original.media.side_streams
+    assert (side.kind, side.codec, side.language) == ("audio", "aac", "fra")
+
+
+def test_errors_add_up(store: Store, tmp_path: Path) -> None:
+    source = rich_clip(tmp_path / "a.mp4")
+    video = store.ingest(source)
+    video.set_policy("original=replaceable,psnr=32")
+    first = video.replace_original(psnr=44)
+    second = video.replace_original(psnr=36, codec="h264")
+    error = 10 ** (-first.measured / 20) + 10 ** (-second.measured / 20)
+    assert second.psnr == pytest.approx(-20 * math.log10(error))
+    assert second.psnr >= 36
+    again = store["a.mp4"]
+    assert worst_luma_psnr(source, bytes_of(store, again), again) >= second.psnr
+    with pytest.raises(ForbiddenError, match="before"):
+        video.replace_original(psnr=40)
+    # Tiles that are made of it now have lost as much before they began.
+    again.budget.set("none")
+    (tile, *_) = again.retile("uniform:1x1", settings=TileSettings("lossless"))
+    assert tile.psnr == pytest.approx(second.psnr)
+    with pytest.raises(UsageError, match="first"):
+        again.retile("uniform:1x2", settings=TileSettings(psnr=40))
+    (tile, *_) = again.retile("uniform:1x2", settings=TileSettings(psnr=30))
+    assert 30 <= tile.psnr < second.psnr
+
+
+def test_refusals(store: Store, video: Video, tmp_path: Path) -> None:
+    other = store.ingest(FOLDER / NAME, "kept.mp4")
+    with pytest.raises(ForbiddenError, match="stays as it was"):
+        other.replace_original()
+    with pytest.raises(ForbiddenError, match="34 dB"):
+        video.replace_original(psnr=30)
+    with pytest.raises(ForbiddenError, match="nothing would be saved"):
+        video.replace_original(psnr=55)
+    linked = store.ingest(FOLDER / NAME, "linked.mp4", link=True)
+    linked.set_policy(REPLACEABLE)
+    with pytest.raises(ForbiddenError, match="in place"):
+        linked.replace_original()
+    hold = video.hold("case 17")
+    with pytest.raises(HeldError, match="case 17"):
+        video.replace_original()
+    assert video.release("closed") == [hold]
+    with pytest.raises(UsageError):
+        video.set_policy("original=gone")
+    with pytest.raises(UsageError):
+        video.replace_original(codec="vp9")
+    assert store[NAME].info == video.info
+    require_sound(store)
+
+
+def test_a_directory_has_a_policy_for_all_below(store: Store) -> None:
+    one = store.ingest(FOLDER / NAME, "cam1/day/a.mp4")
+    two = store.ingest(FOLDER / NAME, "cam1/b.mp4")
+    set_policy(store.parts, "cam1", REPLACEABLE)
+    two.set_policy("original=keep")
+    assert str(one.policy) == REPLACEABLE
+    assert str(two.policy) == "original=keep"
+    store.move("cam1/day/a.mp4", "a.mp4")
+    assert str(store["a.mp4"].policy) == "original=keep"
+    with pytest.raises(UsageError):
+        set_policy(store.parts, "", REPLACEABLE)
+
+
+def test_a_forecast_changes_nothing(store: Store, video: Video) -> None:
+    told = video.forecast_replacement(codec="h264")
+    assert store[NAME].info == video.info
+    done = video.replace_original(codec="h264")
+    assert abs(told.new_size - done.new_size) < 0.3 * done.new_size
+    assert told.psnr >= 34
+
+
+def test_hard_links_and_attributes_go_along(store: Store, video: Video) -> None:
+    with store.catalog.writing() as change:
+        change.tree.link(video.info.ino, 1, "other.mp4", now_ns=1)
+        change.tree.set_xattr(video.info.ino, b"user.camera", b"north")
+    video.replace_original()
+    assert store.node(NAME).ino == store.node("other.mp4").ino
+    with store.catalog.reading() as seen:
+        assert seen.tree.xattrs(store.node(NAME).ino) == {b"user.camera": b"north"}
+    require_sound(store)
+
+
+# -- several at once, and sudden ends
+
+
+def in_child(work: Callable[[Store], None], path: Path) -> multiprocessing.process.BaseProcess:
+    def run() -> None:
+        code = 0
+        try:
+            with Store.open(path) as store:
+                work(store)
+        except OutdatedError:
+            code = 7
+        except NotFoundError:
+            code = 7
+        os._exit(code)
+
+    child = FORK.Process(target=run)
+    child.start()
+    return child
+
+
+def replace_it(store: Store) -> None:
+    store[NAME].replace_original(codec="h264")
+
+
+def die(*_: object, **__: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def prepared(path: Path) -> tuple[str, int]:
+    with Store.create(path) as store:
+        video = store.ingest(FOLDER / NAME)
+        video.set_policy(REPLACEABLE)
+        video.retile("uniform:2x2", span=(0, 1))
+        return video.info.digest, len(video)
+
+
+def is_replaced(path: Path, digest: str, frames: int) -> bool:
+    """Whether the original is the new one; it is whole in any case, and nothing is left over."""
+    with Store.open(path) as store:
+        check.collect(store.parts)
+        require_sound(store)
+        video = store[NAME]
+        assert len(video) == frames
+        assert len(video.read(frames=range(5))) == 5
+        replaced = [one for one in video.original_log() if one.action is Action.REPLACED]
+        assert bool(replaced) == (video.info.digest != digest)
+        assert len(store.catalog.segments(video.info)) > 0
+        assert sorted(store.parts.objects.all_keys()) == sorted(
+            {video.info.digest, *(s.object_key for s in store.catalog.segments(video.info))}
+        )
+        return bool(replaced)
+
+
+def test_killed_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = []
+    for number, (where, name) in enumerate(
+        (
+            (replacing, "require_same_beside"),
+            (replacing, "make_room"),
+            (Videos, "replace_original"),
+            (replacing, "reclaim"),
+        )
+    ):
+        path = tmp_path / str(number)
+        digest, frames = prepared(path)
+
+        def work(store: Store, where: object = where, name: str = name) -> None:
+            monkeypatch.setattr(where, name, die)
+            replace_it(store)
+
+        child = in_child(work, path)
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        outcomes.append(is_replaced(path, digest, frames))
+    assert outcomes == [False, False, False, True]
+
+
+def test_killed_at_any_moment(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    digest, frames = prepared(tmp_path / "store")
+    for _ in range(6):
+        child = in_child(replace_it, tmp_path / "store")
+        child.join(rng.uniform(0.05, 1.0))
+        child.kill()
+        child.join()
+        if is_replaced(tmp_path / "store", digest, frames):
+            break
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    digest, frames = prepared(path)
+    children = [in_child(replace_it, path) for _ in range(2)]
+    for child in children:
+        child.join()
+    codes = sorted(child.exitcode or 0 for child in children)
+    assert codes in ([0, 7], [0, 0])  # one after the other is fine, too, if it saves once more
+    assert is_replaced(path, digest, frames)
+
+
+def test_who_looked_it_up_before_looks_again(store: Store, video: Video) -> None:
+    late = store[NAME]
+    with open(bytes_of(store, late), "rb") as held:
+        video.replace_original()
+        assert held.read() == (FOLDER / NAME).read_bytes()
+    with pytest.raises(NotFoundError):
+        late.mark_examined([0], "me")
+    assert len(store[NAME].frames([0])) == len(video.frames([0])) == 1
+
+
+def test_what_pictures_come_with_is_not_lost(store: Store, tmp_path: Path) -> None:
+    """A mastering display, which HDR screens go by, is in no field of the new file."""
+    path = tmp_path / "hdr.mp4"
+    with av.open(str(path), "w") as out:
+        told = "master-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)"
+        options = {"crf": "5", "x265-params": f"{told}:max-cll=1000,400:log-level=none"}
+        stream = out.add_stream("libx265", rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = 96, 80, "yuv420p"
+        for number in range(10):
+            picture = np.full((120, 96), 20 * number, np.uint8)
+            for packet in stream.encode(av.VideoFrame.from_ndarray(picture, format="yuv420p")):
+                out.mux(packet)
+        for packet in stream.encode(None):
+            out.mux(packet)
+    video = store.ingest(path)
+    video.set_policy(REPLACEABLE)
+    with pytest.raises(RefusedMediaError, match="mastering display"):
+        video.replace_original()
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_chroma_lies_where_it_did(store: Store, tmp_path: Path, codec: str) -> None:
+    path = tmp_path / "topleft.mp4"
+    with av.open(str(path), "w") as out:
+        options = {"crf": "2", "preset": "ultrafast", "chroma_sample_location": "topleft"}
+        stream = out.add_stream("libx264", rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = 96, 80, "yuv420p"
+        rng = np.random.default_rng(1)
+        for _ in range(20):
+            picture = rng.integers(60, 120, (120, 96), np.uint8)
+            for packet in stream.encode(av.VideoFrame.from_ndarray(picture, format="yuv420p")):
+                out.mux(packet)
+        for packet in stream.encode(None):
+            out.mux(packet)
+    video = store.ingest(path)
+    video.set_policy(REPLACEABLE)
+    video.replace_original(codec=codec)
+    with av.open(str(bytes_of(store, store["topleft.mp4"]))) as opened:
+        assert siting_of(next(opened.decode(video=0))) == "topleft"

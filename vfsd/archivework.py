@@ -1,0 +1,230 @@
+"""The work of encoding a whole video anew: run by run, each as coarse as it may be."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.archive import (
+    EncodedRun,
+    Measure,
+    archive_codec,
+    encode_run,
+    whole_picture_error,
+)
+from vfsd.codecs.decode import FrameDecoder
+from vfsd.codecs.fidelity import pairs, picture_error
+from vfsd.codecs.rewrite import FileRewriter, require_plain_pictures, require_rewritable
+from vfsd.codecs.siting import siting_of
+from vfsd.distortion import psnr_of
+from vfsd.errors import NothingSavedError, RefusedMediaError
+from vfsd.frametable import FrameTable
+from vfsd.model import LogicalVideo
+from vfsd.parts import Parts
+from vfsd.tiling import cut_sequences
+from vfsd.units import human_bytes
+
+_RUN_SECONDS = 2.0
+"""How long a run is that starts with a key picture, about; as few as two bytes in a hundred go to
+key pictures then, and any frame is near one."""
+_TRIES = 8
+"""How often a run is encoded until its quality is right."""
+_SPARE = 1.0
+"""dB above what is wanted from which on a run is encoded coarser."""
+_SAMPLES = 3
+"""Runs that are encoded to see what it would come to."""
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with (what is being done, how much is done, of how much); may raise to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a replacement would come to, by a few runs that were encoded."""
+
+    codec: str
+    size: int  #: bytes of the file
+    new_size: int  #: about; what lies beside the pictures stays as it is
+    measured: float  #: dB of the worst picture among those that were encoded
+    psnr: float  #: dB against the very first original, at least
+    frames: int  #: that were encoded
+    seconds: float  #: that all of it would take, about
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a new file is like."""
+
+    error: float  #: of its worst picture against the original
+    limited: float  #: that of those areas that are held to the limit
+    details: Mapping[str, Any]  #: what else is worth a line in the log
+
+
+class ArchiveWork:
+    """Encodes one video; no picture has more than the error `limit` in any plane.
+
+    Raises `UsageError` for a codec that there is not, or that cannot keep such pictures as they
+    are, `RefusedMediaError` for a container that is not written.  Not thread-safe.
+    """
+
+    def __init__(
+        self, parts: Parts, video: LogicalVideo, table: FrameTable, codec: str, limit: float
+    ) -> None:
+        media = video.original.media
+        self.codec = archive_codec(codec, media)
+        require_rewritable(media, self.codec)
+        require_plain_pictures(parts.bytes_of(video.original), media)
+        self._video = video
+        self._media = media
+        self._table = table
+        self.limit = limit
+        self._quality = self.codec.quality
+        self._path = parts.bytes_of(video.original)
+        self._before_picture: Callable[[], None] = lambda: None
+        with self.decoder() as decoder:
+            self._siting = siting_of(next(decoder.stream(0, 1))[1])
+
+    def decoder(self) -> FrameDecoder:
+        """Of the original; to be closed."""
+        original = self._video.original
+        return FrameDecoder(self._path, original.media, original.access, self._table)
+
+    def runs(self) -> list[range]:
+        """Runs of frames, from key frames of the original where these come."""
+        table = self._table
+        ticks = np.append(table.pts(), table.end_pts) - self._video.original.first_pts
+        seconds = np.maximum.accumulate(ticks.astype(float) * float(table.time_base))
+        return cut_sequences(table.keyframes(), seconds, _RUN_SECONDS)
+
+    def write(self, target: Path, on_progress: OnProgress) -> None:
+        """A file with all frames and all else that the original's has.
+
+        Raises `NothingSavedError` where the codec is not good enough, or as soon as the new file
+        is as large as the old one, `IntegrityError`, `NoSpaceError`.
+        """
+        table, end, done, size = self._table, self._video.original.end_pts, 0, 0
+        self._before_picture = lambda: on_progress("encoding", done, len(table))
+        with (
+            self.decoder() as decoder,
+            FileRewriter(
+                self._path, target, self._media, self.codec, table.pts(), end, self._siting
+            ) as file,
+        ):
+            for frames in self.runs():
+                run = self.encoded(decoder, frames)
+                file.add(frames.start, run)
+                done, size = frames.stop, size + run.size
+                require_saving(self._video, size)
+            file.finish()
+
+    def encoded(self, decoder: FrameDecoder, frames: range) -> EncodedRun:
+        """A run, as coarse as it may be."""
+        best: EncodedRun | None = None
+        quality = self._quality
+        for _ in range(_TRIES):
+            pictures = self._pictures(decoder, frames)
+            run = encode_run(
+                self.codec, self._media, quality, pictures, self._measure_from(frames), self._siting
+            )
+            spare = psnr_of(run.error) - psnr_of(self.limit)
+            if run.error <= self.limit:
+                best, self._quality = run, quality
+                steps = int(spare / self.codec.decibels) if spare != math.inf else 8
+                coarser = min(self.codec.coarsest, quality + steps)
+                if spare < _SPARE or coarser == quality:
+                    return run
+                quality = coarser
+            elif best is not None:
+                return best
+            elif quality == self.codec.finest:
+                break
+            else:
+                steps = max(1, math.ceil(-spare / self.codec.decibels))
+                quality = max(self.codec.finest, quality - steps)
+        if best is None:
+            raise NothingSavedError(
+                f"{self.codec.name} does not give frames {frames.start} to {frames.stop - 1} of "
+                f"{self._video.name} the {psnr_of(self.limit):.1f} dB that they need",
+                hint="allow a lower one in the policy, or try another --codec",
+            )
+        return best
+
+    def forecast(self, on_progress: OnProgress) -> Forecast:
+        """Encode a few runs, spread over the video, and measure them.  Nothing is stored."""
+        runs = self.runs()
+        places = np.linspace(0, len(runs) - 1, min(_SAMPLES, len(runs))).round().astype(int)
+        chosen = [runs[place] for place in sorted(set(places.tolist()))]
+        total = sum(len(run) for run in chosen)
+        self._before_picture = lambda: on_progress("encoding samples", done, total)
+        began, coded, stored, worst, done = time.perf_counter(), 0, 0, 0.0, 0
+        with self.decoder() as decoder:
+            for frames in chosen:
+                run = self.encoded(decoder, frames)
+                coded, worst = coded + run.size, max(worst, run.error)
+                packets = self._table.packets_of(frames)
+                low, high = int(packets.min()), int(packets.max()) + 1
+                stored += int(self._table.columns(low, high).size[packets - low].sum())
+                done += len(frames)
+                on_progress("encoding samples", done, total)
+        seconds = (time.perf_counter() - began) * len(self._table) / total
+        everything = self._table.columns(0, self._table.packets).size.sum()
+        pictures = min(int(everything), self._video.size)
+        return Forecast(
+            self.codec.name,
+            self._video.size,
+            round(self._video.size - pictures + pictures * coded / max(1, stored)),
+            psnr_of(worst),
+            psnr_of(self._video.original.error + worst),
+            total,
+            seconds,
+        )
+
+    # -- what may be otherwise
+
+    def compare(
+        self, source: FrameDecoder, made: FrameDecoder, on_frame: Callable[[], None]
+    ) -> Compared:
+        """What the whole new file is like, beside the original.  Raises `IntegrityError`."""
+        worst = 0.0
+        for number, one, other in pairs(source, made, range(len(self._table))):
+            if number == 0:
+                self._require_same_siting(other)
+            worst = max(worst, picture_error(one, other))
+            on_frame()
+        return Compared(worst, worst, {})
+
+    def _require_same_siting(self, picture: VideoFrame) -> None:
+        """Raises `RefusedMediaError` where chroma has moved."""
+        found = siting_of(picture)
+        if found != self._siting:
+            raise RefusedMediaError(
+                f"chroma would lie {found}; it lies {self._siting}",
+                hint="another --codec may keep it",
+            )
+
+    def _pictures(self, decoder: FrameDecoder, frames: range) -> Iterator[VideoFrame]:
+        """What is encoded of a run."""
+        for _, picture in decoder.stream(frames.start, frames.stop):
+            self._before_picture()
+            yield picture
+
+    def _measure_from(self, frames: range) -> Measure:
+        """How the pictures of a run are compared with what was encoded."""
+        return whole_picture_error
+
+
+def require_saving(video: LogicalVideo, size: int) -> None:
+    """Raises `NothingSavedError` where a file of `size` bytes is no smaller than a video's."""
+    if size >= video.size:
+        raise NothingSavedError(
+            f"{video.name} would have {human_bytes(size)} or more instead of "
+            f"{human_bytes(video.size)}: nothing would be saved",
+            hint="a lower --psnr or another --codec may save something",
+        )

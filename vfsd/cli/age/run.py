@@ -1,0 +1,214 @@
+"""``vfsd age``: replace and delete what is old enough, as policies have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.age.records import ENTRY_FIELDS, entry_record, entry_text
+from vfsd.cli.command import define
+from vfsd.cli.output import print_json, print_line, shown
+from vfsd.cli.progress import Progress
+from vfsd.cli.selecting import videos_named
+from vfsd.cli.session import Session
+from vfsd.errors import (
+    EXIT_FINDINGS,
+    EXIT_INTERRUPTED,
+    ForbiddenError,
+    NoSpaceError,
+    NotFoundError,
+    ReadOnlyError,
+    VfsdError,
+)
+from vfsd.units import human_bytes
+
+if TYPE_CHECKING:
+    from vfsd.ageing import Ager, Plan
+    from vfsd.agerules import Due
+    from vfsd.archivework import Forecast
+    from vfsd.store import Store
+    from vfsd.video import Video
+
+
+@define(
+    "age",
+    examples=[
+        "vfsd -s videos age",
+        "vfsd -s videos age cam1 --quick --json",
+        "vfsd -s videos age --apply",
+    ],
+    fields={
+        "name": "path from the root of the store",
+        "stage": "replace, decay or delete; held: nobody may change it; left: nothing can be done, "
+        "or would be saved",
+        "reason": "what its policy says; of held ones null",
+        "bytes": "of the file",
+        "saved": "bytes that would be free afterwards, about; null: not known",
+        "psnr": "dB of the worst picture among those that were encoded, against the very first "
+        "original; null: nothing was encoded",
+        "frames": "that were encoded",
+        "failed": "why nothing could be encoded, or null",
+    },
+    variants={"--apply": ENTRY_FIELDS},
+    exits=[
+        NotFoundError,
+        ReadOnlyError,
+        ForbiddenError,
+        NoSpaceError,
+        EXIT_FINDINGS,
+        EXIT_INTERRUPTED,
+    ],
+    listing=True,
+)
+@click.argument("names", metavar="[PATH]...", nargs=-1)
+@click.option(
+    "--apply/--dry-run",
+    "apply",
+    default=False,
+    help="Do it, or (the rule) only say what would be done, and measure what it would save and "
+    "lose.",
+)
+@click.option("--quick", is_flag=True, help="With --dry-run: encode nothing to measure it.")
+@click.option(
+    "--clock-is-right",
+    is_flag=True,
+    help="Believe the clock although nothing was written down for a week, or most videos would go.",
+)
+@click.pass_obj
+def command(
+    session: Session, names: tuple[str, ...], apply: bool, quick: bool, clock_is_right: bool
+) -> None:
+    """Replace, and delete, what is old enough, as policies have it.
+
+    A PATH is a video, a pattern, or a directory with all below it; without one all videos are
+    meant.  Ages count from the last change of a file, or from when the store got it if that was
+    later.  The oldest come first.  What is held, or indexed in place, is left alone, and so is all
+    while the clock of this machine does not agree with what the store has written down.  Meant
+    to be run by cron; what fails for one video (exit code 30) does not stop the others.
+    """
+    from vfsd.ageing import Ager
+
+    root, paths = session.places(names) if names else (session.root(), [])
+    with session.opened(root, writing=apply) as store:
+        ager = Ager(store.parts, _videos(store, paths), is_clock_right=clock_is_right)
+        plan = ager.plan()
+        with Progress("", None, shown=session.shows_progress) as progress:
+
+            def report(what: str, done: int, total: int) -> None:
+                progress.label(what)
+                progress.reach(done, total)
+
+            if apply:
+                failed = _apply(session, ager, plan, report)
+                if failed:
+                    click.get_current_context().exit(EXIT_FINDINGS)
+                return
+            _foretell(session, ager, plan, report, quick=quick)
+
+
+def _videos(store: Store, paths: Sequence[str]) -> list[Video]:
+    if not paths:
+        return list(store.find())
+    found: dict[str, Video] = {}
+    for path in paths:
+        is_dir = path not in store and _is_dir(store, path)
+        some = store.find(f"{path}/**") if is_dir else videos_named(store, [path])
+        found.update((video.name, video) for video in some)
+    return list(found.values())
+
+
+def _is_dir(store: Store, path: str) -> bool:
+    try:
+        return store.node(path).is_dir
+    except NotFoundError:
+        return False
+
+
+def _apply(session: Session, ager: Ager, plan: Plan, report: Any) -> int:
+    """How many failed."""
+    done, failed = 0, 0
+    for due in plan.due:
+        try:
+            entry = ager.apply(due, report)
+        except NoSpaceError:
+            raise
+        except VfsdError as error:
+            failed += 1
+            click.echo(f"vfsd: {shown(due.aged.name)}: {error}", err=True)
+            continue
+        done += entry.saved
+        if session.json:
+            print_json(entry_record(entry))
+        else:
+            session.remark(entry_text(entry))
+    session.remark(f"{human_bytes(done)} saved" if plan.due else "nothing is old enough")
+    return failed
+
+
+def _foretell(session: Session, ager: Ager, plan: Plan, report: Any, *, quick: bool) -> None:
+    total = 0
+    for due in plan.due:
+        told: Forecast | None = None
+        why: str | None = None
+        if not quick:
+            try:
+                told = ager.forecast(due, report)
+            except VfsdError as error:
+                why = str(error)
+        record = _record(due, told, why)
+        total += record["saved"] or 0
+        if session.json:
+            print_json(record)
+        else:
+            print_line(_text(due, record))
+    for held in plan.held:
+        if session.json:
+            print_json(_other(held.name, "held", None, held.size))
+        else:
+            print_line(f"held: {shown(held.name)}")
+    for left in plan.left:
+        if session.json:
+            print_json(_other(left.aged.name, "left", left.reason, left.aged.size))
+    session.remark(f"about {human_bytes(total)} would be saved" if plan.due else "nothing is due")
+
+
+def _record(due: Due, told: Forecast | None, why: str | None) -> dict[str, Any]:
+    saved = None if told is None else max(0, told.size - told.new_size)
+    if due.stage.value == "delete":
+        saved = due.aged.size
+    return {
+        "name": due.aged.name,
+        "stage": due.stage.value,
+        "reason": due.reason,
+        "bytes": due.aged.size,
+        "saved": saved,
+        "psnr": None if told is None or told.psnr == float("inf") else told.psnr,
+        "frames": 0 if told is None else told.frames,
+        "failed": why,
+    }
+
+
+def _other(name: str, stage: str, reason: str | None, size: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "stage": stage,
+        "reason": reason,
+        "bytes": size,
+        "saved": 0,
+        "psnr": None,
+        "frames": 0,
+        "failed": None,
+    }
+
+
+def _text(due: Due, record: dict[str, Any]) -> str:
+    parts = [f"{shown(due.aged.name)}: {due.reason}"]
+    if record["saved"] is not None:
+        parts.append(f"about {human_bytes(record['saved'])} of {human_bytes(due.aged.size)} saved")
+    if record["psnr"] is not None:
+        parts.append(f"{record['psnr']:.1f} dB in the worst of {record['frames']} frames")
+    if record["failed"]:
+        parts.append(record["failed"])
+    return "; ".join(parts)

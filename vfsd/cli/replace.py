@@ -1,0 +1,182 @@
+"""``vfsd replace``: put smaller encodings in the place of originals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import print_json, shown
+from vfsd.cli.progress import Progress
+from vfsd.cli.selecting import videos_named
+from vfsd.cli.session import Session
+from vfsd.errors import (
+    EXIT_INTERRUPTED,
+    ForbiddenError,
+    IntegrityError,
+    NoSpaceError,
+    NotFoundError,
+    OutdatedError,
+    ReadOnlyError,
+    RefusedMediaError,
+)
+from vfsd.units import human_bytes
+
+if TYPE_CHECKING:
+    from vfsd.archivework import Forecast, OnProgress
+    from vfsd.replacing import Replaced
+    from vfsd.video import Video
+
+_FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "path from the root of the store",
+        "codec": "of the new original: h264, hevc or av1",
+        "bytes": "of the file before",
+        "new_bytes": "of the file afterwards",
+        "measured": "dB of the worst plane of the worst picture against the original before; null: "
+        "nothing was lost",
+        "psnr": "dB that each picture has at least, in each plane, against the very first "
+        "original; null: nothing was lost",
+    }
+)
+
+
+@define(
+    "replace",
+    examples=[
+        "vfsd -s videos replace cam1/traffic.mp4 --psnr 38 --dry-run",
+        "vfsd -s videos replace cam1/traffic.mp4 --codec h264",
+    ],
+    fields=_FIELDS,
+    variants={
+        "--dry-run": {
+            **_FIELDS,
+            "new_bytes": "of the file afterwards, about",
+            "measured": "dB of the worst plane of the worst picture among those that were encoded",
+            "frames": "that were encoded",
+            "seconds": "that replacing it would take, about",
+        }
+    },
+    exits=[
+        NotFoundError,
+        ReadOnlyError,
+        RefusedMediaError,
+        ForbiddenError,
+        OutdatedError,
+        IntegrityError,
+        NoSpaceError,
+        EXIT_INTERRUPTED,
+    ],
+    listing=True,
+)
+@click.argument("names", metavar="VIDEO...", nargs=-1, required=True)
+@click.option(
+    "--codec",
+    type=click.Choice(("h264", "hevc", "av1")),
+    default="hevc",
+    help="What to encode in; hevc if nothing is said.",
+)
+@click.option(
+    "--psnr",
+    metavar="DB",
+    type=click.FloatRange(20, 80),
+    help="What each picture has at least, in each plane, against the very first original; as the "
+    "policy has it if nothing is said, and no less.",
+)
+@click.option(
+    "--keep",
+    metavar="LABELS",
+    help="Let all decay but what was seen with these labels: car|truck or an expression as of "
+    "`vfsd labels query`.",
+)
+@click.option("--dry-run", is_flag=True, help="Encode a few seconds, and say what it comes to.")
+@click.pass_obj
+def command(
+    session: Session,
+    names: tuple[str, ...],
+    codec: str,
+    psnr: float | None,
+    keep: str | None,
+    dry_run: bool,
+) -> None:
+    """Put smaller encodings in the place of originals.
+
+    A VIDEO is a name or a pattern, and its policy has to allow it (`vfsd policy set`).  Every
+    picture of the new file is decoded and compared with the original before anything changes;
+    frames, their times, sound and all other streams stay as they are.  Then the old bytes are
+    deleted, which cannot be taken back.  Until then the disk has to hold both.  What is known of
+    frames stays, with tiles and renditions; what would save nothing is left as it is.
+
+    With --keep only areas around what was seen have that quality, against the original that there
+    is; the rest is blurred, stands still for two seconds at a time, and takes next to no bytes.
+    Tiles and renditions go then.  Somebody has to have looked at the whole video (`vfsd detect`).
+    """
+    root, paths = session.places(names)
+    with session.opened(root, writing=True) as store:
+        for video in videos_named(store, paths):
+            with Progress("", None, shown=session.shows_progress) as progress:
+
+                def report(what: str, done: int, total: int, name: str = video.name) -> None:
+                    progress.label(f"{what} {shown(name)}")
+                    progress.reach(done, total)
+
+                if dry_run:
+                    _foretell(session, video.name, _forecast(video, psnr, codec, keep, report))
+                    continue
+                done = _replace(video, psnr, codec, keep, report)
+            _tell(session, done)
+
+
+def _forecast(
+    video: Video, psnr: float | None, codec: str, keep: str | None, report: OnProgress
+) -> Forecast:
+    if keep is not None:
+        return video.forecast_decay(keep, psnr=psnr, codec=codec, on_progress=report)
+    return video.forecast_replacement(psnr=psnr, codec=codec, on_progress=report)
+
+
+def _replace(
+    video: Video, psnr: float | None, codec: str, keep: str | None, report: OnProgress
+) -> Replaced:
+    if keep is not None:
+        return video.decay(keep, psnr=psnr, codec=codec, on_progress=report)
+    return video.replace_original(psnr=psnr, codec=codec, on_progress=report)
+
+
+def _tell(session: Session, done: Replaced) -> None:
+    if session.json:
+        print_json(_record(done.video.name, done))
+        return
+    session.remark(
+        f"{shown(done.video.name)}: {human_bytes(done.size)} became {human_bytes(done.new_size)} "
+        f"of {done.codec}, at least {done.psnr:.1f} dB against the first original"
+    )
+
+
+def _foretell(session: Session, name: str, told: Forecast) -> None:
+    if session.json:
+        print_json({**_record(name, told), "frames": told.frames, "seconds": told.seconds})
+        return
+    session.remark(
+        f"{shown(name)}: {human_bytes(told.size)} would become about {human_bytes(told.new_size)} "
+        f"of {told.codec} in {told.seconds:.0f} s; {told.frames} frames were encoded, with "
+        f"{told.psnr:.1f} dB in the worst"
+    )
+
+
+def _record(name: str, one: Replaced | Forecast) -> dict[str, Any]:
+    return {
+        "name": name,
+        "codec": one.codec,
+        "bytes": one.size,
+        "new_bytes": one.new_size,
+        "measured": _finite(one.measured),
+        "psnr": _finite(one.psnr),
+    }
+
+
+def _finite(decibels: float) -> float | None:
+    return None if decibels == float("inf") else decibels

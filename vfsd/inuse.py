@@ -1,0 +1,33 @@
+"""Whether somebody has a file open through the mount of a store, if it is mounted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from vfsd.errors import BusyError
+from vfsd.parts import Parts
+
+ATTRIBUTE = "user.vfsd.open"
+"""Of a file in a mount, but in no listing: 1 while somebody has it open, else 0."""
+
+
+def require_closed(parts: Parts, names: Iterable[str]) -> None:
+    """Raises `BusyError` where one of these files of the store is open in its mount.
+
+    To the kernel a name is a file, whatever bytes another process puts there: who has it open would
+    find it cut off where the new bytes end.  A mount that does not answer says nothing.
+    """
+    holder = parts.directory.mounted_by()
+    place = None if holder is None else holder.get("place")
+    if not isinstance(place, str):
+        return
+    for name in names:
+        try:
+            is_open = os.getxattr(os.path.join(place, name), ATTRIBUTE) == b"1"
+        except OSError:
+            continue
+        if is_open:
+            raise BusyError(
+                f"somebody has {name} open in {place}", hint="try again when it is closed"
+            )

@@ -1,0 +1,66 @@
+"""Whether a file that was written anew says the same of its pictures as the one before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vfsd.codecs.examine import Examination
+from vfsd.errors import RefusedMediaError
+from vfsd.frametable import FrameTable
+from vfsd.model import MediaInfo, PhysicalVideo
+
+
+def with_times(found: Examination, original: PhysicalVideo, table: FrameTable) -> Examination:
+    """What is in the new file, with the time at which the last frame of the old one ends.
+
+    A container may not tell how long that is shown; the catalog knows.  Raises `RefusedMediaError`
+    where any frame would not be shown when it was.
+    """
+    shown = found.columns.pts[found.order]
+    base, old_base = found.media.time_base, original.time_base
+    old = table.pts()
+    same = len(shown) == len(old) and all(
+        int(a) * base == int(b) * old_base for a, b in zip(shown, old, strict=True)
+    )
+    end = original.end_pts * old_base / base
+    if not same or end.denominator != 1:
+        raise RefusedMediaError("frames would not be shown when they were")
+    return replace(found, end_pts=int(end))
+
+
+def require_same_picture(old: MediaInfo, new: MediaInfo) -> None:
+    """Raises `RefusedMediaError` where a file says other things of its pictures than the other."""
+    for name in _KEPT:
+        before, after = (_meaning(media, name) for media in (old, new))
+        if before != after:
+            raise RefusedMediaError(
+                f"{name.replace('_', ' ')} would become {after}; it is {before}",
+                hint="another --codec may keep it",
+            )
+
+
+_KEPT = (
+    "container",
+    "width",
+    "height",
+    "pixel_format",
+    "rotation",
+    "sample_aspect_ratio",
+    "color_range",
+    "color_space",
+    "color_primaries",
+    "color_transfer",
+    "bit_depth",
+    "interlaced",
+    "variable_rate",
+)
+
+
+def _meaning(media: MediaInfo, name: str) -> object:
+    """A field; what is not told means the same as what is usual."""
+    found = getattr(media, name)
+    if name == "color_range":
+        return found or "limited"
+    if name == "sample_aspect_ratio":
+        return found or 1
+    return found

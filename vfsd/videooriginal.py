@@ -1,0 +1,155 @@
+"""What may become of a video's original: the part of `vfsd.video.Video` that lets it go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from vfsd import guarding
+from vfsd.archivework import Forecast, OnProgress
+from vfsd.errors import NotFoundError, OutdatedError
+from vfsd.originals import CODEC, Entry, Hold, Policy
+from vfsd.replacing import Replaced, Replacer
+from vfsd.videobudget import VideoBudget
+
+
+class VideoOriginal(VideoBudget):
+    """Policy, holds and replacement of one video's original."""
+
+    @property
+    def policy(self) -> Policy:
+        """What may become of the original: what was said of the video, or of a directory above.
+
+        Where nothing was said it is kept.
+        """
+        return guarding.policy_of(self._parts, self.info)
+
+    def set_policy(self, policy: Policy | str | None) -> None:
+        """Allow the original to be replaced, or not; None: as where nothing was said.
+
+            video.set_policy("original=replaceable,psnr=42")
+
+        Raises `UsageError`, `ReadOnlyError`.
+        """
+        guarding.set_policy(self._parts, self.name, policy)
+
+    def holds(self) -> list[Hold]:
+        """Why the video may neither change nor go; empty where nothing forbids it."""
+        return guarding.holds(self._parts, self.info)
+
+    def hold(self, reason: str) -> Hold:
+        """Forbid everybody to change or remove the video, until that is lifted."""
+        return guarding.hold(self._parts, self.info, reason)
+
+    def release(self, reason: str, hold: int | None = None) -> list[Hold]:
+        """Lift the hold of that number, or all that there are; `reason` is kept in the log.
+
+        Gives those that were lifted.  Raises `NotFoundError` where there is none.
+        """
+        return guarding.release(self._parts, self.info, reason, hold)
+
+    def original_log(self) -> list[Entry]:
+        """What became of its originals, the newest first."""
+        with self._parts.catalog.reading() as seen:
+            return seen.originals.log(self.info.id)
+
+    def replace_original(
+        self,
+        *,
+        psnr: float | None = None,
+        codec: str = CODEC,
+        reason: str = "asked for",
+        on_progress: OnProgress | None = None,
+    ) -> Replaced:
+        """Put a smaller encoding in the place of the original, where the policy allows it.
+
+        Every picture of it has at least `psnr` dB (default: what the policy asks for) in each
+        plane against the very first original: measured against the one that there is, by decoding
+        what was written, and added to what that has lost.  Frames, their times and all other
+        streams stay.  What is known of frames stays, and so do tiles and renditions.
+
+        A `Video` that was opened before has to be opened again, but for this one.  Raises
+        `ForbiddenError` (also where nothing would be saved), `HeldError`, `UsageError`,
+        `RefusedMediaError`, `BusyError` (somebody has it open in a mount), `NoSpaceError`,
+        `IntegrityError`, `OutdatedError`; nothing has changed then.
+        """
+        with self._unless_outdated():
+            replacer = self._replacer(psnr, codec)
+            done = replacer.replace(reason, *(() if on_progress is None else (on_progress,)))
+        with self._guard:
+            self.info, self._table = done.video, None
+        return done
+
+    def forecast_replacement(
+        self,
+        *,
+        psnr: float | None = None,
+        codec: str = CODEC,
+        on_progress: OnProgress | None = None,
+    ) -> Forecast:
+        """What `replace_original` would come to: a few seconds are encoded and measured.
+
+        Nothing is stored, and no policy is asked.  Raises as `replace_original` does.
+        """
+        replacer = self._replacer(psnr, codec)
+        return replacer.forecast(*(() if on_progress is None else (on_progress,)))
+
+    def decay(
+        self,
+        keep: str,
+        *,
+        psnr: float | None = None,
+        codec: str = CODEC,
+        reason: str = "asked for",
+        on_progress: OnProgress | None = None,
+    ) -> Replaced:
+        """Keep the quality of what was seen with the labels `keep` only, where the policy allows
+        the original to be replaced.
+
+        Within their boxes, grown by 16 pixels and half a second, each picture has at least `psnr`
+        dB against the original that there is, in each plane.  All else is low-passed, and stands
+        still for two seconds at a time.  Tiles and renditions go.  What is told of the video's
+        PSNR is about whole pictures.  Raises as `replace_original` does, and `ForbiddenError`
+        where nobody has looked for objects for more than half a second.
+        """
+        with self._unless_outdated():
+            decayer = self._decayer(keep, psnr, codec)
+            done = decayer.replace(reason, *(() if on_progress is None else (on_progress,)))
+        with self._guard:
+            self.info, self._table = done.video, None
+        return done
+
+    def forecast_decay(
+        self,
+        keep: str,
+        *,
+        psnr: float | None = None,
+        codec: str = CODEC,
+        on_progress: OnProgress | None = None,
+    ) -> Forecast:
+        """What `decay` would come to; the PSNR is that of what keeps its quality."""
+        decayer = self._decayer(keep, psnr, codec)
+        return decayer.forecast(*(() if on_progress is None else (on_progress,)))
+
+    @contextmanager
+    def _unless_outdated(self) -> Iterator[None]:
+        """That the file has gone means that somebody else has changed the video, if so it is."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            with suppress(NotFoundError), self._parts.catalog.reading() as seen:
+                if seen.videos.get(self.info.id).original.id == self.original.id:
+                    raise
+            raise OutdatedError(
+                f"{self.name} has changed meanwhile", hint="look at it again"
+            ) from error
+
+    def _replacer(self, psnr: float | None, codec: str) -> Replacer:
+        self._require_verified()
+        wanted = self.policy.psnr if psnr is None else psnr
+        return Replacer.whole(self._parts, self.info, self.table, wanted, codec)
+
+    def _decayer(self, keep: str, psnr: float | None, codec: str) -> Replacer:
+        self._require_verified()
+        wanted = self.policy.psnr if psnr is None else psnr
+        return Replacer.decaying(self._parts, self.info, self.table, wanted, codec, keep)
