@@ -86,6 +86,10 @@ class PictureMaker:
 
     def _fill_planes(self, picture: av.VideoFrame, data: npt.NDArray[Any]) -> None:
         flat = np.ascontiguousarray(data).reshape(-1)
+        if self._layout.interleaved:
+            luma = self._width * self._height
+            chroma = flat[luma:].reshape(-1, 2).T.reshape(-1)
+            flat = np.concatenate((flat[:luma], chroma))
         at = 0
         for plane in plane_samples(picture):
             plane[...] = flat[at : at + plane.size].reshape(plane.shape)

@@ -1,17 +1,25 @@
 """Encoding runs of pictures that decode on their own, the same bytes every time.
 
-x264 and x265 with one thread, no B-frames and one key picture at the front: packets come in the
-order of the pictures, one each, so that the i-th packet is shown when the i-th picture is and
-whoever writes them down gives them their times.  The parameter sets depend on the settings but
-not on the quality or the pictures: runs of different quality go into one file behind one header.
+x264, x265 and SVT-AV1 with one thread and one key picture at the front, JPEG and FFV1 with nothing
+but key pictures: packets come in the order of the pictures, one each, so that the i-th packet is
+shown when the i-th picture is and whoever writes them down gives them their times.  H.264 and HEVC
+have no B-frames; what AV1 keeps for later lies in the packet of an earlier picture.  Headers depend
+on the settings but not on the quality or the pictures: runs of different quality go into one file
+behind one header.
+
+JPEG files are of full range and in the colours of JFIF (BT.601), as whoever reads them takes for
+granted; pictures in other colours are converted.  FFV1 is lossless.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 import av
@@ -19,18 +27,29 @@ import numpy as np
 import numpy.typing as npt
 from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
+from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 
 from vfsd.codecs import bits, nal
+from vfsd.codecs.media import color_codes
+from vfsd.codecs.obu import sequence_header, without_delimiter
+from vfsd.codecs.planes import plane_samples
+from vfsd.codecs.segments import ColorCodes
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
 
 Picture = av.VideoFrame | npt.NDArray[Any]
-"""A frame in yuv420p, or its planes one below the other as an array of bytes."""
+"""A frame, or its planes one after the other as `PixelConverter` gives them."""
 
 LARGEST_SIDE = 16384
-SMALLEST_SIDE = {"h264": 2, "hevc": 16}
-WORST_QUALITY = 51
-"""The coarsest quantiser of both codecs."""
+SMALLEST_SIDE: Mapping[str, int] = MappingProxyType(
+    {"h264": 2, "hevc": 16, "av1": 16, "mjpeg": 2, "ffv1": 16}
+)
+WORST_QUALITY: Mapping[str, int] = MappingProxyType(
+    {"h264": 51, "hevc": 51, "av1": 63, "mjpeg": 31, "ffv1": 0}
+)
+"""The coarsest quantiser of each."""
+INTRA_CODECS = ("mjpeg", "ffv1")
+"""All of their packets are key packets."""
 
 _X264 = (
     "bframes=0:keyint=infinite:scenecut=0:open-gop=0:rc-lookahead=0"
@@ -45,7 +64,18 @@ _X265 = (
 _ENCODERS = {
     "h264": ("libx264", {"preset": "veryfast", "x264-params": _X264}),
     "hevc": ("libx265", {"preset": "ultrafast", "x265-params": _X265}),
+    "av1": ("libsvtav1", {"preset": "9", "svtav1-params": "lp=1:keyint=-1:scd=0"}),
+    "mjpeg": ("mjpeg", {"huffman": "optimal"}),
+    # Golomb codes: no sample takes more than 20 bits, and pictures take a third less time.
+    "ffv1": (
+        "ffv1",
+        {"level": "3", "coder": "0", "context": "0", "g": "1", "slices": "4", "slicecrc": "1"},
+    ),
 }
+_FFMPEG_FORMATS = {"yuv420p10": "yuv420p10le"}
+_JPEG_FORMAT = "yuvj420p"
+_BT601 = (None, "bt470bg", "smpte170m", "rgb")
+"""Colour spaces that are BT.601 once `PixelConverter` has made pictures of them."""
 _UNKNOWN_TO_ENCODERS = ("ebu3213",)
 _MATRIX_OF_RGB = "smpte170m"
 _H264_SEI = 6
@@ -59,10 +89,11 @@ _TICKS_PER_PICTURE = {"h264": 2, "hevc": 1}
 class EncoderSettings:
     """How to encode.  Colours are named as in `MediaInfo`; None: not told."""
 
-    codec: str  #: "h264" or "hevc"
+    codec: str  #: one of `vfsd.forms.CODECS`
     width: int  #: even
     height: int  #: even
-    quality: int  #: constant rate factor, 0 (best) to `WORST_QUALITY`
+    quality: int
+    """Constant rate factor, 0 (best) to `WORST_QUALITY`; of JPEG the quantiser, from 2 on."""
     rate: Fraction  #: frames per second, as the stream claims; times are the container's business
     sample_aspect_ratio: Fraction | None = None
     color_range: str | None = None
@@ -71,9 +102,21 @@ class EncoderSettings:
     color_transfer: str | None = None
     profile: str | None = None  #: H.264: baseline, main or high; None: as it comes
     number: int = 0  #: H.264: that of the parameter sets, below 32
+    pixel_format: str = "yuv420p"  #: one of those that `vfsd.forms.CODECS` has for the codec
+
+    @property
+    def color_codes(self) -> ColorCodes:
+        return color_codes(
+            self.color_range, self.color_space, self.color_primaries, self.color_transfer
+        )
+
+    @property
+    def bits(self) -> int:
+        """Of a sample."""
+        return 10 if self.pixel_format == "yuv420p10" else 8
 
     def with_colors_of(self, media: MediaInfo) -> EncoderSettings:
-        """For pictures of `media` as `PixelConverter` makes them yuv420p."""
+        """For pictures of `media` as `PixelConverter` makes them, in planes."""
         return dataclasses.replace(
             self,
             color_range=media.color_range,
@@ -93,43 +136,77 @@ def require_encodable(codec: str, width: int, height: int) -> None:
 
 
 def parameter_sets(settings: EncoderSettings) -> tuple[bytes, ...]:
-    """The NAL units that go into the header; equal for settings that differ in quality only."""
-    sets = nal.parameter_sets(settings.codec, _opened(settings).extradata or b"")
+    """What goes into the header; equal for settings that differ in quality only.
+
+    NAL units of H.264 and HEVC, the sequence header of AV1, the configuration of FFV1; JPEG has
+    none.
+    """
+    if settings.codec == "av1":
+        # What the encoder tells before it has seen a picture is not what it writes then.
+        gray = av.VideoFrame(settings.width, settings.height, _format(settings))
+        for plane in plane_samples(gray):
+            plane[...] = 0
+        return (sequence_header(next(encode(settings, [gray]))),)
+    extradata = _opened(settings).extradata or b""
+    if settings.codec in INTRA_CODECS:
+        return (extradata,) if extradata else ()
+    sets = nal.parameter_sets(settings.codec, extradata)
     return tuple(_retimed(settings.codec, unit, settings.rate) for unit in sets)
 
 
 def encode(settings: EncoderSettings, pictures: Iterable[Picture]) -> Iterator[bytes]:
-    """The packets of `pictures`, one each, with start codes and without parameter sets.
+    """The packets of `pictures`, one each, without parameter sets.
 
-    The first is a key packet, the only one.  Raises `UsageError` where the encoder refuses.
+    Those of H.264 and HEVC have start codes.  The first is a key packet, and unless the codec has
+    no others (`INTRA_CODECS`) the only one.  Raises `UsageError` where the encoder refuses.
     """
     context = _opened(settings)
+    framed = _Framer(settings, context)
     count = given = 0
-    for count, picture in enumerate(pictures, start=1):
-        for packet in context.encode(_frame(picture, count - 1, context)):
+    try:
+        for count, picture in enumerate(pictures, start=1):
+            for packet in context.encode(framed.frame(picture, count - 1)):
+                yield _payload(settings, bytes(packet), given)
+                given += 1
+        for packet in context.encode(None) if count else ():
             yield _payload(settings, bytes(packet), given)
             given += 1
-    for packet in context.encode(None) if count else ():
-        yield _payload(settings, bytes(packet), given)
-        given += 1
+    except GeneratorExit:
+        if settings.codec == "av1":
+            # SVT-AV1 complains on stderr of encoders that go without having been told.
+            with suppress(FFmpegError, EOFError):
+                context.encode(None)
+        raise
+
+
+def _format(settings: EncoderSettings) -> str:
+    return _FFMPEG_FORMATS.get(settings.pixel_format, settings.pixel_format)
+
+
+def _quality(settings: EncoderSettings) -> dict[str, str]:
+    value = str(settings.quality)
+    if settings.codec == "mjpeg":
+        return {"qmin": value, "qmax": value}
+    return {} if settings.codec == "ffv1" else {"crf": value}
 
 
 def _opened(settings: EncoderSettings) -> VideoCodecContext:
     require_encodable(settings.codec, settings.width, settings.height)
+    os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 tells of errors only, not of itself
     name, options = _ENCODERS[settings.codec]
     context = av.CodecContext.create(name, "w")
     assert isinstance(context, VideoCodecContext)
     context.width, context.height = settings.width, settings.height
-    context.pix_fmt = "yuv420p"
+    is_jpeg = settings.codec == "mjpeg"
+    context.pix_fmt = _JPEG_FORMAT if is_jpeg else _format(settings)
     context.framerate = NOMINAL_RATE
     context.time_base = 1 / NOMINAL_RATE
     context.thread_count = 1
     if settings.sample_aspect_ratio is not None:
         context.sample_aspect_ratio = settings.sample_aspect_ratio
     context.options = {
-        "crf": str(settings.quality),
-        "flags": "+global_header+cgop",
-        **color_options(settings),
+        **({} if is_jpeg else {"flags": "+global_header+cgop", **color_options(settings)}),
+        **_quality(settings),
         **options,
         **_beside_another(settings),
     }
@@ -178,17 +255,61 @@ def color_options(colors: EncoderSettings | MediaInfo) -> dict[str, str]:
     return {key: name for key, name in told.items() if name and name not in _UNKNOWN_TO_ENCODERS}
 
 
-def _frame(picture: Picture, ordinal: int, context: VideoCodecContext) -> av.VideoFrame:
-    if isinstance(picture, np.ndarray):
-        picture = av.VideoFrame.from_ndarray(picture, format="yuv420p")
-    picture.pts = ordinal
-    picture.time_base = context.time_base
-    picture.pict_type = 0  # else an encoder repeats what the decoder met
-    return picture
+class _Framer:
+    """Makes pictures into what an encoder takes."""
+
+    def __init__(self, settings: EncoderSettings, context: VideoCodecContext) -> None:
+        self._settings = settings
+        self._time_base = context.time_base
+        self._reformatter = VideoReformatter()
+
+    def frame(self, picture: Picture, ordinal: int) -> av.VideoFrame:
+        settings = self._settings
+        if isinstance(picture, np.ndarray):
+            picture = _filled(picture, settings)
+        if settings.codec == "mjpeg":
+            picture = self._as_jpeg(picture)
+        picture.pts = ordinal
+        picture.time_base = self._time_base
+        picture.pict_type = 0  # else an encoder repeats what the decoder met
+        return picture
+
+    def _as_jpeg(self, picture: av.VideoFrame) -> av.VideoFrame:
+        settings = self._settings
+        is_full = settings.color_range == "full"
+        return self._reformatter.reformat(
+            picture,
+            format=_JPEG_FORMAT,
+            src_colorspace=_colorspace(settings.color_space),
+            dst_colorspace=Colorspace.ITU601,
+            src_color_range=ColorRange.JPEG if is_full else ColorRange.MPEG,
+            dst_color_range=ColorRange.JPEG,
+            threads=1,
+        )
+
+
+def _filled(samples: npt.NDArray[Any], settings: EncoderSettings) -> av.VideoFrame:
+    """A frame of planes that lie one after the other."""
+    frame = av.VideoFrame(settings.width, settings.height, _format(settings))
+    flat, at = samples.reshape(-1), 0
+    for plane in plane_samples(frame):
+        plane[...] = flat[at : at + plane.size].reshape(plane.shape)
+        at += plane.size
+    return frame
+
+
+def _colorspace(name: str | None) -> int:
+    """FFmpeg's scaler knows fewer than there are; BT.601 where none is told, as for frames."""
+    if name in _BT601:
+        return Colorspace.ITU601
+    known = {"bt709": 1, "fcc": 4, "smpte240m": 7, "bt2020nc": 9, "bt2020c": 9}
+    return known.get(name or "", Colorspace.ITU601)
 
 
 def _payload(settings: EncoderSettings, packet: bytes, ordinal: int) -> bytes:
-    """Without what x264 tells of itself in front of the first picture."""
+    """Without what containers do not want, and what x264 tells of itself in front."""
+    if settings.codec == "av1":
+        return without_delimiter(packet)
     if settings.codec != "h264" or ordinal:
         return packet
     kept = (packet[a:b] for a, b in nal.units(packet, 0) if packet[a] & 0x1F != _H264_SEI)

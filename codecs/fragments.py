@@ -31,6 +31,7 @@ _ENTRIES = {
     "av1": (b"av01", b"av1C"),
     "vp9": (b"vp09", b"vpcC"),
     "mpeg4": (b"mp4v", b"esds"),
+    "mjpeg": (b"mp4v", b"esds"),
 }
 MP4_CODECS = frozenset(_ENTRIES)
 
@@ -127,6 +128,11 @@ class FragmentMuxer:
         mdat = struct.pack(">I4s", size - len(moof), b"mdat")
         return b"".join((moof, mdat, *payloads, *sounds))
 
+    def trimmed(self, segment: bytes) -> bytes:
+        head = int.from_bytes(segment[:4], "big")
+        size = struct.pack(">I", len(segment) - head)
+        return segment[:head] + size + segment[head + 4 :]
+
     def _scaled(self, ticks: Ints) -> Ints:
         factor = self._factor
         if factor.denominator == 1:
@@ -198,7 +204,9 @@ class FragmentMuxer:
         if track.codec == "vp9":
             contents = records.vpcc(track.pixel_format) or b""
         elif track.codec == "mpeg4":
-            contents = records.esds(track.configuration)
+            contents = records.esds(track.configuration, records.MPEG4_OBJECT)
+        elif track.codec == "mjpeg":
+            contents = records.esds(b"", records.JPEG_OBJECT)
         ratio = track.sample_aspect_ratio
         aspect = b""
         if ratio is not None and ratio != 1:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vfsd.codecs import nal, records
+from vfsd.codecs import nal, obu, records
 from vfsd.framepages import Ints
 from vfsd.model import MediaInfo
 
@@ -101,12 +101,25 @@ def framing_for_stream(media: MediaInfo) -> Framing | None:
     return Framing(media.codec, b"", prefix, 0, with_start_codes(sets))
 
 
-def framing_of_encoder(codec: str, sets: tuple[bytes, ...], *, stream: bool) -> Framing:
-    """For packets as our encoders make them, with start codes and without parameter sets."""
+def framing_of_encoder(
+    codec: str, sets: tuple[bytes, ...], *, stream: bool, bits: int = 8
+) -> Framing:
+    """For packets as our encoders make them, with start codes and without parameter sets.
+
+    `sets` are those of `vfsd.codecs.encode.parameter_sets`, for `bits` a sample.
+    """
+    if codec not in NAL_CODECS:
+        return Framing(codec, _configuration(codec, sets, bits), 0, 0)
     if stream:
         return Framing(codec, b"", 0, 0, with_start_codes(sets))
     record = records.avcc if codec == "h264" else records.hvcc
     return Framing(codec, record(sets, 4), 0, 4)
+
+
+def _configuration(codec: str, sets: tuple[bytes, ...], bits: int) -> bytes:
+    if codec == "av1":
+        return obu.av1c(sets[0], is_deep=bits > 8)
+    return b"".join(sets)
 
 
 def with_start_codes(units: tuple[bytes, ...]) -> bytes:

@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 
 from vfsd.codecs.segments import (
+    ColorCodes,
     PacketTimes,
     SegmentIndex,
     SoundPackets,
@@ -40,6 +41,8 @@ MATROSKA_CODECS = frozenset(_CODEC_IDS)
 MAX_PACKET = (1 << 28) - 64
 """Bytes of a packet that the four bytes which we write before it can count."""
 
+_CLUSTER = bytes.fromhex("1f43b675")
+_LONG_HEAD = 12  # id 4, size 8
 _TICK = 100_000  # nanoseconds
 _REACH = 1 << 15  # a block's time is a signed 16-bit distance from that of its cluster
 _CLUSTER_BYTES = 22  # id 4, size 8, time 10
@@ -151,7 +154,7 @@ class MatroskaMuxer:
                     head = struct.pack(">BhB", 0x82, distance, _KEY)
                     blocks += (b"\xa3", _size(4 + len(payload)), head, payload)
             body = b"\xe7\x88" + struct.pack(">Q", time) + b"".join(blocks)
-            parts += (bytes.fromhex("1f43b675"), _long_size(len(body)), body)
+            parts += (_CLUSTER, _long_size(len(body)), body)
         return b"".join((*parts, _void(size - sum(map(len, parts)))))
 
     def _block(self, distance: int, lasting: int, key: bool, payload: bytes) -> Iterable[bytes]:
@@ -170,6 +173,13 @@ class MatroskaMuxer:
     def _sound_times(self, ticks: Ints) -> Ints:
         rate = self._sound.sample_rate if self._sound is not None else 1
         return rounded(ticks, Fraction(1_000_000_000, _TICK * rate))
+
+    def trimmed(self, segment: bytes) -> bytes:
+        end = 0
+        while segment[end : end + 4] == _CLUSTER:
+            size = int.from_bytes(segment[end + 4 : end + _LONG_HEAD], "big") & (1 << 56) - 1
+            end += _LONG_HEAD + size
+        return segment[:end]
 
     def _scaled(self, ticks: Ints) -> Ints:
         factor = self._factor
@@ -198,6 +208,8 @@ class MatroskaMuxer:
         if ratio is not None and ratio != 1:
             video += _element("54b0", _number(round(track.width * ratio)))
             video += _element("54ba", _number(track.height))
+        if track.colors is not None:
+            video += _colour(track.colors)
         return fields + _element("e0", video)
 
     def _cues(self, index: SegmentIndex, before: int) -> bytes:
@@ -246,6 +258,14 @@ def _merged(shown: Ints, heard: Ints) -> tuple[Ints, Ints]:
     before = np.searchsorted(np.maximum.accumulate(shown), heard, side="right")
     order = np.insert(np.arange(len(shown)), before, np.arange(len(heard)) + len(shown))
     return order, np.concatenate((shown, heard))[order]
+
+
+def _colour(colors: ColorCodes) -> bytes:
+    fields = _element("55b1", _number(colors.matrix)) + _element("55bb", _number(colors.primaries))
+    fields += _element("55ba", _number(colors.transfer))
+    if colors.is_full_range is not None:
+        fields += _element("55b9", _number(2 if colors.is_full_range else 1))
+    return _element("55b0", fields)
 
 
 def _clusters(shown: Ints) -> Iterator[tuple[int, int, int]]:

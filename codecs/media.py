@@ -14,6 +14,7 @@ from av.stream import Disposition, Stream
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
+from vfsd.codecs.segments import ColorCodes
 from vfsd.codecs.sniff import Container
 from vfsd.errors import RefusedMediaError
 from vfsd.model import MediaInfo, SideStream
@@ -21,6 +22,7 @@ from vfsd.model import MediaInfo, SideStream
 _MAX_TAGS = 64
 _MAX_TAG_LENGTH = 1000
 _NOT_FILMED = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
+_NOT_TOLD = 2
 _PROGRESSIVE = (0, 1)  # of AVFieldOrder: unknown, progressive
 
 # Names of FFmpeg's numbers; what is not listed (unspecified, reserved) is not told.
@@ -68,6 +70,20 @@ _TRANSFERS = {
     17: "smpte428",
     18: "arib-std-b67",
 }
+
+
+def color_codes(
+    color_range: str | None, space: str | None, primaries: str | None, transfer: str | None
+) -> ColorCodes:
+    """The numbers of names as `MediaInfo` has them; FFmpeg's are those of ISO/IEC 23091-2."""
+    is_full = None if color_range is None else color_range == "full"
+    return ColorCodes(
+        _code(_SPACES, space), _code(_PRIMARIES, primaries), _code(_TRANSFERS, transfer), is_full
+    )
+
+
+def _code(names: dict[int, str], name: str | None) -> int:
+    return next((code for code, known in names.items() if known == name), _NOT_TOLD)
 
 
 def choose_stream(opened: InputContainer) -> VideoStream:

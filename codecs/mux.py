@@ -44,6 +44,9 @@ class ElementaryMuxer:
     ) -> bytes:
         return b"".join(payloads)  # any zeros may follow a NAL unit
 
+    def trimmed(self, segment: bytes) -> bytes:
+        return segment
+
 
 def muxer_for(container: str, track: Track, sound: SoundTrack | None = None) -> Muxer:
     """For mp4, matroska, or the name of a codec: its elementary stream, without sound."""

@@ -43,6 +43,7 @@ class PixelLayout:
     dtype: type[np.unsignedinteger[Any]]
     channels: int  #: of packed formats; 0: planar
     subsampled: tuple[int, int] = (1, 1)  #: planar: luma columns and rows for one of chroma
+    interleaved: bool = False  #: planar: samples of U and V take turns
 
     def shape(self, width: int, height: int) -> tuple[int, ...]:
         """Of an array that holds a picture of that size, whose sides are even where they must."""
@@ -74,6 +75,7 @@ _LAYOUTS = {
     "yuv422p": PixelLayout("yuv422p", np.uint8, 0, (2, 1)),
     "yuv444p": PixelLayout("yuv444p", np.uint8, 0),
     "yuv420p10": PixelLayout("yuv420p10le", np.uint16, 0, (2, 2)),
+    "nv12": PixelLayout("yuv420p", np.uint8, 0, (2, 2), interleaved=True),
 }
 
 PIXEL_FORMATS = tuple(_LAYOUTS)
@@ -120,7 +122,8 @@ class PixelConverter:
     rgb24, bgr24 and rgb48 give height x width x 3, gray and gray16 height x width x 1.  yuv420p,
     yuv422p, yuv444p and yuv420p10 give the planes Y, U, V one after the other as rows of `width`
     samples, in the colour range of the stream; where chroma is shared by two pixels, width (and
-    height, for 4:2:0) must be even.  rgb48, gray16 and yuv420p10 are uint16, the others uint8.
+    height, for 4:2:0) must be even.  nv12 is yuv420p with samples of U and V in turns.  rgb48,
+    gray16 and yuv420p10 are uint16, the others uint8.
 
     Raises `OutOfRangeError` for a region outside the frame and `UsageError` for a form that
     cannot be had.
@@ -408,6 +411,9 @@ class PixelConverter:
             upright = np.rot90(plane, -self._turns)
             flat[at : at + upright.size].reshape(upright.shape)[...] = upright
             at += upright.size
+        if self._layout.interleaved:
+            chroma = flat[self._size[0] * self._size[1] :]
+            chroma[:] = chroma.reshape(2, -1).T.reshape(-1)
         if not out.flags.c_contiguous:
             out[...] = flat.reshape(out.shape)
         return out

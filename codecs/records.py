@@ -81,9 +81,12 @@ def vpcc(pixel_format: str) -> bytes | None:
 PICTURE_STREAM, SOUND_STREAM = 0x11, 0x15
 """Kinds of streams as an esds box tells them, with the bit that is always set."""
 
+MPEG4_OBJECT, JPEG_OBJECT = 0x20, 0x6C
+"""Object types of ISO/IEC 14496-1, table 5."""
 
-def esds(configuration: bytes, object_type: int = 0x20, kind: int = PICTURE_STREAM) -> bytes:
-    """The contents of an esds box, for MPEG-4 part 2 or what else (ISO/IEC 14496-1, 7.2.6)."""
+
+def esds(configuration: bytes, object_type: int, kind: int = PICTURE_STREAM) -> bytes:
+    """The contents of an esds box for that object type (ISO/IEC 14496-1, 7.2.6)."""
     decoder = struct.pack(">BBHBII", object_type, kind, 0, 0, 0, 0)
     if configuration:
         decoder += _descriptor(5, configuration)

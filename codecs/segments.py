@@ -22,6 +22,16 @@ LEAST_PADDING = 2
 
 
 @dataclass(frozen=True, slots=True)
+class ColorCodes:
+    """What samples mean, in the numbers of ISO/IEC 23091-2; 2: not told."""
+
+    matrix: int
+    primaries: int
+    transfer: int
+    is_full_range: bool | None
+
+
+@dataclass(frozen=True, slots=True)
 class Track:
     """What a header tells of the one video track.  Times are ticks of `time_base`."""
 
@@ -38,6 +48,7 @@ class Track:
     rotation: int = 0  #: clockwise degrees that turn a picture upright
     sample_aspect_ratio: Fraction | None = None
     sets_in_stream: bool = False  #: parameter sets change: packets bring them along; HEVC only
+    colors: ColorCodes | None = None  #: where packets do not tell: of FFV1
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +130,9 @@ class Muxer(Protocol):
         sound: SoundPackets | None = None,
     ) -> bytes:
         """The segment numbered `ordinal` (from 0), without the zeros that fill it up to `size`."""
+
+    def trimmed(self, segment: bytes) -> bytes:
+        """What `segment` gave, as it would be if its place were just as large as it is."""
 
 
 def overhead(muxer: Muxer, times: PacketTimes) -> int:

@@ -165,6 +165,18 @@ def test_mount_io(tmp_path: Path, mountable: None) -> None:
     assert {"first", "again", "cold", "cp"} <= set(figures)
 
 
+def test_formats(tmp_path: Path) -> None:
+    if shutil.which("ffmpeg") is None:
+        pytest.skip("ffmpeg is not installed")
+    options = ("--seconds", "1", "--runs", "1", "--no-mount", "--only", "540p")
+    figures = run(tmp_path, "formats", *options)["figures"]
+    assert {"540p, AV1", "540p, JPEG", "540p, FFV1", "raw, 540p, rgb24"} < set(figures)
+    for found in figures.values():
+        assert found["save"]["psnr"] > 35
+        assert found["save"]["pictures"] == figures["540p, FFV1"]["save"]["pictures"] >= 30
+    assert figures["540p, FFV1"]["save"]["psnr"] == 99
+
+
 def test_filmed_clips_are_looped_with_their_boxes(tmp_path: Path) -> None:
     for folder in ("real", "gt"):
         (tmp_path / folder).mkdir()

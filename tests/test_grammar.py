@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -9,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vfsd.errors import NotFoundError, UsageError
-from vfsd.grammar import RAW_FORMATS, Form, Request, parse, parse_still, unparse
+from vfsd.forms import CODECS, CONTAINERS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
+from vfsd.grammar import Form, Request, parse, parse_still, unparse
 from vfsd.tiling import Rect
 from vfsd.view import View
 
@@ -44,6 +47,14 @@ RGB = Form("raw", None, "rgb24")
         ("sound=no.mkv", Request(View(), Form("matroska", sound=False))),
         ("full.yuv", Request(View(), Form("raw", None, "yuv420p"))),
         ("codec=h264.h264", Request(View(), Form("h264", "h264"))),
+        ("psnr=45,codec=av1.mp4", Request(View(), Form("mp4", "av1"), None, 45.0)),
+        ("psnr=inf.rgb", Request(View(), RGB, None, math.inf)),
+        (
+            "codec=ffv1,pix=yuv444p.mkv",
+            Request(View(), Form("matroska", "ffv1", "yuv444p")),
+        ),
+        ("pix=yuv420p10.y4m", Request(View(), Form("y4m", None, "yuv420p10"))),
+        ("pix=rgb48.raw", Request(View(), Form("raw", None, "rgb48"))),
     ],
 )
 def test_names(name: str, meant: Request) -> None:
@@ -66,7 +77,7 @@ def test_names(name: str, meant: Request) -> None:
         ("999x999r99.h264", Request(View(fps=Fraction(99)), Form("h264", "h264"), (999, 999))),
         (
             "1920x1080r30fyuv420.hevc",
-            Request(View(fps=Fraction(30)), Form("hevc", "hevc"), (1920, 1080)),
+            Request(View(fps=Fraction(30)), Form("hevc", "hevc", "yuv420p"), (1920, 1080)),
         ),
         (
             "960x540s0e60.h264",
@@ -75,6 +86,8 @@ def test_names(name: str, meant: Request) -> None:
         ("448x448r.raw", Request(View(), RGB, (448, 448))),
         ("256h.h264", Request(View(), Form("h264", "h264"), (0, 256))),
         ("64x48x10-42y4-28.rgb", Request(View(region=Rect(10, 4, 42, 28)), RGB, (64, 48))),
+        ("64x48fyuv420p10.hevc", Request(View(), Form("hevc", "hevc", "yuv420p10"), (64, 48))),
+        ("64x48fyuv444.y4m", Request(View(), Form("y4m", None, "yuv444p"), (64, 48))),
         ("64x48fgray.raw", Request(View(), Form("raw", None, "gray"), (64, 48))),
     ],
 )
@@ -123,7 +136,13 @@ def test_names_of_the_vfs_paper(name: str, meant: Request) -> None:
         "sound=yes.mp4",
         "sound=no,pix=rgb24.raw",
         "pix=purple.raw",
-        "pix=yuv420p.y4m",
+        "pix=rgb24.y4m",
+        "codec=ffv1.mp4",
+        "codec=mjpeg,pix=yuv420p10.mkv",
+        "pix=yuv444p.mp4",
+        "psnr=.mp4",
+        "psnr=-3.mp4",
+        "psnr=high.mp4",
         "speed=2.mp4",
         "1280x720 .rgb",
         "x1280x720.rgb",
@@ -198,15 +217,19 @@ _rates = st.one_of(
     st.builds(Fraction, st.integers(1, 10**9 - 1), st.integers(1, 10**9 - 1)),
 ).filter(bool)
 _sizes = st.tuples(*(st.integers(0, 10**5),) * 2).filter(any)
+_encoded = [
+    Form(container, codec, layout)
+    for container in ("mp4", "matroska")
+    for codec in CONTAINERS[container]
+    for layout in (None, *CODECS[codec])
+]
 _forms = st.one_of(
     st.builds(
-        Form,
-        st.sampled_from(["mp4", "matroska"]),
-        st.sampled_from([None, "h264", "hevc"]),
-        sound=st.booleans(),
+        replace, st.sampled_from([*_encoded, Form("mp4"), Form("matroska")]), sound=st.booleans()
     ),
-    st.sampled_from([Form("h264", "h264"), Form("hevc", "hevc"), Form("y4m")]),
-    st.builds(Form, st.just("raw"), st.none(), st.sampled_from(RAW_FORMATS)),
+    st.sampled_from([Form("h264", "h264"), Form("hevc", "hevc", "yuv420p10")]),
+    st.builds(Form, st.just("y4m"), st.none(), st.sampled_from([None, *UNCOMPRESSED_LAYOUTS])),
+    st.builds(Form, st.just("raw"), st.none(), st.sampled_from(PIXEL_LAYOUTS)),
 )
 
 
@@ -219,7 +242,8 @@ def requests(draw: st.DrawFn) -> Request:
         region=draw(st.none() | _regions),
         fps=None if by_frames else draw(st.none() | _rates),
     )
-    return Request(view, draw(_forms), draw(st.none() | _sizes))
+    psnr = st.none() | st.sampled_from([0.0, 36.5, 45.0, math.inf])
+    return Request(view, draw(_forms), draw(st.none() | _sizes), draw(psnr))
 
 
 @given(requests())

@@ -73,6 +73,10 @@ class _ObservedFile:
     def size(self) -> int:
         return self._file.size
 
+    @property
+    def version(self) -> str:
+        return self._file.version
+
     def readinto(self, buffer: memoryview, offset: int) -> int:
         with self._foreground.waiting():
             return self._file.readinto(buffer, offset)

@@ -14,38 +14,41 @@ A name is understood whole or not at all.  Keys may stand in any order, each onc
     roi=WxH+X+Y      pixels of the displayed full frame
     size=WxH         scale the result; 0 for one of the two keeps the aspect
     fps=F            frames per second: 5, 29.97 or 30000:1001
-    codec=C          h264 or hevc, for mp4 and mkv
+    psnr=DB          from no tile or rendition below so many dB; inf: from the original alone
+    codec=C          h264, hevc, av1 or mjpeg for mp4; these and ffv1 (lossless) for mkv
     sound=no         without the sound of the original, which mp4 and mkv carry else
-    pix=P            rgb24, bgr24, gray, yuv420p, yuv422p or nv12, for raw
+    pix=P            the layout of pixels; of raw: rgb24, bgr24, rgb48, gray, gray16, yuv420p,
+                     yuv422p, yuv444p, yuv420p10 or nv12; of y4m and ffv1: yuv420p, yuv422p,
+                     yuv444p or yuv420p10; of h264, hevc and av1: yuv420p or yuv420p10
 
-The ending is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw.
+The ending is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw.  Without psnr the store's own
+limit counts, `minimum_psnr`.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from vfsd.errors import NotFoundError, UsageError
+from vfsd.forms import CODECS, CONTAINERS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
 from vfsd.tiling import Rect
 from vfsd.units import seconds
 from vfsd.view import View
 
-RAW_FORMATS = ("rgb24", "bgr24", "gray", "yuv420p", "yuv422p", "nv12")
 STILL_SUFFIXES = ("png", "jpg", "npy")
 
 _CONTAINERS = {"mp4": "mp4", "mkv": "matroska", "h264": "h264", "hevc": "hevc"}
-_RAW = {"rgb": "rgb24", "yuv": "yuv420p", "raw": "rgb24", "y4m": "yuv420p"}
-_CODECS = ("h264", "hevc")
+_RAW = {"rgb": "rgb24", "yuv": "yuv420p", "raw": "rgb24", "y4m": None}
+ENDINGS = (*_CONTAINERS, *_RAW)
 _PAPER_LAYOUTS = {
     "yuv420": "yuv420p",
     "yuv422": "yuv422p",
+    "yuv444": "yuv444p",
     "rgb": "rgb24",
-    "rgb24": "rgb24",
-    "bgr24": "bgr24",
-    "gray": "gray",
-    "nv12": "nv12",
+    **{layout: layout for layout in PIXEL_LAYOUTS},
 }
 
 _MOST_DIGITS = 18
@@ -57,7 +60,7 @@ _CLOCK = rf"(?:(?:{_NUMBER}:)?[0-9]{{1,2}}:)?{_DECIMAL}"
 _PAPER = re.compile(
     rf"(?P<w>{_NUMBER})x(?P<h>{_NUMBER})"
     rf"(?:r(?P<r>{_DECIMAL})?)?"
-    rf"(?:f(?P<f>[a-z]+[0-9]*))?"
+    rf"(?:f(?P<f>[a-z]+[0-9]*(?:p[0-9]*)?))?"
     rf"(?:s(?P<s>{_DECIMAL})e(?P<e>{_DECIMAL}))?"
     rf"(?:x(?P<x>{_NUMBER}(?:-{_NUMBER})?)y(?P<y>{_NUMBER}(?:-{_NUMBER})?))?"
 )
@@ -67,6 +70,7 @@ _FRAMES = re.compile(rf"({_NUMBER})-({_NUMBER})?(?:-({_NUMBER}))?")
 _REGION = re.compile(rf"{_NUMBER}x{_NUMBER}\+{_NUMBER}\+{_NUMBER}")
 _SIZE = re.compile(rf"({_NUMBER})x({_NUMBER})")
 _RATE = re.compile(rf"{_DECIMAL}|{_NUMBER}:[1-9][0-9]{{0,8}}")
+_PSNR = re.compile(rf"{_DECIMAL}|inf")
 _STILL = re.compile(r"([0-9]{1,12})\.(png|jpg|npy)")
 
 
@@ -75,13 +79,18 @@ class Form:
     """In which form a view is delivered.
 
     `container` is mp4, matroska, h264, hevc (elementary streams), y4m or raw.  `codec` is None
-    where the stored packets may be copied if they fit; `pixel_format` counts for y4m and raw.
+    where the stored packets may be copied if they fit, and so is `pixel_format`.
     """
 
     container: str
     codec: str | None = None
-    pixel_format: str = "yuv420p"
+    pixel_format: str | None = None
     sound: bool = True  #: mp4 and matroska: the original's, where it can be carried
+
+    @property
+    def layout(self) -> str:
+        """Of the pixels, where they are not copied."""
+        return self.pixel_format or "yuv420p"
 
     @property
     def is_raw(self) -> bool:
@@ -95,6 +104,7 @@ class Request:
     view: View
     form: Form
     scale: tuple[int, int] | None = None
+    psnr: float | None = None  #: dB that a source has to have; None: as the store has it
 
     def sized(self, width: int, height: int) -> View:
         """The view with its size worked out for a video of width x height displayed pixels.
@@ -134,6 +144,21 @@ def parse_still(name: str) -> tuple[int, str]:
     return int(match.group(1)), match.group(2)
 
 
+def form_of(suffix: str, codec: str | None = None, pixel_format: str | None = None) -> Form:
+    """The form of a file that ends in `suffix`: one of `ENDINGS`.  Raises `UsageError`."""
+    if suffix not in ENDINGS:
+        raise UsageError(
+            f"{suffix!r} says no form of a video", hint=f"let it end in {', '.join(ENDINGS)}"
+        )
+    try:
+        return _form("", suffix, codec, pixel_format)
+    except NotFoundError:
+        what = " in ".join(filter(None, (codec, pixel_format)))
+        raise UsageError(
+            f"{suffix} does not hold {what}", hint="`vfsd help views` says what holds what"
+        ) from None
+
+
 def unparse(request: Request) -> str:
     """The canonical name that asks for `request`."""
     view, form = request.view, request.form
@@ -153,11 +178,13 @@ def unparse(request: Request) -> str:
         parts.append(f"size={scale[0]}x{scale[1]}")
     if view.fps is not None:
         parts.append(f"fps={_number(view.fps)}")
+    if request.psnr is not None:
+        parts.append(f"psnr={_decibels(request.psnr)}")
     if form.codec is not None and form.container in ("mp4", "matroska"):
         parts.append(f"codec={form.codec}")
     if not form.sound:
         parts.append("sound=no")
-    if form.container == "raw":
+    if form.pixel_format is not None:
         parts.append(f"pix={form.pixel_format}")
     suffix = "mkv" if form.container == "matroska" else form.container
     return f"{','.join(parts) or 'full'}.{suffix}"
@@ -185,15 +212,18 @@ def _from_keys(name: str, stem: str, suffix: str) -> Request:
         scale = (int(match[1]), int(match[2]))
     if "fps" in values:
         fps = Fraction(_match(_RATE, values["fps"], name)[0].replace(":", "/"))
+    psnr = None
+    if "psnr" in values:
+        psnr = float(_match(_PSNR, values["psnr"], name)[0])
     form = _form(name, suffix, values.get("codec"), values.get("pix"))
     if "sound" in values:
         if values["sound"] != "no" or form.container not in ("mp4", "matroska"):
             raise _unknown(name)
         form = replace(form, sound=False)
-    return _request(View(span, frames, region, None, fps), form, scale)
+    return _request(View(span, frames, region, None, fps), form, scale, psnr)
 
 
-_KEYS = frozenset(("t", "frames", "roi", "size", "fps", "codec", "pix", "sound"))
+_KEYS = frozenset(("t", "frames", "roi", "size", "fps", "psnr", "codec", "pix", "sound"))
 
 
 def _from_paper(values: dict[str, str | None], suffix: str) -> Request:
@@ -214,10 +244,8 @@ def _from_paper(values: dict[str, str | None], suffix: str) -> Request:
         pixel_format = _PAPER_LAYOUTS.get(given("f"))
         if pixel_format is None:
             raise NotFoundError(f"there is no pixel layout {given('f')!r}")
-        if suffix not in _RAW:
-            if pixel_format != "yuv420p":
-                raise UsageError(f"{suffix} files are made in yuv420 only")
-            pixel_format = None
+        if suffix not in _RAW and pixel_format not in _encoded_layouts(suffix, None):
+            raise UsageError(f"{suffix} files are not made in {given('f')}")
     scale = (int(given("w") or 0), int(given("h")))
     return _request(
         View(span, None, region, None, fps), _form("", suffix, None, pixel_format), scale
@@ -232,25 +260,29 @@ def _interval(text: str) -> tuple[int, int]:
 
 def _form(name: str, suffix: str, codec: str | None, pixel_format: str | None) -> Form:
     if suffix in _RAW:
-        if codec is not None or (pixel_format is not None and suffix not in ("raw", "rgb", "yuv")):
-            raise _unknown(name)
-        if pixel_format is not None and pixel_format not in RAW_FORMATS:
+        layouts = UNCOMPRESSED_LAYOUTS if suffix == "y4m" else PIXEL_LAYOUTS
+        if codec is not None or (pixel_format is not None and pixel_format not in layouts):
             raise _unknown(name)
         container = "y4m" if suffix == "y4m" else "raw"
         return Form(container, None, pixel_format or _RAW[suffix])
-    if pixel_format is not None or (codec is not None and codec not in _CODECS):
+    container = _CONTAINERS[suffix]
+    if codec is not None and codec not in CONTAINERS[container]:
         raise _unknown(name)
-    if suffix in _CODECS:
-        if codec not in (None, suffix):
-            raise _unknown(name)
-        codec = suffix
-    return Form(_CONTAINERS[suffix], codec)
+    if pixel_format is not None and pixel_format not in _encoded_layouts(suffix, codec):
+        raise _unknown(name)
+    return Form(container, suffix if suffix in CODECS else codec, pixel_format)
 
 
-def _request(view: View, form: Form, scale: tuple[int, int] | None) -> Request:
+def _encoded_layouts(suffix: str, codec: str | None) -> tuple[str, ...]:
+    return CODECS[codec or CONTAINERS[_CONTAINERS[suffix]][0]]
+
+
+def _request(
+    view: View, form: Form, scale: tuple[int, int] | None, psnr: float | None = None
+) -> Request:
     if scale is not None and not (scale[0] or scale[1]):
         raise UsageError("a size of 0x0 holds no pixel")
-    return Request(view, form, scale)
+    return Request(view, form, scale, psnr)
 
 
 def _match(pattern: re.Pattern[str], text: str, name: str) -> re.Match[str]:
@@ -269,6 +301,10 @@ def _number(value: Fraction) -> str:
         return f"{value.numerator}:{value.denominator}"
     whole, part = divmod(int(value * 10**digits), 10**digits)
     return f"{whole}.{part:0{digits}}" if digits else str(whole)
+
+
+def _decibels(value: float) -> str:
+    return "inf" if value == math.inf else _number(Fraction(repr(value)))
 
 
 def _unknown(name: str) -> NotFoundError:

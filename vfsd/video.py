@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from vfsd.videooriginal import VideoOriginal
+from vfsd.videofiles import VideoFiles
 
 
-class Video(VideoOriginal):
+class Video(VideoFiles):
     """One video of a store.  Frames are exact: `video[i]` is the i-th frame of a full decode.
 
     Indexing with an int gives a `Frame`, with a slice or a list of ints `Frames`; with a slice of

@@ -13,8 +13,8 @@ import pytest
 
 from sample_videos import read_frame_number
 from tests.cli.conftest import Run
-from vfsd.cli import viewoptions
 from vfsd.codecs.pixels import PIXEL_FORMATS
+from vfsd.forms import PIXEL_LAYOUTS
 from vfsd.framepages import PacketColumns, paginate
 from vfsd.store import Store
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_read_leaves_nothing_behind(
 
 
 def test_every_layout_of_pixels_can_be_had() -> None:
-    assert sorted(viewoptions.PIXEL_FORMATS) == sorted(PIXEL_FORMATS)
+    assert sorted(PIXEL_LAYOUTS) == sorted(PIXEL_FORMATS)
 
 
 def test_a_video_that_is_not_there(run: Run) -> None:

@@ -17,6 +17,10 @@ from vfsd.store import Store
 VIEWS = {"info.json": b"{}", "frames/000000.png": b"picture", "t=0-1.mp4": b"clip"}
 
 
+CLIP = b"clip".hex() + "/0"
+"""Its version."""
+
+
 @dataclass(frozen=True)
 class Stat:
     is_dir: bool
@@ -29,6 +33,7 @@ class File:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.size = len(data)
+        self.version = data.hex()
         self.closed = False
 
     def readinto(self, buffer: memoryview, offset: int) -> int:
@@ -172,10 +177,24 @@ def test_an_open_view(it: Driver) -> None:
         assert it.fs.seek(handle, 3, os.SEEK_HOLE) == 7
         assert failing(it.fs.seek, handle, 7, os.SEEK_DATA) == "ENXIO"
         it.fs.fsync(handle)
-        assert it.fs.content_version(handle) is None
+        assert it.fs.content_version(handle) == b"picture".hex() + "/0"
         target = it.create("/copy")
         assert failing(it.fs.copy_range, handle, 0, target, 0, 7) == "ENOTSUP"
         it.close(target)
+
+
+def test_a_cache_keeps_nothing_of_a_view_that_is_open_in_two_versions(
+    it: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/d/v.mp4@/t=0-1.mp4"
+    with it.opened(path) as old, it.opened(path) as same:
+        assert it.fs.content_version(old) == it.fs.content_version(same) == CLIP
+        monkeypatch.setitem(VIEWS, "t=0-1.mp4", b"anew")
+        with it.opened(path) as new:
+            assert it.fs.content_version(new) is None
+            assert it.fs.content_version(old) is None
+    with it.opened(path) as new:
+        assert it.fs.content_version(new) == b"anew".hex() + "/0"
 
 
 def test_there_are_no_views_without_a_source(store: Store, it: Driver) -> None:

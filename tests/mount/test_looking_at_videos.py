@@ -5,11 +5,14 @@ from __future__ import annotations
 import mmap
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from sample_videos import FOLDER
+from tests.mount.conftest import Mounted
+from vfsd.store import Store
 
 pytestmark = pytest.mark.mount
 
@@ -46,6 +49,26 @@ def test_views_are_files(here: Path) -> None:
         (here / "v.mp4@/no such view").stat()
     with pytest.raises(OSError, match="Read-only file system"):
         (here / "v.mp4@/new").touch()
+
+
+def test_a_view_that_was_read_is_read_anew_when_its_source_has_changed(mounted: Mounted) -> None:
+    """The kernel keeps the bytes of views; those of other bytes it must forget."""
+    mounted.mount()
+    at = mounted.at / "v.mp4"
+    at.write_bytes((FOLDER / "traffic.mp4").read_bytes())
+    view = Path(f"{at}@/roi=40x40+20+20.rgb")
+    exact = view.read_bytes()
+    with open(view, "rb") as before:
+        assert before.read(4800) == exact[:4800]
+        with Store.open(mounted.store) as store:
+            store["v.mp4"].retile("uniform:3x4")
+            tiled = store["v.mp4"].read(region=(20, 20, 60, 60)).data.tobytes()
+        assert tiled != exact
+        time.sleep(0.1)  # the mount looks for what others change every 50 ms
+        assert view.read_bytes() == tiled
+        assert view.read_bytes() == tiled
+    assert view.read_bytes() == tiled
+    assert view.read_bytes() == tiled
 
 
 def test_views_are_in_no_listing(here: Path, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, mad
         region=asked.region,
         size=asked.size,
         fps=asked.fps,
-        format=request.form.pixel_format,
+        format=request.form.layout,
     )
     assert (told.pop("sound") is None) == (told.pop("silence") is not None)
     expected = {"name": NAME, "view": unparse(request), "made": made, **record(found)}

@@ -23,7 +23,7 @@ from vfsd.codecs.planes import fingerprint
 from vfsd.store import Store
 from vfsd.video import Video
 from vfsd.views import Views
-from vfsd.views.folder import footage_of
+from vfsd.views.footage import footage_of
 from vfsd.views.rendition import ViewRendition, rendition_of
 from vfsd.views.splicing import SplicedRendition
 

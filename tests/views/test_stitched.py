@@ -19,7 +19,6 @@ from tests.codecs.stitching import Planes, are_equal, cut, file_by_libde265, sam
 from tests.composing import Composed
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import times
-from vfsd import grammar
 from vfsd.codecs import nal
 from vfsd.codecs.celldecoders import StreamCellDecoder
 from vfsd.codecs.decode import FrameDecoder
@@ -30,7 +29,7 @@ from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
 from vfsd.video import Video
-from vfsd.views import Views, encoding, render, stitching
+from vfsd.views import Views, encoding, stitching
 
 LAYOUTS = (
     # Of all sample videos that are tiled here.  Inner edges that they share: 64, 192; 128.
@@ -291,10 +290,8 @@ def test_any_part_can_be_read_first(tiled: Shelf) -> None:
 
 
 def test_reading_in_python_gives_the_same_bytes(tiled: Shelf) -> None:
-    request = grammar.parse(f"roi={INNER}.mp4")
-    out = io.BytesIO()
-    render(tiled.video("traffic.mp4"), request, out)
-    assert out.getvalue() == tiled.read("traffic.mp4", f"roi={INNER}.mp4")
+    with tiled.video("traffic.mp4").view(f"roi={INNER}.mp4") as file:
+        assert file.read() == tiled.read("traffic.mp4", f"roi={INNER}.mp4")
 
 
 # ------------------------------------------------------------------------- what is not stitched

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
-from tests.views.conftest import Shelf
+from tests.views.conftest import Shelf, decoded
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.packs import PackPool
 from vfsd.tiling import Rect
@@ -81,3 +83,29 @@ def test_views_in_its_size_are_made_from_a_rendition(
     data = np.frombuffer(raw, np.uint8).reshape(-1, 120, 160, 3)
     assert np.array_equal(data, video.read(size=(160, 120)).data)
     assert len(encoded) == fresh.size("traffic.mp4", names[1])
+
+
+def test_a_view_takes_tiles_only_if_they_are_as_good_as_it_asks_for(fresh: Shelf) -> None:
+    exact = pixels(fresh.read("traffic.mp4", RAW))
+    video = fresh.video("traffic.mp4")
+    video.retile("uniform:3x4")
+    tiled = pixels(fresh.read("traffic.mp4", RAW))
+    assert not np.array_equal(tiled, exact)
+    for psnr, wanted in (("inf", exact), ("99", exact), ("35", tiled)):
+        asked = RAW.replace("pix", f"psnr={psnr},pix")
+        assert np.array_equal(pixels(fresh.read("traffic.mp4", asked)), wanted)
+        told = json.loads(fresh.read("traffic.mp4", f"explain/{asked}.json"))
+        assert {source["source"] for source in told["sources"]} == {
+            "tiles" if wanted is tiled else "original"
+        }
+
+
+def test_encodes_of_sources_of_other_quality_are_other_files(fresh: Shelf) -> None:
+    fresh.video("traffic.mp4").retile("uniform:3x4")
+    names = ("roi=40x40+20+20.mp4", "roi=40x40+20+20,psnr=inf.mp4", "roi=40x40+20+20,psnr=99.mp4")
+    good_enough, original, none = (fresh.read("traffic.mp4", name) for name in names)
+    assert len(good_enough) == len(original)
+    assert good_enough != original
+    assert [p.to_ndarray().tobytes() for p in decoded(none)] == [
+        p.to_ndarray().tobytes() for p in decoded(original)
+    ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +11,7 @@ from tests.views.conftest import Shelf
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.packets import PacketReader
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
-from vfsd.grammar import parse
-from vfsd.views import Views, render
+from vfsd.views import Views
 from vfsd.views import folder as views_module
 
 
@@ -183,14 +180,3 @@ def test_info_follows_what_users_attach(fresh: Shelf) -> None:
     assert told["tags"] == ["night"]
     assert told["metadata"] == {"place": "north gate"}
     assert fresh.size("traffic.mp4", "info.json") != len(before)
-
-
-@pytest.mark.parametrize(
-    "name", ["full.mp4", "t=1.5-3,size=64x48.mkv", "fps=5.y4m", "full.rgb", "roi=32x32+5+5.hevc"]
-)
-def test_render_writes_what_the_mount_serves(shelf: Shelf, tmp_path: Path, name: str) -> None:
-    out = io.BytesIO()
-    done: list[int] = []
-    count = render(shelf.video("traffic.mp4"), parse(name), out, done.append)
-    assert out.getvalue() == shelf.read("traffic.mp4", name)
-    assert count == sum(done) == len(out.getvalue())

@@ -163,7 +163,7 @@ def _read(path: Path) -> list[WorkloadQuery]:
 
 
 def _write(data: bytes, path: Path, replace: bool) -> None:
-    from vfsd.cli.writing import whole_file
+    from vfsd.wholefiles import whole_file
 
     with whole_file(path, replace) as file:
         file.write(data)

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from vfsd.cli.failure import describe
 from vfsd.errors import RefusedMediaError, VfsdError
+from vfsd.forms import CODECS
 from vfsd.storedir import StoreDirectory
 from vfsd.units import human_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
 _DECODERS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mpeg2video", "mjpeg")
-_ENCODERS = ("h264", "hevc")
 _LOW_SPACE = 1 << 30
 _FUSE_DEVICE = Path("/dev/fuse")
 _FUSE_CONF = Path("/etc/fuse.conf")
@@ -41,7 +41,7 @@ def machine() -> Iterator[Diagnosis]:
     yield Diagnosis("python", OK, f"{platform.python_version()}, {sys.executable}")
     yield _asked("ffmpeg", _libraries)
     yield _codecs("decoders", _DECODERS, _has_decoder)
-    yield _codecs("encoders", _ENCODERS, _has_encoder)
+    yield _codecs("encoders", tuple(CODECS), _has_encoder)
     for look in (_fuse_device, _libfuse, _helper, _allow_other):
         yield look()
     yield _asked("binding", _binding)
@@ -98,7 +98,8 @@ def _has_encoder(codec: str) -> bool:
     from vfsd.codecs.encode import EncoderSettings, parameter_sets
 
     try:
-        return bool(parameter_sets(EncoderSettings(codec, 64, 64, 23, Fraction(25))))
+        parameter_sets(EncoderSettings(codec, 64, 64, 23, Fraction(25)))
+        return True
     except ValueError:
         return False
 

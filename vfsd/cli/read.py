@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +15,7 @@ from vfsd.cli.session import Session
 from vfsd.cli.values import Span
 from vfsd.cli.viewoptions import check_one, request_for, view_options
 from vfsd.errors import ExistsError, IntegrityError, NotFoundError, OutOfRangeError, UsageError
+from vfsd.forms import CODECS
 
 if TYPE_CHECKING:
     from vfsd.cli.writing import Target, Written
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 @click.argument("name")
 @click.argument("out")
 @view_options
-@click.option("--codec", type=click.Choice(("h264", "hevc")), help="Of a video; else as it suits.")
+@click.option("--codec", type=click.Choice(tuple(CODECS)), help="Of a video; else as it suits.")
 @click.option("--no-sound", "silent", is_flag=True, help="Of .mp4 and .mkv: pictures only.")
 @click.option("--replace", is_flag=True, help="Write over files that are there.")
 @click.pass_obj
@@ -74,11 +73,11 @@ def command(
 
     The ending of OUT says as what: .npy, an array of frames x height x width x channels; .png or
     .jpg, one picture, or with `%06d` in the name one for every frame, under its number; .rgb,
-    .yuv or .raw, bare pixels one after the other; .mp4, .mkv, .h264, .hevc or .y4m, a video, the
-    same as a mount serves (`vfsd help views`), of which .mp4 and .mkv carry the sound of the span
-    where they can; - is bare pixels to stdout.
+    .yuv or .raw, bare pixels one after the other; .mp4, .mkv, .h264, .hevc or .y4m, a video, as a
+    mount has it (`vfsd help views`) but with no padding, of which .mp4 and .mkv carry the sound of
+    the span where they can; - is bare pixels to stdout.
     Without --span, --frames or --at every frame is read.  Where a video has tiles (`vfsd retile`)
-    pixels may come from them, unless OUT is a video; `--psnr inf` takes the original alone.
+    pixels may come from them; `--psnr inf` takes the original alone.
     """
     from vfsd.cli.writing import target_of, without_sound
 
@@ -91,8 +90,8 @@ def command(
     place = session.place(name)
     with session.opened(place.root) as store:
         video = store[place.name]
-        request = request_for(video, target.form, span, chosen, moment, region, size, fps)
-        work = _render if target.kind == "video" else partial(_write, psnr=psnr)
+        request = request_for(video, target.form, span, chosen, moment, region, size, fps, psnr)
+        work = _render if target.kind == "video" else _write
         was_verified = video.original.verified
         try:
             written = work(session, target, video, request, replace)
@@ -133,7 +132,7 @@ def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[
         return len(plan.frames), plan.size
     from vfsd.views.pictures import picture_form
 
-    form = picture_form(video.original.media, view, target.form.pixel_format)
+    form = picture_form(video.original.media, view, target.form.layout)
     return len(plan.frames), form.size
 
 
@@ -141,24 +140,19 @@ def _sound(target: Target, video: Video, request: Request) -> tuple[str | None, 
     """(codec, or why there is none) of the sound of a video; (None, None) of what is none."""
     if target.kind != "video":
         return None, None
-    from vfsd.views import sound
-
-    return sound(video, request)
+    return video.sound_of(request)
 
 
 def _render(
     session: Session, target: Target, video: Video, request: Request, replace: bool
 ) -> Written:
-    """As a video: the bytes that a mount serves."""
-    from vfsd.cli.writing import Written, whole_file
-    from vfsd.views import render
+    """As a video: what a mount serves, without padding."""
+    from vfsd.cli.writing import Written
 
     label = f"making {target.out}"
-    with (
-        Progress(label, None, shown=session.shows_progress, in_bytes=True) as progress,
-        whole_file(Path(target.out), replace) as file,
-    ):
-        return Written([target.out], render(video, request, file, progress.advance))
+    with Progress(label, None, shown=session.shows_progress, in_bytes=True) as progress:
+        size = video.save_view(target.out, request, replace=replace, on_progress=progress.advance)
+    return Written([target.out], size)
 
 
 def _write(
@@ -167,8 +161,6 @@ def _write(
     video: Video,
     request: Request,
     replace: bool,
-    *,
-    psnr: float | None,
 ) -> Written:
     """As pictures, an array or bare pixels."""
     from vfsd.cli.writing import write
@@ -181,8 +173,8 @@ def _write(
         region=view.region,
         size=view.size,
         fps=view.fps,
-        format=target.form.pixel_format,
-        psnr=psnr,
+        format=target.form.layout,
+        psnr=request.psnr,
     )
     with Progress(f"reading {video.name}", count, shown=session.shows_progress) as progress:
         return write(target, _counted(frames, progress), count, replace=replace)

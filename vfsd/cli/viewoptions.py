@@ -10,24 +10,12 @@ import click
 
 from vfsd.cli.values import Span, a_rate, a_region, a_size, a_span, a_time, frame_range, some_frames
 from vfsd.errors import UsageError
+from vfsd.forms import PIXEL_LAYOUTS
 
 if TYPE_CHECKING:
     from vfsd.grammar import Form, Request
     from vfsd.tiling import Rect
     from vfsd.video import Video
-
-PIXEL_FORMATS = (
-    "rgb24",
-    "bgr24",
-    "rgb48",
-    "gray",
-    "gray16",
-    "yuv420p",
-    "yuv422p",
-    "yuv444p",
-    "yuv420p10",
-)
-"""Those of `vfsd.codecs.pixels`, which help does not wait for."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -67,7 +55,7 @@ _OPTIONS = (
         help="So many frames a second: 5, 29.97 or 30000/1001.",
     ),
     click.option(
-        "--format", "pixel_format", type=click.Choice(PIXEL_FORMATS), help="Layout of the pixels."
+        "--format", "pixel_format", type=click.Choice(PIXEL_LAYOUTS), help="Layout of the pixels."
     ),
 )
 _PSNR = click.option(
@@ -103,6 +91,7 @@ def request_for(
     region: Rect | None,
     size: tuple[int, int] | None,
     fps: Fraction | None,
+    psnr: float | None = None,
 ) -> Request:
     """What the options ask for.  Raises `OutOfRangeError`, `UsageError`."""
     from vfsd.grammar import Request
@@ -115,4 +104,4 @@ def request_for(
     elif chosen is not None:
         wanted = frame_range(chosen, len(video))
         frames = (wanted.start, wanted.stop, wanted.step)
-    return Request(View(span, frames, region, None, fps), form, size)
+    return Request(View(span, frames, region, None, fps), form, size, psnr)

@@ -13,7 +13,6 @@ from vfsd.cli.output import print_json, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
 from vfsd.cli.values import a_rate, a_size
-from vfsd.cli.viewoptions import PIXEL_FORMATS
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     BusyError,
@@ -24,6 +23,7 @@ from vfsd.errors import (
     RefusedMediaError,
     UsageError,
 )
+from vfsd.forms import PIXEL_LAYOUTS
 
 if TYPE_CHECKING:
     from vfsd.cli.pixelsource import PixelSource
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     "--pix",
     "pixel_format",
     metavar="FORMAT",
-    type=click.Choice(PIXEL_FORMATS),
+    type=click.Choice(PIXEL_LAYOUTS),
     help="Layout of bare pixels; rgb24 if nothing is said.",
 )
 @click.option(

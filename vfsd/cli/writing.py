@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,10 +17,11 @@ from typing import BinaryIO
 import cv2
 import numpy as np
 
-from vfsd.codecs.pixels import PIXEL_FORMATS
-from vfsd.errors import ExistsError, IntegrityError, NotFoundError, UsageError
+from vfsd.errors import IntegrityError, UsageError
+from vfsd.forms import CODECS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
 from vfsd.frames import Frame
-from vfsd.grammar import Form, parse
+from vfsd.grammar import Form, form_of
+from vfsd.wholefiles import whole_file
 
 _NUMBERED = re.compile(r"%0?\d*d")
 
@@ -41,7 +41,7 @@ class Target:
     @property
     def format(self) -> str:
         """In a word: the layout of the pixels, or the container."""
-        return self.form.container if self.kind == "video" else self.form.pixel_format
+        return self.form.container if self.kind == "video" else self.form.layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +56,23 @@ class _Ending:
     formats: tuple[str, ...] = ()  #: layouts of pixels that it can hold, the default first
 
 
-_ALL_LAYOUTS = ("rgb24", *(name for name in PIXEL_FORMATS if name != "rgb24"))
 _PICTURES = ("rgb24", "gray")
-_PLANAR = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10")
+_PLANAR = (*UNCOMPRESSED_LAYOUTS, "nv12")
+_ENCODED = tuple(dict.fromkeys(layout for layouts in CODECS.values() for layout in layouts))
 _ENDINGS: Mapping[str, _Ending] = MappingProxyType(
     {
-        ".npy": _Ending("array", _ALL_LAYOUTS),
+        ".npy": _Ending("array", PIXEL_LAYOUTS),
         ".png": _Ending("still", (*_PICTURES, "rgb48", "gray16")),
         ".jpg": _Ending("still", _PICTURES),
         ".jpeg": _Ending("still", _PICTURES),
         ".rgb": _Ending("raw", ("rgb24", "rgb48")),
         ".yuv": _Ending("raw", _PLANAR),
-        ".raw": _Ending("raw", _ALL_LAYOUTS),
-        ".mp4": _Ending("video"),
-        ".mkv": _Ending("video"),
-        ".h264": _Ending("video"),
-        ".hevc": _Ending("video"),
-        ".y4m": _Ending("video"),
+        ".raw": _Ending("raw", PIXEL_LAYOUTS),
+        ".mp4": _Ending("video", _ENCODED),
+        ".mkv": _Ending("video", _ENCODED),
+        ".h264": _Ending("video", _ENCODED),
+        ".hevc": _Ending("video", _ENCODED),
+        ".y4m": _Ending("video", UNCOMPRESSED_LAYOUTS),
     }
 )
 
@@ -91,10 +91,11 @@ def target_of(out: str, pixel_format: str | None, codec: str | None) -> Target:
             hint=f"let it end in {', '.join(_ENDINGS)}, or give - for stdout",
         )
     if pixel_format is not None and pixel_format not in ending.formats:
-        hint = f"it holds {', '.join(ending.formats)}" if ending.formats else "leave out --format"
-        raise UsageError(f"{suffix} does not hold {pixel_format}", hint=hint)
+        raise UsageError(
+            f"{suffix} does not hold {pixel_format}", hint=f"it holds {', '.join(ending.formats)}"
+        )
     if ending.kind == "video":
-        return Target(out, ending.kind, _video_form(suffix, codec))
+        return Target(out, ending.kind, form_of(suffix.removeprefix("."), codec, pixel_format))
     if codec is not None:
         raise UsageError(f"{suffix} is not encoded", hint="leave out --codec")
     return Target(out, ending.kind, Form("raw", None, pixel_format or ending.formats[0]))
@@ -105,14 +106,6 @@ def without_sound(target: Target) -> Target:
     if target.kind != "video" or target.form.container not in ("mp4", "matroska"):
         raise UsageError(f"{target.out} carries no sound", hint="leave out --no-sound")
     return replace(target, form=replace(target.form, sound=False))
-
-
-def _video_form(suffix: str, codec: str | None) -> Form:
-    """In the words of a mount: ``codec=hevc.mp4``."""
-    try:
-        return parse((f"codec={codec}" if codec else "full") + suffix).form
-    except NotFoundError:
-        raise UsageError(f"{suffix} does not hold {codec}") from None
 
 
 def write(target: Target, frames: Iterator[Frame], count: int, *, replace: bool) -> Written:
@@ -187,24 +180,3 @@ def _encode(frame: Frame, suffix: str) -> bytes:
     if not done:
         raise UsageError(f"a picture of {pixels.shape[1]}x{pixels.shape[0]} cannot be a {suffix}")
     return data.tobytes()
-
-
-@contextmanager
-def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
-    """A file to write, which gets its name when the block has ended well.
-
-    Pipes and devices are written as they are.
-    """
-    if path.exists() and not path.is_file():
-        with open(path, "wb") as device:
-            yield device
-        return
-    if path.exists() and not replace:
-        raise ExistsError(f"{path} exists", hint="use --replace to write over it")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from vfsd.fs.names import Names
 from vfsd.fs.namespace import Namespace
 from vfsd.fs.posix import failure
 from vfsd.fs.recovery import Recovered
-from vfsd.fs.viewfolders import ViewFolders, ViewPlace, ViewSource
+from vfsd.fs.viewfolders import ViewFolders, ViewHandle, ViewPlace, ViewSource
 from vfsd.fs.xattrs import Xattrs
 from vfsd.model import Node
 from vfsd.parts import Parts
@@ -287,9 +287,12 @@ class Filesystem:
                 raise
         return self.open(path, flags, caller)
 
-    def content_version(self, handle: int) -> ContentVersion | None:
+    def content_version(self, handle: int) -> ContentVersion | str | None:
         """Which bytes a handle reads now; None where that cannot be told."""
-        content = self._files.handle(handle).content
+        opened = self._files.handle(handle)
+        if isinstance(opened, ViewHandle):
+            return opened.version
+        content = opened.content
         node = None if content is None else self._names.node_if_any(content.ino)
         if content is None or node is None:
             return None

@@ -10,6 +10,8 @@ import errno
 import hashlib
 import os
 import stat
+import threading
+from collections import Counter
 from typing import NamedTuple, Protocol
 
 from vfsd.fs.attributes import BLOCK, Attributes
@@ -40,6 +42,11 @@ class ViewStat(Protocol):
 class ViewFile(Protocol):
     @property
     def size(self) -> int: ...
+
+    @property
+    def version(self) -> str:
+        """Equal for files with the same bytes, and only for these."""
+        ...
 
     def readinto(self, buffer: memoryview, offset: int) -> int: ...
 
@@ -102,9 +109,19 @@ class ViewHandle:
     content = None
     writable = False
 
-    def __init__(self, place: ViewPlace, file: ViewFile) -> None:
+    def __init__(self, place: ViewPlace, file: ViewFile, opened: OpenVersions) -> None:
         self._place = place
         self._file = file
+        self._opened = opened
+        self._version = opened.add(place.ino, file.version)
+
+    @property
+    def version(self) -> str | None:
+        """Of its bytes; None while the same name is open with others, too.
+
+        The kernel has one cache for both, and puts there what either of them reads or writes.
+        """
+        return self._version if self._opened.are_alike(self._place.ino) else None
 
     def readinto(self, buffer: memoryview, offset: int) -> int:
         return self._file.readinto(buffer, offset)
@@ -119,6 +136,7 @@ class ViewHandle:
         return offset if whence == os.SEEK_DATA else self._file.size
 
     def close(self) -> None:
+        self._opened.remove(self._place.ino, self._version)
         self._file.close()
 
 
@@ -128,9 +146,11 @@ class OfferHandle:
     content = None
     writable = True
 
-    def __init__(self, place: ViewPlace, offer: ViewOffer) -> None:
+    def __init__(self, place: ViewPlace, offer: ViewOffer, opened: OpenVersions) -> None:
         self._place = place
         self._offer = offer
+        self._opened = opened
+        self._version = opened.offered(place.ino)
 
     def readinto(self, buffer: memoryview, offset: int) -> int:
         return self._offer.readinto(buffer, offset)
@@ -155,7 +175,45 @@ class OfferHandle:
         return offset if whence == os.SEEK_DATA else self._offer.size
 
     def close(self) -> None:
+        self._opened.remove(self._place.ino, self._version)
         self._offer.close()
+
+
+class OpenVersions:
+    """Which versions of views are open, by inode number.  Thread-safe."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._open: dict[int, Counter[str]] = {}
+        self._offers: Counter[int] = Counter()
+
+    def add(self, ino: int, version: str) -> str:
+        """The version of what is opened: another one once somebody has written there."""
+        with self._guard:
+            return self._added(ino, f"{version}/{self._offers[ino]}")
+
+    def offered(self, ino: int) -> str:
+        """That of what somebody is about to write."""
+        with self._guard:
+            self._offers[ino] += 1
+            return self._added(ino, f"offered/{self._offers[ino]}")
+
+    def _added(self, ino: int, version: str) -> str:
+        self._open.setdefault(ino, Counter())[version] += 1
+        return version
+
+    def remove(self, ino: int, version: str) -> None:
+        with self._guard:
+            mine = self._open[ino]
+            mine[version] -= 1
+            if not mine[version]:
+                del mine[version]
+            if not mine:
+                del self._open[ino]
+
+    def are_alike(self, ino: int) -> bool:
+        with self._guard:
+            return len(self._open.get(ino, ())) <= 1
 
 
 class ViewFolders:
@@ -165,6 +223,7 @@ class ViewFolders:
         self._names = names
         self._judging = judging
         self._source = source
+        self._opened = OpenVersions()
 
     def find(self, path: str) -> ViewPlace | None:
         """Where a path leads that leads to nothing real.
@@ -208,11 +267,13 @@ class ViewFolders:
         ]
 
     def open(self, place: ViewPlace) -> ViewHandle:
-        return ViewHandle(place, self._sure().open(place.video.ino, place.path))
+        file = self._sure().open(place.video.ino, place.path)
+        return ViewHandle(place, file, self._opened)
 
     def offer(self, place: ViewPlace) -> OfferHandle:
         """Raises `ReadOnlyError` for a view that nobody can write."""
-        return OfferHandle(place, self._sure().offer(place.video.ino, place.path))
+        offer = self._sure().offer(place.video.ino, place.path)
+        return OfferHandle(place, offer, self._opened)
 
     def _real(self, path: str) -> Node | None:
         try:

@@ -87,7 +87,7 @@ class Adapter:
         self._config: Any = None
         self._attr_timeout = 0.0
         self._is_caching = True
-        self._versions: dict[bytes, ContentVersion] = {}
+        self._versions: dict[bytes, ContentVersion | str] = {}
         self._thread = threading.local()
         self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
         self._callbacks: list[Any] = []  # libfuse keeps no reference
@@ -377,6 +377,7 @@ class Adapter:
             return
         version = self._fs.content_version(handle)
         if version is None:
+            self._versions.pop(path, None)
             return
         if self._versions.get(path) == version:
             info.keep_cache = 1

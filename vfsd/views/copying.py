@@ -74,6 +74,10 @@ def is_as_stored(footage: Footage, view: View, form: Form) -> bool:
     steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
     if not whole or not steady or form.codec not in (None, media.codec):
         return False
+    if form.pixel_format not in (None, media.pixel_format.removesuffix("le")):
+        return False
+    if (media.codec, form.container, form.codec) == ("mjpeg", "mp4", None):
+        return False  # few players expect it there
     # Where packets have to be read in sequence, the decoder is set up anew on the way.
     return footage.physical.access is not Access.SEQUENTIAL
 

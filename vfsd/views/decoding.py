@@ -32,7 +32,7 @@ class Pictures:
             View(region=form.region, size=form.size),
             footage.physical,
             footage.table,
-            pixel_format=form.planar_format,
+            pixel_format=form.pixel_format,
             tiles=footage.tiles,
         )
         costs = footage.tiles.costs if footage.tiles is not None else Costs()

@@ -9,8 +9,6 @@ is padding.
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -18,6 +16,7 @@ import numpy as np
 from blake3 import blake3
 
 from vfsd.codecs.encode import (
+    INTRA_CODECS,
     WORST_QUALITY,
     EncoderSettings,
     encode,
@@ -40,8 +39,9 @@ from vfsd.frames import Pixels
 from vfsd.grammar import Form
 from vfsd.model import MediaInfo
 from vfsd.view import View
-from vfsd.views.allotment import Shape, allot
+from vfsd.views.allotment import Shape, allot, allot_lossless
 from vfsd.views.decoding import Pictures
+from vfsd.views.fineness import QUALITY, coarser, is_lossless
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, PictureForm, picture_form
 from vfsd.views.showing import Showing, segment_ticks
@@ -50,19 +50,14 @@ from vfsd.views.sounding import SegmentedSound, ViewSound
 from vfsd.views.workshop import Workshop
 
 DEFAULT_CODEC = "h264"
-QUALITY = {"h264": 20, "hevc": 20}
-"""Constant rate factors: hard to tell from the source."""
 LEAST_PICTURES = 8
 """Of a segment: fewer would spend most of their bytes on key pictures."""
 
+_PAGE = 4096
+_HELD_BYTES = 128 << 20
+"""Of pictures that wait to be encoded, for each thread that does: 40 of 1080p."""
 CONFIGURATION_BYTES = 512
 """Kept free in the header for the parameter sets, which only the encoder knows: about 100."""
-_QUALITY_STEPS_PER_HALF = {"h264": 7.0, "hevc": 5.5}
-"""Measured; with too few, what is encoded again is too large again."""
-_GRAY = 128
-_PAGE = 4096
-_KEPT_BYTES = 96 << 20
-"""Of pictures, 30 of 1080p: a segment that has no more keeps them until it is known to fit."""
 
 
 class EncodedRendition:
@@ -85,10 +80,11 @@ class EncodedRendition:
         self._showing = showing
         self._container = form.container
         media = footage.physical.media
-        pictures = picture_form(media, view, "yuv420p")
+        pictures = picture_form(media, view, form.layout)
         codec = form.codec or DEFAULT_CODEC
         settings = encoder_settings(media, codec, pictures, view, showing)
         self._run = run = EncodedRun(key, footage, pictures, settings, showing)
+        self._known_framing: Framing | None = None
         muxer = self._muxer(bytes(1))
         self._sound = SegmentedSound(sound, muxer, showing.starts, run.starts, showing.time_base)
         # What pictures may take does not depend on what is heard, nor on where pages end.
@@ -119,15 +115,29 @@ class EncodedRendition:
         sound = self._sound.packets(number, workshop)
         return muxer.segment(number, times, payloads, size, sound)
 
+    def trimmed(self, slot: int, data: bytes) -> bytes:
+        """What `make` gave for a slot that is not the header, without its padding."""
+        return self._muxer(self._framing().configuration).trimmed(data)
+
+    def header_of(self, sizes: Ints) -> bytes:
+        """As large as that of the file, for segments of these sizes."""
+        muxer = self._muxer(self._framing().configuration)
+        index = dataclasses.replace(self._index, sizes=sizes)
+        return muxer.header(index, spare=self.slots[0].size - len(muxer.header(index)))
+
     def pictures(self, slots: Sequence[int]) -> Pictures | None:
         run = self._run
         parts = [run.frames(slot - 1) for slot in slots if slot]
         return Pictures(run.footage, np.concatenate(parts), run.pictures) if parts else None
 
     def _framing(self) -> Framing:
-        stream = self._container in ("h264", "hevc")
-        sets = parameter_sets(self._run.settings)
-        return framing_of_encoder(self._run.settings.codec, sets, stream=stream)
+        settings = self._run.settings
+        if self._known_framing is None:  # it may be made twice, by two threads: it is the same
+            stream = self._container in ("h264", "hevc")
+            self._known_framing = framing_of_encoder(
+                settings.codec, parameter_sets(settings), stream=stream, bits=settings.bits
+            )
+        return self._known_framing
 
     def _muxer(self, configuration: bytes) -> Muxer:
         settings, showing = self._run.settings, self._showing
@@ -142,6 +152,7 @@ class EncodedRendition:
             longest=int(lengths.max()),
             rate=showing.rate,
             sample_aspect_ratio=settings.sample_aspect_ratio,
+            colors=settings.color_codes if is_lossless(settings.codec) else None,
         )
         return muxer_for(self._container, track, self._sound_track)
 
@@ -171,14 +182,21 @@ class EncodedRun:
         self.shown = showing.starts  #: when each picture appears, in ticks
         self.starts = _segment_starts(showing)  #: the picture that each segment begins with
         self.keys = np.zeros(len(showing), np.int64)  #: 1 for key packets
-        self.keys[self.starts] = 1
-        media = footage.physical.media
-        self.sizes = allot(  #: bytes of each segment, without what a container adds
+        self.keys[slice(None) if settings.codec in INTRA_CODECS else self.starts] = 1
+        self.sizes = self._allotted()  #: bytes of each segment, without what a container adds
+
+    def _allotted(self) -> Ints:
+        settings, media = self.settings, self.footage.physical.media
+        if is_lossless(settings.codec):
+            counts = np.diff(np.append(self.starts, len(self._showing)))
+            return allot_lossless(PictureConverter(self.pictures).samples, settings.bits, counts)
+        width, height = self.pictures.size
+        return allot(
             settings.codec,
             media.codec,
-            Shape(media.frame_rect.area, pictures.region.area, width * height),
-            footage.table,
-            showing.frames,
+            Shape(media.frame_rect.area, self.pictures.region.area, width * height),
+            self.footage.table,
+            self._showing.frames,
             self.starts,
         )
 
@@ -194,27 +212,36 @@ class EncodedRun:
         """
         first, stop = self._bounds(number)
         quality = self.settings.quality
-        width, height = self.pictures.size
-        keep = (stop - first) * width * height * 3 // 2 <= _KEPT_BYTES
-        decoded = self._decoded(first, stop, workshop)
+        held = self._held(first, stop, workshop)
         while True:
             settings = dataclasses.replace(self.settings, quality=quality)
-            if keep:
-                decoded, pictures = itertools.tee(decoded)
-            else:
-                pictures = self._decoded(first, stop, workshop)
+            pictures = iter(held) if held else self._decoded(first, stop, workshop)
             payloads, size = _packets(settings, framing, pictures, stop - first, room)
             if size <= room:
                 return payloads
-            if quality == WORST_QUALITY:
+            if quality == WORST_QUALITY[settings.codec]:
                 break
-            steps = _QUALITY_STEPS_PER_HALF[settings.codec] * math.log2(size / room)
-            quality = min(WORST_QUALITY, quality + max(1, math.ceil(steps)))
+            quality = coarser(settings.codec, quality, size / room)
+        if is_lossless(self.settings.codec):
+            raise IntegrityError(
+                "pictures like noise need more bytes than a lossless view has for them",
+                hint="read them as y4m, or in another codec",
+            )
         gray = self._gray(stop - first)
         payloads, size = _packets(settings, framing, gray, stop - first, room)
         if size > room:
             raise IntegrityError("an encoder needs more bytes for plain gray than was allotted")
         return payloads
+
+    def _held(self, first: int, stop: int, workshop: Workshop) -> list[Pixels]:
+        """The pictures of a segment; none where they are too large to be held.
+
+        So the next segment can be decoded from where this one ends, while this one is encoded.
+        """
+        if (stop - first) * PictureConverter(self.pictures).bytes > _HELD_BYTES:
+            return []
+        with workshop.turns.turn(self._key, first):
+            return list(self._decoded(first, stop, workshop))
 
     def _decoded(self, first: int, stop: int, workshop: Workshop) -> Iterator[Pixels]:
         footage, frames = self.footage, self._showing.frames
@@ -224,8 +251,8 @@ class EncodedRun:
                 yield converter.convert(picture, held)
 
     def _gray(self, count: int) -> Iterator[Pixels]:
-        width, height = self.pictures.size
-        picture = np.full((height * 3 // 2, width), _GRAY, np.uint8)
+        converter = PictureConverter(self.pictures)
+        picture = np.full(converter.shape, 1 << self.settings.bits - 1, converter.dtype)
         return (picture for _ in range(count))
 
     def _bounds(self, number: int) -> tuple[int, int]:
@@ -288,6 +315,7 @@ def encoder_settings(
         quality=QUALITY[codec],
         rate=showing.mean_rate,
         sample_aspect_ratio=ratio if ratio != Fraction(1) else None,
+        pixel_format=pictures.pixel_format,
     )
     return settings.with_colors_of(media)
 

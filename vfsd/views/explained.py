@@ -53,9 +53,11 @@ def explained(name: str, footage: Footage, packs: PackPool, path: str) -> TextRe
 def _view(footage: Footage, packs: PackPool, asked: str) -> dict[str, Any]:
     request = grammar.parse(asked)
     media = footage.physical.media
+    if request.psnr is not None:
+        footage = footage.of_quality(request.psnr)
     made = rendition_of(footage, request, packs).made
     view = request.sized(media.display_width, media.display_height)
-    found = _planned(footage, view, request.form.pixel_format)
+    found = _planned(footage, view, request.form.layout)
     codec, silence = sound_of(footage, request)
     told = {"view": grammar.unparse(request), "made": made, "sound": codec, "silence": silence}
     return {**told, **found}

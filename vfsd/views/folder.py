@@ -18,19 +18,15 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 from vfsd import grammar
 from vfsd.errors import NotFoundError, ReadOnlyError
 from vfsd.model import LogicalVideo
-from vfsd.objects import Progress
 from vfsd.parts import Parts
-from vfsd.plan import Tiles
-from vfsd.tileplan import Costs
 from vfsd.tools import Tools
-from vfsd.video import Video
 from vfsd.views.explained import EXPLAIN, explained, is_explain_folder, is_of_explain
-from vfsd.views.footage import Footage
+from vfsd.views.footage import Footage, footage_of, tiles_of
 from vfsd.views.infofile import info_json
 from vfsd.views.layouts import (
     LAYOUT,
@@ -41,14 +37,13 @@ from vfsd.views.layouts import (
 )
 from vfsd.views.objects import OBJECTS, ObjectFolder
 from vfsd.views.offers import Offer, requested
-from vfsd.views.rendering import Renderer, RenditionFile, write_out
+from vfsd.views.rendering import Renderer, RenditionFile
 from vfsd.views.rendition import (
     Rendition,
     StillRendition,
     TextRendition,
     rendition_of,
     require_frame,
-    sound_of,
 )
 
 INFO = "info.json"
@@ -81,6 +76,10 @@ class ViewFile(Protocol):
 
     @property
     def size(self) -> int: ...
+
+    @property
+    def version(self) -> str:
+        """Stands for its bytes."""
 
     def readinto(self, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` with what lies at `offset`; short only at the end.  Thread-safe."""
@@ -252,10 +251,9 @@ class Views:
         with self._parts.catalog.reading() as seen:
             info = seen.videos.of_inode(ino)
         if found is not None and found[1].footage.physical == info.original:
-            tiles = _tiles(self._parts, self._tools, info)
-            sound = self._parts.catalog.sound(
-                info.original
-            )  # that of old videos is looked for late
+            tiles = tiles_of(self._parts, self._tools, info)
+            # That of old videos is looked for late.
+            sound = self._parts.catalog.sound(info.original)
             footage = replace(found[1].footage, tiles=tiles, sound=sound)
         else:
             footage = footage_of(self._parts, self._tools, info)
@@ -269,44 +267,3 @@ class Views:
 
 def _is_of_objects(path: str) -> bool:
     return path == OBJECTS or path.startswith(OBJECTS + "/")
-
-
-def footage_of(parts: Parts, tools: Tools, info: LogicalVideo) -> Footage:
-    """What views of a video are made from."""
-    original = info.original
-    table = parts.catalog.frame_table(original)
-    tiles = _tiles(parts, tools, info)
-    sound = parts.catalog.sound(original)
-    return Footage(info.digest, original, table, parts.bytes_of(original), tiles, sound)
-
-
-def _tiles(parts: Parts, tools: Tools, info: LogicalVideo) -> Tiles:
-    """As other processes choose them, too: not by what reads have taken in this one."""
-    tiles = tools.sources.of(info, float(parts.settings.minimum_psnr))
-    return replace(tiles, costs=Costs(tiles.costs.by_name))
-
-
-def sound(video: Video, request: grammar.Request) -> tuple[str | None, str | None]:
-    """(the codec of the sound that a view carries, or why it carries none)."""
-    return sound_of(footage_of(video._parts, video._tools, video.info), request)
-
-
-def render(
-    video: Video,
-    request: grammar.Request,
-    out: BinaryIO,
-    on_progress: Progress | None = None,
-) -> int:
-    """Write a view to a file: the same bytes that a mount serves.  Returns how many.
-
-    `on_progress` is called with the number of bytes done since the last call.  Raises
-    `OutOfRangeError`, `UsageError`, `IntegrityError`.
-    """
-    parts = video._parts
-    renderer = Renderer(parts, video._tools)
-    try:
-        tools = video._tools
-        rendition = rendition_of(footage_of(parts, tools, video.info), request, tools.packs)
-        return write_out(renderer, rendition, out, on_progress)
-    finally:
-        renderer.close()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vfsd.frametable import FrameTable
-from vfsd.model import PhysicalVideo, Sound
+from vfsd.model import LogicalVideo, PhysicalVideo, Sound
+from vfsd.parts import Parts
 from vfsd.plan import Tiles
+from vfsd.tileplan import Costs
+from vfsd.tools import Tools
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,12 @@ class Footage:
     path: Path
     tiles: Tiles | None = None  #: what pictures may come from besides
     sound: tuple[Sound, FrameTable] | None = None  #: as `Catalog.sound` has it
+
+    def of_quality(self, psnr: float) -> Footage:
+        """The same, with other demands on tiles: so many dB; infinite: none are taken."""
+        if self.tiles is None or psnr == math.inf:
+            return replace(self, tiles=None)
+        return replace(self, tiles=replace(self.tiles, psnr=psnr))
 
     @property
     def key(self) -> str:
@@ -45,3 +55,18 @@ class Footage:
                 *tiles,
             )
         )
+
+
+def footage_of(parts: Parts, tools: Tools, info: LogicalVideo) -> Footage:
+    """What views of a video are made from."""
+    original = info.original
+    table = parts.catalog.frame_table(original)
+    tiles = tiles_of(parts, tools, info)
+    sound = parts.catalog.sound(original)
+    return Footage(info.digest, original, table, parts.bytes_of(original), tiles, sound)
+
+
+def tiles_of(parts: Parts, tools: Tools, info: LogicalVideo) -> Tiles:
+    """As other processes choose them, too: not by what reads have taken in this one."""
+    tiles = tools.sources.of(info, float(parts.settings.minimum_psnr))
+    return replace(tiles, costs=Costs(tiles.costs.by_name))

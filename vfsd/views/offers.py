@@ -31,7 +31,7 @@ from vfsd.offering import like_stored, require_offerable, stored_pictures
 from vfsd.parts import Parts
 from vfsd.plan import select_frames
 from vfsd.tools import Tools
-from vfsd.video import Video
+from vfsd.videowrites import VideoWrites
 from vfsd.y4m import MAGIC, read_header, read_pictures
 
 _BUFFER_BYTES = 1 << 20
@@ -74,10 +74,10 @@ class Offer:
         self._size = view.size or (media.display_width, media.display_height)
         require_offerable(media, *self._size)
         self._form = request.form
-        if self._form.container == "raw" and self._form.pixel_format not in PIXEL_FORMATS:
-            raise UsageError(f"frames in {self._form.pixel_format} are not taken")
+        if self._form.container == "raw" and self._form.layout not in PIXEL_FORMATS:
+            raise UsageError(f"frames in {self._form.layout} are not taken")
         self._name = f"{info.name}@/{path}"
-        self._video = Video(parts, tools, info)
+        self._video = VideoWrites(parts, tools, info)
         chosen = select_frames(view, info.original, self._video.table)
         self._frames = range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
         self._guard = threading.Lock()
@@ -139,15 +139,15 @@ class Offer:
         self._video.take(offered, self._size, self._frames)
 
     def _of_samples(self) -> Iterator[VideoFrame]:
-        layout = pixel_layout(self._form.pixel_format)
+        layout = pixel_layout(self._form.layout)
         each = layout.bytes(*self._size)
         if self.size != len(self._frames) * each:
             raise UsageError(
                 f"{len(self._frames)} frames of {each} bytes are wanted, and {self.size} bytes "
                 "were written"
             )
-        arrays = pictures_of_bytes(self._file, self._form.pixel_format, self._size)
-        return self._stored(arrays, self._form.pixel_format)
+        arrays = pictures_of_bytes(self._file, self._form.layout, self._size)
+        return self._stored(arrays, self._form.layout)
 
     def _of_y4m(self) -> Iterator[VideoFrame]:
         file = BufferedReader(FileIO(self._file.fileno(), closefd=False), _BUFFER_BYTES)

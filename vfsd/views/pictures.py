@@ -1,8 +1,9 @@
 """The pixels of a view's pictures.
 
-Formats that store colour for pairs of pixels (yuv420p, nv12, yuv422p, and with them every encoded
-form) have an even width and height.  Where a region is odd and no size is asked for, its last
-column or row is left out; a size is rounded down to even.  A region may begin at any pixel.
+Formats that store colour for pairs of pixels (yuv420p, yuv420p10, nv12, yuv422p, and with them
+every encoded form) have an even width and height.  Where a region is odd and no size is asked for,
+its last column or row is left out; a size is rounded down to even.  A region may begin at any
+pixel.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
 from vfsd.view import View
 
-HALVED_FORMATS = ("yuv420p", "yuv422p", "nv12")
+HALVED_FORMATS = ("yuv420p", "yuv422p", "yuv420p10", "nv12")
 MOST_PIXELS = 1 << 26
 """Of one picture of a view: 8192 x 8192."""
 
@@ -31,11 +32,6 @@ class PictureForm:
     region: Rect
     size: tuple[int, int]
     pixel_format: str
-
-    @property
-    def planar_format(self) -> str:
-        """What frames are converted to, before their samples are put in order."""
-        return "yuv420p" if self.pixel_format == "nv12" else self.pixel_format
 
     @property
     def bytes(self) -> int:
@@ -65,16 +61,17 @@ class PictureConverter:
     """Turns decoded frames into pictures of a form.  Not thread-safe."""
 
     def __init__(self, form: PictureForm) -> None:
-        self._interleaves = form.pixel_format == "nv12"
         scaled = form.size != (form.region.width, form.region.height)
         self._converter = PixelConverter(
             form.media,
-            pixel_format=form.planar_format,
+            pixel_format=form.pixel_format,
             region=None if form.region == form.media.frame_rect else form.region,
             size=form.size if scaled else None,
         )
-        self._height = form.size[1]
-        self.bytes = math.prod(self._converter.shape) * self._converter.dtype.itemsize
+        self.shape = self._converter.shape  #: of the array of a picture
+        self.dtype = self._converter.dtype  #: of its samples
+        self.samples = math.prod(self.shape)  #: of a picture
+        self.bytes = self.samples * self.dtype.itemsize  #: of a picture
 
     def needed_of(self, width: int, height: int) -> Rect | None:
         """As `PixelConverter.needed_of`."""
@@ -86,12 +83,7 @@ class PictureConverter:
         `held` is what `frame` is; None: all of the stored picture.
         """
         if held is None:
-            pixels: Pixels = self._converter.convert(frame)
-        else:
-            converter = self._converter.of_scaled(*held.picture)
-            assert converter is not None
-            pixels = converter.convert(frame, held=held.rect)
-        if self._interleaves:
-            chroma = pixels[self._height :]
-            chroma[:] = chroma.reshape(2, -1).T.reshape(chroma.shape)
-        return pixels
+            return self._converter.convert(frame)
+        converter = self._converter.of_scaled(*held.picture)
+        assert converter is not None
+        return converter.convert(frame, held=held.rect)

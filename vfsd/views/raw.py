@@ -19,6 +19,13 @@ from vfsd.views.slots import EvenSlots, Slots
 from vfsd.views.workshop import Workshop
 
 _Y4M_FRAME = b"FRAME\n"
+_Y4M_LAYOUTS = {
+    "yuv420p": "C420mpeg2 XYSCSS=420MPEG2",
+    "yuv422p": "C422 XYSCSS=422",
+    "yuv444p": "C444 XYSCSS=444",
+    "yuv420p10": "C420p10 XYSCSS=420P10",
+}
+"""As FFmpeg writes them."""
 
 
 class RawRendition:
@@ -34,7 +41,7 @@ class RawRendition:
         self.memory = showing.memory
         self._footage = footage
         self._showing = showing
-        self._pictures = picture_form(footage.physical.media, view, form.pixel_format)
+        self._pictures = picture_form(footage.physical.media, view, form.layout)
         self._header = self._prefix = b""
         if form.container == "y4m":
             self._header, self._prefix = self._y4m_header(), _Y4M_FRAME
@@ -64,5 +71,6 @@ class RawRendition:
         full = self._pictures.media.color_range == "full"
         return (
             f"YUV4MPEG2 W{width} H{height} F{rate.numerator}:{rate.denominator} Ip A0:0 "
-            f"C420mpeg2 XYSCSS=420MPEG2 XCOLORRANGE={'FULL' if full else 'LIMITED'}\n"
+            f"{_Y4M_LAYOUTS[self._pictures.pixel_format]} "
+            f"XCOLORRANGE={'FULL' if full else 'LIMITED'}\n"
         ).encode()

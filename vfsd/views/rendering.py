@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from functools import partial
 from typing import BinaryIO
+
+import numpy as np
 
 from vfsd.accounting import Timing
 from vfsd.host import cores
@@ -14,7 +17,7 @@ from vfsd.parts import Parts
 from vfsd.tools import Tools
 from vfsd.views.decoding import SlotsRead
 from vfsd.views.rendercache import FileCache, MemoryCache, RenderCache
-from vfsd.views.rendition import Rendition, StillRendition
+from vfsd.views.rendition import PaddedRendition, Rendition, StillRendition
 from vfsd.views.workshop import Workshop
 
 _MEMORY_BYTES = 64 << 20
@@ -74,6 +77,11 @@ class RenditionFile:
         """Bytes."""
         return self._slots.size
 
+    @property
+    def version(self) -> str:
+        """Stands for its bytes."""
+        return self._rendition.key
+
     def readinto(self, buffer: memoryview, offset: int) -> int:
         """Fill `buffer` with what lies at `offset`; how many bytes that were.
 
@@ -98,6 +106,15 @@ class RenditionFile:
             done += count
         self._waited += time.perf_counter() - began
         return done
+
+    def slot(self, slot: int) -> bytes:
+        """The bytes of a slot, without the zeros that fill it up.  Raises as `readinto` does."""
+        began = time.perf_counter()
+        data = self._renderer.slot(self._rendition, slot)
+        self._read.add(slot)
+        self._runner.follow(slot)
+        self._waited += time.perf_counter() - began
+        return data
 
     def close(self) -> None:
         self._runner.close()
@@ -188,8 +205,11 @@ def write_out(
 ) -> int:
     """Write the whole file that a rendition is; how many bytes that were.
 
-    `on_progress` is called with the number of bytes done since the last call.
+    Where `out` is seekable, it gets the same without padding.  `on_progress` is called with the
+    number of bytes of the padded file that are done since the last call.
     """
+    if isinstance(rendition, PaddedRendition) and out.seekable():
+        return _write_trimmed(renderer, rendition, out, on_progress)
     file = RenditionFile(renderer, rendition)
     buffer = memoryview(bytearray(_CHUNK))
     at = 0
@@ -202,3 +222,26 @@ def write_out(
     finally:
         file.close()
     return at
+
+
+def _write_trimmed(
+    renderer: Renderer, rendition: PaddedRendition, out: BinaryIO, on_progress: Progress | None
+) -> int:
+    """The header comes last: it tells where the segments are."""
+    file = RenditionFile(renderer, rendition)
+    slots = rendition.slots
+    start = out.tell()
+    sizes = np.zeros(len(slots) - 1, np.int64)
+    out.write(bytes(slots[0].size))
+    try:
+        for slot in range(1, len(slots)):
+            data = rendition.trimmed(slot, file.slot(slot))
+            out.write(data)
+            sizes[slot - 1] = len(data)
+            if on_progress is not None:
+                on_progress(slots[slot].size)
+    finally:
+        file.close()
+    out.seek(start)
+    out.write(rendition.header_of(sizes))
+    return int(out.seek(0, os.SEEK_END)) - start

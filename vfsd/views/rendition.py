@@ -8,7 +8,7 @@ bytes, in every process and at any time.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from blake3 import blake3
@@ -19,6 +19,7 @@ from vfsd.codecs import library_versions
 from vfsd.codecs.plainstills import npy, npy_size, png, png_size
 from vfsd.codecs.stills import BEST_JPEG, jpeg
 from vfsd.errors import OutOfRangeError
+from vfsd.framepages import Ints
 from vfsd.frames import Pixels
 from vfsd.grammar import Request, unparse
 from vfsd.packs import PackPool
@@ -81,17 +82,33 @@ class ViewRendition(Rendition, Protocol):
         are encoded), encoded, or decoded (raw forms)."""
 
 
+@runtime_checkable
+class PaddedRendition(Rendition, Protocol):
+    """One whose slots are larger than what is in them, and which can do without."""
+
+    def trimmed(self, slot: int, data: bytes) -> bytes:
+        """What `make` gave for a slot that is not the header, without its padding."""
+
+    def header_of(self, sizes: Ints) -> bytes:
+        """As large as that of the file, for segments of these sizes."""
+
+
 def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRendition:
     """What `request` asks for: of what can be done, the cheapest.
+
+    Pictures come from no tiles but those of `footage`, and of these only from such as have what the
+    request has for `psnr`.
 
     Raises `OutOfRangeError` outside the frame or the timeline, `UsageError` for what cannot be
     made.
     """
     media = footage.physical.media
+    if request.psnr is not None:
+        footage = footage.of_quality(request.psnr)
     view = request.sized(media.display_width, media.display_height)
     form = request.form
     key = key_of(footage, unparse(request))
-    picture_form(media, view, form.pixel_format)  # complains before anything is worked out
+    picture_form(media, view, form.layout)  # complains before anything is worked out
     showing = show(view, footage.physical, footage.table)
     if form.is_raw:
         return RawRendition(key, footage, view, form, showing)

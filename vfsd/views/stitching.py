@@ -65,6 +65,8 @@ def find_stitch(
     region = view.region or full
     if form.codec != "hevc" and (form.codec is not None or region == full):
         return None
+    if form.layout != "yuv420p":
+        return None
     unscaled = view.size in (None, (region.width, region.height))
     steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
     if not unscaled or not steady or (media.rotation and form.container != "mp4"):

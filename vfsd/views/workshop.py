@@ -73,6 +73,43 @@ class PacketReaders:
         return None
 
 
+class Turns:
+    """Lets one thread at a time decode for a rendition: of those who wait, the foremost.
+
+    Parts of a file are made side by side.  If each had a decoder of its own, each would first have
+    to decode what another is just decoding.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._busy: set[str] = set()
+        self._waiting: list[tuple[str, int]] = []
+
+    @contextmanager
+    def turn(self, key: str, place: int) -> Iterator[None]:
+        """Wait for the turn of who is at `place`."""
+        me = (key, place)
+        with self._changed:
+            self._waiting.append(me)
+            try:
+                self._changed.wait_for(lambda: self._may_start(me))
+                self._busy.add(key)
+            finally:
+                self._waiting.remove(me)
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy.remove(key)
+                self._changed.notify_all()
+
+    def _may_start(self, me: tuple[str, int]) -> bool:
+        return me[0] not in self._busy and me == min(
+            other for other in self._waiting if other[0] == me[0]
+        )
+
+
 class Workshop:
     """The tools that renditions are made with, shared by all of a process."""
 
@@ -83,6 +120,7 @@ class Workshop:
         self.mender = tools.mender
         self.cursors = Cursors(tools, memory)
         self.readers = PacketReaders()
+        self.turns = Turns()
 
     def close(self) -> None:
         self.cursors.close()

@@ -145,7 +145,7 @@ def _write(files: Files, format_: str, out: str, replace: bool) -> int:
     path = Path(out)
     if format_ in _FOLDERS:
         return _write_folder(files, path)
-    from vfsd.cli.writing import whole_file
+    from vfsd.wholefiles import whole_file
 
     count = 0
     for name, pieces in files:

@@ -161,8 +161,8 @@ def _draw(
 
 
 def _write(picture: Picture, out: Path, replace: bool) -> None:
-    from vfsd.cli.writing import whole_file
     from vfsd.codecs.stills import BEST_JPEG, jpeg, png
+    from vfsd.wholefiles import whole_file
 
     data = png(picture) if out.suffix.lower() == ".png" else jpeg(picture, quantiser=BEST_JPEG)
     with whole_file(out, replace) as file:

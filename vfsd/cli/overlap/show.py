@@ -104,9 +104,9 @@ def _draw(
     out: Path,
     replace: bool,
 ) -> None:
-    from vfsd.cli.writing import whole_file
     from vfsd.codecs.stills import BEST_JPEG, jpeg, png
     from vfsd.overlappicture import draw_pair
+    from vfsd.wholefiles import whole_file
 
     time = pair.overlap.times[0] if moment is None else moment
     picture = draw_pair(store.tools, pair, time)

@@ -1,0 +1,228 @@
+"""Views in every codec: what players make of them, and that lossless ones are."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER, read_frame_number
+from tests.views.conftest import Shelf, decoded
+from tests.views.test_encoded import numbers, shown
+from tests.views.test_players import _ffprobe, psnr
+from vfsd.errors import IntegrityError, UsageError
+from vfsd.forms import CODECS, CONTAINERS
+from vfsd.store import Store
+from vfsd.views import Views
+
+HELD = [
+    (container, codec)
+    for container, codecs in (("mp4", CONTAINERS["mp4"]), ("mkv", CONTAINERS["matroska"]))
+    for codec in codecs
+]
+NEW = [(container, codec) for container, codec in HELD if codec in ("av1", "mjpeg", "ffv1")]
+
+
+def path_of(container: str, codec: str) -> str:
+    """Something that has to be encoded."""
+    return f"t=0.3-1.8,codec={codec}.{container}"
+
+
+@pytest.mark.parametrize(("container", "codec"), NEW)
+def test_all_frames_are_there_at_their_times(shelf: Shelf, container: str, codec: str) -> None:
+    for name in ("traffic.mp4", "portrait.mp4"):
+        data = shelf.read(name, path_of(container, codec))
+        assert len(data) == shelf.size(name, path_of(container, codec))
+        video = shelf.video(name)
+        wanted = video.frames_of_span((0.3, 1.8))
+        assert numbers(data) == list(wanted)
+        start = video.table.frame_pts(wanted.start)
+        base = video.original.time_base
+        for time, frame in zip(shown(data), wanted, strict=True):
+            right = (video.table.frame_pts(frame) - start) * base
+            assert abs(time - right) <= (0 if container == "mp4" else 1 / 20_000)
+
+
+@pytest.mark.parametrize(("container", "codec"), NEW)
+def test_pictures_are_what_read_gives(shelf: Shelf, container: str, codec: str) -> None:
+    for name in ("traffic.mp4", "open-gop.mkv", "mjpeg.avi"):
+        video = shelf.video(name)
+        path = f"frames=3-33,size={video.width // 4 * 2}x0,codec={codec}.{container}"
+        frames = decoded(shelf.read(name, path))
+        size = (frames[0].width, frames[0].height)
+        wanted = video.read(frames=range(3, 33), size=size).data
+        for frame, right in zip(frames, wanted, strict=True):
+            assert psnr(frame.to_ndarray(format="rgb24"), right) > 31
+
+
+@pytest.mark.parametrize(("container", "codec"), NEW)
+def test_players_are_told_the_truth(
+    shelf: Shelf, tmp_path: Path, container: str, codec: str
+) -> None:
+    path = tmp_path / f"view.{container}"
+    path.write_bytes(shelf.read("traffic.mp4", path_of(container, codec)))
+    told = _ffprobe(path)
+    assert told["stream"]["codec_name"] == codec
+    assert int(told["stream"]["nb_read_frames"]) == 45
+    assert float(told["format"]["duration"]) == pytest.approx(1.5, abs=0.002)
+    if codec == "av1":
+        return  # OpenCV's wheels cannot decode it without hardware
+    captured = cv2.VideoCapture(str(path))
+    for number in range(9, 54):
+        read, picture = captured.read()
+        assert read
+        assert read_frame_number(picture[:, :, ::-1].astype(np.uint8)) == number
+    assert not captured.read()[0]
+    captured.release()
+
+
+@pytest.mark.parametrize(("container", "codec"), NEW)
+def test_seeking_in_a_file_leads_to_the_right_frame(
+    shelf: Shelf, tmp_path: Path, container: str, codec: str
+) -> None:
+    path = tmp_path / f"view.{container}"
+    path.write_bytes(shelf.read("traffic.mp4", f"size=160x120,codec={codec}.{container}"))
+    every = decoded(path.read_bytes())
+    with av.open(str(path)) as opened:
+        stream = opened.streams.video[0]
+        for number in (100, 3, 61, 118, 40):
+            opened.seek(every[number].pts or 0, stream=stream)
+            frame = next(
+                f for f in opened.decode(stream) if (f.pts or 0) >= (every[number].pts or 0)
+            )
+            np.testing.assert_array_equal(frame.to_ndarray(), every[number].to_ndarray())
+
+
+@pytest.mark.parametrize("name", ["traffic.mp4", "open-gop.mkv"])
+def test_lossless_views_are_what_ffmpeg_decodes(shelf: Shelf, tmp_path: Path, name: str) -> None:
+    ffmpeg = shutil.which("ffmpeg")
+    if ffmpeg is None:
+        pytest.skip("ffmpeg is not installed")
+    path = tmp_path / "view.mkv"
+    path.write_bytes(shelf.read(name, "codec=ffv1.mkv"))
+
+    def raw(file: Path) -> bytes:
+        command = [ffmpeg, "-v", "error", "-i", file, "-f", "rawvideo", "-pix_fmt", "yuv420p", "-"]
+        return subprocess.run(command, capture_output=True, check=True).stdout  # type: ignore[arg-type]
+
+    assert raw(path) == raw(FOLDER / name)
+
+
+@pytest.mark.parametrize("layout", CODECS["ffv1"])
+def test_lossless_views_hold_the_samples_that_raw_ones_do(shelf: Shelf, layout: str) -> None:
+    asked = "t=0.5-1,roi=101x75+33+21"
+    for name in ("traffic.mp4", "open-gop.mkv"):
+        raw = shelf.read(name, f"{asked},pix={layout}.raw")
+        pictures = decoded(shelf.read(name, f"{asked},codec=ffv1,pix={layout}.mkv"))
+        flat = [np.ascontiguousarray(p.to_ndarray()).tobytes() for p in pictures]
+        assert b"".join(flat) == raw
+
+
+def test_what_samples_mean_is_told_where_packets_do_not(shelf: Shelf) -> None:
+    video = shelf.video("mjpeg.avi")
+    (frame, *_) = decoded(shelf.read("mjpeg.avi", "frames=0-2,codec=ffv1.mkv"))
+    assert video.original.media.color_range == "full"
+    assert (frame.color_range, frame.colorspace) == (2, 5)
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1", "ffv1"])
+def test_ten_bits_are_kept_where_they_are_asked_for(tmp_path: Path, codec: str) -> None:
+    deep = tmp_path / "deep.mkv"
+    _make_ramp(deep)
+    with Store.create(tmp_path / "store") as store:
+        store.ingest(deep, "deep.mkv")
+        shelf = Shelf(store, Views(store.parts, store.tools))
+        wanted = store["deep.mkv"].read(format="yuv420p10").data
+        frames = decoded(shelf.read("deep.mkv", f"fps=10,codec={codec},pix=yuv420p10.mkv"))
+        assert frames[0].format.name == "yuv420p10le"
+        levels = frames[0].to_ndarray()[:128].astype(int)
+        assert np.abs(levels - wanted[0][:128]).mean() < 2
+        assert len(np.unique(levels)) > 256
+        plain = decoded(shelf.read("deep.mkv", f"fps=10,codec={codec}.mkv"))
+        assert plain[0].format.name == "yuv420p"
+        shelf.views.close()
+
+
+def test_a_copy_has_the_layout_that_is_asked_for(tmp_path: Path) -> None:
+    deep = tmp_path / "deep.mkv"
+    _make_ramp(deep)
+    with Store.create(tmp_path / "store") as store:
+        store.ingest(deep, "deep.mkv")
+        shelf = Shelf(store, Views(store.parts, store.tools))
+        for path, layout in (
+            ("full.mkv", "yuv420p10le"),
+            ("codec=ffv1.mkv", "yuv420p10le"),
+            ("codec=ffv1,pix=yuv420p10.mkv", "yuv420p10le"),
+            ("codec=ffv1,pix=yuv420p.mkv", "yuv420p"),
+        ):
+            assert decoded(shelf.read("deep.mkv", path))[0].format.name == layout
+        shelf.views.close()
+
+
+def _make_ramp(path: Path) -> None:
+    """Ten lossless pictures of 10 bits, each sample a level of its own."""
+    with av.open(str(path), "w") as made:
+        stream = made.add_stream("ffv1", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 256, 128, "yuv420p10le"
+        for number in range(10):
+            samples = np.full((192, 256), 512, np.uint16)
+            samples[:128] = np.add.outer(np.arange(128) * 2, np.arange(256) * 2) + 64 + number
+            frame = av.VideoFrame.from_ndarray(samples, format="yuv420p10le")
+            made.mux(stream.encode(frame))
+        made.mux(stream.encode(None))
+
+
+def test_noise_fits_into_what_lossless_views_are_allotted(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    with Store.create(tmp_path / "store") as store:
+        shelf = Shelf(store, Views(store.parts, store.tools))
+        for width, height in ((16, 16), (66, 50), (320, 240)):
+            path = tmp_path / f"{width}.mkv"
+            with av.open(str(path), "w") as made:
+                stream = made.add_stream("ffv1", rate=10)
+                stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+                for high in (256, 2, 256, 256):
+                    samples = random.integers(0, high, (height * 3 // 2, width), np.uint8)
+                    samples *= 255 // (high - 1)
+                    frame = av.VideoFrame.from_ndarray(samples, format="yuv420p")
+                    made.mux(stream.encode(frame))
+                made.mux(stream.encode(None))
+            store.ingest(path, path.name)
+            wanted = store[path.name].read(format="yuv420p").data
+            frames = decoded(shelf.read(path.name, "fps=10,codec=ffv1.mkv"))
+            for frame, right in zip(frames, wanted, strict=True):
+                np.testing.assert_array_equal(frame.to_ndarray(), right)
+        shelf.views.close()
+
+
+def test_what_does_not_fit_is_never_made_coarser(
+    fresh: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lossless means lossless."""
+    monkeypatch.setattr("vfsd.views.allotment._LOSSLESS_SPARE_BITS", -8)
+    with pytest.raises(IntegrityError, match="noise"):
+        fresh.read("traffic.mp4", "frames=0-9,codec=ffv1.mkv")
+
+
+def test_jpeg_becomes_mp4_on_request_only(shelf: Shelf) -> None:
+    for path, codec in (("full.mp4", "h264"), ("codec=mjpeg.mp4", "mjpeg")):
+        file = shelf.read("mjpeg.avi", path)
+        assert (b"avc1" if codec == "h264" else b"mp4v") in file[:2000]
+
+
+def test_sizes_that_a_codec_does_not_take_are_refused(shelf: Shelf) -> None:
+    for codec in ("av1", "ffv1"):
+        with pytest.raises(UsageError, match="cannot be encoded"):
+            shelf.size("traffic.mp4", f"roi=8x8+0+0,codec={codec}.mkv")
+    assert shelf.size("traffic.mp4", "roi=2x2+0+0,codec=mjpeg.mkv") > 0
+
+
+def test_the_same_bytes_from_another_cache(shelf: Shelf, fresh: Shelf) -> None:
+    for container, codec in NEW:
+        path = path_of(container, codec)
+        assert shelf.read("traffic.mp4", path) == fresh.read("traffic.mp4", path)

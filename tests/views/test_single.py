@@ -1,0 +1,161 @@
+"""Views without a mount: written to files, and read as files."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from tests.views.conftest import Shelf, decoded
+from tests.views.test_players import _ffprobe
+from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
+from vfsd.forms import CONTAINERS
+from vfsd.grammar import parse
+
+NAMES = ["full.mp4", "t=1.5-3,size=64x48.mkv", "fps=5.y4m", "full.rgb", "roi=32x32+5+5.hevc"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_view_is_the_file_that_a_mount_has(shelf: Shelf, name: str) -> None:
+    wanted = shelf.read("traffic.mp4", name)
+    with shelf.video("traffic.mp4").view(name) as file:
+        assert file.read() == wanted
+        assert file.seek(0, os.SEEK_END) == file.tell() == len(wanted)
+        file.seek(-1000, os.SEEK_END)
+        assert file.read(100) == wanted[-1000:-900]
+        file.seek(7)
+        assert file.read(9) == wanted[7:16]
+        with pytest.raises(ValueError, match="no place"):
+            file.seek(-1)
+    with pytest.raises(ValueError, match="closed"):
+        file.read()
+
+
+def test_a_view_can_be_given_to_libraries(shelf: Shelf) -> None:
+    video = shelf.video("traffic.mp4")
+    with video.view("frames=3-23,codec=av1.mp4") as file, av.open(file, mode="r") as opened:
+        assert sum(1 for _ in opened.decode(video=0)) == 20
+
+
+def test_what_is_no_view_is_told(shelf: Shelf) -> None:
+    video = shelf.video("traffic.mp4")
+    for name, error in (
+        ("full.avi", NotFoundError),
+        ("t=9-5.mp4", UsageError),
+        ("t=90-95.mp4", OutOfRangeError),
+    ):
+        with pytest.raises(error):
+            video.view(name)
+
+
+def times(data: bytes) -> list[float]:
+    return [float(frame.time or 0) for frame in decoded(data)]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec"),
+    [
+        *(("mp4", codec) for codec in CONTAINERS["mp4"]),
+        *(("mkv", codec) for codec in CONTAINERS["matroska"]),
+        ("h264", None),
+    ],
+)
+def test_saved_files_have_the_same_pictures_and_no_padding(
+    shelf: Shelf, tmp_path: Path, suffix: str, codec: str | None
+) -> None:
+    path = tmp_path / f"saved.{suffix}"
+    video = shelf.video("traffic.mp4")
+    size = video.save(path, span=(0.3, 2.8), size=(160, 0), codec=codec)
+    saved = path.read_bytes()
+    chosen = f",codec={codec}" if codec else ""
+    mounted = shelf.read("traffic.mp4", f"t=0.3-2.8,size=160x0{chosen}.{suffix}")
+    assert size == len(saved) < len(mounted)
+    assert [f.to_ndarray().tobytes() for f in decoded(saved)] == [
+        f.to_ndarray().tobytes() for f in decoded(mounted)
+    ]
+    if suffix != "h264":
+        assert times(saved) == times(mounted)
+        told = _ffprobe(path)
+        assert int(told["stream"]["nb_read_frames"]) == 75
+        assert float(told["format"]["duration"]) == pytest.approx(2.5, abs=0.002)
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_saved_files_can_be_seeked_in(shelf: Shelf, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"saved.{suffix}"
+    shelf.video("traffic.mp4").save(path, size=(160, 120))
+    every = decoded(path.read_bytes())
+    with av.open(str(path)) as opened:
+        stream = opened.streams.video[0]
+        for number in (100, 3, 61, 118):
+            opened.seek(every[number].pts or 0, stream=stream)
+            frame = next(f for f in opened.decode(stream) if f.pts == every[number].pts)
+            np.testing.assert_array_equal(frame.to_ndarray(), every[number].to_ndarray())
+
+
+def test_copies_and_raw_pixels_are_saved_as_a_mount_has_them(shelf: Shelf, tmp_path: Path) -> None:
+    video = shelf.video("traffic.mp4")
+    done: list[int] = []
+    assert video.save(tmp_path / "a.mp4", on_progress=done.append) == sum(done)
+    assert (tmp_path / "a.mp4").read_bytes() == shelf.read("traffic.mp4", "full.mp4")
+    video.save(tmp_path / "a.raw", span=(1, 2), region=(0, 0, 80, 60), format="gray16")
+    assert (tmp_path / "a.raw").read_bytes() == shelf.read(
+        "traffic.mp4", "t=1-2,roi=80x60+0+0,pix=gray16.raw"
+    )
+
+
+def test_a_file_is_there_whole_or_not_at_all(shelf: Shelf, tmp_path: Path) -> None:
+    video = shelf.video("traffic.mp4")
+    path = tmp_path / "a.mp4"
+
+    def give_up(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        video.save(path, size=(64, 48), on_progress=give_up)
+    assert not list(tmp_path.iterdir())
+    path.write_bytes(b"mine")
+    with pytest.raises(ExistsError):
+        video.save(path, size=(64, 48))
+    with pytest.raises(OutOfRangeError):
+        video.save(path, span=(70, 80), replace=True)
+    assert path.read_bytes() == b"mine"
+    video.save(path, size=(64, 48), replace=True)
+    assert len(decoded(path.read_bytes())) == len(video)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.mp4"]
+
+
+def test_what_no_ending_holds_is_refused(shelf: Shelf, tmp_path: Path) -> None:
+    video = shelf.video("traffic.mp4")
+    for name, more in (
+        ("a.avi", {}),
+        ("a", {}),
+        ("a.mp4", {"codec": "ffv1"}),
+        ("a.mp4", {"format": "rgb24"}),
+        ("a.rgb", {"codec": "h264"}),
+        ("a.mkv", {"codec": "vp9"}),
+    ):
+        with pytest.raises(UsageError):
+            video.save(tmp_path / name, **more)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_seeked_gets_the_file_of_the_mount(shelf: Shelf, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.mp4"
+    os.mkfifo(pipe)
+    got = io.BytesIO()
+
+    def take() -> None:
+        with open(pipe, "rb") as file:
+            got.write(file.read())
+
+    reader = threading.Thread(target=take)
+    reader.start()
+    shelf.video("traffic.mp4").save_view(pipe, parse("size=64x48.mp4"))
+    reader.join()
+    assert got.getvalue() == shelf.read("traffic.mp4", "size=64x48.mp4")

@@ -1,0 +1,68 @@
+"""Parts of a view that are made side by side are decoded one after the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.views.conftest import Shelf, decoded
+from vfsd.codecs.decode import FrameDecoder
+from vfsd.views.workshop import Turns
+
+
+def test_the_foremost_comes_first() -> None:
+    turns = Turns()
+    order: list[int] = []
+
+    def wait(place: int) -> None:
+        with turns.turn("a", place):
+            order.append(place)
+
+    threads = [threading.Thread(target=wait, args=(place,)) for place in (3, 1, 2)]
+    with turns.turn("a", 0):
+        for thread in threads:
+            thread.start()
+        while len(turns._waiting) < 3:
+            time.sleep(0.001)
+        with turns.turn("b", 7):  # another file does not wait for this one
+            assert not order
+    for thread in threads:
+        thread.join()
+    assert order == [1, 2, 3]
+
+
+def test_an_error_ends_a_turn() -> None:
+    turns = Turns()
+    for _ in range(2):
+        try:
+            with turns.turn("a", 0):
+                raise OSError
+        except OSError:
+            continue
+
+
+def test_a_segment_that_is_encoded_again_is_not_decoded_again(
+    fresh: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streamed = 0
+    original = FrameDecoder.stream
+
+    def stream(self: FrameDecoder, *args: Any, **more: Any) -> Iterator[Any]:
+        nonlocal streamed
+        for found in original(self, *args, **more):
+            streamed += 1
+            yield found
+
+    monkeypatch.setattr("vfsd.views.allotment._MARGIN", 0.2)
+    monkeypatch.setattr(FrameDecoder, "stream", stream)
+    file = fresh.open("traffic.mp4", "size=160x120.mp4")
+    data = bytearray(file.size)
+    assert file.readinto(memoryview(data), 0) == file.size
+    file.close()
+    assert len(decoded(bytes(data))) == 120
+    # Two that begin at the same time may not know of each other.
+    assert 120 <= streamed <= 240

@@ -1,0 +1,101 @@
+"""One view by itself: written to a file, or read as one, with no mount."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING, BinaryIO
+
+from vfsd import grammar
+from vfsd.model import LogicalVideo
+from vfsd.objects import Progress
+from vfsd.parts import Parts
+from vfsd.tools import Tools
+from vfsd.views.footage import footage_of
+from vfsd.views.rendering import Renderer, RenditionFile, write_out
+from vfsd.views.rendition import Rendition, rendition_of, sound_of
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+def render(
+    parts: Parts,
+    tools: Tools,
+    info: LogicalVideo,
+    request: grammar.Request,
+    out: BinaryIO,
+    on_progress: Progress | None = None,
+) -> int:
+    """Write a view to a file: what a mount serves, without padding where `out` is seekable.
+
+    Returns the number of bytes.  `on_progress` is called with the bytes of the mount's file that
+    are done since the last call.  Raises `OutOfRangeError`, `UsageError`, `IntegrityError`.
+    """
+    renderer = Renderer(parts, tools)
+    try:
+        rendition = rendition_of(footage_of(parts, tools, info), request, tools.packs)
+        return write_out(renderer, rendition, out, on_progress)
+    finally:
+        renderer.close()
+
+
+def sound(
+    parts: Parts, tools: Tools, info: LogicalVideo, request: grammar.Request
+) -> tuple[str | None, str | None]:
+    """(the codec of the sound that a view carries, or why it carries none)."""
+    return sound_of(footage_of(parts, tools, info), request)
+
+
+def open_view(
+    parts: Parts, tools: Tools, info: LogicalVideo, request: grammar.Request
+) -> ViewReader:
+    """The file that a mount serves.  Raises `OutOfRangeError`, `UsageError`."""
+    rendition = rendition_of(footage_of(parts, tools, info), request, tools.packs)
+    return ViewReader(f"{info.name}@/{grammar.unparse(request)}", Renderer(parts, tools), rendition)
+
+
+class ViewReader(io.RawIOBase):
+    """A view as a file object, readable and seekable."""
+
+    def __init__(self, name: str, renderer: Renderer, rendition: Rendition) -> None:
+        """Closes `renderer` when it is closed."""
+        super().__init__()
+        self.name = name
+        self._renderer = renderer
+        self._file = RenditionFile(renderer, rendition)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        self._require_open()
+        count = self._file.readinto(memoryview(buffer).cast("B"), self._at)
+        self._at += count
+        return count
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._require_open()
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}.get(whence)
+        if base is None or base + offset < 0:
+            raise ValueError(f"there is no place {offset} from {whence}")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        self._require_open()
+        return self._at
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._file.close()
+            self._renderer.close()
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ValueError(f"{self.name} is closed")

@@ -1,0 +1,32 @@
+"""Files that appear under their name whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from vfsd.errors import ExistsError
+
+
+@contextmanager
+def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
+    """A file to write, which gets its name when the block has ended well.
+
+    Pipes and devices are written as they are.
+    """
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as device:
+            yield device
+        return
+    if path.exists() and not replace:
+        raise ExistsError(f"{path} exists", hint="use --replace to write over it")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
