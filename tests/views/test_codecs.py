@@ -69,7 +69,8 @@ def test_players_are_told_the_truth(
     told = _ffprobe(path)
     assert told["stream"]["codec_name"] == codec
     assert int(told["stream"]["nb_read_frames"]) == 45
-    assert float(told["format"]["duration"]) == pytest.approx(1.5, abs=0.002)
+    # What is heard goes on to the end of its last packet.
+    assert float(told["format"]["duration"]) == pytest.approx(1.5, abs=0.03)
     if codec == "av1":
         return  # OpenCV's wheels cannot decode it without hardware
     captured = cv2.VideoCapture(str(path))

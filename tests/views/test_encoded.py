@@ -160,7 +160,7 @@ def test_what_is_encoded_again_is_not_decoded_again(
         assert numbers(Shelf(store, views).read("a.mp4", "codec=hevc.mp4")) == list(range(120))
         assert len(decoded_for) == len(set(decoded_for)) == 5
         decoded_for.clear()
-        monkeypatch.setattr(encoding, "_KEPT_BYTES", 0)
+        monkeypatch.setattr(encoding, "_HELD_BYTES", 0)
         assert numbers(Shelf(store, views).read("a.mp4", "codec=hevc.mkv")) == list(range(120))
         assert len(decoded_for) > 5
         views.close()
