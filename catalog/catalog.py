@@ -250,6 +250,11 @@ class Catalog:
         with self.reading() as seen:
             return seen.segments.renditions(video.original.id)
 
+    def joined(self, video: LogicalVideo) -> list[Segment]:
+        """The runs of frames that are kept together with another camera's, by their first frame."""
+        with self.reading() as seen:
+            return seen.segments.joined(video.original.id)
+
     def cost_factor(self, video: LogicalVideo) -> float | None:
         """How many times as much as its codec's rule says decoding the original takes; None where
         that was not measured."""

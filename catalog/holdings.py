@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,6 +68,9 @@ class Holdings:
 
     def held(self, video_id: int | None) -> list[Held]:
         """All segments, by video, kind, size and first frame."""
+        return self._held(video_id, sa.true())
+
+    def _held(self, video_id: int | None, condition: sa.ColumnElement[bool]) -> list[Held]:
         chosen = sa.select(
             segments,
             physical_videos.c.video_id,
@@ -76,7 +79,7 @@ class Holdings:
             physical_videos.c.height,
             _IS_PINNED.label("is_pinned"),
         ).select_from(_SEGMENTS)
-        chosen = _within(chosen, video_id).order_by(
+        chosen = _within(chosen.where(condition), video_id).order_by(
             physical_videos.c.video_id,
             physical_videos.c.role,
             physical_videos.c.width,
@@ -85,6 +88,16 @@ class Holdings:
             segments.c.id,
         )
         return [_held_from_row(row) for row in self._connection.execute(chosen)]
+
+    def shared_with(self, chosen: Sequence[Held]) -> list[Held]:
+        """Joined segments that share their packs with some of these, which they go with."""
+        keys = sorted({one.object_key for one in chosen if one.role is Role.JOINED})
+        there = {one.id for one in chosen}
+        found: list[Held] = []
+        for start in range(0, len(keys), _AT_ONCE):
+            some = segments.c.object_key.in_(keys[start : start + _AT_ONCE])
+            found += self._held(None, some & (physical_videos.c.role == Role.JOINED.value))
+        return [one for one in found if one.id not in there]
 
     # -- pins
 
@@ -174,22 +187,43 @@ class Holdings:
 
 _SEGMENTS = segments.join(physical_videos, physical_videos.c.id == segments.c.physical_id)
 
-_IS_PINNED = sa.and_(
-    segments.c.retired_ns.is_(None),
-    sa.exists().where(
-        pins.c.video_id == physical_videos.c.video_id,
-        pins.c.first_frame < segments.c.end_frame,
-        pins.c.end_frame > segments.c.first_frame,
-        sa.or_(pins.c.role.is_(None), pins.c.role == physical_videos.c.role),
-        sa.or_(
-            pins.c.width.is_(None),
-            sa.and_(
-                pins.c.width == physical_videos.c.width,
-                pins.c.height == physical_videos.c.height,
+
+def _has_pin(some: sa.FromClause, encodings: sa.FromClause) -> sa.ColumnElement[bool]:
+    """Whether a segment of one of `encodings` is in use and pinned itself."""
+    return sa.and_(
+        some.c.retired_ns.is_(None),
+        sa.exists().where(
+            pins.c.video_id == encodings.c.video_id,
+            pins.c.first_frame < some.c.end_frame,
+            pins.c.end_frame > some.c.first_frame,
+            sa.or_(pins.c.role.is_(None), pins.c.role == encodings.c.role),
+            sa.or_(
+                pins.c.width.is_(None),
+                sa.and_(
+                    pins.c.width == encodings.c.width,
+                    pins.c.height == encodings.c.height,
+                ),
             ),
         ),
-    ),
-)
+    )
+
+
+def _has_pinned_other() -> sa.ColumnElement[bool]:
+    """Whether the segment that a joined one shares its pack with is pinned: both stay, or none."""
+    others, encodings = segments.alias("others"), physical_videos.alias("encodings")
+    return sa.and_(
+        physical_videos.c.role == Role.JOINED.value,
+        sa.exists().where(
+            others.c.object_key == segments.c.object_key,
+            others.c.id != segments.c.id,
+            encodings.c.id == others.c.physical_id,
+            encodings.c.role == Role.JOINED.value,
+            _has_pin(others, encodings),
+        ),
+    )
+
+
+_IS_PINNED = sa.or_(_has_pin(segments, physical_videos), _has_pinned_other())
 
 _NOTE_USE = (
     sa.update(segments)

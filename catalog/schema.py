@@ -210,7 +210,7 @@ physical_videos = Table(
         nullable=False,
         comment="the logical video that it stores",
     ),
-    Column("role", String(16), nullable=False, comment="original, tiled or rendition"),
+    Column("role", String(16), nullable=False, comment="original, tiled, rendition or joined"),
     Column("container", String(16), nullable=False, comment="mp4, matroska, avi, mpegts ..."),
     Column("codec", String(32), nullable=False, comment="FFmpeg's name: h264, hevc, av1 ..."),
     Column("width", Integer, nullable=False, comment="pixels of the displayed frame"),
@@ -256,7 +256,7 @@ physical_videos = Table(
         comment="of originals: that of the worst picture against the very first original, at most, "
         "see vfsd.distortion; 0: it is the first",
     ),
-    CheckConstraint("role IN ('original', 'tiled', 'rendition')", name="role"),
+    CheckConstraint("role IN ('original', 'tiled', 'rendition', 'joined')", name="role"),
     CheckConstraint("access IN ('extent', 'demux', 'sequential')", name="access"),
     CheckConstraint(
         "role <> 'original' AND object_key IS NULL AND link_path IS NULL "
@@ -369,7 +369,12 @@ segments = Table(
     Column("first_frame", BigInteger, nullable=False, comment="of the video, in display order"),
     Column("end_frame", BigInteger, nullable=False, comment="one past the last"),
     Column("layout", Text, nullable=False, comment="see vfsd.tiling.TileLayout"),
-    Column("profile", String(32), nullable=False, comment="the tile codec: fast, small ..."),
+    Column(
+        "profile",
+        String(32),
+        nullable=False,
+        comment="the tile codec: fast, small ...; or joined-left, joined-right",
+    ),
     Column(
         "object_key",
         String(64),
@@ -377,7 +382,12 @@ segments = Table(
         nullable=False,
         comment="the pack that holds its cells",
     ),
-    Column("size", BigInteger, nullable=False, comment="bytes of the pack"),
+    Column(
+        "size",
+        BigInteger,
+        nullable=False,
+        comment="bytes of the pack; of one that two joined segments have, this one's share",
+    ),
     Column("psnr", Float, nullable=False, comment="dB, of the worst cell"),
     Column("created_ns", BigInteger, nullable=False, comment="when it was published"),
     Column(

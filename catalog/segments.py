@@ -47,6 +47,31 @@ class Segments:
             _has_role(Role.RENDITION),
         )
 
+    def joined(self, original_id: int) -> list[Segment]:
+        """Those that are kept together with another video's, by their first frame."""
+        return self._select(segments.c.original_id == original_id, _has_role(Role.JOINED))
+
+    def all_joined(self) -> list[Segment]:
+        """Those of all videos that are kept together with another's."""
+        return self._select(_has_role(Role.JOINED))
+
+    def sharing(self, segment_ids: Iterable[int]) -> list[Segment]:
+        """Joined segments, and those that they are joined with."""
+        mine = sa.select(segments.c.object_key).where(
+            segments.c.id.in_(list(segment_ids)), _has_role(Role.JOINED)
+        )
+        return self._select(segments.c.object_key.in_(mine), _has_role(Role.JOINED))
+
+    def widowed(self) -> list[Segment]:
+        """Joined ones whose other half is gone: they save nothing any more."""
+        other = segments.alias("other")
+        partner = sa.exists().where(
+            other.c.object_key == segments.c.object_key,
+            other.c.id != segments.c.id,
+            other.c.profile != segments.c.profile,
+        )
+        return self._select(_has_role(Role.JOINED), ~partner)
+
     def of_original(self, original_id: int) -> list[Segment]:
         """All that were made from it, in use or retired, by their first frame."""
         return self._select(segments.c.original_id == original_id)
@@ -158,8 +183,13 @@ class Segments:
         )
 
     def delete(self, segment_ids: Iterable[int]) -> None:
-        """Forget them, and tiled encodings of which nothing is left.  The packs are not touched."""
-        self._delete(segments.c.id.in_(list(segment_ids)))
+        """Forget them, and tiled encodings of which nothing is left.  The packs are not touched.
+
+        With one that is joined goes the other.
+        """
+        numbers = set(segment_ids)
+        numbers.update(one.id for one in self.sharing(numbers))
+        self._delete(segments.c.id.in_(numbers))
 
     # -- inside
 

@@ -5,7 +5,9 @@ the table (JSON, UTF-8), then the cells, each a run of packets without anything 
 table is an object: "frames", and "cells", a list by tile of "codec", "width" and "height" (of the
 stored pictures), "extradata" (hexadecimal), "at" (bytes from the end of the table to the first
 packet), "sizes" (bytes of each packet, one for each frame) and "sums" (their CRC-32, u32,
-little-endian, in base64).  Version 1, which is still read, has no checksums.
+little-endian, in base64).  Version 1, which is still read, has no checksums.  In the pack of two
+joined segments, the cells are the pieces of both, and "joint" says how pictures are made of them
+(`vfsd.overlap.joint`).
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from vfsd.errors import IntegrityError
 
@@ -66,7 +68,17 @@ class CellStream:
     packets: Sequence[bytes]
 
 
-def write_pack(file: BinaryIO, cells: Sequence[CellStream]) -> list[PackedCell]:
+@dataclass(frozen=True, slots=True)
+class PackTable:
+    """What a pack says of itself."""
+
+    cells: list[PackedCell]  #: by tile; of a joint, by piece
+    joint: Mapping[str, Any] | None = None
+
+
+def write_pack(
+    file: BinaryIO, cells: Sequence[CellStream], joint: Mapping[str, Any] | None = None
+) -> list[PackedCell]:
     """Write a pack; the cells as `read_table` would find them."""
     at = 0
     rows = []
@@ -85,16 +97,17 @@ def write_pack(file: BinaryIO, cells: Sequence[CellStream]) -> list[PackedCell]:
         )
         at += sum(sizes)
     frames = len(cells[0].packets)
-    table = json.dumps({"frames": frames, "cells": rows}, separators=(",", ":")).encode()
+    described = {"frames": frames, "cells": rows} | ({} if joint is None else {"joint": joint})
+    table = json.dumps(described, separators=(",", ":")).encode()
     file.write(_HEAD.pack(_MAGIC, _VERSION, len(table)) + _SUM.pack(zlib.crc32(table)))
     file.write(table)
     for cell in cells:
         file.writelines(cell.packets)
-    return _cells(table, _HEAD.size + _SUM.size + len(table))
+    return _parsed(table, _HEAD.size + _SUM.size + len(table)).cells
 
 
-def read_table(read_at: Callable[[int, int], bytes]) -> list[PackedCell]:
-    """The cells of a pack, by tile.  `read_at` reads up to so many bytes at an offset.
+def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
+    """What is in a pack.  `read_at` reads up to so many bytes at an offset.
 
     Raises `IntegrityError` for what is no pack.
     """
@@ -112,12 +125,12 @@ def read_table(read_at: Callable[[int, int], bytes]) -> list[PackedCell]:
     if version != _WITHOUT_SUMS and start[_HEAD.size : begin] != _SUM.pack(zlib.crc32(table)):
         raise IntegrityError("the table of a pack is damaged")
     try:
-        return _cells(table, end)
+        return _parsed(table, end)
     except (ValueError, KeyError, TypeError, struct.error) as error:
         raise IntegrityError(f"the table of a pack is damaged: {error}") from error
 
 
-def open_pack(path: Path) -> tuple[int, list[PackedCell]]:
+def open_pack(path: Path) -> tuple[int, PackTable]:
     """A descriptor of a pack, and what is in it.  Raises `IntegrityError`, `OSError`."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -127,7 +140,7 @@ def open_pack(path: Path) -> tuple[int, list[PackedCell]]:
         raise
 
 
-def _cells(table: bytes, end: int) -> list[PackedCell]:
+def _parsed(table: bytes, end: int) -> PackTable:
     found = json.loads(table)
     frames = found["frames"]
     cells = []
@@ -143,7 +156,7 @@ def _cells(table: bytes, end: int) -> list[PackedCell]:
         cells.append(
             PackedCell(row["codec"], row["width"], row["height"], extradata, offsets, sums)
         )
-    return cells
+    return PackTable(cells, found.get("joint"))
 
 
 def _packed(sums: Iterable[int]) -> str:

@@ -124,17 +124,28 @@ class FilmedScene:
 
 
 def write_pictures(
-    path: Path, pictures: Iterable[Image], rate: Fraction = Fraction(30), *, crf: int = 20
+    path: Path,
+    pictures: Iterable[Image],
+    rate: Fraction = Fraction(30),
+    *,
+    crf: int = 20,
+    rotation: int = 0,
 ) -> None:
-    """Code pictures (height x width x 3 RGB, even sizes) in H.264 into a file."""
+    """Code pictures (height x width x 3 RGB, even sizes) in H.264 into a file.
+
+    `rotation`: clockwise degrees by which a player turns what is coded upright.
+    """
     with av.open(str(path), "w") as output:
         stream: VideoStream | None = None
-        for at, picture in enumerate(pictures):
+        for at, shown in enumerate(pictures):
+            picture = np.rot90(shown, rotation // 90)
             if stream is None:
                 options = {"crf": str(crf), "preset": "veryfast", "threads": "1"}
                 stream = output.add_stream("libx264", rate=rate, options=options)
                 stream.height, stream.width = picture.shape[:2]
                 stream.pix_fmt, stream.gop_size = "yuv420p", 30
+                if rotation:
+                    stream.set_display_rotation(-rotation)  # PyAV counts the other way round
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
             frame.pts, frame.time_base = at, 1 / rate
             output.mux(stream.encode(frame))

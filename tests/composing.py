@@ -45,9 +45,9 @@ class Composed:
         picture = Rect.of_size(self.media.width, self.media.height)
         self.pictures: dict[int, av.VideoFrame] = {}
         for segment in store.catalog.segments(video.info):
-            fd, cells = open_pack(store.parts.objects.path(segment.object_key))
+            fd, table = open_pack(store.parts.objects.path(segment.object_key))
             composers = [Composer(picture) for _ in segment.frames]
-            for cell, packed in zip(segment.cells, cells, strict=True):
+            for cell, packed in zip(segment.cells, table.cells, strict=True):
                 context = decoder_for(packed.codec, packed.extradata)
                 decoded: list[av.VideoFrame] = []
                 with open(fd, "rb", closefd=False) as file:

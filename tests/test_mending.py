@@ -110,7 +110,7 @@ def test_packs_without_checksums_are_read(tmp_path: Path) -> None:
     del table["cells"][0]["sums"]
     text = json.dumps(table).encode()
     old = head + b"\x01" + len(text).to_bytes(4, "little") + text + data[13 + length :]
-    (found,) = read_table(lambda at, size: old[at : at + size])
+    (found,) = read_table(lambda at, size: old[at : at + size]).cells
     assert (found.codec, found.extradata, found.sums) == ("h264", b"sets", None)
     assert old[found.offsets[0] : found.offsets[1]] == b"first"
     assert found.size == now.size

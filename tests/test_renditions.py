@@ -55,7 +55,8 @@ def by_hand(store: Store, segments: list[Segment], video: Video, form: str) -> P
     """A rendition decoded packet by packet and converted picture by picture."""
     shown = []
     for segment in segments:
-        fd, (packed,) = open_pack(store.parts.objects.path(segment.object_key))
+        fd, table = open_pack(store.parts.objects.path(segment.object_key))
+        (packed,) = table.cells
         with open(fd, "rb") as file:
             decoder = StreamCellDecoder(packed)
             pictures = []
@@ -128,7 +129,11 @@ def test_tiles_and_renditions_go_side_by_side(store: Store, video: Video) -> Non
     assert sorted(store.catalog.renditions(video.info), key=lambda one: one.id) == sorted(
         small + smaller, key=lambda one: one.id
     )
-    assert {one.role for one in store.catalog.physicals(video.info)} == set(Role)
+    assert {one.role for one in store.catalog.physicals(video.info)} == {
+        Role.ORIGINAL,
+        Role.TILED,
+        Role.RENDITION,
+    }
     rollback(store.parts, video.info, range(len(video)))
     assert store.catalog.segments(video.info) == []
     assert len(store.catalog.renditions(video.info)) == len(small + smaller)

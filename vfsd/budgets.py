@@ -1,6 +1,7 @@
 """What derived data may take, and what it does take: the values.
 
-Derived is everything but originals: tiles and renditions.  What is pinned is not charged.
+Derived is everything but originals: tiles, renditions, and what is joined with another camera's
+video.  What is pinned is not charged.
 """
 
 from __future__ import annotations
@@ -144,13 +145,14 @@ class Usage:
     limit: Limit
     tiles: int = 0
     renditions: int = 0
+    joined: int = 0  #: with another camera's video: the share of what both have
     retired: int = 0  #: kept for a step back
     pinned: int = 0  #: neither of the above, nor charged
 
     @property
     def used(self) -> int:
         """What is charged."""
-        return self.tiles + self.renditions + self.retired
+        return self.tiles + self.renditions + self.joined + self.retired
 
     @property
     def allowed(self) -> int | None:

@@ -5,7 +5,8 @@ orphans        no file without a name is left when nobody can have it open
 pending        no file waits for judgement when no mount is there to judge it
 links          every file counts as many names as it has, and can be reached
 spool          every file that is no video has its private bytes, and nothing else lies there
-tiles          every segment of tiles has its pack, with the cells that it says
+tiles          every segment of tiles has its pack, with the cells that it says; joined ones come
+               in pairs
 decisions      every decision to tile means the segment that it has made
 objects        every recorded object is there, in its full size
 garbage        nothing lies among the objects that the catalog does not know
@@ -32,12 +33,14 @@ from vfsd.codecs.examine import examine
 from vfsd.codecs.pack import open_pack
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.ingest import describe_original, pages, put_sound
+from vfsd.joinedpictures import side_of
 from vfsd.mending import drop_segments
 from vfsd.model import FileState, Node, PhysicalVideo, Segment
 from vfsd.objects import digest
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished, reclaim
 from vfsd.settle import recover_orphans, settle_file
+from vfsd.tiling.cost import JOINED_SIDES
 
 LOST_AND_FOUND = "lost+found"
 
@@ -289,8 +292,18 @@ def _tiles(state: _Run) -> Iterator[Finding]:
     parts = state.parts
     with parts.catalog.reading() as seen:
         segments = seen.segments.all()
+    joined: dict[str, list[Segment]] = {}
     for segment in segments:
-        fault = _pack_fault(parts, segment)
+        if segment.is_joined:
+            joined.setdefault(segment.object_key, []).append(segment)
+    for segment in segments:
+        fault, size = None, segment.size
+        if segment.is_joined:
+            both = joined[segment.object_key]
+            size = sum(one.size for one in both)
+            if sorted(one.profile for one in both) != sorted(JOINED_SIDES):
+                fault = "the other camera's that they are joined with are gone"
+        fault = fault or _pack_fault(parts, segment, size)
         if fault is None:
             continue
         if state.repair:
@@ -302,18 +315,25 @@ def _tiles(state: _Run) -> Iterator[Finding]:
         )
 
 
-def _pack_fault(parts: Parts, segment: Segment) -> str | None:
+def _pack_fault(parts: Parts, segment: Segment, expected: int) -> str | None:
+    """What is wrong with a pack that should have so many bytes."""
     try:
-        fd, cells = open_pack(parts.objects.path(segment.object_key))
+        fd, table = open_pack(parts.objects.path(segment.object_key))
     except FileNotFoundError:
         return f"their pack {segment.object_key} is missing"
     except IntegrityError as error:
         return str(error)
     size = os.fstat(fd).st_size
     os.close(fd)
-    if size != segment.size:
-        return f"their pack has {size} bytes, not {segment.size}"
-    if [(cell.position, cell.size) for cell in cells] != [
+    if size != expected:
+        return f"their pack has {size} bytes, not {expected}"
+    try:
+        there = table.cells
+        if segment.is_joined:
+            there = [side_of(table.joint, table.cells, segment.profile).extent(table.cells)]
+    except IntegrityError as error:
+        return str(error)
+    if [(cell.position, cell.size) for cell in there] != [
         (cell.position, cell.size) for cell in segment.cells
     ]:
         return "their pack has other cells"

@@ -32,6 +32,13 @@ class Source:
     seconds: float  #: CPU time, predicted
 
     @property
+    def kind(self) -> str:
+        """original, tiles or joined."""
+        if self.segment is None:
+            return "original"
+        return "joined" if self.segment.is_joined else "tiles"
+
+    @property
     def span(self) -> range:
         """From the first of its frames to after the last."""
         return range(self.frames[0], self.frames[-1] + 1)
@@ -113,7 +120,7 @@ def _source_record(physical: PhysicalVideo, source: Source) -> dict[str, Any]:
     segment = source.segment
     layout = None if segment is None else layout_in_display(segment.layout, physical.media)
     return {
-        "source": "original" if segment is None else "tiles",
+        "source": source.kind,
         "frames": [source.span.start, source.span.stop],
         "count": len(source.frames),
         "layout": None if layout is None else str(layout),

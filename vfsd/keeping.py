@@ -148,16 +148,18 @@ def pins(parts: Parts, video: LogicalVideo | None) -> list[Pin]:
 
 # -- inside
 
+_KINDS = {Role.TILED: "tiles", Role.RENDITION: "renditions", Role.JOINED: "joined"}
+
 
 def _usage(seen: Transaction, video_id: int | None, held: Iterable[Held]) -> Usage:
-    sums = dict.fromkeys(("tiles", "renditions", "retired", "pinned"), 0)
+    sums = dict.fromkeys(("tiles", "renditions", "joined", "retired", "pinned"), 0)
     for one in held:
         if one.is_pinned:
             kind = "pinned"
         elif one.is_retired:
             kind = "retired"
         else:
-            kind = "renditions" if one.role is Role.RENDITION else "tiles"
+            kind = _KINDS[one.role]
         sums[kind] += one.bytes
     return Usage(seen.holdings.original_bytes(video_id), seen.holdings.limit(video_id), **sums)
 

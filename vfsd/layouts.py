@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from typing import NamedTuple
 
 from vfsd.catalog import Catalog, ChangeWatch
 from vfsd.host import host_name
@@ -20,6 +21,11 @@ _SHORTEST = 1e-3
 """Seconds: what took less tells of the clock rather than of the encoding."""
 
 
+class _Stored(NamedTuple):
+    segments: list[Segment]
+    joined: list[Segment]
+
+
 class TileSources:
     """What planners need to know of the videos that were read lately.  Thread-safe."""
 
@@ -27,7 +33,7 @@ class TileSources:
         self._catalog = catalog
         self._threads = threads
         self._watch = catalog.watch()
-        self._segments: OrderedDict[int, list[Segment]] = OrderedDict()  # by original
+        self._segments: OrderedDict[int, _Stored] = OrderedDict()  # by original
         self._originals: dict[int, float] = {}  # its factor, where one was measured
         self._measured: dict[str, DecodeCost] | None = None
         self._factors: dict[int, float] = {}  # by encoding, from reads of this process
@@ -52,7 +58,10 @@ class TileSources:
             if found is not None:
                 self._segments.move_to_end(key)
         if found is None or measured is None:
-            found = self._catalog.segments(video) + self._catalog.renditions(video)
+            found = _Stored(
+                self._catalog.segments(video) + self._catalog.renditions(video),
+                self._catalog.joined(video),
+            )
             factor = self._catalog.cost_factor(video)
             measured = {cost.name: cost.decode for cost in self._catalog.costs(host_name())}
             with self._guard:
@@ -64,7 +73,8 @@ class TileSources:
                     self._originals.pop(self._segments.popitem(last=False)[0], None)
         factors = self._factors if factor is None else {**self._factors, key: factor}
         wanted = min(psnr, video.original.psnr)
-        return Tiles(found, Costs(measured, factors, self._threads), wanted)
+        costs = Costs(measured, factors, self._threads)
+        return Tiles(found.segments, costs, wanted, found.joined)
 
     def note(self, segment: Segment, work: Work, seconds: float) -> None:
         """Decoding some tiles of a segment has taken so long."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from vfsd.distortion import psnr_of
 from vfsd.tiling import Rect, TileLayout
-from vfsd.tiling.cost import DecodeCost
+from vfsd.tiling.cost import JOINED_SIDES, DecodeCost
 
 # ---------------------------------------------------------------------------------------- media
 
@@ -112,6 +112,7 @@ class Role(Enum):
     ORIGINAL = "original"  #: the bytes of the logical file; has no parent
     TILED = "tiled"  #: segments of tiles, in the original's size
     RENDITION = "rendition"  #: segments of whole pictures in another size
+    JOINED = "joined"  #: segments kept together with those of another camera's video
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,8 @@ class Cell:
     quality: int  #: the rate factor that it was encoded with; of `lossless`, the level
     psnr: float
     """dB of luma against the very first original: measured, or, where it was made from one that had
-    taken the place of another, what both lose together at most (see `vfsd.distortion`)."""
+    taken the place of another, what both lose together at most (see `vfsd.distortion`).  Where
+    cameras are joined, of the worst plane of the worst picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +220,9 @@ class Segment:
     first_frame: int
     end_frame: int
     layout: TileLayout  #: of `picture`, which is not turned upright yet
-    profile: str  #: the tile codec, see `vfsd.codecs.tiles`
+    profile: str  #: the tile codec, see `vfsd.codecs.tiles`, or one of `JOINED_SIDES`
     object_key: str  #: the pack
-    size: int  #: bytes of the pack
+    size: int  #: bytes of the pack; of a joined segment, its share of them
     psnr: float  #: dB, of the worst cell
     created_ns: int  #: Unix time
     retired_ns: int | None  #: since when another layout has its place
@@ -245,6 +247,14 @@ class Segment:
     def tiles(self) -> tuple[int, ...]:
         """Those that are stored, ascending."""
         return tuple(self._places)
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether its pictures are made of pieces that another video's are made of as well.
+
+        Its only cell is then the part of the pack that holds those pieces.
+        """
+        return self.profile in JOINED_SIDES
 
     @property
     def is_whole(self) -> bool:

@@ -12,6 +12,7 @@ from vfsd.codecs import VideoFrame
 from vfsd.codecs.celldecoders import CellDecoder, cell_decoder
 from vfsd.codecs.pack import PackedCell, open_pack
 from vfsd.errors import DamagedPackError, IntegrityError
+from vfsd.joinedpictures import JoinedSide, side_of
 from vfsd.model import Segment
 from vfsd.objects import ObjectStore
 from vfsd.tiling.cost import Work
@@ -36,9 +37,25 @@ class OpenPack:
     def __init__(self, objects: ObjectStore, key: str) -> None:
         self._key = key
         try:
-            self._fd, self.cells = open_pack(objects.path(key))
+            self._fd, table = open_pack(objects.path(key))
         except IntegrityError as error:
             raise DamagedPackError(str(error), key) from error
+        self.cells = table.cells
+        self._joint = table.joint
+        self._sides: dict[str, JoinedSide] = {}
+
+    def side(self, profile: str) -> JoinedSide:
+        """How the pictures of one of two cameras that are joined are made of the cells.
+
+        Raises `DamagedPackError` where the pack does not hold such cells.
+        """
+        found = self._sides.get(profile)
+        if found is None:
+            try:
+                found = self._sides[profile] = side_of(self._joint, self.cells, profile)
+            except IntegrityError as error:
+                raise DamagedPackError(str(error), self._key) from error
+        return found
 
     def packets(self, cell: PackedCell, first: int, end: int) -> Iterator[memoryview]:
         """The packets ``first <= p < end`` of a cell, each as it was written.
@@ -95,9 +112,37 @@ class PackPool:
         in the end.  Raises `IntegrityError` for a damaged pack, `OSError` where it is gone.
         """
         pack = self._pack(segment.object_key)
-        cell = pack.cells[segment.place(tile)]
         numbers = [frame - segment.first_frame for frame in wanted]
-        place = (segment.object_key, tile)
+        if segment.is_joined:
+            pictures = self._woven(segment, pack, numbers)
+        else:
+            pictures = self._decoded(segment, pack, segment.place(tile), numbers, note)
+        for number, picture in pictures:
+            yield segment.first_frame + number, picture
+
+    def _woven(
+        self, segment: Segment, pack: OpenPack, numbers: Sequence[int]
+    ) -> Iterator[tuple[int, VideoFrame]]:
+        """(number in the segment, picture) of one of two cameras that are joined.
+
+        What that took is not told: OpenCV projects with threads of its own, whose time is not seen.
+        """
+        side = pack.side(segment.profile)
+        streams = [self._decoded(segment, pack, place, numbers, None) for place in side.places]
+        for together in zip(*streams, strict=True):
+            yield together[0][0], side.picture([picture for _, picture in together])
+
+    def _decoded(
+        self,
+        segment: Segment,
+        pack: OpenPack,
+        where: int,
+        numbers: Sequence[int],
+        note: Note | None,
+    ) -> Iterator[tuple[int, VideoFrame]]:
+        """(number in the segment, picture) of the cell that lies there in the pack."""
+        cell = pack.cells[where]
+        place = (segment.object_key, where)
         decoder = self._decoder(place, cell, numbers[0])
         left = iter(numbers)
         expected = next(left, None)
@@ -110,12 +155,12 @@ class PackPool:
             spent += thread_time() - start
             for number, picture in pictures:
                 if number == expected:
-                    yield segment.first_frame + number, picture
+                    yield number, picture
                     expected = next(left, None)
         if expected is not None:  # it holds some back
             for number, picture in decoder.drain():
                 if number == expected:
-                    yield segment.first_frame + number, picture
+                    yield number, picture
                     expected = next(left, None)
         if expected is not None:
             raise IntegrityError(f"frame {segment.first_frame + expected} of a tile is missing")

@@ -29,6 +29,12 @@ class Tiles:
     segments: Sequence[Segment]
     costs: Costs
     psnr: float  #: dB that a cell has to have
+    joined: Sequence[Segment] = ()  #: kept together with another camera's: whole pictures only
+
+    @property
+    def stored(self) -> Sequence[Segment]:
+        """All of them."""
+        return [*self.segments, *self.joined] if self.joined else self.segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,7 @@ def plan_pictures(
     """Where to take what is needed of frames from; nothing is converted."""
     full = physical.media.frame_rect
     tiled = choose_tiles(
-        frames, needed, physical, table, tiles.segments, tiles.costs, psnr=tiles.psnr
+        frames, needed, physical, table, tiles.stored, tiles.costs, psnr=tiles.psnr
     )
     return ReadPlan(physical, frames, full, (full.width, full.height), (), None, tuple(tiled))
 
@@ -136,7 +142,7 @@ def plan_frames(
         raise OutOfRangeError(f"the region {region} reaches outside the frame of {full}")
     size = view.size or (region.width, region.height)
     tiled: list[TileRun] = []
-    if tiles is not None and tiles.segments and len(frames):
+    if tiles is not None and tiles.stored and len(frames):
         scaled = None if size == (region.width, region.height) else size
         converter = PixelConverter(
             physical.media, pixel_format=pixel_format, region=region, size=scaled
@@ -146,7 +152,7 @@ def plan_frames(
             converter.needed_of,
             physical,
             table,
-            tiles.segments,
+            tiles.stored,
             tiles.costs,
             psnr=tiles.psnr,
         )

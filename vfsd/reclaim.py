@@ -21,13 +21,16 @@ def reclaim(
 ) -> list[str]:
     """Delete the recorded objects (among `keys`) that nothing refers to; returns their keys.
 
-    With them go the private files of those `inodes` that exist no longer, and what the budget of
-    the store has no room for since originals have gone.
+    With them go the private files of those `inodes` that exist no longer, what the budget of the
+    store has no room for since originals have gone, and what was joined with their pictures.
     """
     with parts.catalog.writing() as change:
         evicted = make_room_in_store(change, now_ns=time.time_ns())
+        widowed = change.segments.widowed()
+        change.segments.delete(one.id for one in widowed)
         if keys is not None:
             keys = {*keys, *(one.object_key for one in evicted)}
+            keys.update(one.object_key for one in widowed)
         found = change.objects.forget_unreferenced(keys)
     gone = list(inodes)
     if not found and not gone:

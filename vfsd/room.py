@@ -47,8 +47,8 @@ def make_room(
         chosen = choose(held, over, read=read, keep={made, *keep}, worth=worth)
         if chosen is None:
             raise _refusal(change, video_id, scope, made, held)
-        evict(change, chosen, "store" if scope is None else "video", read=read, now_ns=now_ns)
-        gone += chosen
+        why = "store" if scope is None else "video"
+        gone += evict(change, chosen, why, read=read, now_ns=now_ns)
     return gone
 
 
@@ -59,8 +59,7 @@ def make_room_in_store(change: Transaction, *, now_ns: int) -> list[Held]:
         return []
     read = change.holdings.newest_read()
     chosen = choose(change.holdings.held(None), over, read=read) or []
-    evict(change, chosen, "store", read=read, now_ns=now_ns)
-    return chosen
+    return evict(change, chosen, "store", read=read, now_ns=now_ns)
 
 
 def choose(
@@ -124,11 +123,18 @@ def entries(held: Sequence[Held], read: int) -> list[Entry]:
     return found
 
 
-def evict(change: Transaction, chosen: Sequence[Held], why: str, *, read: int, now_ns: int) -> None:
-    """Take segments away and write down why."""
+def evict(
+    change: Transaction, chosen: Sequence[Held], why: str, *, read: int, now_ns: int
+) -> list[Held]:
+    """Take segments away and write down why; with those that are joined go the others.
+
+    Gives all that went.
+    """
+    chosen = [*chosen, *change.holdings.shared_with(chosen)]
     change.evictions.add([Eviction.of(one, why, read=read, at_ns=now_ns) for one in chosen])
     for start in range(0, len(chosen), _AT_ONCE):
         change.segments.delete(one.id for one in chosen[start : start + _AT_ONCE])
+    return list(chosen)
 
 
 def exceeded(seen: Transaction, video_id: int | None) -> int | None:
@@ -174,7 +180,9 @@ def _refusal(
     mine = next((one for one in held if one.id == made), None)
     if mine is None:
         return OverBudgetError(f"{whose} has more than {human_bytes(limit)}", hint=hint)
-    kind = "a rendition" if mine.role is Role.RENDITION else "tiles"
+    kind = {Role.RENDITION: "a rendition", Role.JOINED: "the joined pictures"}.get(
+        mine.role, "tiles"
+    )
     return OverBudgetError(
         f"{kind} of {name}, frames {mine.frames.start} to {mine.frames.stop - 1}, "
         f"{human_bytes(mine.bytes)}, cannot be stored: the budget of {whose} is "

@@ -23,6 +23,8 @@ from vfsd.errors import (
 )
 from vfsd.frames import Frames
 from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
+from vfsd.joining import JoinedPair, JoinReport, join, joined_pairs, split_joined
+from vfsd.jointsettings import JoinSettings
 from vfsd.keeping import DerivedBudget
 from vfsd.labelexpr import Labels
 from vfsd.model import Decision, FileState, Node
@@ -260,6 +262,49 @@ class Store(StoreWrites):
     def overlap(self, one: str, other: str) -> VideoPair | None:
         """What two videos have in common; None where they do not show the same place."""
         return overlap_of(self._tools, self[one], self[other])
+
+    def join(
+        self,
+        one: str,
+        other: str,
+        settings: JoinSettings | None = None,
+        *,
+        seconds_each: float = 1.0,
+        dry_run: bool = False,
+        jobs: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> JoinReport:
+        """Keep the pictures of two cameras that see the same together, beside their originals.
+
+        Runs of about `seconds_each` in which they agree, measured on every picture, are joined; the
+        others stay as they are, and so does what is joined already.  With `dry_run` nothing is
+        stored.  Raises as `vfsd.joining.join`.
+        """
+        if not dry_run:
+            self._require_writable()
+        return join(
+            self._parts,
+            self._tools,
+            self[one],
+            self[other],
+            settings or JoinSettings(),
+            seconds_each=seconds_each,
+            dry_run=dry_run,
+            jobs=jobs,
+            on_progress=on_progress,
+        )
+
+    def split(self, name: str, other: str | None = None) -> list[JoinedPair]:
+        """Take away what is kept together of a video and those that it is joined with, or only
+        that `other` one; gives what went.  Raises `NotFoundError` where nothing is joined."""
+        self._require_writable()
+        partner = None if other is None else self.catalog.video(other)
+        return split_joined(self._parts, self.catalog.video(name), partner)
+
+    def joined(self, name: str | None = None) -> list[JoinedPair]:
+        """The pairs of videos that are joined, all or those with that one."""
+        video = None if name is None else self.catalog.video(name)
+        return joined_pairs(self._parts, video)
 
     # -- the tree
 

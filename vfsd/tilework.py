@@ -25,16 +25,13 @@ from vfsd.ingest import software
 from vfsd.model import Access, Cell, LogicalVideo, MediaInfo, PhysicalVideo, Role, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
+from vfsd.ratefactors import TRIES, RateFactors
 from vfsd.reclaim import discard_unpublished, reclaim
 from vfsd.room import make_room
 from vfsd.tileplan import Costs, original_work, plausible
-from vfsd.tiling import Rect, TileLayout
+from vfsd.tiling import TileLayout
 from vfsd.tiling.cost import Work, encode_cost
 
-_TRIES = 6
-"""How often a cell is encoded until it is good enough."""
-_MARGIN = 1.5
-"""dB above what is wanted from which on the next cell is encoded coarser."""
 _PROBED_FRAMES = 30
 """Of the original, to see what decoding it takes."""
 _SHORT_SECONDS = 0.2
@@ -91,7 +88,7 @@ class TileWork:
         self._table = table
         self._codec = codec
         self._settings = settings
-        self._start: dict[Rect, int] = {}  # the rate factor that a tile had lately
+        self._factors = RateFactors(codec, replace(settings, psnr=self._wanted))
         self._physical: dict[tuple[int, int], int] = {}  # by size of the pictures
         self._made: set[int] = set()  # segments that do not go for each other
         self._publishing = threading.Lock()
@@ -170,36 +167,34 @@ class TileWork:
         media = self._media_of(plan.layout)
         pictures = _in_size(pictures, media, self._video.original.media)
         tiles = [plan.layout.tile(number) for number in plan.stored]
-        quality = [self._first_quality(rect) for rect in tiles]
+        quality = [self._factors.first(rect) for rect in tiles]
         results: list[EncodedCell | None] = [None] * len(tiles)
         poor = list(range(len(tiles)))
-        for attempt in range(_TRIES):
+        for attempt in range(TRIES):
             if attempt:
                 again = self._pictures(plan.frames)
                 pictures = _in_size(again, media, self._video.original.media)
             wanted = {tiles[tile]: quality[tile] for tile in poor}
             done = encode_cells(self._codec, media, wanted, pictures, self._pause)
+            finer: dict[int, int] = {}
             for tile, result in zip(poor, done, strict=True):
                 results[tile] = result
-            poor = [
-                tile
-                for tile, (_, psnr) in zip(poor, done, strict=True)
-                if self._is_poor(psnr) and quality[tile] > self._codec.finest
-            ]
-            if not poor or attempt == _TRIES - 1:
+                better = self._factors.next(quality[tile], result[1])
+                if better is not None:
+                    finer[tile] = better
+            if not finer or attempt == TRIES - 1:
                 break
-            for tile in poor:
-                quality[tile] = self._finer(quality[tile], results[tile])
+            poor = list(finer)
+            for tile, better in finer.items():
+                quality[tile] = better
         streams, cells = [], []
         for number, rect, used, encoded in zip(plan.stored, tiles, quality, results, strict=True):
             assert encoded is not None
             stream, psnr = encoded
-            self._note_quality(rect, used, psnr)
+            self._factors.note(rect, used, psnr)
             streams.append(stream)
             cells.append(Cell(number, rect, 0, 0, used, self._against_first(psnr, plan.layout)))
         return streams, cells
-
-    # -- quality
 
     def _against_first(self, psnr: float, layout: TileLayout) -> float:
         """What a tile has against the very first original that has `psnr` against this one."""
@@ -207,25 +202,6 @@ class TileWork:
         in_full_size = (layout.width, layout.height) == (media.width, media.height)
         bits = None if in_full_size else media.bit_depth
         return chained_psnr(psnr, self._error, scaled_to_bits=bits)
-
-    def _first_quality(self, rect: Rect) -> int:
-        if self._settings.quality is not None:
-            return self._settings.quality
-        return self._start.get(rect, self._codec.quality)
-
-    def _is_poor(self, psnr: float) -> bool:
-        return self._settings.quality is None and psnr < min(self._wanted, LOSSLESS_PSNR)
-
-    def _finer(self, quality: int, result: EncodedCell | None) -> int:
-        assert result is not None
-        steps = (self._wanted - result[1]) / self._codec.decibels
-        return max(self._codec.finest, quality - max(1, round(steps)))
-
-    def _note_quality(self, rect: Rect, quality: int, psnr: float) -> None:
-        """What this tile needed, the same tile of the next segment will, too."""
-        spare = psnr - self._wanted
-        coarser = int(spare / self._codec.decibels) if spare > _MARGIN else 0
-        self._start[rect] = quality + min(2, coarser)
 
     # -- publishing
 

@@ -280,6 +280,7 @@ def _restore(change: Transaction, video_id: int, gone: Segment) -> list[Segment]
     for segment in sorted(change.segments.of_original(gone.original_id), key=lambda one: -one.id):
         was_in_use = (
             segment.id < gone.id
+            and not segment.is_joined
             and segment.picture == gone.picture
             and (segment.retired_ns or 0) >= gone.created_ns
             and meet(segment.frames, gone.frames)
@@ -297,7 +298,7 @@ def _require_present(seen: Transaction, proposal: Proposal, made: Segment | None
     numbers = {
         one.id
         for one in seen.segments.of_original(original)
-        if one.picture == (plan.layout.width, plan.layout.height)
+        if one.picture == (plan.layout.width, plan.layout.height) and not one.is_joined
         if one.retired_ns in in_use and meet(one.frames, plan.frames)
     }
     if numbers - ({made.id} if made is not None else set()) != proposal.present:

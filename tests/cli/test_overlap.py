@@ -69,3 +69,41 @@ def test_show_says_where_there_is_nothing(run: Run) -> None:
     done = run("overlap", "show", "gate/east.mp4", "cam1/traffic.mp4")
     assert done.code == 3
     assert "do not show the same place" in done.err
+
+
+@pytest.mark.usefixtures("cameras")
+def test_join_and_split(run: Run) -> None:
+    assert run("overlap", "ls").out == ""
+    tried = run("overlap", "join", "gate/west.mp4", "gate/east.mp4", "--dry-run", "--json")
+    assert tried.code == 0, tried.err
+    (foretold,) = tried.objects
+    assert (foretold["frames"], foretold["stored"]) == (FRAMES, False)
+    assert run("overlap", "ls").out == ""
+    done = run("overlap", "join", "gate/east.mp4", "gate/west.mp4")
+    assert done.code == 0, done.err
+    assert "left           gate/west.mp4" in done.lines
+    assert f"joined         {FRAMES} frames in 1 segments" in done.lines
+    (listed,) = run("overlap", "ls", "gate/east.mp4", "--json").objects
+    assert (listed["left"], listed["right"]) == ("gate/west.mp4", "gate/east.mp4")
+    assert listed["bytes"] == pytest.approx(foretold["bytes"], rel=0.05)
+    assert min(listed["psnr"]) >= 30
+    (again,) = run("overlap", "join", "gate/east.mp4", "gate/west.mp4", "--json").objects
+    assert (again["frames"], again["before"]) == (0, FRAMES)
+    _, line = run("overlap", "ls").lines
+    assert line.split()[:4] == ["gate/west.mp4", "gate/east.mp4", str(FRAMES), "1"]
+    (gone,) = run("overlap", "split", "gate/west.mp4", "--json").objects
+    assert gone == listed
+    assert run("overlap", "split", "gate/west.mp4").code == 3
+    assert run("overlap", "ls").out == ""
+
+
+@pytest.mark.usefixtures("cameras")
+def test_what_cannot_be_joined_is_told(run: Run) -> None:
+    done = run("overlap", "join", "gate/east.mp4", "cam1/traffic.mp4")
+    assert done.code == 3
+    assert "do not show the same place" in done.err
+    assert run("overlap", "join", "gate/east.mp4", "gate/east.mp4").code == 2
+    assert run("overlap", "join", "gate/east.mp4", "gate/west.mp4", "--psnr", "12").code == 2
+    done = run("overlap", "join", "gate/east.mp4", "gate/west.mp4", "--psnr", "70")
+    assert done.code == 30
+    assert f"{FRAMES} frames: " in done.out

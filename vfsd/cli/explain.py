@@ -39,8 +39,9 @@ if TYPE_CHECKING:
         "height": "pixels of a frame of the result",
         "psnr": "dB that the result has at least, null where all comes from the original as it was "
         "first written",
-        "sources": "list of objects, by time: source (original or tiles), frames ([first, end]), "
-        "count (frames wanted of them), layout, codec and tiles (numbers; null for the original), "
+        "sources": "list of objects, by time: source (original, tiles or joined), frames "
+        "([first, end]), count (frames wanted of them), layout, codec and tiles "
+        "(numbers; null for the original), "
         "starts, pictures, pixels, bytes, seconds",
         "decoded": "object: starts (decoders that start at a key frame), pictures (packets), "
         "pixels, bytes, and seconds (predicted CPU time)",
@@ -186,13 +187,19 @@ def _rows(sources: Sequence[Source]) -> Iterator[list[Source]]:
 
 def _cells(video: Video, together: Sequence[Source]) -> tuple[str, ...]:
     from vfsd.cli.layout.records import displayed, span_of
-    from vfsd.tiling.cost import Work
+    from vfsd.tiling.cost import JOINED_RIGHT, Work
 
     first = together[0]
     frames = range(first.span.start, together[-1].span.stop)
     start, end = span_of(video, frames)
     origin = f"original, {video.original.media.codec}"
-    if first.segment is not None:
+    if first.segment is not None and first.segment.is_joined:
+        origin = "joined with another video: pieces put together"
+        if first.segment.profile == JOINED_RIGHT:
+            origin += ", and projected back"
+        if len(together) > 1:
+            origin += f", {len(together)} segments"
+    elif first.segment is not None:
         origin = (
             f"{_tiles(first.tiles)} of {first.segment.layout.count}, {first.segment.profile}, "
             f"{displayed(video, first.segment)}"

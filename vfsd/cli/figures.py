@@ -23,6 +23,7 @@ class Stored:
     originals: int
     tiles: int  #: that reads may use
     renditions: int  #: that reads may use
+    joined: int  #: pictures of cameras that are kept together
     retired: int  #: kept for a step back
     pinned: int
     free: int  #: on the disk
@@ -33,6 +34,7 @@ STORED_FIELDS = {
     "originals": "bytes of originals",
     "tiles": "bytes of tiles that reads may use",
     "renditions": "bytes of renditions that reads may use",
+    "joined": "bytes of pictures of cameras that are kept together",
     "retired": "bytes of what is kept for a step back",
     "pinned": "bytes of what is pinned",
     "free": "bytes that are free on the disk",
@@ -46,6 +48,7 @@ def stored(store: Store) -> Stored:
         usage.original,
         usage.tiles,
         usage.renditions,
+        usage.joined,
         usage.retired,
         usage.pinned,
         shutil.disk_usage(store.path).free,

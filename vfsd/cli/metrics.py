@@ -95,7 +95,7 @@ def _of_store(found: Stored) -> Iterator[Any]:
     sizes = GaugeMetricFamily(
         "vfsd_stored_bytes", "What the store holds, by kind.", labels=["kind"]
     )
-    for kind in ("originals", "tiles", "renditions", "retired", "pinned"):
+    for kind in ("originals", "tiles", "renditions", "joined", "retired", "pinned"):
         sizes.add_metric([kind], getattr(found, kind))
     yield sizes
     yield _gauge("vfsd_free_bytes", "Free on the disk that holds the store.", found.free)

@@ -56,7 +56,7 @@ def command(session: Session) -> None:
 
 def _facts(found: Stored, standing: Standing | None) -> Iterator[tuple[str, str]]:
     yield "videos", str(found.videos)
-    for name in ("originals", "tiles", "renditions", "retired", "pinned", "free"):
+    for name in ("originals", "tiles", "renditions", "joined", "retired", "pinned", "free"):
         yield name, human_bytes(getattr(found, name))
     if standing is None:
         yield "mount", "none"

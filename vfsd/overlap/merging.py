@@ -38,7 +38,8 @@ def unprojected(left: Picture, right: Picture, seen: Mask) -> Picture:
 
 def mean(left: Picture, right: Picture, seen: Mask) -> Picture:
     both = cv2.addWeighted(left, 0.5, right, 0.5, 0)
-    return np.where(seen[:, :, np.newaxis], both, left).astype(np.uint8)
+    seen = seen if left.ndim == 2 else seen[:, :, np.newaxis]
+    return np.where(seen, both, left).astype(np.uint8)
 
 
 MERGES: Mapping[str, Merge] = MappingProxyType({"unprojected": unprojected, "mean": mean})

@@ -19,18 +19,28 @@ reach two pixels far."""
 
 
 def laid_over(picture: Picture, matrix: Matrix, size: Size) -> tuple[Picture, Mask]:
-    """`picture` projected into one of `size` pixels, and where it is all there.
+    """`picture` projected into one of `size` pixels, and where it is all there."""
+    return warped(picture, matrix, size), there(size_of(picture), matrix, size)
+
+
+def warped(picture: Picture, matrix: Matrix, size: Size) -> Picture:
+    """`picture`, which may also be a single plane, projected into one of `size` pixels.
 
     Outside, its edge goes on: an encoder has little to do there.
     """
     laid = cv2.warpPerspective(
         picture, matrix, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
     )
-    width, height = size_of(picture)
+    return np.asarray(laid, dtype=np.uint8)
+
+
+def there(picture: Size, matrix: Matrix, size: Size) -> Mask:
+    """Where all of a projected picture is there, in one of `size` pixels."""
+    width, height = picture
     inside = np.zeros((height, width), np.uint8)
     inside[_EDGE : height - _EDGE, _EDGE : width - _EDGE] = 255
     mask = cv2.warpPerspective(inside, matrix, size, flags=cv2.INTER_NEAREST)
-    return np.asarray(laid, dtype=np.uint8), mask > 0
+    return np.asarray(mask > 0)
 
 
 def mean_square(one: Picture, other: Picture, mask: Mask | None = None) -> float:

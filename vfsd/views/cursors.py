@@ -147,7 +147,7 @@ class Cursors:
 def _shown(
     tools: Tools, footage: Footage, needed: Needed, frames: Ints, place: int
 ) -> Generator[Shown, None, None]:
-    if footage.tiles is None or not footage.tiles.segments:
+    if footage.tiles is None or not footage.tiles.stored:
         yield from _from_original(tools, footage, frames, place)
         return
     while place < len(frames):

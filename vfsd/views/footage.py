@@ -36,9 +36,9 @@ class Footage:
         """Stands for the bytes and for what is known of them, which a full decode may correct."""
         known = self.physical
         tiles = []
-        if self.tiles is not None and self.tiles.segments:
+        if self.tiles is not None and self.tiles.stored:
             # Other tiles, or the original in their place, are other pixels.
-            numbers = [segment.id for segment in self.tiles.segments]
+            numbers = [segment.id for segment in self.tiles.stored]
             tiles = [numbers, sorted(self.tiles.costs.by_name.items()), self.tiles.psnr]
             tiles.append(known.cost_factor)
         sound = self.sound[0].packets if self.sound is not None else None

@@ -62,6 +62,8 @@ def kind_text(held: Held) -> str:
         return "retired"
     if held.role is Role.TILED:
         return "tiles"
+    if held.role is Role.JOINED:
+        return "joined"
     return f"rendition {held.size[0]}x{held.size[1]}"
 
 

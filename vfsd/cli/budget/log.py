@@ -106,4 +106,6 @@ def _cells(name: str, one: Eviction) -> tuple[str, str, str, str, str, str, str]
 def _kind(one: Eviction) -> str:
     from vfsd.model import Role
 
+    if one.role is Role.JOINED:
+        return "joined"
     return "tiles" if one.role is Role.TILED else "rendition"

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from vfsd.budgets import Pin, Usage
     from vfsd.store import Store
 
-_HEADINGS = ("allowed", "used", "tiles", "renditions", "retired", "pinned", "video")
-_ALIGNMENT = ">>>>>><"
+_HEADINGS = ("allowed", "used", "tiles", "renditions", "joined", "retired", "pinned", "video")
+_ALIGNMENT = ">>>>>>><"
 
 Row = tuple[str | None, "Usage", "Sequence[Pin]"]
 
@@ -34,6 +34,7 @@ Row = tuple[str | None, "Usage", "Sequence[Pin]"]
         "original": "bytes of the originals",
         "tiles": "bytes of tiles that reads may use",
         "renditions": "bytes of renditions that reads may use",
+        "joined": "bytes of what is joined with other cameras' videos: its share",
         "retired": "bytes of what is kept for a step back",
         "pinned": "bytes of what is pinned, which are not charged",
         "pins": "list of objects with frames ([first, end]) and what (all, tiles, or a size WxH)",
@@ -85,6 +86,7 @@ def _record(name: str | None, usage: Usage, pins: Sequence[Pin]) -> dict[str, An
         "original": usage.original,
         "tiles": usage.tiles,
         "renditions": usage.renditions,
+        "joined": usage.joined,
         "retired": usage.retired,
         "pinned": usage.pinned,
         "pins": [
@@ -97,7 +99,14 @@ def _cells(name: str | None, usage: Usage, _: Sequence[Pin]) -> tuple[str, ...]:
     allowed = limit_text(usage.limit)
     if usage.limit.times is not None:
         allowed = f"{human_bytes(usage.allowed or 0)} ({usage.limit})"
-    parts = (usage.used, usage.tiles, usage.renditions, usage.retired, usage.pinned)
+    parts = (
+        usage.used,
+        usage.tiles,
+        usage.renditions,
+        usage.joined,
+        usage.retired,
+        usage.pinned,
+    )
     return (
         allowed,
         *(human_bytes(part) for part in parts),

@@ -7,8 +7,8 @@ from vfsd.cli.command import Group
 command = Group(
     "overlap",
     __name__,
-    ("find", "show"),
-    """Find videos that show the same place, and what keeping it once would save.
+    ("find", "show", "join", "ls", "split"),
+    """Find videos that show the same place, and keep what both see once.
 
-    Nothing is stored or changed.""",
+    Originals stay as they are.""",
 )

@@ -8,6 +8,7 @@ from vfsd.cli.output import shown
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
+    from vfsd.joining import JoinedPair
     from vfsd.overlapsearch import VideoPair
 
 FIELDS = {
@@ -80,3 +81,53 @@ def cells(pair: VideoPair) -> tuple[str, ...]:
         saves,
         found.why,
     )
+
+
+JOINED_FIELDS = {
+    "left": "path from the root of the store",
+    "right": "path from the root of the store",
+    "frames": "of either, that are joined",
+    "segments": "list of objects: left and right ([first, end] of the frames), psnr ([left, "
+    "right]: dB of the worst plane of the worst picture), bytes",
+    "copied_frames": "of the right one, that are nothing but those of the left one",
+    "bytes": "that are stored for both",
+    "psnr": "[left, right]: dB of the worst plane of the worst picture",
+}
+JOINED_HEADINGS = ("left", "right", "frames", "segments", "bytes", "worst dB")
+JOINED_ALIGNMENT = "<<>>>>"
+
+
+def joined_record(pair: JoinedPair) -> dict[str, Any]:
+    return {
+        "left": pair.left,
+        "right": pair.right,
+        "frames": pair.frames,
+        "segments": [
+            {
+                "left": [one.first_frame, one.end_frame],
+                "right": [other.first_frame, other.end_frame],
+                "psnr": [one.psnr, other.psnr],
+                "bytes": one.size + other.size,
+            }
+            for one, other in pair.segments
+        ],
+        "copied_frames": pair.copied,
+        "bytes": pair.bytes,
+        "psnr": list(pair.psnr),
+    }
+
+
+def joined_cells(pair: JoinedPair) -> tuple[str, ...]:
+    return (
+        shown(pair.left),
+        shown(pair.right),
+        str(pair.frames),
+        str(len(pair.segments)),
+        human_bytes(pair.bytes),
+        pair_of_psnr(pair.psnr),
+    )
+
+
+def pair_of_psnr(psnr: tuple[float, float]) -> str:
+    """The left one's and the right one's."""
+    return f"{psnr[0]:.1f}, {psnr[1]:.1f}"
