@@ -10,6 +10,10 @@ with noise of their own, become three pieces, which are encoded with the tile co
 are by themselves.  The pictures are put together again from the decoded pieces and compared with
 what the cameras saw; with the merge `unprojected`, what the pieces hold of the left one is that
 picture to the last bit before it is encoded.
+
+Joined, for real: the same cameras, and pairs that were filmed, are joined in a store, and stored as
+whole tiles of the same rate factor for comparison.  Every picture of both has to have 30 dB at
+least, the store to be without fault.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import arguments, finish, footage, table
+from benchmarks.joined import show_stored, stored
 from benchmarks.joining import joining, show_joining
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from sample_videos.scene import Scene
@@ -54,16 +59,19 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=48, help="that are encoded of each pair")
     parser.add_argument("--width", type=int, default=960, help="pixels of a camera's picture")
     parser.add_argument("--quality", type=int, default=23, help="rate factor")
-    parser.add_argument("--only", choices=("discovery", "joining"), help="one part of it")
+    parser.add_argument("--only", choices=("discovery", "joining", "joined"), help="one part of it")
     options = parser.parse_args()
     figures: dict[str, Any] = {}
     passed = True
-    if options.only != "joining":
+    if options.only in (None, "discovery"):
         figures["discovery"] = discovery()
         passed &= show_discovery(figures["discovery"])
-    if options.only != "discovery":
+    if options.only in (None, "joining"):
         figures["joining"] = list(joining(options.width, options.frames, options.quality))
         passed &= show_joining(figures["joining"])
+    if options.only in (None, "joined"):
+        figures["joined"] = list(stored(options.width, options.frames, options.quality))
+        passed &= show_stored(figures["joined"])
     finish(options, "overlap", figures, passed=passed)
 
 

@@ -1,0 +1,152 @@
+"""Joining overlapping cameras in a store: bytes on disk, and what reading takes."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import footage, table
+from benchmarks.joining import OVERLAPS, sources
+from sample_videos.cameras import Cameras, write_pictures
+from vfsd.check import run as check
+from vfsd.errors import NotFoundError
+from vfsd.jointsettings import JoinSettings
+from vfsd.model import Segment
+from vfsd.overlap.merging import MERGES
+from vfsd.planned import TileSettings
+from vfsd.store import Store
+
+FILMED = (
+    ("derived_futsal_left_1280x720", "derived_futsal_right_1280x720"),
+    ("roof_left_270x480", "roof_right_270x480"),
+    ("office_a_640x480", "office_b_640x480"),
+    ("walk_left_640x368", "walk_right_640x368"),
+)
+PSNR_BOUND = 30.0
+_RUNS = 5
+
+
+def stored(width: int, frames: int, quality: int) -> Iterator[dict[str, Any]]:
+    """For each pair and way to merge, two videos apart and joined, of the same rate factor."""
+    for name, left, right in _pairs(width, frames):
+        with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder) / "store") as store:
+            store.ingest(left, "left.mp4", link=True)
+            store.ingest(right, "right.mp4", link=True)
+            for merge in MERGES:
+                row = {"pair": name, "merge": merge}
+                yield {**row, **measured(store, JoinSettings(merge=merge, quality=quality))}
+
+
+def _pairs(width: int, frames: int) -> Iterator[tuple[str, Path, Path]]:
+    """(what, left file, right file)"""
+    for source in sources():
+        for overlap in OVERLAPS:
+            cameras = Cameras(
+                width, width * 9 // 32 * 2, overlap, noise=source.noise, gain=1.06, bias=-4
+            )
+            wide = list(source.frames(cameras.field, frames))
+            with tempfile.TemporaryDirectory() as folder:
+                files = Path(folder) / "left.mp4", Path(folder) / "right.mp4"
+                for file, shown in zip(files, (cameras.left, cameras.right), strict=True):
+                    pictures = (shown(picture, at) for at, picture in enumerate(wide))
+                    write_pictures(file, pictures, source.rate, crf=12)
+                yield f"{source.name}, {overlap:.0%}", *files
+    for one, other in FILMED:
+        files = footage() / "pairs" / f"{one}.mp4", footage() / "pairs" / f"{other}.mp4"
+        if all(file.exists() for file in files):
+            yield one.rpartition("_")[0], *files
+
+
+def measured(store: Store, settings: JoinSettings) -> dict[str, Any]:
+    began = time.perf_counter()
+    try:
+        report = store.join("left.mp4", "right.mp4", settings)
+    except NotFoundError as error:
+        return {"refused": str(error)}
+    seconds = time.perf_counter() - began
+    result: dict[str, Any] = {
+        "frames": report.frames,
+        "of": len(store[report.left]),
+        "reasons": dict(report.reasons),
+        "psnr": report.psnr,
+        "seconds": seconds,
+        "faults": [found.message for found in check(store.parts, deep=True)],
+    }
+    if report.frames:
+        (pair,) = store.joined()
+        coded = TileSettings(quality=settings.quality)
+        apart, size = [], 0.0
+        for side, name in enumerate((pair.left, pair.right)):
+            store[name].retile("uniform:1x1", settings=coded)
+            made = store.catalog.segments(store[name].info)
+            apart.append(made)
+            size += _bytes_of(made, [both[side].frames for both in pair.segments])
+        result["apart"] = size
+        result["joined"] = pair.bytes
+        result["files"] = report.original_bytes
+        result["read"] = [
+            _read(store, [both[side] for both in pair.segments], apart[side]) for side in range(2)
+        ]
+        store.split(pair.left, pair.right)
+    return result
+
+
+def _bytes_of(made: Sequence[Segment], runs: Sequence[range]) -> float:
+    """Of those frames: by their number, where a segment has others as well."""
+    return sum(
+        one.size * sum(frame in run for run in runs for frame in one.frames) / len(one.frames)
+        for one in made
+    )
+
+
+def _read(store: Store, joined: Sequence[Segment], apart: Sequence[Segment]) -> float:
+    """How many times as long a picture takes that is put together, as one of whole tiles."""
+    ratios = []
+    for _ in range(_RUNS):
+        both = [_seconds(store, segments) for segments in (joined, apart)]
+        ratios.append(both[0] / both[1])
+    return statistics.median(ratios)
+
+
+def _seconds(store: Store, segments: Sequence[Segment]) -> float:
+    """Of each picture."""
+    began = time.perf_counter()
+    pictures = 0
+    for segment in segments:
+        for _ in store.tools.packs.pictures(segment, 0, list(segment.frames)):
+            pictures += 1
+    return (time.perf_counter() - began) / pictures
+
+
+def show_stored(rows: list[dict[str, Any]]) -> bool:
+    cells: list[tuple[object, ...]] = []
+    passed = True
+    for row in rows:
+        if "refused" in row:
+            cells.append((row["pair"], row["merge"], "refused", *[""] * 5))
+            continue
+        passed &= not row["faults"]
+        if not row["frames"]:
+            cells.append((row["pair"], row["merge"], f"0 of {row['of']}", *[""] * 5))
+            continue
+        passed &= min(row["psnr"]) >= PSNR_BOUND
+        cells.append(
+            (
+                row["pair"],
+                row["merge"],
+                f"{row['frames']} of {row['of']}",
+                f"{row['apart'] / 1000:.0f}",
+                f"{row['joined'] / 1000:.0f}",
+                f"{1 - row['joined'] / row['apart']:.1%}",
+                " ".join(f"{value:.1f}" for value in row["psnr"]),
+                " ".join(f"{value:.1f}" for value in row["read"]),
+            )
+        )
+    heads = ("pair", "merge", "joined", "kB apart", "kB joined", "saves", "worst dB", "read, times")
+    print()
+    print(table(heads, cells), flush=True)
+    return passed
