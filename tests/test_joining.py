@@ -121,7 +121,7 @@ def test_reads_take_them_where_they_are_good_enough(store: Store) -> None:
         assert 10 * math.log10(255**2 / error) > 28  # of RGB
         part = video.read(region=region, frames=slice(5, 30, 3), psnr=30)
         np.testing.assert_array_equal(part.data, found.data[5:30:3, 32:200, 48:240])
-        streamed = [picture.data for picture in video.iterate()]
+        streamed = [picture.data for picture in video.iterate(psnr=30)]
         np.testing.assert_array_equal(np.stack(streamed), found.data)
         best = max(segment.psnr for segment in store.catalog.joined(video.info))
         sources = video.explain(psnr=best + 0.1).sources
