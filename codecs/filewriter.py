@@ -65,7 +65,7 @@ class FileCodec:
 
 
 _YUV = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10le")
-_OWN = {"yuv420p": "yuv420p", "yuv422p": "yuv422p", "yuv444p": "yuv444p"}
+_OWN = {"yuv420p": "yuv420p", "yuv422p": "yuv422p", "yuv444p": "yuv444p", "nv12": "yuv420p"}
 _OWN_DEEP = {**_OWN, "yuv420p10": "yuv420p10le"}
 _SHARED = dict.fromkeys(("rgb24", "bgr24", "gray"), "yuv420p")
 _DEEP = dict.fromkeys(("rgb48", "gray16"), "yuv420p10le")

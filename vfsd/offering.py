@@ -23,10 +23,9 @@ from vfsd.codecs.likeness import plane_errors, square_error, summed
 from vfsd.codecs.pack import CellStream
 from vfsd.codecs.picturefile import PictureFile
 from vfsd.codecs.scale import PictureFormat, PictureScaler, require_smaller
-from vfsd.codecs.segmentcells import EncodedCell
 from vfsd.codecs.tiles import tile_codec
 from vfsd.decoders import DecoderPool
-from vfsd.distortion import LOSSLESS_PSNR
+from vfsd.distortion import LOSSLESS_PSNR, SCALED, error_of, psnr_of
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
@@ -196,6 +195,7 @@ class _OfferedWork(TileWork):
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]
     ) -> tuple[list[CellStream], list[Cell]]:
+        self._factors.aim = self._needed()
         streams, cells = super()._encode(plan, pictures)
         cells = [replace(cell, psnr=self._left(cell.psnr)) for cell in cells]
         if min(cell.psnr for cell in cells) < self._least:
@@ -211,15 +211,9 @@ class _OfferedWork(TileWork):
             return self._given_psnr
         return summed(self._given_psnr, encoded, self._peak)
 
-    def _is_poor(self, psnr: float) -> bool:
-        return self._left(psnr) < self._least + _STEP and psnr < LOSSLESS_PSNR
-
-    def _finer(self, quality: int, result: EncodedCell | None) -> int:
-        assert result is not None
-        spare = (
-            square_error(self._least, self._peak) ** 0.5
-            - square_error(self._given_psnr, self._peak) ** 0.5
-        )
-        wanted = psnr(spare**2, self._peak) if spare > 0 else LOSSLESS_PSNR
-        steps = (wanted + _STEP - result[1]) / self._codec.decibels
-        return max(self._codec.finest, quality - max(1, round(steps)))
+    def _needed(self) -> float:
+        """dB that the encoder has to leave, so that there is enough against the first original."""
+        spare = error_of(self._least) - error_of(self._given_psnr)
+        if self._error > 0:
+            spare -= SCALED * self._error + 1 / self._peak
+        return psnr_of(spare) + _STEP if spare > 0 else LOSSLESS_PSNR

@@ -20,6 +20,7 @@ class RateFactors:
     def __init__(self, codec: TileCodec, settings: TileSettings) -> None:
         self._codec = codec
         self._settings = settings
+        self.aim = settings.psnr  #: dB that a cell needs; others may need more of the next ones
         self._start: dict[Hashable, int] = {}  # what a cell had lately
 
     def first(self, cell: Hashable) -> int:
@@ -30,16 +31,15 @@ class RateFactors:
 
     def next(self, quality: int, psnr: float) -> int | None:
         """What to try after this came to `psnr`; None: it is good enough, or as good as can be."""
-        aim = self._settings.psnr
-        if self._settings.quality is not None or psnr >= min(aim, LOSSLESS_PSNR):
+        if self._settings.quality is not None or psnr >= min(self.aim, LOSSLESS_PSNR):
             return None
         if quality <= self._codec.finest:
             return None
-        steps = (aim - psnr) / self._codec.decibels
+        steps = (self.aim - psnr) / self._codec.decibels
         return max(self._codec.finest, quality - max(1, round(steps)))
 
     def note(self, cell: Hashable, used: int, psnr: float) -> None:
         """What this cell needed, the same one of the next segment will, too."""
-        spare = psnr - self._settings.psnr
+        spare = psnr - self.aim
         coarser = int(spare / self._codec.decibels) if spare > _MARGIN else 0
         self._start[cell] = used + min(2, coarser)
