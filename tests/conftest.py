@@ -13,7 +13,8 @@ from hypothesis import settings
 from sample_videos import Encoding, Scene, write
 from vfsd.codecs.kvazaar import kvazaar_available
 from vfsd.errors import EnvironmentMissingError
-from vfsd.fuse import MountOptions, require_fuse
+from vfsd.fuse.binding import require_fuse
+from vfsd.fuse.options import MountOptions
 from vfsd.layouts import TileSources
 from vfsd.tilework import TileWork
 

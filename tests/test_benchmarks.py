@@ -153,7 +153,7 @@ def test_fidelity(tmp_path: Path, mountable: None) -> None:
 
 @pytest.mark.mount
 def test_crash(tmp_path: Path, mountable: None) -> None:
-    report = run(tmp_path, "crash", "--kills", "4")
+    report = run(tmp_path, "crash", "--kills", "2")
     assert report["figures"]["losses"] == 0, report["figures"]["what"]
 
 

@@ -1,37 +1,29 @@
-"""The life of a mount: starting it, finding it, ending it.
+"""The process that serves a mounted store; see `vfsd.mounting` for starting and ending it.
 
-`mount` serves a store in the calling process or in one of its own.  The latter is
-``python -m vfsd.daemon``, started detached; it reports over a pipe when the mount answers, or why
-it does not.  As long as it lives it holds the store's mount lock.
+As long as it lives it holds the store's mount lock.
 """
 
 from __future__ import annotations
 
-import errno
 import faulthandler
 import json
 import logging
 import os
-import select
-import shutil
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from vfsd import errors
-from vfsd.errors import BusyError, MountError, NoStoreError, UsageError, VfsdError
+from vfsd.errors import MountError, VfsdError
 from vfsd.foreground import Foreground, ObservedViews
 from vfsd.fs import Counters, Filesystem
 from vfsd.fs.standing import Standings
 from vfsd.fs.xattrs import STATS, TUNER
-from vfsd.fuse import MountOptions, parse_options, require_fuse, serve
-from vfsd.fuse.mountinfo import mount_above, mount_at
-from vfsd.programs import command, environment
+from vfsd.fuse.options import parse_options
+from vfsd.fuse.serving import serve
+from vfsd.mounting import DRAIN_SECONDS, checked
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
 from vfsd.supervisor import READY, STOPPING, notify
@@ -39,158 +31,24 @@ from vfsd.tuner import BackgroundTuner
 from vfsd.verifier import Verifier
 from vfsd.views import Views
 
-DRAIN_SECONDS = 30.0
-"""How long an ending mount goes on making new files into videos; the next one does the rest."""
-
-_START_SECONDS = 120.0
 _SWITCH_SECONDS = 0.0002  # a thread that computes must not keep the kernel waiting for 5 ms
-_DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO)
 
 _log = logging.getLogger(__name__)
 
 
-def mount(
+def mount_in_foreground(
     store_path: str | os.PathLike[str],
     mountpoint: str | os.PathLike[str],
     options: Iterable[str] = (),
-    *,
-    foreground: bool = False,
-    log_file: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Show a store as a directory.
+    """Show a store as a directory, served by this process; returns when the mount has ended.
 
-    In the foreground systemd, or who else started this process, is told when it answers.
-    `options` are what people write after ``-o``: ``["ro,allow_other"]``.  In the foreground this
-    returns when the mount has ended; otherwise as soon as it answers, and a process in the
-    background goes on, writing what it has to say to `log_file` (see `default_log`).
-
-    Raises `UsageError` for options and places that cannot be, `NoStoreError`, `BusyError` when
-    the store is mounted already, `FuseMissingError` when something has to be installed, and
-    `MountError` for the rest.
+    systemd, or who else started this process, is told when it answers.  Raises what
+    `vfsd.mounting.mount` does.
     """
-    directory = StoreDirectory.open(Path(store_path))
     words = list(options)
-    place = _checked_place(directory, mountpoint, parse_options(words))
-    require_fuse(parse_options(words))
-    if foreground:
-        _serve(directory.root, place, words, on_ready=lambda: notify(READY))
-    else:
-        log = Path(log_file) if log_file is not None else default_log(directory)
-        _start(directory, place, words, log.absolute())
-
-
-def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECONDS + 30) -> None:
-    """End a mount, and wait until its process has let go of the store.
-
-    Raises `UsageError` when nothing of ours is mounted there, `BusyError` when somebody uses it or
-    the process has not ended after `timeout` seconds, `MountError`.
-    """
-    place = Path(os.path.realpath(mountpoint))
-    found = mount_at(place)
-    if found is None or not found.is_ours:
-        raise UsageError(f"no store is mounted at {place}")
-    _detach(place, lazily=False)
-    try:
-        directory = StoreDirectory.open(Path(found.source))
-    except NoStoreError:
-        return
-    end = time.monotonic() + timeout
-    while (holder := directory.mounted_by()) and holder.get("place") == str(place):
-        if time.monotonic() > end:
-            raise BusyError(
-                f"{place} is unmounted, but process {holder.get('pid')} has not ended yet",
-                hint="it is indexing new files; wait, or end it with SIGKILL and lose nothing",
-            )
-        time.sleep(0.02)
-
-
-def mount_of(path: str | os.PathLike[str]) -> tuple[Path, str] | None:
-    """The store that `path` is shown by, and the name that it has in there (no leading slash).
-
-    None where it does not lie in a mount of ours.
-    """
-    absolute = Path(os.path.realpath(path))
-    found = mount_above(absolute)
-    if found is None or not found.is_ours:
-        return None
-    inside = absolute.relative_to(found.place).as_posix()
-    return Path(found.source), "" if inside == "." else inside
-
-
-def default_log(directory: StoreDirectory) -> Path:
-    """Where a mount in the background writes to, unless told otherwise."""
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return Path(state) / "vfsd" / f"{directory.root.name}-{directory.id[:8]}.log"
-
-
-# ---------------------------------------------------------------------------------- the place
-
-
-def _checked_place(
-    directory: StoreDirectory, mountpoint: str | os.PathLike[str], options: MountOptions
-) -> Path:
-    """The mountpoint without symbolic links, when it can be one; a dead mount is taken away."""
-    place = Path(os.path.realpath(mountpoint))
-    _clear_dead_mount(place)
-    root = Path(os.path.realpath(directory.root))
-    if place == root or place.is_relative_to(root):
-        raise UsageError(f"{place} lies inside the store {root}")
-    if root.is_relative_to(place):
-        raise UsageError(f"the store {root} lies inside {place} and would be hidden by the mount")
-    found = mount_at(place)
-    if found is not None and found.is_ours:
-        raise BusyError(f"{found.source} is mounted at {place} already")
-    if not place.exists():
-        raise MountError(f"there is no directory {place}", hint=f"make it: mkdir -p {place}")
-    if not place.is_dir():
-        raise MountError(f"{place} is not a directory")
-    try:
-        is_empty = not any(os.scandir(place))
-    except PermissionError as error:
-        raise MountError(f"{place} cannot be read: {error.strerror}") from error
-    if not is_empty and not options.nonempty:
-        raise MountError(
-            f"{place} is not empty", hint="choose an empty directory, or mount with -o nonempty"
-        )
-    return place
-
-
-def _clear_dead_mount(place: Path) -> None:
-    """Take away what a daemon that was killed has left: a place that answers with errors."""
-    try:
-        os.statvfs(place)  # unlike a stat never answered from the kernel's cache
-    except OSError as error:
-        found = mount_at(place)
-        if error.errno in _DEAD and found is not None and found.is_ours:
-            _log.warning("%s was left by a mount that died; taking it away", place)
-            _detach(place, lazily=True)
-
-
-def _detach(place: Path, *, lazily: bool) -> None:
-    if os.geteuid() == 0:
-        words = ["umount", *(["-l"] if lazily else []), str(place)]
-    else:
-        helper = "fusermount3" if shutil.which("fusermount3") else "fusermount"
-        words = [helper, "-uz" if lazily else "-u", str(place)]
-    try:
-        done = subprocess.run(
-            words,
-            env=os.environ | {"LC_ALL": "C"},  # its words are looked at below
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise MountError(f"{words[0]} is not installed", hint="apt install fuse3") from None
-    if done.returncode == 0:
-        return
-    text = done.stderr.strip() or f"{words[0]} failed"
-    if "busy" in text:
-        raise BusyError(f"{place} is in use: {text}", hint=f"`fuser -vm {place}` shows by whom")
-    raise MountError(f"{place} cannot be unmounted: {text}")
-
-
-# --------------------------------------------------------------------------- in this process
+    directory, place = checked(store_path, mountpoint, parse_options(words))
+    _serve(directory.root, place, words, on_ready=lambda: notify(READY))
 
 
 def _serve(
@@ -246,60 +104,6 @@ def _serve(
 
 def _tunes(store: Store) -> bool:
     return (store.settings.tune or store.settings.compress) and not store.parts.read_only
-
-
-# ------------------------------------------------------------------------- in the background
-
-
-def _start(directory: StoreDirectory, place: Path, options: list[str], log: Path) -> None:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    reading, writing = os.pipe()
-    task = {"root": str(directory.root), "place": str(place), "options": options}
-    try:
-        with open(log, "ab") as output:
-            # The child forks once more and ends, so that nobody has to wait for the daemon.
-            subprocess.run(
-                command("vfsd.daemon", str(writing), json.dumps(task)),
-                cwd="/",
-                env=environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=[writing],
-                check=True,
-            )
-        os.close(writing)
-        writing = -1
-        report = _await_report(reading)
-    except subprocess.CalledProcessError as error:
-        raise MountError("the mount's process could not be started", hint=f"see {log}") from error
-    finally:
-        os.close(reading)
-        if writing >= 0:
-            os.close(writing)
-    if report is None:
-        raise MountError(f"the mount at {place} did not come up", hint=f"see {log}")
-    if "error" in report:
-        kind = getattr(errors, report["error"], MountError)
-        raise kind(report["message"], hint=report["hint"] or f"see {log}")
-    found = mount_at(place)
-    if found is None or not found.is_ours:
-        raise MountError(f"the mount at {place} went away at once", hint=f"see {log}")
-    os.stat(place)
-
-
-def _await_report(fd: int) -> dict[str, Any] | None:
-    """What the daemon says of itself; None when it died, or kept silent, instead."""
-    end = time.monotonic() + _START_SECONDS
-    text = b""
-    while not text.endswith(b"\n"):
-        ready, _, _ = select.select([fd], [], [], max(0.0, end - time.monotonic()))
-        chunk = os.read(fd, 65536) if ready else b""
-        if not chunk:
-            return None
-        text += chunk
-    found = json.loads(text)
-    return found if isinstance(found, dict) else None
 
 
 def _main(arguments: list[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vfsd import daemon
+from vfsd import mounting
 from vfsd.config import Settings
 from vfsd.errors import VfsdError
 from vfsd.fuse import binding
@@ -39,7 +39,7 @@ class Mounted:
             Settings(verify=False, tune=False, compress=False).save(store.parts.directory.settings)
 
     def mount(self, *options: str) -> Path:
-        daemon.mount(self.store, self.at, options, log_file=self.log)
+        mounting.mount(self.store, self.at, options, log_file=self.log)
         return self.at
 
     def unmount(self) -> None:
@@ -49,7 +49,7 @@ class Mounted:
             return
         try:
             os.stat(self.at)
-            daemon.unmount(self.at)
+            mounting.unmount(self.at)
         except Exception:
             subprocess.run(["umount", "-l", self.at], check=True)
             raise

@@ -9,7 +9,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from vfsd import daemon
+from vfsd import mounting
 from vfsd.backup import back_up
 from vfsd.errors import BusyError
 from vfsd.store import Store
@@ -32,7 +32,7 @@ def test_a_mounted_store_with_files_of_all_kinds(tmp_path: Path, mounted: Mounte
         done = back_up(store.parts, target)
         assert (done.videos, done.files) == (1, 2)
         again.mkdir()
-        daemon.mount(target, again, (), log_file=tmp_path / "log2")
+        mounting.mount(target, again, (), log_file=tmp_path / "log2")
         try:
             assert (again / "notes.txt").read_text() == "calibrated on Monday"
             assert (again / "cam" / "link").read_bytes() == video
@@ -40,5 +40,5 @@ def test_a_mounted_store_with_files_of_all_kinds(tmp_path: Path, mounted: Mounte
             with pytest.raises(BusyError, match="mounted"):
                 back_up(store.parts, target)
         finally:
-            daemon.unmount(again)
+            mounting.unmount(again)
         assert back_up(store.parts, target).copied == 0

@@ -11,8 +11,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from vfsd.errors import FuseMissingError, UsageError
-from vfsd.fuse import load
-from vfsd.fuse.binding import CHOICE
+from vfsd.fuse.binding import CHOICE, load
 
 pytestmark = pytest.mark.mount
 

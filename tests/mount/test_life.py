@@ -15,7 +15,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from vfsd import daemon
+from vfsd import mounting
 from vfsd.errors import (
     BusyError,
     FuseMissingError,
@@ -49,7 +49,7 @@ def test_a_mount_answers_when_the_call_returns_and_is_over_when_it_is_unmounted(
     (at / "a").write_text("hello")
     pid = mounted.pid
     assert os.path.ismount(at)
-    daemon.unmount(at)
+    mounting.unmount(at)
     assert not os.path.ismount(at)
     mounted.wait_for(lambda: gone(pid), "the process goes on")
     with Store.open(mounted.store) as store:
@@ -63,7 +63,7 @@ def test_what_was_copied_in_is_a_video_when_the_mount_is_over(mounted: Mounted) 
     at = mounted.mount()
     for number in range(5):
         (at / f"{number}.mp4").write_bytes(VIDEO.read_bytes())
-    daemon.unmount(at)
+    mounting.unmount(at)
     with Store.open(mounted.store) as store:
         assert len(store) == 5
 
@@ -115,14 +115,14 @@ def test_unmounting_a_dead_mount(mounted: Mounted) -> None:
     pid = mounted.pid
     os.kill(pid, signal.SIGKILL)
     mounted.wait_for(lambda: gone(pid), "the process lives")
-    daemon.unmount(at)
+    mounting.unmount(at)
     assert mount_at(at) is None
 
 
 def test_a_mount_in_use_is_not_unmounted(mounted: Mounted) -> None:
     at = mounted.mount()
     with open(at / "a", "w"), pytest.raises(BusyError):
-        daemon.unmount(at)
+        mounting.unmount(at)
     assert os.path.ismount(at)
 
 
@@ -131,9 +131,9 @@ def test_a_store_is_mounted_once(mounted: Mounted, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(BusyError, match=str(mounted.at)):
-        daemon.mount(mounted.store, other, log_file=tmp_path / "log2")
+        mounting.mount(mounted.store, other, log_file=tmp_path / "log2")
     with pytest.raises(BusyError, match="already"):
-        daemon.mount(mounted.store, mounted.at)
+        mounting.mount(mounted.store, mounted.at)
     assert mount_at(other) is None
 
 
@@ -154,16 +154,16 @@ def test_places_that_cannot_be(
     (tmp_path / "file").touch()
     (tmp_path / "full/inside").mkdir(parents=True)
     with pytest.raises(error, match=words):
-        daemon.mount(mounted.store, tmp_path / point)
+        mounting.mount(mounted.store, tmp_path / point)
 
 
 def test_stores_and_options_that_cannot_be(mounted: Mounted, tmp_path: Path) -> None:
     with pytest.raises(NoStoreError):
-        daemon.mount(tmp_path / "missing", mounted.at)
+        mounting.mount(tmp_path / "missing", mounted.at)
     with pytest.raises(UsageError, match="nonsense"):
         mounted.mount("ro,nonsense")
     with pytest.raises(UsageError):
-        daemon.unmount(mounted.at)
+        mounting.unmount(mounted.at)
 
 
 def test_why_a_mount_did_not_come_up_is_told(
@@ -171,7 +171,7 @@ def test_why_a_mount_did_not_come_up_is_told(
 ) -> None:
     """The process in the background finds it out; the caller gets the error."""
     monkeypatch.setenv("FUSE_LIBRARY_PATH", "/nowhere/libfuse.so")
-    monkeypatch.setattr(daemon, "require_fuse", lambda _: None)
+    monkeypatch.setattr(mounting, "require_fuse", lambda _: None)
     with pytest.raises(FuseMissingError, match="libfuse"):
         mounted.mount()
     assert mount_at(mounted.at) is None
@@ -214,7 +214,7 @@ def test_unusual_paths(tmp_path: Path) -> None:
     place = Mounted(tmp_path / "with, comma and\\ blank \u00fc")
     at = place.mount()
     (at / "a").write_text("x")
-    assert daemon.mount_of(at / "a") == (place.store, "a")
+    assert mounting.mount_of(at / "a") == (place.store, "a")
     place.unmount()
 
 
@@ -224,16 +224,16 @@ def test_the_store_of_a_path_in_a_mount(mounted: Mounted, tmp_path: Path) -> Non
     (at / "d/v.mp4").write_bytes(VIDEO.read_bytes())
     link = tmp_path / "link"
     link.symlink_to(at / "d")
-    assert daemon.mount_of(at) == (mounted.store, "")
-    assert daemon.mount_of(at / "d/v.mp4") == (mounted.store, "d/v.mp4")
-    assert daemon.mount_of(link / "v.mp4") == (mounted.store, "d/v.mp4")
-    assert daemon.mount_of(at / "d/v.mp4@/info.json") == (mounted.store, "d/v.mp4@/info.json")
-    assert daemon.mount_of(at / "not/there") == (mounted.store, "not/there")
-    assert daemon.mount_of(tmp_path) is None
+    assert mounting.mount_of(at) == (mounted.store, "")
+    assert mounting.mount_of(at / "d/v.mp4") == (mounted.store, "d/v.mp4")
+    assert mounting.mount_of(link / "v.mp4") == (mounted.store, "d/v.mp4")
+    assert mounting.mount_of(at / "d/v.mp4@/info.json") == (mounted.store, "d/v.mp4@/info.json")
+    assert mounting.mount_of(at / "not/there") == (mounted.store, "not/there")
+    assert mounting.mount_of(tmp_path) is None
 
 
 def test_in_the_foreground(mounted: Mounted) -> None:
-    code = "import sys; from vfsd import daemon; daemon.mount(*sys.argv[1:], foreground=True)"
+    code = "import sys; from vfsd.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
     with subprocess.Popen(
         [sys.executable, "-c", code, mounted.store, mounted.at],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -247,7 +247,7 @@ def test_in_the_foreground(mounted: Mounted) -> None:
 
 
 def test_whoever_supervises_it_is_told(mounted: Mounted, tmp_path: Path) -> None:
-    code = "import sys; from vfsd import daemon; daemon.mount(*sys.argv[1:], foreground=True)"
+    code = "import sys; from vfsd.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         told.bind(str(tmp_path / "notify"))
         told.settimeout(60)
@@ -291,7 +291,7 @@ def test_the_log_is_where_state_belongs(
     mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    daemon.mount(mounted.store, mounted.at)
+    mounting.mount(mounted.store, mounted.at)
     (log,) = (tmp_path / "state/vfsd").iterdir()
     assert log.name.startswith("store-")
     assert "serving" in log.read_text()

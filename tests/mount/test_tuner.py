@@ -19,7 +19,7 @@ from sample_videos.scene import Scene
 from sample_videos.writing import write
 from tests.mount.conftest import Mounted
 from tests.mount.test_life import gone
-from vfsd import check, daemon
+from vfsd import check, mounting
 from vfsd.config import Settings
 from vfsd.errors import NotFoundError
 from vfsd.foreground import Foreground
@@ -314,7 +314,7 @@ def test_unmounting_in_the_middle_of_it(place: Place) -> None:
     worker, pid = place.worker(), place.pid
     assert worker is not None
     began = time.monotonic()
-    daemon.unmount(place.at)
+    mounting.unmount(place.at)
     assert time.monotonic() - began < 10
     wait(lambda: gone(worker) and gone(pid), lambda: "a process goes on")
     assert place.findings() == set()
@@ -334,7 +334,7 @@ def test_a_mount_that_is_killed_in_the_middle_of_it(place: Place) -> None:
     assert worker is not None
     os.kill(pid, signal.SIGKILL)
     wait(lambda: gone(worker) and gone(pid), lambda: "a process goes on")
-    daemon.unmount(place.at)
+    mounting.unmount(place.at)
     assert place.findings() == set()
     place.settle_on()
     place.mount()

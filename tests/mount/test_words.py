@@ -10,10 +10,10 @@ import pytest
 
 import vfsd.fuse.mountinfo
 from vfsd.errors import BusyError, NotFoundError, OutOfRangeError, StoreError, UsageError
-from vfsd.fuse import MountOptions, parse_options
 from vfsd.fuse.answers import errno_of
 from vfsd.fuse.hidden import hidden_alias, is_hidden
 from vfsd.fuse.mountinfo import mount_above, mount_at, mounts
+from vfsd.fuse.options import MountOptions, parse_options
 
 TABLE = rb"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 30 22 0:40 / /mnt/a rw,nosuid shared:1 master:2 - fuse.vfsd /srv/videos rw,user_id=0

@@ -129,7 +129,7 @@ def _libfuse() -> Diagnosis:
 
 
 def _binding() -> str:
-    from vfsd.fuse import load
+    from vfsd.fuse.binding import load
 
     binding = load()
     return f"{binding.name}, on libfuse {binding.major}.{binding.minor}"

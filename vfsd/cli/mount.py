@@ -51,16 +51,19 @@ def command(
     passthrough: the kernel reads videos itself, nearly as fast as from the disk, and nobody may
     write into one while it is being read.
     """
-    from vfsd import daemon
+    from vfsd import mounting
 
     if len(places) > 2:
         raise UsageError("a store is mounted at one directory")
     root = Path(places[0]) if len(places) == 2 else session.root()
     mountpoint = Path(places[-1]).absolute()
     if foreground:
+        from vfsd import daemon
+
         _report(session, root, mountpoint, None)
-    daemon.mount(root, mountpoint, options, foreground=foreground, log_file=log)
-    if not foreground:
+        daemon.mount_in_foreground(root, mountpoint, options)
+    else:
+        mounting.mount(root, mountpoint, options, log_file=log)
         holder = StoreDirectory.open(root).mounted_by() or {}
         _report(session, root, mountpoint, holder.get("pid"))
 

@@ -25,9 +25,9 @@ def command(session: Session, mountpoint: Path) -> None:
 
     Ends with 12 while somebody has a file open in it.
     """
-    from vfsd import daemon
+    from vfsd import mounting
 
-    daemon.unmount(mountpoint)
+    mounting.unmount(mountpoint)
     if session.json:
         print_json({"mountpoint": str(mountpoint.absolute())})
     else:
