@@ -91,6 +91,8 @@ def examine_source(
         return result
     except RefusedMediaError as refusal:
         raise RefusedMediaError(f"{called}: {refusal}", hint=refusal.hint) from refusal
+    except MemoryError:
+        raise  # of FFmpeg, too: it tells of the machine, not of the file
     except (FFmpegError, IntegrityError) as error:
         raise RefusedMediaError(f"{called}: cannot be read: {error}") from error
 
@@ -120,6 +122,8 @@ class _Examiner:
     def _examine(self, full: bool) -> Examination:
         try:
             opened = open_container(self._source, self._container.name)
+        except MemoryError:
+            raise
         except FFmpegError as error:
             raise RefusedMediaError(f"damaged or cut off: {_reason(error)}") from error
         with opened:
@@ -172,6 +176,8 @@ class _Examiner:
             for packet in [*reader.packets(0, packets), None]:
                 try:
                     frames = context.decode(packet)
+                except MemoryError:
+                    raise
                 except FFmpegError:
                     return False
                 for frame in frames:
@@ -410,6 +416,8 @@ def _first_frame(stream: VideoStream, scanned: Scan) -> av.VideoFrame | None:
     for packet in [*scanned.head, None]:
         try:
             frames = stream.codec_context.decode(packet)
+        except MemoryError:
+            raise
         except FFmpegError:
             return None
         if frames:

@@ -118,7 +118,7 @@ def scan(
             flags.append(key | packet.is_discard << 1 | packet.is_corrupt << 2)
             if packet.has_sidedata("encryption_info"):
                 raise RefusedMediaError("the video is encrypted")
-            if len(pts) > _SPARE_PACKETS + total // _LEAST_BYTES:
+            if len(pts) > most_packets(total):
                 raise RefusedMediaError("its index lists more packets than the file can hold")
             if len(pts) > 1 and packet.has_sidedata("new_extradata"):
                 reconfigured = True
@@ -126,6 +126,8 @@ def scan(
                 head.append(packet)
             if on_progress and len(pts) % _PROGRESS_PACKETS == 0:
                 on_progress(min(total, max(0, found[-1])), total)
+    except MemoryError:
+        raise  # it tells of the machine, not of the file
     except FFmpegError as failure:
         error = str(failure)
     bits = _ints(flags)
@@ -145,6 +147,11 @@ def scan(
         error=error,
         head=tuple(head),
     )
+
+
+def most_packets(size: int) -> int:
+    """How many packets a file of `size` bytes may list."""
+    return _SPARE_PACKETS + size // _LEAST_BYTES
 
 
 def _tick(told: int | None) -> int:

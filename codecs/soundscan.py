@@ -37,7 +37,8 @@ _CONFIGURED = frozenset({"aac", "opus", "flac", "vorbis", "alac"})
 """Codecs that need a configuration ahead of all packets."""
 _HEAD_BYTES = 16
 """Of the first packet of AC-3, which is its configuration."""
-_MOST_PACKETS = 1 << 26
+MOST_PACKETS = 1 << 26
+"""A stream of sound with more of them is left out."""
 _PROGRESS_PACKETS = 4096
 
 
@@ -136,7 +137,7 @@ def _scanned(
         position.append(at)
         size.append(len(payload))
         duration = max(0, packet.duration or 0)
-        if len(pts) > _MOST_PACKETS:
+        if len(pts) > MOST_PACKETS:
             raise _UnfitError("its packets are too many")
         if on_progress and len(pts) % _PROGRESS_PACKETS == 0:
             on_progress(min(total, at), total)

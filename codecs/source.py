@@ -24,6 +24,9 @@ _Kind = TypeVar("_Kind", VideoStream, AudioStream)
 MAX_PIXELS = 1 << 27
 """Pictures of more pixels than this are refused by the decoders: 16384 x 8192."""
 
+MAX_STREAMS = 200
+"""A file with more streams is refused by the demuxers."""
+
 _BUFFER_BYTES = 1 << 18
 _OPEN_SECONDS = 60.0
 _GENERATE_PTS = 1
@@ -31,7 +34,7 @@ _OPTIONS = {
     "protocol_whitelist": "file",
     "probesize": str(5 << 20),
     "analyzeduration": str(10_000_000),
-    "max_streams": "200",
+    "max_streams": str(MAX_STREAMS),
     "max_pixels": str(MAX_PIXELS),
 }
 

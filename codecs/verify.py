@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import av
 import numpy as np
@@ -59,6 +60,8 @@ def decode_all(
         packet.pts = packet.dts = index
         try:
             frames.add(index, context.decode(packet))
+        except MemoryError:
+            raise  # it tells of the machine, not of the file
         except FFmpegError:
             continue
     for _ in range(_MAX_DRAIN_ERRORS):
@@ -66,6 +69,8 @@ def decode_all(
             frames.add(index + 1, context.decode(None))
         except EOFError:
             break
+        except MemoryError:
+            raise
         except FFmpegError:
             continue
         break
@@ -138,9 +143,13 @@ class KeyProof:
             columns, decoded.order, time_base=media.time_base, end_pts=end_pts
         )
         self._decoder = FrameDecoder(source.fd, media, access, table)
+        self._alive: Callable[[], None] = lambda: None
 
     def run(self, on_progress: Progress | None, total: int) -> bool:
-        """False when not even a decode from the first packet gives the same pictures again."""
+        """False when not even a decode from the first packet gives the same pictures again.
+
+        `on_progress` is called between pictures, too, with what it was told last.
+        """
         keys = [int(k) for k in np.flatnonzero(self.flags & PacketFlag.KEY)]
         starts = sorted({0, *keys})
         trusted: list[int] = []
@@ -148,7 +157,9 @@ class KeyProof:
         with self._decoder:
             for start, end in zip(starts, [*starts[1:], len(self.flags)], strict=True):
                 if on_progress:
-                    on_progress(min(total, max(0, int(self._columns.position[start]))), total)
+                    done = min(total, max(0, int(self._columns.position[start])))
+                    self._alive = partial(on_progress, done, total)
+                self._alive()
                 if self._accept(start, end, trusted):
                     trusted.append(start)
                 else:
@@ -200,10 +211,16 @@ class KeyProof:
         self, start: int, end: int, wanted: set[int], skip: Collection[int] = ()
     ) -> set[int]:
         """Which of the wanted packets' frames differ, or fail, when decoding from `start`."""
-        got = {p: fingerprint(f) for p, f in self._decoder.survey(start, end, skip=skip)}
+        got = dict(self._surveyed(start, end, skip))
         if not got.keys() >= wanted:
             late = min(len(self.flags), end + EXTRA_PACKETS)
-            for packet, frame in self._decoder.survey(start, late, skip=skip):
-                if packet not in got:
-                    got[packet] = fingerprint(frame)
+            for packet, found in self._surveyed(start, late, skip):
+                got.setdefault(packet, found)
         return {packet for packet in wanted if got.get(packet) != self._decoded.prints[packet]}
+
+    def _surveyed(self, start: int, end: int, skip: Collection[int]) -> Iterator[tuple[int, int]]:
+        """(packet, checksum of its frame)"""
+        for number, (packet, frame) in enumerate(self._decoder.survey(start, end, skip=skip)):
+            if number % _PROGRESS_PACKETS == 0:
+                self._alive()
+            yield packet, fingerprint(frame)

@@ -29,7 +29,6 @@ from pathlib import Path
 from vfsd import soundcheck
 from vfsd.budgetcheck import faults as budget_faults
 from vfsd.catalog import ROOT, Transaction
-from vfsd.codecs.examine import examine
 from vfsd.codecs.pack import open_pack
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.ingest import describe_original, pages, put_sound
@@ -448,7 +447,7 @@ def _table_fault(seen: Transaction, physical: PhysicalVideo) -> str | None:
 def _index_again(parts: Parts, node: Node) -> bool:
     path = Path(node.link_path) if node.link_path else parts.objects.path(node.object_key or "")
     try:
-        found = examine(path)
+        found = parts.examiner.examine(path)
         with open(path, "rb") as file:
             key, size = digest(file.fileno())
     except (OSError, RefusedMediaError):

@@ -17,6 +17,8 @@ from vfsd.quiethours import QuietHours
 _HELP = {
     "verify": "decode every new video once in the background and correct its frame table",
     "workers": "threads of the mount that judge and index new files",
+    "examine_memory": "bytes of memory that examining one file may take",
+    "examine_seconds": "seconds of CPU time that examining one file may take, and 20 more a MB",
     "decoder_memory": "bytes of pictures, in each process, that decoders kept warm may hold",
     "minimum_psnr": "dB against the original that tiles need so that reads may use them",
     "view_cache_bytes": "disk space for rendered views",
@@ -34,6 +36,8 @@ _HELP = {
 class Settings:
     verify: bool = True
     workers: int = 1
+    examine_memory: int = 4 << 30
+    examine_seconds: int = 600
     decoder_memory: int = 768 << 20
     minimum_psnr: int = 40
     view_cache_bytes: int = 1 << 30

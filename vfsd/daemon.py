@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from vfsd.errors import MountError, VfsdError
+from vfsd.errors import MountError, NotFoundError, VfsdError
 from vfsd.foreground import Foreground, ObservedViews
 from vfsd.fs import Counters, Filesystem
 from vfsd.fs.standing import Standings
@@ -78,6 +78,8 @@ def _serve(
         )
         stack.callback(filesystem.close, DRAIN_SECONDS)
         if not parsed.read_only:
+            _accuse(store)
+            stack.enter_context(store.parts.suspects.noting())
             filesystem.recover()
             if store.settings.verify:
                 stack.enter_context(closing(Verifier(store)))
@@ -100,6 +102,19 @@ def _serve(
         )
         _log.info("%s is unmounted", place)
         notify(STOPPING)
+
+
+def _accuse(store: Store) -> None:
+    """Make suspects of what the last mount was decoding, if it crashed."""
+    numbers, how = store.parts.suspects.crashed()
+    for number in numbers:
+        with store.catalog.reading() as seen:
+            try:
+                physical = seen.videos.physical(number)
+            except NotFoundError:
+                continue
+        store.parts.suspects.accuse(physical, how)
+        _log.warning("video %d was being decoded then; its pictures are not shown", number)
 
 
 def _tunes(store: Store) -> bool:

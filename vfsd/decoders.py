@@ -126,14 +126,16 @@ class DecoderPool:
 
         With `run`, the one that has the least left to decode of it: in a long group of pictures,
         decoders that stay where their last reader left them are as good as more key pictures.
-        Raises `OSError`.
+        Raises `OSError`, and `RefusedMediaError` for a file that may have crashed a mount.
         """
-        warm = self._take_decoder(physical.id, run, threads) or _Warm(self._parts, physical, table)
-        try:
-            yield warm.decoder
-        except BaseException:
-            warm.close()  # nobody knows in what state it is
-            raise
+        with self._parts.suspects.decoding(physical):
+            taken = self._take_decoder(physical.id, run, threads)
+            warm = taken or _Warm(self._parts, physical, table)
+            try:
+                yield warm.decoder
+            except BaseException:
+                warm.close()  # nobody knows in what state it is
+                raise
         with self._guard:
             self._forget_parent()
             warm.credit = self._level + warm.worth(self._idle)

@@ -20,7 +20,7 @@ from vfsd.catalog import Transaction, split
 from vfsd.catalog.tree import ROOT
 from vfsd.catalog.videos import Page
 from vfsd.codecs import library_versions
-from vfsd.codecs.examine import Examination, examine
+from vfsd.codecs.examine import Examination
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -61,7 +61,7 @@ def judge(parts: Parts, path: Path, *, name: str | None = None) -> Verdict:
     `name` is what messages call it.  Raises `OSError` only where the file cannot be read.
     """
     try:
-        examination = examine(path, name=name or path.name)
+        examination = parts.examiner.examine(path, name=name or path.name)
     except RefusedMediaError as refusal:
         return Refused(str(refusal))
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -146,7 +146,7 @@ def ingest_copy(
     """
     require_free(parts, source.name, replace)
     before = source.path.stat()
-    examination = examine(source.path, name=source.path.name)
+    examination = parts.examiner.examine(source.path, name=source.path.name)
     key, size = parts.objects.put_file(source.path, on_progress=on_progress)
     after = source.path.stat()
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
@@ -174,7 +174,7 @@ def ingest_made(
     Its temporary name stays the caller's.  Raises as `ingest_copy` does.
     """
     require_free(parts, source.name, replace)
-    examination = examine(source.path, name=source.name)
+    examination = parts.examiner.examine(source.path, name=source.name)
     fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         key, size = digest(fd, on_progress=on_progress)
@@ -205,7 +205,7 @@ def ingest_link(
     path = source.path.resolve()
     if path.is_relative_to(parts.directory.root):
         raise UsageError(f"{path} lies inside the store", hint="copy it, or name another file")
-    examination = examine(path, name=path.name)
+    examination = parts.examiner.examine(path, name=path.name)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         key, size = digest(fd, on_progress=on_progress)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from vfsd.catalog import Catalog
 from vfsd.config import Settings
+from vfsd.examiner import Examiner
 from vfsd.model import PhysicalVideo
 from vfsd.objects import ObjectStore
 from vfsd.storedir import StoreDirectory
+from vfsd.suspects import Suspects
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,8 @@ class Parts:
     catalog: Catalog
     objects: ObjectStore
     settings: Settings
+    examiner: Examiner
+    suspects: Suspects
     read_only: bool = False
 
     def bytes_of(self, physical: PhysicalVideo) -> Path:

@@ -15,7 +15,7 @@ from pathlib import Path
 from vfsd.archivework import ArchiveWork, Compared, Forecast, OnProgress, require_saving
 from vfsd.catalog import Transaction
 from vfsd.codecs.decode import FrameDecoder
-from vfsd.codecs.examine import Examination, examine
+from vfsd.codecs.examine import Examination
 from vfsd.codecs.sidestreams import require_same_beside
 from vfsd.decaywork import DecayWork
 from vfsd.distortion import error_of, psnr_of
@@ -161,7 +161,7 @@ class Replacer:
         """What is in the new file, and how like the old one it is."""
         total = len(self._table)
         try:
-            found = examine(
+            found = self._parts.examiner.examine(
                 path,
                 name=self._video.name,
                 full=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from vfsd.catalog import Transaction
-from vfsd.codecs.examine import examine
 from vfsd.errors import RefusedMediaError
 from vfsd.ingest import put_sound
 from vfsd.model import PhysicalVideo
@@ -28,7 +27,7 @@ def fault(seen: Transaction, original: PhysicalVideo) -> str | None:
 def index_again(parts: Parts, original: PhysicalVideo) -> bool:
     """False where the file does not let itself be read."""
     try:
-        found = examine(parts.bytes_of(original))
+        found = parts.examiner.examine(parts.bytes_of(original))
     except (OSError, RefusedMediaError):
         return False
     with parts.catalog.writing() as change:

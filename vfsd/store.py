@@ -21,6 +21,8 @@ from vfsd.errors import (
     NotFoundError,
     UsageError,
 )
+from vfsd.examineorders import Limits
+from vfsd.examiner import Examiner
 from vfsd.frames import Frames
 from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
 from vfsd.joining import JoinedPair, JoinReport, join, joined_pairs, split_joined
@@ -37,6 +39,7 @@ from vfsd.retile import OnProgress
 from vfsd.scan import Scan
 from vfsd.storedir import StoreDirectory
 from vfsd.storewrites import StoreWrites
+from vfsd.suspects import Suspects
 from vfsd.tiling.policy import Terms
 from vfsd.tools import Tools
 from vfsd.tuning import Between, Budget, Tuner, undo
@@ -92,11 +95,21 @@ class Store(StoreWrites):
         catalog = Catalog.open(directory.catalog_url, read_only=read_only)
         if threads is not None and threads < 1:
             raise UsageError(f"{threads} threads decode nothing")
-        parts = Parts(directory, catalog, ObjectStore(directory), settings, read_only)
+        limits = Limits(memory=settings.examine_memory, seconds=settings.examine_seconds)
+        parts = Parts(
+            directory,
+            catalog,
+            ObjectStore(directory),
+            settings,
+            Examiner(limits),
+            Suspects(directory),
+            read_only,
+        )
         return cls(parts, threads)
 
     def close(self) -> None:
         self._tools.close()
+        self._parts.examiner.close()
         self._parts.catalog.close()
 
     def __enter__(self) -> Store:

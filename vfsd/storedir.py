@@ -9,6 +9,8 @@ STORE/
   spool/123            private contents of inode 123, while it is no video
   cache/               rendered views; may be deleted at any time
   mount.lock           held by the daemon that has the store mounted
+  mount.decoding       what that daemon is decoding, and how it crashed if it did
+  suspects.json        files whose decoding may have crashed a mount (may be missing)
 """
 
 from __future__ import annotations
@@ -130,6 +132,14 @@ class StoreDirectory:
     @property
     def mount_lock(self) -> Path:
         return self.root / "mount.lock"
+
+    @property
+    def decoding_note(self) -> Path:
+        return self.root / "mount.decoding"
+
+    @property
+    def suspects(self) -> Path:
+        return self.root / "suspects.json"
 
     def spool_file(self, ino: int) -> Path:
         """Where the bytes of a file lie that is not a video (yet)."""

@@ -7,6 +7,7 @@ import os
 import threading
 
 from vfsd.errors import VfsdError
+from vfsd.model import LogicalVideo
 from vfsd.store import Store
 
 _PAUSE_SECONDS = 2.0
@@ -48,7 +49,7 @@ class Verifier:
                 _log.exception("could not look for videos to verify; trying again")
 
     def _verify_all(self) -> None:
-        for info in self._store.catalog.unverified():
+        for info in [*self._suspected(), *self._store.catalog.unverified()]:
             if info.original.id in self._failed:
                 continue
             try:
@@ -58,6 +59,21 @@ class Verifier:
                 # A file that stopped decoding is `fsck`'s business; not every two seconds, though.
                 self._failed.add(info.original.id)
                 _log.warning("%r could not be verified: %s", info.name, error)
+
+    def _suspected(self) -> list[LogicalVideo]:
+        """Videos that one crash speaks against: most of them had nothing to do with it.
+
+        After another one it takes a person to have them shown again.
+        """
+        suspects = self._store.parts.suspects
+        if not suspects.any_barred:
+            return []
+        found = []
+        for info in self._store.catalog.find():
+            suspicion = suspects.of(info.original)
+            if suspicion is not None and suspicion.barred and suspicion.crashes == 1:
+                found.append(info)
+        return found
 
     def _progress(self, done: int, total: int) -> None:
         if self._stop.is_set():

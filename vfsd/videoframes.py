@@ -13,7 +13,6 @@ from fractions import Fraction
 import numpy as np
 
 from vfsd.accounting import Timing, account_of_plan
-from vfsd.codecs.examine import examine
 from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
@@ -246,7 +245,9 @@ class VideoFrames:
         Raises `RefusedMediaError` when the file does not decode at all any more.
         """
         path = self._parts.bytes_of(self.original)
-        found = examine(path, name=self.name, full=True, on_progress=on_progress)
+        found = self._parts.examiner.examine(
+            path, name=self.name, full=True, on_progress=on_progress
+        )
         old = self.table
         before = old.columns(0, old.packets)
         same = (
@@ -266,6 +267,7 @@ class VideoFrames:
             error=self.original.error,
         )
         if not self._parts.read_only:
+            self._parts.suspects.lift(self.original)
             with self._parts.catalog.writing() as change:
                 if same:
                     change.videos.mark_verified(self.original.id)

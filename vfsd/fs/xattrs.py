@@ -74,7 +74,7 @@ class Xattrs:
         names = [os.fsdecode(name) for name in self._names.xattrs(node.ino)]
         if node.is_file:
             names.append(COMPUTED + "state")
-            if node.state is FileState.PLAIN and node.reason:
+            if self._reason(node):
                 names.append(COMPUTED + "reason")
             if node.state is FileState.VIDEO:
                 told = self._told_of_original(node)
@@ -116,8 +116,8 @@ class Xattrs:
         if key == "state":
             return None if settled.state is None else settled.state.value.encode()
         if key == "reason":
-            is_plain = settled.state is FileState.PLAIN and settled.reason
-            return os.fsencode(settled.reason or "") if is_plain else None
+            reason = self._reason(settled)
+            return None if reason is None else os.fsencode(reason)
         if key not in _OF_VIDEOS or settled.state is not FileState.VIDEO:
             return None
         try:
@@ -128,6 +128,20 @@ class Xattrs:
         if key in _IF_SO and key not in self._told_of_original(node):
             return None
         return _OF_VIDEOS[key](video, self._parts.catalog).encode()
+
+    def _reason(self, node: Node) -> str | None:
+        """Why a file is no video, or why the pictures of one are not shown."""
+        if node.state is FileState.PLAIN:
+            return node.reason or None
+        if node.state is not FileState.VIDEO:
+            return None
+        try:
+            with self._parts.catalog.reading() as seen:
+                video = seen.videos.of_inode(node.ino)
+        except NotFoundError:
+            return None
+        suspicion = self._parts.suspects.of(video.original)
+        return suspicion.reason if suspicion is not None and suspicion.barred else None
 
     def _told_of_original(self, node: Node) -> Collection[str]:
         """Which of `_IF_SO` there is anything to say of."""

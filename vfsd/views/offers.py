@@ -17,9 +17,7 @@ from io import BufferedReader, FileIO
 from vfsd import grammar
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.decode import FrameDecoder
-from vfsd.codecs.examine import examine_source
 from vfsd.codecs.pixels import PIXEL_FORMATS, pixel_layout
-from vfsd.codecs.source import Source
 from vfsd.errors import NoSpaceError, NotFoundError, RefusedMediaError, UsageError, VfsdError
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
@@ -77,6 +75,7 @@ class Offer:
         if self._form.container == "raw" and self._form.layout not in PIXEL_FORMATS:
             raise UsageError(f"frames in {self._form.layout} are not taken")
         self._name = f"{info.name}@/{path}"
+        self._examiner = parts.examiner
         self._video = VideoWrites(parts, tools, info)
         chosen = select_frames(view, info.original, self._video.table)
         self._frames = range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
@@ -160,8 +159,8 @@ class Offer:
 
     def _of_packets(self) -> Iterator[VideoFrame]:
         media = self._video.original.media
-        with Source(self._file.fileno()) as source:
-            found = examine_source(source, "what was written")
+        # In full: it is decoded in this process next, all of it, and nobody has seen it before.
+        found = self._examiner.examine_open(self._file.fileno(), "what was written", full=True)
         self._require_size(found.media.display_width, found.media.display_height)
         if len(found.order) != len(self._frames) or found.media.rotation:
             raise RefusedMediaError(

@@ -34,7 +34,7 @@ class Renderer:
         files = None
         if not parts.read_only:
             files = FileCache(parts.directory.cache, parts.settings.view_cache_bytes)
-        self.workshop = Workshop(tools, parts.settings.decoder_memory // 2)
+        self.workshop = Workshop(tools, parts.settings.decoder_memory // 2, parts.suspects)
         self._reads = tools.reads
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
 

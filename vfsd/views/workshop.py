@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from vfsd.codecs.packets import PacketReader
 from vfsd.frametable import FrameTable
 from vfsd.model import Access
+from vfsd.suspects import Suspects
 from vfsd.tools import Tools
 from vfsd.views.cursors import Cursors
 from vfsd.views.footage import Footage
@@ -22,7 +23,8 @@ class PacketReaders:
     A reader of a container that cannot be sliced knows its way on from where it stands.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, suspects: Suspects) -> None:
+        self._suspects = suspects
         self._idle: list[tuple[str, PacketReader]] = []
         self._most = _READERS
         self._guard = threading.Lock()
@@ -43,14 +45,15 @@ class PacketReaders:
     def _of(
         self, footage: Footage, key: str, access: Access, table: FrameTable
     ) -> Iterator[PacketReader]:
-        reader = self._take(key)
-        if reader is None:
-            reader = PacketReader(footage.path, footage.physical.media, access, table)
-        try:
-            yield reader
-        except BaseException:
-            reader.close()
-            raise
+        with self._suspects.decoding(footage.physical):  # some containers only FFmpeg takes apart
+            reader = self._take(key)
+            if reader is None:
+                reader = PacketReader(footage.path, footage.physical.media, access, table)
+            try:
+                yield reader
+            except BaseException:
+                reader.close()
+                raise
         with self._guard:
             self._idle.append((key, reader))
             surplus = self._idle[: max(0, len(self._idle) - self._most)]
@@ -113,13 +116,13 @@ class Turns:
 class Workshop:
     """The tools that renditions are made with, shared by all of a process."""
 
-    def __init__(self, tools: Tools, memory: int) -> None:
+    def __init__(self, tools: Tools, memory: int, suspects: Suspects) -> None:
         """`memory` is what idle decoders may hold: bytes."""
         self.pool = tools.pool
         self.packs = tools.packs
         self.mender = tools.mender
         self.cursors = Cursors(tools, memory)
-        self.readers = PacketReaders()
+        self.readers = PacketReaders(suspects)
         self.turns = Turns()
 
     def close(self) -> None:

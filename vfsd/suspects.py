@@ -1,0 +1,200 @@
+"""Files whose decoding has ended a mount: known to the next one, and not decoded in it again.
+
+A mount decodes in its own process what was examined in another and found good.  Should a decoder
+crash all the same, the mount is gone; but which encodings were being decoded stands in a file that
+is mapped into memory, and outlives it, and behind that what the signal handler wrote (see
+`faulthandler`).  The next mount makes them suspects: their bytes can be read as ever, but their
+pictures cannot, until a process of its own has decoded all of it and ended well (`vfsd verify`).
+
+A kill, or a power cut, is no crash, and makes nobody a suspect.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import mmap
+import os
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from vfsd.errors import RefusedMediaError
+from vfsd.model import PhysicalVideo
+from vfsd.storedir import StoreDirectory, fsync_path
+
+_SLOTS = 512
+_SLOT = struct.Struct("<q")
+_TABLE_BYTES = _SLOTS * _SLOT.size
+_MOST_TRACE = 64 << 10
+_MOST_BYTES = 16 << 20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """Of one file."""
+
+    crashes: int  #: mounts that ended while it was decoded
+    at: float  #: Unix time at which the last one was found out
+    how: str  #: what the signal handler has said
+    barred: bool  #: its pictures are not decoded in the process of who wants them
+
+    @property
+    def reason(self) -> str:
+        return (
+            f"decoding it may have crashed a mount ({self.how}); its bytes can be read, "
+            "its pictures not"
+        )
+
+
+class Suspects:
+    """The suspects of a store, and the note of what is being decoded.  Thread-safe."""
+
+    def __init__(self, directory: StoreDirectory) -> None:
+        self._path = directory.suspects
+        self._note_path = directory.decoding_note
+        self._guard = threading.Lock()
+        self._known: dict[str, Suspicion] = {}
+        self._seen: tuple[int, int] | None = None
+        self._note: mmap.mmap | None = None
+        self._free = list(range(_SLOTS))
+
+    def of(self, physical: PhysicalVideo) -> Suspicion | None:
+        """What speaks against that file; None: nothing ever did."""
+        return self._current().get(_key(physical))
+
+    @property
+    def any_barred(self) -> bool:
+        return any(suspicion.barred for suspicion in self._current().values())
+
+    @contextmanager
+    def decoding(self, physical: PhysicalVideo) -> Iterator[None]:
+        """To be held while FFmpeg works on that file in this process.
+
+        Raises `RefusedMediaError` for one that is barred.
+        """
+        suspicion = self.of(physical)
+        if suspicion is not None and suspicion.barred:
+            raise RefusedMediaError(
+                suspicion.reason,
+                hint="`vfsd verify NAME` decodes all of it in a process of its own, and lifts this "
+                "where that ends well",
+            )
+        slot = self._occupy(physical.id)
+        try:
+            yield
+        finally:
+            if slot is not None:
+                self._vacate(slot)
+
+    def lift(self, physical: PhysicalVideo) -> None:
+        """All of it was decoded elsewhere, and well; the crashes are remembered."""
+        suspicion = self.of(physical)
+        if suspicion is not None and suspicion.barred:
+            told = {**asdict(suspicion), "barred": False}
+            self._save({**self._current(), _key(physical): Suspicion(**told)})
+
+    def accuse(self, physical: PhysicalVideo, how: str) -> None:
+        """It was being decoded when a mount crashed."""
+        before = self.of(physical)
+        crashes = 1 if before is None else before.crashes + 1
+        suspicion = Suspicion(crashes, time.time(), how, barred=True)
+        self._save({**self._current(), _key(physical): suspicion})
+
+    # -- the note
+
+    def crashed(self) -> tuple[list[int], str]:
+        """The ids of encodings that were being decoded when the last mount crashed, and how it did.
+
+        Nothing where it ended otherwise.
+        """
+        try:
+            with open(self._note_path, "rb") as file:
+                table, trace = file.read(_TABLE_BYTES), file.read(_MOST_TRACE)
+        except FileNotFoundError:
+            return [], ""
+        if len(table) < _TABLE_BYTES or not trace:
+            return [], ""
+        text = trace.decode("utf-8", "replace")
+        _log.error("the last mount has crashed:\n%s", text)
+        ids = {number for (number,) in _SLOT.iter_unpack(table) if number}
+        return sorted(ids), text.splitlines()[0].removeprefix("Fatal Python error: ")
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Keep the note, in the one process that has the store mounted."""
+        self._note_path.unlink(missing_ok=True)  # what was in it was dealt with
+        with open(self._note_path, "xb+") as file:
+            file.truncate(_TABLE_BYTES)
+            file.seek(_TABLE_BYTES)
+            note = mmap.mmap(file.fileno(), _TABLE_BYTES)
+            faulthandler.enable(file, all_threads=True)
+            self._note = note
+            try:
+                yield
+            finally:
+                self._note = None
+                faulthandler.enable(sys.__stderr__ or 2)
+                with self._guard:
+                    note.close()
+        self._note_path.unlink(missing_ok=True)
+
+    def _occupy(self, number: int) -> int | None:
+        if self._note is None or number <= 0:
+            return None
+        with self._guard:
+            if not self._free or self._note is None:
+                return None
+            slot = self._free.pop()
+            _SLOT.pack_into(self._note, slot * _SLOT.size, number)
+        return slot
+
+    def _vacate(self, slot: int) -> None:
+        with self._guard:
+            self._free.append(slot)
+            if self._note is not None:
+                _SLOT.pack_into(self._note, slot * _SLOT.size, 0)
+
+    # -- the file
+
+    def _current(self) -> dict[str, Suspicion]:
+        """As it is now: another process may have changed it."""
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            self._seen = None
+            return {}
+        seen = (found.st_ino, found.st_mtime_ns)
+        if seen != self._seen:
+            self._known, self._seen = _load(self._path), seen
+        return self._known
+
+    def _save(self, known: dict[str, Suspicion]) -> None:
+        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
+        told = {key: asdict(suspicion) for key, suspicion in sorted(known.items())}
+        temporary.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        fsync_path(temporary)
+        temporary.replace(self._path)
+        fsync_path(self._path.parent)
+
+
+def _load(path: Path) -> dict[str, Suspicion]:
+    """What cannot be read is nothing: what it says can be found out again, at a price."""
+    with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        if path.stat().st_size <= _MOST_BYTES:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            return {str(key): Suspicion(**value) for key, value in told.items()}
+    _log.warning("%s cannot be read, and is passed over", path)
+    return {}
+
+
+def _key(physical: PhysicalVideo) -> str:
+    return physical.object_key or physical.link_path or ""
