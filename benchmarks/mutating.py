@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 _PARENTS = frozenset(
     b"moov trak mdia minf stbl edts dinf mvex moof traf udta meta RIFF LIST".split()
@@ -94,8 +95,7 @@ def _start_codes(data: bytes) -> list[Unit]:
     while at >= 0 and len(starts) < _MOST_UNITS:
         starts.append(at)
         at = data.find(b"\0\0\1", at + 3)
-    ends = [*starts[1:], len(data)]
-    return [Unit(one, end, -1, 0, "big") for one, end in zip(starts, ends, strict=True)]
+    return [Unit(one, end, -1, 0, "big") for one, end in pairwise([*starts, len(data)])]
 
 
 # --------------------------------------------------------------------------------------- damage

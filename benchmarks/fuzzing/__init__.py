@@ -1,0 +1,1 @@
+"""What `benchmarks.fuzz` feeds with damaged input, and how."""
