@@ -46,7 +46,9 @@ def cell_decoder(cell: PackedCell) -> CellDecoder:
 
     Raises `IntegrityError` for a cell that says of itself what cannot be.
     """
-    return _DECODERS.get(cell.codec, StreamCellDecoder)(cell)
+    if cell.codec not in _DECODERS:
+        raise IntegrityError(f"a tile says that it is {cell.codec[:20]!r}, which no tile is")
+    return _DECODERS[cell.codec](cell)
 
 
 class StreamCellDecoder:
@@ -92,6 +94,9 @@ class StreamCellDecoder:
 
 
 _DECODERS: Mapping[str, Callable[[PackedCell], CellDecoder]] = MappingProxyType(
-    {LOSSLESS: LosslessCellDecoder}
+    {
+        LOSSLESS: LosslessCellDecoder,
+        **dict.fromkeys(("h264", "hevc", "vp9", "av1"), StreamCellDecoder),
+    }
 )
-"""By codec of the cell, where it is not FFmpeg's."""
+"""By codec of the cell."""

@@ -157,6 +157,6 @@ def _described(cell: PackedCell) -> tuple[str, str, Sequence[int]]:
         is_known = pixel_format in PIXEL_FORMATS and siting in SITINGS
         if not is_known or alone[0] != 0 or sorted(alone) != alone:
             raise ValueError("what it says cannot be")
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise IntegrityError(f"a lossless tile is damaged: {error}") from error
     return pixel_format, siting, alone

@@ -31,6 +31,8 @@ _MAGIC, _VERSION = b"vfpk", 2
 _WITHOUT_SUMS = 1
 _FIRST_READ = 4096
 _LONGEST_TABLE = 1 << 28
+_LARGEST = 1 << 48
+_WIDEST = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
         raise IntegrityError("the table of a pack is damaged")
     try:
         return _parsed(table, end)
-    except (ValueError, KeyError, TypeError, struct.error) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
         raise IntegrityError(f"the table of a pack is damaged: {error}") from error
 
 
@@ -143,11 +145,20 @@ def open_pack(path: Path) -> tuple[int, PackTable]:
 def _parsed(table: bytes, end: int) -> PackTable:
     found = json.loads(table)
     frames = found["frames"]
+    joint = found.get("joint")
+    if not isinstance(joint, dict | None):
+        raise ValueError("a joint is no object")
     cells = []
     for row in found["cells"]:
         sizes = row["sizes"]
-        if len(sizes) != frames or min(sizes, default=0) < 0:
+        if len(sizes) != frames:
             raise ValueError("a cell has another number of packets")
+        if not all(_is_count(number, _LARGEST) for number in (*sizes, row["at"])):
+            raise ValueError("a cell has packets that cannot be")
+        if not all(row[side] and _is_count(row[side], _WIDEST) for side in ("width", "height")):
+            raise ValueError("a cell has pictures that cannot be")
+        if not isinstance(row["codec"], str):
+            raise ValueError("a cell has no codec")
         offsets = tuple(accumulate(sizes, initial=end + row["at"]))
         extradata = bytes.fromhex(row["extradata"])
         sums = _unpacked(row["sums"]) if "sums" in row else None
@@ -156,7 +167,11 @@ def _parsed(table: bytes, end: int) -> PackTable:
         cells.append(
             PackedCell(row["codec"], row["width"], row["height"], extradata, offsets, sums)
         )
-    return PackTable(cells, found.get("joint"))
+    return PackTable(cells, joint)
+
+
+def _is_count(value: object, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most
 
 
 def _packed(sums: Iterable[int]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vfsd.errors import UsageError
 
-_GEOMETRY = re.compile(r"(\d+)x(\d+)\+(\d+)\+(\d+)")
+_GEOMETRY = re.compile(r"(\d{1,9})x(\d{1,9})\+(\d{1,9})\+(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)

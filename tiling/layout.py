@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 from vfsd.errors import UsageError
 from vfsd.tiling.geometry import Rect
 
-_SIZES = r"[1-9][0-9]*(?:\+[1-9][0-9]*)*"
+_SIZES = r"[1-9][0-9]{0,8}(?:\+[1-9][0-9]{0,8})*"
 _LAYOUT = re.compile(f"({_SIZES})x({_SIZES})")
 
 

@@ -68,7 +68,7 @@ class Settings:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return cls()
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{path}: {error}", hint="correct it, or delete it") from error
         unknown = sorted(set(values) - set(_HELP))
         if unknown:

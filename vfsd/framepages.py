@@ -154,12 +154,26 @@ def encode_page(columns: PacketColumns, order: Ints) -> bytes:
     return _MAGIC + zlib.compress(b"".join(parts), 6)
 
 
+def _most_bytes(bounds: PageBounds) -> int:
+    """The length of the columns of a page in which every difference is wide."""
+    return 8 + 6 * 9 + 8 * (5 * bounds.packets + bounds.frames)
+
+
+def _inflated(data: bytes, most: int) -> bytes:
+    """What zlib has made smaller; no more memory is taken than `most` bytes need."""
+    inflating = zlib.decompressobj()
+    found = inflating.decompress(data, most + 1)
+    if len(found) > most or not inflating.eof:
+        raise ValueError("a page of another length")
+    return found
+
+
 def decode_page(bounds: PageBounds, blob: bytes) -> FramePage:
     """The reverse of `encode_page`.  Raises `IntegrityError` when the bytes are no such page."""
     try:
         if blob[:4] != _MAGIC:
             raise ValueError("bad magic")
-        data = memoryview(zlib.decompress(blob[4:]))
+        data = memoryview(_inflated(blob[4:], _most_bytes(bounds)))
         packets, frames = struct.unpack_from("<II", data)
         if (packets, frames) != (bounds.packets, bounds.frames):
             raise ValueError("page and index disagree")

@@ -75,11 +75,12 @@ class StoreDirectory:
         try:
             marker = json.loads((root / _MARKER).read_text(encoding="utf-8"))
             number = int(marker["format"])
+            str(marker["id"])
         except (FileNotFoundError, NotADirectoryError):
             raise NoStoreError(
                 f"there is no store in {root}", hint=f"make one with `vfsd init {root}`"
             ) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise NoStoreError(f"{root / _MARKER} cannot be read: {error}") from error
         if number > FORMAT:
             raise StoreVersionError(

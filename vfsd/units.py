@@ -14,7 +14,7 @@ from vfsd.errors import UsageError
 
 Seconds = int | float | str | Fraction
 
-_CLOCK = re.compile(r"(?:(?:(\d+):)?(\d{1,2}):)?(\d+(?:\.\d+)?)s?")
+_CLOCK = re.compile(r"(?:(?:(\d{1,18}):)?(\d{1,2}):)?(\d{1,18}(?:\.\d{1,1000})?)s?")
 
 
 def seconds(value: Seconds) -> Fraction:

@@ -93,10 +93,10 @@ def _entries(path: Path) -> list[Any]:
         raise NotFoundError(f"there is no file {path}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path} is no JSON: {error}", hint=hint) from error
     except UsageError as error:
         raise UsageError(f"{path}: {error}", hint=error.hint) from error
+    except (ValueError, RecursionError) as error:  # numbers may have too many digits, too
+        raise UsageError(f"{path} is no JSON: {error}", hint=hint) from error
     if isinstance(content, dict):
         unknown = sorted(set(content) - {"queries"})
         if unknown:

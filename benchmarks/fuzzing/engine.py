@@ -7,12 +7,15 @@ of them and writes down which one it is at, so that one which kills it is known,
 from __future__ import annotations
 
 import json
+import logging
 import mmap
 import os
 import random
 import resource
+import shutil
 import signal
 import struct
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -28,6 +31,8 @@ _BATCH = 400
 _PLACE = struct.Struct("<q")
 _WORDS = 0.5
 _LONGEST = 1 << 20
+_SCRATCH = "/dev/shm"
+"""Where files are made, if it is there: many are, and none stays."""
 
 
 class TooSlowError(Exception):
@@ -109,16 +114,20 @@ def feed(
     place = mmap.mmap(-1, _PLACE.size)
     while time.monotonic() < end:
         reading, writing = os.pipe()
+        scratch = tempfile.mkdtemp(
+            prefix="fuzz-", dir=_SCRATCH if os.path.isdir(_SCRATCH) else None
+        )
         child = os.fork()
         if not child:
             os.close(reading)
-            _be_the_child(
-                target, seeds, seed, range(number, number + _BATCH), writing, place, end, memory
-            )
+            tempfile.tempdir = scratch
+            numbers = range(number, number + _BATCH)
+            _be_the_child(target, seeds, seed, numbers, writing, place, end, memory)
         os.close(writing)
         with open(reading, "rb") as lines:
             told = [json.loads(line) for line in lines]
         _, status, used = os.wait4(child, 0)
+        shutil.rmtree(scratch, ignore_errors=True)
         tally.cpu_seconds += used.ru_utime + used.ru_stime
         (at,) = _PLACE.unpack(place[:])
         for one in told:
@@ -152,6 +161,7 @@ def _be_the_child(
     code = 1
     try:
         place[:] = _PLACE.pack(numbers.start)
+        logging.disable()
         target.prepare()
         _limit_memory(memory)
         signal.signal(signal.SIGALRM, _give_up)

@@ -29,6 +29,8 @@ from vfsd.framepages import PacketColumns, PageBounds, decode_page, encode_page
 _MOST_BYTES = 200_000
 _ENDINGS = (".mp4", ".mov", ".mkv", ".webm", ".avi", ".ts", ".h264")
 _MOST_PIXELS = 1 << 22
+_CODECS = (b"h264", b"png", b"lossless", b"aac", b"yuv444p12le")
+_NUMBERS = (b"-1", b"1e9", b"9" * 5000, b"65536", b"true")
 
 
 def videos() -> list[bytes]:
@@ -129,12 +131,12 @@ def _encoded() -> CellStream:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.mp4"
-        scene = Scene(64, 64, frames=4, rate=Fraction(25), seed=1)
+        scene = Scene(96, 64, frames=4, rate=Fraction(25), seed=1)
         write(scene, Encoding("h264", gop=4, bframes=0, preset="ultrafast"), path)
         found, data = examine(path), path.read_bytes()
     places = zip(found.columns.position.tolist(), found.columns.size.tolist(), strict=True)
     packets = [data[at : at + size] for at, size in places]
-    return CellStream("h264", 64, 64, found.media.extradata, packets)
+    return CellStream("h264", 96, 64, found.media.extradata, packets)
 
 
 def check_pack(data: bytes) -> None:
@@ -200,7 +202,7 @@ def check_bitstream(data: bytes) -> None:
         lambda: bits.unescaped(body),
     )
     for read in readers:
-        with suppress(bits.DamagedError):
+        with suppress(bits.DamagedError, RefusedMediaError):
             read()
 
 
@@ -208,6 +210,21 @@ TARGETS = (
     Target("tables", "frame tables of damaged videos", check_table, videos, seconds=120),
     Target("exchange", "what a process that examines hands over", check_exchange, _examinations),
     Target("pages", "pages of frame tables", check_page, _pages),
-    Target("packs", "packs of tiles, and decoding them", check_pack, _packs, seconds=60),
+    Target(
+        "packs",
+        "packs of tiles, and decoding them",
+        check_pack,
+        _packs,
+        words=(
+            *_CODECS,
+            *_NUMBERS,
+            b"null",
+            b"[" * 5000,
+            b'"sizes":[',
+            b'"joint":[],',
+            b'"width":',
+        ),
+        seconds=60,
+    ),
     Target("bitstreams", "readers of NAL units, OBUs, headers", check_bitstream, _streams),
 )

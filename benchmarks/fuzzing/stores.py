@@ -45,7 +45,7 @@ class _Names:
         self._caller: Caller | None = None
 
     def prepare(self) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+        folder = Path(tempfile.mkdtemp())
         Store.create(folder / "store").close()
         store = Store.open(folder / "store")
         store.ingest(FOLDER / "portrait.mp4", "v.mp4")

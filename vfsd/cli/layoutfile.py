@@ -56,7 +56,7 @@ def _entries(path: Path, known: Mapping[str, frozenset[str]]) -> tuple[list[Any]
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {path}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # numbers may have too many digits, too
         raise UsageError(
             f"{path} is no JSON: {error}", hint="write one with `vfsd layout show --json`"
         ) from error

@@ -130,6 +130,6 @@ def _scalar(text: str) -> object:
     """A number or truth value where it looks like one, else the text itself."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return value if isinstance(value, (bool, int, float)) else text

@@ -85,7 +85,10 @@ def _in_one_line(path: Path, number: int, text: str) -> dict[int, str]:
         except ValueError:
             raise UsageError(f"{path}, line {number}: classes have to be numbers") from None
     items = value.items() if isinstance(value, dict) else enumerate(value)
-    return {int(key): str(name) for key, name in items}
+    try:
+        return {int(key): str(name) for key, name in items}
+    except (ValueError, TypeError, OverflowError):
+        raise UsageError(f"{path}, line {number}: classes have to be numbers") from None
 
 
 def _without_comment(line: str) -> str:

@@ -109,7 +109,12 @@ class ObjectFolder:
 
     def _known(self, written: str) -> str:
         label = unquote(written)
-        if quote(label, safe=" ") != written or label not in self._all_labels():
+        # What is not ASCII may be no text at all, and is no name of ours.
+        if (
+            not written.isascii()
+            or quote(label, safe=" ") != written
+            or label not in self._all_labels()
+        ):
             raise NotFoundError(f"nothing is labelled {label!r}")
         return label
 

@@ -1,0 +1,108 @@
+"""Input that was written to do harm, or by accident does: it is refused with a word."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from vfsd.cli.layoutfile import read_layout_file
+from vfsd.codecs.celldecoders import cell_decoder
+from vfsd.codecs.pack import PackedCell, read_table
+from vfsd.config import Settings
+from vfsd.errors import IntegrityError, NoStoreError, UsageError
+from vfsd.framepages import PageBounds, decode_page
+from vfsd.labels.names import read_names
+from vfsd.storedir import StoreDirectory
+from vfsd.tiling import Rect, TileLayout
+from vfsd.units import seconds
+from vfsd.workload import read_workload
+
+DIGITS = "9" * 5000
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (Rect.parse, f"{DIGITS}x1+0+0"),
+        (TileLayout.parse, f"{DIGITS}x1"),
+        (seconds, DIGITS),
+        (seconds, f"{DIGITS}:00:01"),
+        (seconds, f"0.{DIGITS}"),
+    ],
+)
+def test_numbers_have_only_so_many_digits(read: Callable[[str], object], text: str) -> None:
+    with pytest.raises(UsageError):
+        read(text)
+
+
+@pytest.mark.parametrize("text", [DEEP, f"[{DIGITS}]", "\udcff"])
+def test_json_without_end_is_no_json(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UsageError, match="is no JSON"):
+        read_workload(path)
+    with pytest.raises(UsageError, match="is no JSON"):
+        read_layout_file(path, 10, TileLayout.parse, {})
+
+
+def test_files_of_a_store_that_somebody_has_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"verify = '\xff'")
+    with pytest.raises(UsageError):
+        Settings.load(path)
+    for text in ('{"format": 1}', DEEP, f'{{"format": {DIGITS}}}', '{"format": 1e999}', "[]"):
+        (tmp_path / "vfsd-store.json").write_text(text)
+        with pytest.raises(NoStoreError):
+            StoreDirectory.open(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{'car': 'a'}", "{None: 'a'}", "{1e999: 'a'}"])
+def test_classes_are_numbers(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "data.yaml"
+    path.write_text(f"names: {text}\n")
+    with pytest.raises(UsageError, match="classes have to be numbers"):
+        read_names(path)
+
+
+def test_a_page_takes_no_more_memory_than_its_columns() -> None:
+    bomb = b"vfp1" + zlib.compress(bytes(1 << 28), 9)
+    with pytest.raises(IntegrityError, match="another length"):
+        decode_page(PageBounds(0, 64, 0, 64, 0, 64, 0), bomb)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"codec": 5},
+        {"width": -1},
+        {"height": 1 << 40},
+        {"width": True},
+        {"at": 1.5},
+        {"at": -1},
+        {"sizes": [True]},
+        {"sizes": [-1]},
+        {"sizes": [1 << 60]},
+    ],
+)
+def test_a_pack_says_only_what_can_be(damage: dict[str, object]) -> None:
+    cell = {"codec": "h264", "width": 2, "height": 2, "extradata": "", "at": 0, "sizes": [1]}
+
+    def read(told: dict[str, object]) -> None:
+        table = json.dumps({"frames": 1, "cells": [cell | told]}).encode()
+        data = b"vfpk\x01" + len(table).to_bytes(4, "little") + table
+        read_table(lambda at, size: data[at : at + size])
+
+    read({})
+    with pytest.raises(IntegrityError):
+        read(damage)
+
+
+def test_a_tile_is_decoded_by_decoders_of_tiles_alone() -> None:
+    for codec in ("png", "aac", "no such codec", "hls"):
+        with pytest.raises(IntegrityError):
+            cell_decoder(PackedCell(codec, 2, 2, b"", (0, 1)))
