@@ -22,6 +22,9 @@ from vfsd.model import FileState, Node
 
 MARK = "@"
 
+_READ = 0o444
+"""Views can be read by whoever may read the video that they show, and by nobody else."""
+
 _SETTLE_SECONDS = 30.0
 
 
@@ -251,7 +254,8 @@ class ViewFolders:
             writable = found.is_writable
             return _file_attributes(place, found.size, found.mtime_ns, is_writable=writable)
         video, times = place.video, (found.mtime_ns,) * 3
-        mode = stat.S_IFDIR | 0o555
+        readers = video.mode & _READ
+        mode = stat.S_IFDIR | readers | readers >> 2
         return Attributes(place.ino, mode, 2, video.uid, video.gid, 0, 0, 0, *times)
 
     def list(self, place: ViewPlace) -> list[tuple[str, int, int]]:
@@ -290,6 +294,6 @@ def _file_attributes(
     place: ViewPlace, size: int, mtime_ns: int, *, is_writable: bool = False
 ) -> Attributes:
     video, times = place.video, (mtime_ns,) * 3
-    mode = stat.S_IFREG | (0o644 if is_writable else 0o444)
+    mode = stat.S_IFREG | video.mode & _READ | (stat.S_IWUSR if is_writable else 0)
     blocks = -(-size // BLOCK)
     return Attributes(place.ino, mode, 1, video.uid, video.gid, 0, size, blocks, *times)
