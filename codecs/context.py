@@ -12,6 +12,8 @@ from vfsd.errors import RefusedMediaError
 from vfsd.model import MediaInfo
 
 _PLAIN_CODECS = INTRA_CODECS | {"hevc", "vp8", "vp9", "av1"}
+_CROPPED = 4
+_FEW_PIXELS = 1 << 22
 _DECODERS = {"av1": "libdav1d"}  # FFmpeg's own needs hardware
 
 
@@ -38,8 +40,14 @@ def decoder_context(
     if len(media.codec_tag) == 4:
         context.codec_tag = media.codec_tag
     context.reorder_depth = media.reorder_delay
-    prepare(context, threads=threads, strict=strict)
+    prepare(context, threads=threads, strict=strict, pixels=most_pixels(media))
     return context
+
+
+def most_pixels(media: MediaInfo) -> int:
+    """Pixels that a picture of a file may have which was examined: what it has, with room for what
+    decoders crop.  A file that lied takes no more memory than that."""
+    return min(MAX_PIXELS, max(_CROPPED * media.width * media.height, _FEW_PIXELS))
 
 
 def needs_first_packet(media: MediaInfo, first: bytes) -> bool:
@@ -55,11 +63,20 @@ def needs_first_packet(media: MediaInfo, first: bytes) -> bool:
     return media.codec not in _PLAIN_CODECS
 
 
-def prepare(context: VideoCodecContext, *, threads: int = 1, strict: bool = False) -> None:
-    """Set the options that all our decoders share on one that is not open yet."""
+def prepare(
+    context: VideoCodecContext,
+    *,
+    threads: int = 1,
+    strict: bool = False,
+    pixels: int = MAX_PIXELS,
+) -> None:
+    """Set the options that all our decoders share on one that is not open yet.
+
+    Pictures of more than `pixels` are refused.
+    """
     context.thread_type = "FRAME" if threads > 1 else "NONE"
     context.thread_count = threads
-    context.options = {"max_pixels": str(MAX_PIXELS)}
+    context.options = {"max_pixels": str(pixels)}
     if strict:
         context.options["err_detect"] = "explode"
 

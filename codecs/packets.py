@@ -15,7 +15,7 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from vfsd.codecs.context import decoder_context, needs_first_packet, prepare
+from vfsd.codecs.context import decoder_context, most_pixels, needs_first_packet, prepare
 from vfsd.codecs.source import Source, demuxed_to_the_end, open_stream
 from vfsd.errors import IntegrityError
 from vfsd.framepages import PacketColumns
@@ -204,7 +204,7 @@ class _Demuxer:
         """The decoder that FFmpeg itself would set up for the stream."""
         opened, stream = open_stream(self._source, self._media.container, self._media.stream_index)
         context = stream.codec_context
-        prepare(context, threads=threads, strict=strict)
+        prepare(context, threads=threads, strict=strict, pixels=most_pixels(self._media))
         opened.close()
         return context
 

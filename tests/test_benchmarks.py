@@ -158,6 +158,20 @@ def test_crash(tmp_path: Path, mountable: None) -> None:
 
 
 @pytest.mark.mount
+def test_mutations(tmp_path: Path, mountable: None) -> None:
+    report = run(tmp_path, "mutations", "--files", "12", "--most-bytes", "60000")
+    assert report["passed"], report["figures"]["failures"]
+    assert report["figures"]["files"] == 12
+
+
+def test_fuzz(tmp_path: Path) -> None:
+    targets = ("bitstreams", "exchange", "files", "grammar", "options", "pages")
+    report = run(tmp_path, "fuzz", *targets, "--seconds", "0.2")
+    assert report["passed"], report["figures"]
+    assert all(told["inputs"] > 0 for told in report["figures"].values())
+
+
+@pytest.mark.mount
 def test_mount_io(tmp_path: Path, mountable: None) -> None:
     if shutil.which("ffmpeg") is None:
         pytest.skip("ffmpeg is not installed")

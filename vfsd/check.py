@@ -35,7 +35,7 @@ from vfsd.ingest import describe_original, pages, put_sound
 from vfsd.joinedpictures import side_of
 from vfsd.mending import drop_segments
 from vfsd.model import FileState, Node, PhysicalVideo, Segment
-from vfsd.objects import digest
+from vfsd.objects import digest, is_key
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished, reclaim
 from vfsd.settle import recover_orphans, settle_file
@@ -119,10 +119,10 @@ def collect(parts: Parts, *, dry_run: bool = False) -> Collected:
         referenced = seen.objects.referenced()
     stray = [key for key in parts.objects.all_keys() if key not in recorded]
     unused = [key for key in recorded if key not in referenced]
-    files = parts.objects.leftovers()
+    files = [*parts.objects.leftovers(), *parts.objects.misnamed()]
     spooled = [path for _, path in _stray_spool(parts)]
     size = sum(_size(path) for path in files + spooled)
-    size += sum(_size(parts.objects.path(key)) for key in stray + unused)
+    size += sum(_size(parts.objects.path(key)) for key in stray + unused if is_key(key))
     if not dry_run:
         reclaim(parts, keys=unused)
         for key in stray:
@@ -375,6 +375,9 @@ def _objects(state: _Run) -> Iterator[Finding]:
     for key, size in sorted(recorded.items()):
         if key in packs:
             continue
+        if not is_key(key):
+            yield state.report("objects", f"{key[:80]!r} is no name of an object")
+            continue
         path = state.parts.objects.path(key)
         if not path.exists():
             yield state.report("objects", f"object {key} is missing ({size} bytes)")
@@ -397,7 +400,7 @@ def _garbage(state: _Run) -> Iterator[Finding]:
             yield state.report(
                 "garbage", f"object {key} is not in the catalog", repaired=state.repair
             )
-    for path in parts.objects.leftovers():
+    for path in [*parts.objects.leftovers(), *parts.objects.misnamed()]:
         if state.repair:
             path.unlink(missing_ok=True)
         yield state.report("garbage", f"{path.name} was left on its way", repaired=state.repair)

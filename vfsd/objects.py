@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from io import FileIO
@@ -16,13 +17,19 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from vfsd.errors import NoSpaceError
+from vfsd.errors import IntegrityError, NoSpaceError
 from vfsd.storedir import StoreDirectory, fsync_path
 
 _CHUNK = 1 << 20
+_KEY = re.compile("[0-9a-f]{64}")
 
 Progress = Callable[[int], None]
 """Called with the number of bytes done since the last call."""
+
+
+def is_key(text: str) -> bool:
+    """Whether it is the name of an object, there or not: a blake3 in hexadecimal digits."""
+    return _KEY.fullmatch(text) is not None
 
 
 class ObjectStore:
@@ -31,10 +38,14 @@ class ObjectStore:
         self._tmp = directory.objects_tmp
 
     def path(self, key: str) -> Path:
+        """Where an object lies, or would.  Raises `IntegrityError` for what is no key: names in the
+        catalog lead nowhere else."""
+        if not is_key(key):
+            raise IntegrityError(f"{key[:80]!r} is no name of an object")
         return self._root / key[:2] / key[2:]
 
     def exists(self, key: str) -> bool:
-        return self.path(key).exists()
+        return is_key(key) and self.path(key).exists()
 
     def put_file(self, source: Path, *, on_progress: Progress | None = None) -> tuple[str, int]:
         """Copy a file in; returns its key and size.
@@ -93,15 +104,23 @@ class ObjectStore:
         self._publish(source, key)
 
     def delete(self, key: str) -> None:
-        """Nothing may refer to it any more; that it is gone already is fine."""
-        self.path(key).unlink(missing_ok=True)
+        """Nothing may refer to it any more; that it is gone already is fine, or never could be."""
+        if is_key(key):
+            self.path(key).unlink(missing_ok=True)
 
     def all_keys(self) -> Iterator[str]:
         """Every object, recorded in the catalog or not."""
+        return (key for key, _ in self._named() if is_key(key))
+
+    def misnamed(self) -> list[Path]:
+        """What lies among the objects under a name that no object has."""
+        return [path for key, path in self._named() if not is_key(key)]
+
+    def _named(self) -> Iterator[tuple[str, Path]]:
         for folder in sorted(self._root.iterdir()):
             if len(folder.name) == 2:
                 for path in sorted(folder.iterdir()):
-                    yield folder.name + path.name
+                    yield folder.name + path.name, path
 
     def leftovers(self) -> list[Path]:
         """What writers that died have left on its way."""

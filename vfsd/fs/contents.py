@@ -288,10 +288,12 @@ class Contents:
         if node is None:
             raise failure(errno.ENOENT)
         if not is_private(node):
-            path = node.link_path or self._parts.objects.path(node.object_key or "")
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        how = os.O_RDONLY if self._parts.read_only else os.O_RDWR
-        return os.open(self._parts.directory.spool_file(node.ino), how | os.O_CLOEXEC)
+            if node.link_path is not None:
+                return os.open(node.link_path, os.O_RDONLY | os.O_CLOEXEC)
+            path = self._parts.objects.path(node.object_key or "")
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        how = (os.O_RDONLY if self._parts.read_only else os.O_RDWR) | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(self._parts.directory.spool_file(node.ino), how)
 
     def _copy(self, content: Content, node: Node | None, length: int) -> None:
         """Put a private copy in the place of the bytes that must not be written."""
