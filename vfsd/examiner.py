@@ -23,7 +23,7 @@ from contextlib import suppress
 from vfsd.codecs.examine import Examination
 from vfsd.codecs.exchange import most_bytes, unpack_examination
 from vfsd.codecs.sniff import HEAD_BYTES, sniff
-from vfsd.errors import IntegrityError, RefusedMediaError
+from vfsd.errors import BusyError, IntegrityError, RefusedMediaError
 from vfsd.examineorders import (
     BYTES,
     COMPLAINT_BYTES,
@@ -41,6 +41,7 @@ from vfsd.programs import command, environment
 
 MODULE = "vfsd.examineworker"
 
+_ATTEMPTS = 2
 _CHUNK = 1 << 20
 _LONGEST_NAME = 512
 _END_SECONDS = 5.0
@@ -53,6 +54,10 @@ OnProgress = Callable[[int, int], None]
 
 class _GoneError(Exception):
     """The process had ended before it was asked: it idled, or somebody killed it."""
+
+
+class _KilledError(RefusedMediaError):
+    """The child was killed, which may have had nothing to do with the file."""
 
 
 class Examiner:
@@ -82,7 +87,8 @@ class Examiner:
         frame is decoded.  `on_progress` is told (bytes done, bytes in all); it may raise to cancel.
 
         Raises `RefusedMediaError` when the bytes are no video that can be served, or when
-        examining them crashes, hangs, or takes more than the limits allow; and `OSError`.
+        examining them crashes, hangs, or takes more than the limits allow; `OSError`; `BusyError`
+        where the machine has no room for another process.
         """
         called = name or os.path.basename(os.fspath(path))
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -102,13 +108,19 @@ class Examiner:
         size = os.fstat(fd).st_size
         shown = called[-_LONGEST_NAME:]
         order = Order(shown, full, self.limits.memory, self.limits.cpu_seconds(size))
-        for _ in range(2):
+        for attempt in range(_ATTEMPTS):
             worker = self._take()
             try:
                 return self._examined(worker, order, fd, size, on_progress)
             except _GoneError:
                 continue
-        raise RefusedMediaError(f"{called}: the process that examines files does not start")
+            except _KilledError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+        raise BusyError(
+            f"{called}: the process that examines files does not start",
+            hint="what it says stands in the log; where memory is short, try again later",
+        )
 
     def close(self) -> None:
         """End what idles; what is at work is ended with its work."""
@@ -123,12 +135,14 @@ class Examiner:
             if self._pid != os.getpid():
                 self._pid = os.getpid()
                 self._idle = []
-            while self._idle:
-                worker = self._idle.pop()
+            # What was started by a thread of low priority stays as low.
+            nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+            for worker in [worker for worker in self._idle if worker.nice == nice]:
+                self._idle.remove(worker)
                 if worker.lives:
                     return worker
                 worker.end()
-        return _Worker()
+        return _Worker(nice)
 
     def _examined(
         self, worker: _Worker, order: Order, fd: int, size: int, on_progress: OnProgress | None
@@ -157,7 +171,8 @@ class Examiner:
 class _Worker:
     """A running `vfsd.examineworker`.  One user at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, nice: int) -> None:
+        self.nice = nice  #: of the thread that starts it, and so its own
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -234,17 +249,18 @@ class _Worker:
 
 def _refusal(order: Order, status: int) -> RefusedMediaError:
     """What to say of a child that ended without an answer."""
+    kind: type[RefusedMediaError] = RefusedMediaError
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if number == signal.SIGXCPU:
         why = f"takes more than {order.cpu_seconds} seconds of CPU time"
     elif number == signal.SIGKILL:
-        why = "was killed, as where memory runs out"
+        kind, why = _KilledError, "was killed, as where memory runs out"
     elif number:
         why = f"crashes ({signal.Signals(number).name})"
     else:
         why = f"ended with {os.waitstatus_to_exitcode(status)}"
     _log.warning("%s: examining it %s", order.name, why)
-    return RefusedMediaError(f"{order.name}: examining it {why}")
+    return kind(f"{order.name}: examining it {why}")
 
 
 def _is_ready(end: socket.socket, seconds: float) -> bool:
