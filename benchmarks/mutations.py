@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.common import arguments, finish, footage, table
 from benchmarks.mutating import mutated
 from sample_videos import FOLDER
-from vfsd import check, daemon
+from vfsd import check, mounting
 from vfsd.config import Settings
 from vfsd.errors import VfsdError
 from vfsd.store import Store
@@ -204,7 +204,7 @@ def run(folder: Path, options: object) -> tuple[dict[str, object], list[str]]:
     at.mkdir()
     with Store.create(store) as made:
         Settings(tune=False, compress=False).save(made.parts.directory.settings)
-    daemon.mount(store, at, log_file=folder / "log")
+    mounting.mount(store, at, log_file=folder / "log")
     told = {key: wanted[key] for key in ("seed", "patience", "views")}
     campaign = Campaign(store, at, seeds(wanted["most_bytes"]), **told)
     outcome = campaign.outcome
@@ -218,7 +218,7 @@ def run(folder: Path, options: object) -> tuple[dict[str, object], list[str]]:
             if sys.stderr.isatty() and not number % 20:
                 print(f"\r{number} {len(outcome.failures)} failures", end="", file=sys.stderr)
         memory = peak_memory(campaign.pid)
-        daemon.unmount(at)
+        mounting.unmount(at)
     except (ChildProcessError, VfsdError) as error:
         outcome.failures.append(str(error))
     finally:

@@ -34,10 +34,11 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_key_is_a_hash_and_nothing_else(place: Path, key: str) -> None:
-    with Store.open(place) as store, pytest.raises(IntegrityError, match="no name of an object"):
-        store.parts.objects.path(key)
+def test_a_key_is_a_hash_and_nothing_else(place: Path) -> None:
+    with Store.open(place) as store:
+        for key in KEYS:
+            with pytest.raises(IntegrityError, match="no name of an object"):
+                store.parts.objects.path(key)
 
 
 def test_a_catalog_that_names_a_file_outside_shows_nothing_of_it(place: Path) -> None:
