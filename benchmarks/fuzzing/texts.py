@@ -15,7 +15,7 @@ from vfsd.cli.layoutfile import read_layout_file
 from vfsd.config import Settings
 from vfsd.errors import VfsdError
 from vfsd.examineorders import Complaint
-from vfsd.fuse import parse_options
+from vfsd.fuse.options import parse_options
 from vfsd.labelexpr import parse_labels
 from vfsd.labels import FORMATS, ReadOptions, read_labels
 from vfsd.labels.common import Clip

@@ -25,7 +25,10 @@ def test_what_was_being_decoded_in_a_crash_is_not_decoded_by_the_next_mount(
     at = mounted.mount()
     shutil.copyfile(wide_clip, at / "wide.mp4")
     assert os.getxattr(at / "wide.mp4", "user.vfsd.frames") == b"60"
-    crash_while_decoding(mounted, at / "wide.mp4@" / "size=480x270.mp4")
+    end_while_decoding(mounted, at / "wide.mp4@" / "size=480x270.mp4", signal.SIGKILL)
+    mounted.mount()
+    assert (at / "wide.mp4@" / "frames" / "000003.png").read_bytes()  # a kill accuses nobody
+    end_while_decoding(mounted, at / "wide.mp4@" / "size=480x272.mp4", signal.SIGSEGV)
     mounted.mount()
     assert (at / "wide.mp4").read_bytes() == wide_clip.read_bytes()
     reason = os.getxattr(at / "wide.mp4", "user.vfsd.reason")
@@ -39,30 +42,6 @@ def test_what_was_being_decoded_in_a_crash_is_not_decoded_by_the_next_mount(
     assert "user.vfsd.reason" not in os.listxattr(at / "wide.mp4")
 
 
-def test_a_kill_makes_nobody_a_suspect(mounted: Mounted, wide_clip: Path) -> None:
-    at = mounted.mount()
-    shutil.copyfile(wide_clip, at / "wide.mp4")
-    end_while_decoding(mounted, at / "wide.mp4@" / "size=480x270.mp4", signal.SIGKILL)
-    mounted.mount()
-    assert (at / "wide.mp4@" / "frames" / "000003.png").read_bytes()
-
-
-def test_the_next_mount_finds_out_by_itself_who_was_innocent(
-    mounted: Mounted, wide_clip: Path
-) -> None:
-    at = mounted.mount()
-    shutil.copyfile(wide_clip, at / "wide.mp4")
-    crash_while_decoding(mounted, at / "wide.mp4@" / "size=480x270.mp4")
-    with Store.open(mounted.store) as store:
-        settings = store.settings.with_text("verify", "true")
-        settings.save(store.parts.directory.settings)
-    mounted.mount()
-    mounted.wait_for(
-        lambda: "user.vfsd.reason" not in os.listxattr(at / "wide.mp4"), "it is a suspect still"
-    )
-    assert (at / "wide.mp4@" / "frames" / "000003.png").read_bytes()
-
-
 def test_a_file_that_takes_too_much_to_be_examined_stays_a_plain_one(mounted: Mounted) -> None:
     with Store.open(mounted.store) as store:
         settings = store.settings.with_text("examine_memory", str(20 << 20))
@@ -74,10 +53,6 @@ def test_a_file_that_takes_too_much_to_be_examined_stays_a_plain_one(mounted: Mo
     assert (at / "large.y4m").stat().st_size == size + 34
     shutil.copyfile(FOLDER / "portrait.mp4", at / "small.mp4")
     assert os.getxattr(at / "small.mp4", "user.vfsd.state") == b"video"
-
-
-def crash_while_decoding(mounted: Mounted, view: Path) -> None:
-    end_while_decoding(mounted, view, signal.SIGSEGV)
 
 
 def end_while_decoding(mounted: Mounted, view: Path, number: int) -> None:

@@ -1,0 +1,73 @@
+"""Files that may have crashed a mount: what is not done with them, and how that ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from vfsd.errors import RefusedMediaError
+from vfsd.store import Store
+from vfsd.verifier import Verifier
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as made:
+        made.ingest(FOLDER / "portrait.mp4", "v.mp4")
+        yield made
+
+
+def accuse(store: Store) -> None:
+    """As the next mount does, which is another process."""
+    with Store.open(store.path) as other:
+        other.parts.suspects.accuse(other["v.mp4"].original, "Segmentation fault")
+
+
+def verifies(store: Store, seconds: float) -> bool:
+    """Whether the part of a mount that verifies lifts it."""
+    verifier = Verifier(store)
+    end = time.monotonic() + seconds
+    try:
+        while store.parts.suspects.any_barred:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+        return True
+    finally:
+        verifier.close()
+
+
+def test_a_suspect_is_not_decoded_until_it_was_decoded_elsewhere(store: Store) -> None:
+    video = store["v.mp4"]
+    assert len(video.read(frames=slice(0, 2)).data) == 2
+    accuse(store)
+    with pytest.raises(RefusedMediaError, match="Segmentation fault"):
+        video.read(frames=slice(4, 6))
+    assert verifies(store, 60)
+    assert len(video.read(frames=slice(4, 6)).data) == 2
+    accuse(store)
+    assert not verifies(store, 3)  # the second time it is for people to say
+    suspicion = store.parts.suspects.of(video.original)
+    assert suspicion is not None
+    assert suspicion.crashes == 2
+    video.verify()
+    assert len(video.read(frames=slice(6, 8)).data) == 2
+
+
+def test_what_cannot_be_read_accuses_nobody(store: Store) -> None:
+    (store.path / "suspects.json").write_text('{"a": {"crashes": "many"}}')
+    assert len(store["v.mp4"].read(frames=slice(0, 1)).data) == 1
+
+
+def test_the_note_of_a_process_that_ended_well_is_gone(store: Store) -> None:
+    suspects = store.parts.suspects
+    with suspects.noting():
+        with suspects.decoding(store["v.mp4"].original):
+            assert any((store.path / "mount.decoding").read_bytes()[:4096])
+            assert suspects.crashed() == ([], "")  # nobody has crashed
+        assert not any((store.path / "mount.decoding").read_bytes()[:4096])
+    assert not (store.path / "mount.decoding").exists()
