@@ -122,6 +122,14 @@ def test_views_belong_to_the_owner_of_the_video(it: Driver) -> None:
     assert (found.uid, found.gid) == (12, 34)
 
 
+def test_views_are_for_those_who_may_read_the_video(it: Driver) -> None:
+    it.fs.chmod("/d/v.mp4", 0o640)
+    assert it.fs.getattr("/d/v.mp4@/info.json").mode == stat.S_IFREG | 0o440
+    assert it.fs.getattr("/d/v.mp4@/frames").mode == stat.S_IFDIR | 0o550
+    it.fs.chmod("/d/v.mp4", 0o777)
+    assert it.fs.getattr("/d/v.mp4@/frames").mode == stat.S_IFDIR | 0o555
+
+
 def test_only_videos_have_a_folder(it: Driver) -> None:
     for path in ("/d/t.txt@", "/d@", "/missing@", "/@", "/d/v.mp4@x", "/d/t.txt@/info.json"):
         assert failing(it.fs.getattr, path) == "ENOENT"

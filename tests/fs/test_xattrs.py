@@ -46,7 +46,7 @@ def test_create_and_replace(it: Driver) -> None:
         ("user.", b"x", "ENOTSUP"),
         ("user." + "n" * 251, b"x", "ERANGE"),
         ("user.k", b"x" * 65537, "E2BIG"),
-        ("user.vfsd.state", b"video", "EPERM"),
+        ("user.vfsd.mine", b"video", "EPERM"),
     ],
 )
 def test_what_cannot_be_set(it: Driver, name: str, value: bytes, expected: str) -> None:
@@ -69,8 +69,24 @@ def test_what_cannot_be_got_or_removed(it: Driver) -> None:
     assert failing(it.fs.getxattr, "/a", "user.missing") == "ENODATA"
     assert failing(it.fs.getxattr, "/a", "system.posix_acl_access") == "ENOTSUP"
     assert failing(it.fs.removexattr, "/a", "user.missing") == "ENODATA"
-    assert failing(it.fs.removexattr, "/a", "user.vfsd.state") == "EPERM"
+    assert failing(it.fs.removexattr, "/a", "user.vfsd.mine") == "EPERM"
     assert failing(it.fs.getxattr, "/missing", "user.k") == "ENOENT"
+
+
+def test_what_is_computed_stays_though_copies_bring_or_remove_it(it: Driver, video: bytes) -> None:
+    """As rsync -X does with everything that the source has, or has not."""
+    it.write("/v.mp4", video)
+    it.fs.settle()
+    names = it.fs.listxattr("/v.mp4")
+    before = {name: it.fs.getxattr("/v.mp4", name) for name in names}
+    changed = it.fs.getattr("/v.mp4").ctime_ns
+    for name in names:
+        it.fs.removexattr("/v.mp4", name)
+        it.fs.setxattr("/v.mp4", name, b"of another file")
+    assert {name: it.fs.getxattr("/v.mp4", name) for name in it.fs.listxattr("/v.mp4")} == before
+    assert it.fs.getattr("/v.mp4").ctime_ns == changed
+    it.mkdir("/d")
+    assert failing(it.fs.setxattr, "/d", "user.vfsd.state", b"video") == "EPERM"
 
 
 def test_attributes_stay_with_the_file(it: Driver, video: bytes) -> None:

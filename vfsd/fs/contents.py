@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 _MOMENT_SECONDS = 1.0
 _REMEMBERED = 1000
 
+CAPABILITIES = b"security.capability"
+"""The extended attribute of what a program may, whoever starts it; see capabilities(7)."""
+
 COPY_SUFFIX = ".copy"
 """Of private files that are still being copied from a video."""
 
@@ -46,6 +49,7 @@ class Content:
         "dirty",
         "fd",
         "flushed",
+        "grants",
         "handles",
         "ino",
         "last_known",
@@ -71,6 +75,7 @@ class Content:
         self.private = False  #: `fd` is the inode's own file and may be written, if `dirty`
         self.dirty = False  #: the row says that the bytes are being changed; just write
         self.setid = False  #: the mode has set-user-ID or set-group-ID, which a write takes away
+        self.grants = False  #: it has file capabilities, which every write takes away
         self.synced = False  #: the private file's name survives a power cut
         self.shown_ctime: int | None = None  #: instead of the file's, which gets another name
         self.stamp = 0  #: another one after each write
@@ -238,6 +243,7 @@ class Contents:
                 whole = content.private or keep is None
                 self._copy(content, node, found.st_size if whole else min(keep or 0, found.st_size))
             content.dirty = True
+            content.grants = node is not None and CAPABILITIES in self._names.xattrs(node.ino)
             content.synced = False
             content.shown_ctime = None
 

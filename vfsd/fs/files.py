@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from vfsd.errors import NoSpaceError, VfsdError
 from vfsd.fs.attributes import Attributes, Caller
-from vfsd.fs.contents import Content, Contents
+from vfsd.fs.contents import CAPABILITIES, Content, Contents
 from vfsd.fs.janitor import Janitor
 from vfsd.fs.judging import Judging
 from vfsd.fs.names import Names
@@ -296,6 +296,8 @@ class Files:
             self._with_room(lambda: self._contents.make_writable(content, keep=keep))
         if content.setid and not handle.is_privileged:
             self._drop_setid(content)
+        if content.grants:
+            self._drop_capabilities(content)
         return handle
 
     def _drop_setid(self, content: Content) -> None:
@@ -305,6 +307,13 @@ class Files:
             if node is not None:
                 change.tree.update(content.ino, mode=without_setid(node.mode))
         content.setid = False
+
+    def _drop_capabilities(self, content: Content) -> None:
+        """Whoever writes, root too.  The kernel does so itself only for what goes by its cache."""
+        with self._names.changing() as change:
+            change.touch_xattrs(content.ino)
+            change.tree.remove_xattr(content.ino, CAPABILITIES)
+        content.grants = False
 
     def _with_room(self, action: Callable[[], T]) -> T:
         """Try again when the disk is full and there is something to delete."""

@@ -28,6 +28,8 @@ from vfsd.fs.xattrs import Xattrs
 from vfsd.model import Node
 from vfsd.parts import Parts
 
+_ROOT_USER = Caller(0, 0)
+
 
 class Entry(NamedTuple):
     """What a listing says of one name."""
@@ -249,9 +251,10 @@ class Filesystem:
             raise failure(errno.ENODATA)
         return self._xattrs.get(found, name)
 
-    def listxattr(self, path: str) -> list[str]:
+    def listxattr(self, path: str, caller: Caller = _ROOT_USER) -> list[str]:
+        """Names that the caller may know of."""
         found = self._find(path)
-        return [] if isinstance(found, ViewPlace) else self._xattrs.list(found)
+        return [] if isinstance(found, ViewPlace) else self._xattrs.list(found, caller)
 
     def setxattr(self, path: str, name: str, value: bytes, flags: int = 0) -> None:
         """`flags` is 0, `os.XATTR_CREATE` or `os.XATTR_REPLACE`."""

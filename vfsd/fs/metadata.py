@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable
 
 from vfsd.fs.attributes import is_private
-from vfsd.fs.contents import Contents
+from vfsd.fs.contents import CAPABILITIES, Contents
 from vfsd.fs.files import without_setid
 from vfsd.fs.names import Change, Names
 from vfsd.fs.posix import failure
@@ -47,6 +47,8 @@ class Metadata:
                 mode=node.mode if node.is_dir else without_setid(node.mode),
                 ctime_ns=self._now(),
             )
+            if node.is_file and change.tree.remove_xattr(ino, CAPABILITIES):
+                change.touch_xattrs(ino)
 
     def utimens(self, ino: int, atime_ns: int | None, mtime_ns: int | None) -> None:
         """Unix time in nanoseconds; None leaves a time as it is."""

@@ -10,7 +10,8 @@ from fractions import Fraction
 
 from vfsd.catalog import ROOT, Catalog
 from vfsd.errors import NotFoundError
-from vfsd.fs.contents import Contents
+from vfsd.fs.attributes import Caller
+from vfsd.fs.contents import CAPABILITIES, Contents
 from vfsd.fs.judging import Judging
 from vfsd.fs.names import NAME_BYTES, Names
 from vfsd.fs.posix import failure
@@ -26,7 +27,8 @@ TUNER = COMPUTED + "tuner"
 STATS = COMPUTED + "stats"
 """Of the root, but in no listing: see `vfsd.fs.standing`."""
 
-_SPACES = ("user.", "trusted.", "security.")
+_TRUSTED = "trusted."
+_SPACES = ("user.", _TRUSTED, "security.")
 _VALUE_BYTES = 65536
 _LIST_BYTES = 65536
 _SETTLE_SECONDS = 30.0
@@ -69,9 +71,14 @@ class Xattrs:
             raise failure(errno.ENODATA)
         return value
 
-    def list(self, node: Node) -> list[str]:
-        """All names.  Of a file that waits for its judgement only what is known yet."""
+    def list(self, node: Node, caller: Caller) -> list[str]:
+        """All names that are for the caller: ``trusted.`` ones are for root, see xattr(7).
+
+        Of a file that waits for its judgement only what is known yet.
+        """
         names = [os.fsdecode(name) for name in self._names.xattrs(node.ino)]
+        if not caller.is_privileged:
+            names = [name for name in names if not name.startswith(_TRUSTED)]
         if node.is_file:
             names.append(COMPUTED + "state")
             if self._reason(node):
@@ -82,10 +89,14 @@ class Xattrs:
         return names
 
     def set(self, node: Node, name: str, value: bytes, flags: int) -> None:
-        """`flags` is 0, XATTR_CREATE (else EEXIST) or XATTR_REPLACE (else ENODATA)."""
+        """`flags` is 0, XATTR_CREATE (else EEXIST) or XATTR_REPLACE (else ENODATA).
+
+        What is computed stays what it is, and who copies it along from another mount, or from a
+        backup of one, is not told: see `_is_left_alone`.
+        """
         _require_supported(name)
-        if name.startswith(COMPUTED):
-            raise failure(errno.EPERM)
+        if _is_left_alone(node, name):
+            return
         if len(value) > _VALUE_BYTES:
             raise failure(errno.E2BIG)
         encoded = os.fsencode(name)
@@ -100,11 +111,15 @@ class Xattrs:
             change.touch_xattrs(node.ino)
             change.tree.set_xattr(node.ino, encoded, value)
             change.tree.update(node.ino, ctime_ns=self._now())
+        content = self._contents.peek(node.ino)
+        if content is not None and encoded == CAPABILITIES:
+            content.grants = True
 
     def remove(self, node: Node, name: str) -> None:
+        """ENODATA where there is none; what is computed stays, as in `set`."""
         _require_supported(name)
-        if name.startswith(COMPUTED):
-            raise failure(errno.EPERM)
+        if _is_left_alone(node, name):
+            return
         with self._names.changing() as change:
             if not change.tree.remove_xattr(node.ino, os.fsencode(name)):
                 raise failure(errno.ENODATA)
@@ -161,6 +176,19 @@ def _require_supported(name: str) -> None:
         raise failure(errno.ERANGE)
     if not name.startswith(_SPACES) or name in _SPACES:
         raise failure(errno.EOPNOTSUPP)
+
+
+def _is_left_alone(node: Node, name: str) -> bool:
+    """Whether a name is one of those that are computed for files; EPERM for others like them.
+
+    ``rsync -X`` takes away what the source has not, ``cp -a`` and ``tar --xattrs`` bring what the
+    source had: were that an error, no tree with attributes could be copied in twice, or back.
+    """
+    if not name.startswith(COMPUTED):
+        return False
+    if node.is_file and name.removeprefix(COMPUTED) in {"state", "reason", *_OF_VIDEOS}:
+        return True
+    raise failure(errno.EPERM)
 
 
 def _rate(video: LogicalVideo, _: Catalog) -> str:

@@ -232,7 +232,7 @@ class Operations:
 
     @_answering
     def listxattr(self, path: str) -> list[str]:
-        return [_encoded(name) for name in self._fs.listxattr(_decoded(path))]
+        return [_encoded(name) for name in self._fs.listxattr(_decoded(path), self._caller())]
 
     @_answering
     def removexattr(self, path: str, name: str) -> int:

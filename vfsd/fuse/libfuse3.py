@@ -258,7 +258,7 @@ class Adapter:
         return _give(self._fs.getxattr(os.fsdecode(path), os.fsdecode(name)), value_at, size)
 
     def listxattr(self, path: bytes, list_at: int | None, size: int) -> int:
-        names = self._fs.listxattr(os.fsdecode(path))
+        names = self._fs.listxattr(os.fsdecode(path), self._caller())
         return _give(b"".join(os.fsencode(name) + b"\0" for name in names), list_at, size)
 
     def removexattr(self, path: bytes, name: bytes) -> None:
