@@ -107,16 +107,19 @@ def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
     for option in options:
         assert isinstance(option, click.Option)
         names = ", ".join([*option.opts, *option.secondary_opts])
-        value = ""
-        if not option.is_flag:
-            value = " " + (option.metavar or _choices(option))
+        value = f" {named_value(option)}".rstrip()
         again = " May be given several times." if option.multiple else ""
         rows.append((f"`{names}{value}`", (option.help or "") + again))
     if rows:
         yield from _table(("option", ""), rows)
 
 
-def _choices(option: click.Option) -> str:
+def named_value(option: click.Option) -> str:
+    """What stands for an option's value; "" for one that takes none."""
+    if option.is_flag:
+        return ""
+    if option.metavar:
+        return option.metavar
     if isinstance(option.type, click.Choice):
         return "|".join(map(str, option.type.choices))
     return option.type.name.upper()

@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from vfsd.errors import UsageError
 
+_DESCRIBED = {
+    "ro, rw": "read only, or for writing too, which is the default",
+    "allow_other": "other users may enter, as modes and owners of the files allow",
+    "allow_root": "root may enter, though somebody else has mounted",
+    "nonempty": "the directory may hold something, which is hidden by the mount",
+    "passthrough": "the kernel reads videos itself; needs root, Linux 6.9 and libfuse 3.14 to 3.16",
+    "dev, suid": "devices and set-uid programs count, which only root can ask for",
+    "noexec": "nothing in it is run",
+    "sync, dirsync": "every write, or every change of a name, is on the disk when it returns",
+    "uid=N, gid=N, umask=N": "everything is shown as belonging to them, with that umask (octal)",
+    "attr_timeout=S": "for how many seconds the kernel remembers attributes (1)",
+    "entry_timeout=S": "for how many seconds it remembers names (1)",
+    "negative_timeout=S": "for how many seconds it remembers that there is no such name (0)",
+    "max_threads=N": "how many requests are answered at once (64)",
+    "max_idle_threads=N": "how many threads stay when there is nothing to do (64)",
+    "max_background=N": "how many requests the kernel sends ahead (48)",
+    "max_read=BYTES": "the largest request for reading",
+    "auto_unmount": "unmounted, too, when the process that serves it is killed",
+    "noforget, remember=S": "file handles stay good as long as the mount lasts, or for S seconds: "
+    "for servers of NFS in user space",
+    "clone_fd": "each thread has a channel to the kernel of its own",
+    "debug": "every request is written to the log",
+}
 _SWITCHES = frozenset(
     [
         "allow_other",
@@ -14,6 +38,7 @@ _SWITCHES = frozenset(
         "default_permissions",
         "auto_unmount",
         "clone_fd",
+        "noforget",
         "debug",
         "suid",
         "nosuid",
@@ -32,6 +57,7 @@ _NUMBERS = {
     "uid": 10,
     "gid": 10,
     "umask": 8,
+    "remember": 10,
     "max_threads": 10,
     "max_idle_threads": 10,
     "max_background": 10,
@@ -84,6 +110,11 @@ class MountOptions:
     def is_shared(self) -> bool:
         """Whether other users than the one who mounts may enter."""
         return "allow_other" in self.passed_on or "allow_root" in self.passed_on
+
+
+def described_options() -> Mapping[str, str]:
+    """Words that a mount knows, or several that belong together, and what they are for."""
+    return MappingProxyType(_DESCRIBED)
 
 
 def parse_options(given: Iterable[str]) -> MountOptions:

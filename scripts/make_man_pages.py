@@ -1,0 +1,303 @@
+"""Writes the man pages in docs/man from what the commands say of themselves.
+
+python -m scripts.make_man_pages            write them
+python -m scripts.make_man_pages --check    end with 1 when one of them is out of date
+
+Pages are in man(7): vfsd(1), one for each command, and mount.fuse.vfsd(8).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from scripts.make_cli_docs import commands, named_value
+from vfsd import __version__, grammar
+from vfsd.cli.app import SECTIONS, cli
+from vfsd.cli.command import Command, common_options
+from vfsd.cli.exitcodes import exit_codes
+from vfsd.fuse.options import described_options
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "man"
+
+_DATE = "2026-11-22"
+"""Of all pages; to be changed with a release."""
+_WIDTH = 79
+
+_STORE = (
+    "Which store is meant is told, in this order, by --store, by the mount that a path lies in, "
+    "and by the environment variable VFSD_STORE.",
+    "Names are paths from the root of the store, `cam1/a.mp4`, unless they lead into a mount.",
+)
+_JSON = (
+    "With --json a command prints one object, or, where it lists things, one object a line.  An "
+    "error is an object on standard error, with `error`, `message`, `hint` and `exit_code`.",
+)
+_ENVIRONMENT = {
+    "VFSD_STORE": "The store, where neither --store nor a path tells it.",
+    "VFSD_FUSE": "The binding to libfuse: mfusepy, which is the default, or fusepy.",
+    "NO_COLOR": "If it is set, no colours, not even at a terminal.",
+    "XDG_STATE_HOME": "Logs of mounts are kept in its folder vfsd; ~/.local/state by default.",
+    "NOTIFY_SOCKET": "Where `vfsd mount -f` tells systemd that it answers, and that it ends.",
+}
+_FILES = {
+    "~/.local/state/vfsd/NAME-ID.log": "What the mount of a store has to say, unless --log says "
+    "where.",
+    "/etc/fuse.conf": "Has to hold user_allow_other where others than root may mount with "
+    "allow_other.",
+}
+
+
+def pages() -> dict[str, str]:
+    """Every page, by the name of its file."""
+    found = {"vfsd.1": "\n".join(_main_page()) + "\n"}
+    for command in commands():
+        assert command.name is not None
+        found[f"{_page_name(command.name)}.1"] = "\n".join(_command_page(command)) + "\n"
+    return found | {"mount.fuse.vfsd.8": "\n".join(_helper_page()) + "\n"}
+
+
+# ------------------------------------------------------------------------------------- pages
+
+
+def _main_page() -> Iterator[str]:
+    yield from _head("vfsd", 1, "a video store that is used as a directory")
+    yield from (".SH SYNOPSIS", ".B vfsd", "[\\fIOPTIONS\\fR]", "\\fICOMMAND\\fR", "[\\fIARGS\\fR]")
+    yield ".SH DESCRIPTION"
+    yield from _text(cli.help or "")
+    yield ".PP"
+    yield from _paragraphs(_STORE)
+    yield ".SH COMMANDS"
+    found = {command.name: command for command in commands()}
+    for title, names in SECTIONS.items():
+        yield f".SS {_plain(title)}"
+        for name in names:
+            yield from _item(f"\\fB{_literal(_page_name(name))}\\fR(1)", _summary(found[name]))
+    yield ".SH OPTIONS"
+    yield "They may stand before or after the name of the command."
+    yield from _options(common_options())
+    yield ".SH VIEWS"
+    yield from _listing((grammar.__doc__ or "").strip().splitlines())
+    yield ".SH OUTPUT FOR PROGRAMS"
+    yield from _paragraphs(_JSON)
+    yield ".SH EXIT STATUS"
+    for code, meaning in exit_codes().items():
+        yield from _item(f"\\fB{code}\\fR", meaning)
+    yield ".SH ENVIRONMENT"
+    yield from _words(_ENVIRONMENT)
+    yield ".SH FILES"
+    yield from _words(_FILES)
+    yield ".SH EXAMPLES"
+    lines = ("vfsd init videos", "vfsd mount videos mnt", "cp traffic.mp4 mnt/", "vfsd ls mnt")
+    yield from _listing(lines)
+    yield ".SH SEE ALSO"
+    yield from _see_also(["vfsd-mount(1)", "mount.fuse.vfsd(8)", "ffmpeg(1)", "fuse(4)"])
+
+
+def _command_page(command: Command) -> Iterator[str]:
+    name = command.name or ""
+    context = click.Context(command, info_name=f"vfsd {name}", **command.context_settings)
+    yield from _head(_page_name(name), 1, _summary(command).rstrip("."))
+    yield ".SH SYNOPSIS"
+    yield f".B {_literal(f'vfsd {name}')}"
+    yield " ".join(_literal(piece) for piece in command.collect_usage_pieces(context))
+    yield ".SH DESCRIPTION"
+    yield from _text(command.help or "")
+    common = {option.name for option in common_options()}
+    own = [p for p in command.params if isinstance(p, click.Option) and p.name not in common]
+    yield ".SH OPTIONS"
+    yield from _options([*own, *common_options()])
+    if name == "mount":
+        yield ".SS Mount options"
+        yield from _words(described_options())
+    yield ".SH OUTPUT FOR PROGRAMS"
+    yield f"With \\fB\\-\\-json\\fR, {'one object a line' if command.listing else 'one object'}:"
+    yield from _words(command.fields)
+    for option, fields in command.variants.items():
+        yield ".PP"
+        yield f"With \\fB{_literal(option)} \\-\\-json\\fR:"
+        yield from _words(fields)
+    if command.exits:
+        yield ".SH EXIT STATUS"
+        yield "Besides those of every command, see \\fBvfsd\\fR(1):"
+        for code in command.exits:
+            yield from _item(f"\\fB{code}\\fR", exit_codes()[code])
+    yield ".SH EXAMPLES"
+    yield from _listing(command.examples)
+    yield ".SH SEE ALSO"
+    others = ["vfsd(1)"]
+    if name == "mount":
+        others += ["vfsd-umount(1)", "mount.fuse.vfsd(8)", "fusermount3(1)"]
+    yield from _see_also(others)
+
+
+def _helper_page() -> Iterator[str]:
+    yield from _head("mount.fuse.vfsd", 8, "mount a store of videos, for mount(8) and fstab")
+    yield ".SH SYNOPSIS"
+    yield ".B mount.fuse.vfsd"
+    yield "\\fISTORE\\fR \\fIDIR\\fR [\\fB\\-o\\fR \\fIWORDS\\fR] [\\fB\\-f\\fR]"
+    yield ".SH DESCRIPTION"
+    yield from _paragraphs(
+        (
+            "`mount(8)` runs this for file systems of the type fuse.vfsd, as does systemd for its "
+            "mount units.  It has to lie in /sbin, where a link will do.  It returns when the "
+            "mount answers; a process in the background goes on, and writes what it has to say "
+            "where `vfsd-mount(1)` says.",
+            "A directory of which the last mount was killed is unmounted first.",
+        )
+    )
+    yield ".SH OPTIONS"
+    yield from _item("\\fB\\-f\\fR", "Only look whether the mount options are right.")
+    yield from _item("\\fB\\-s\\fR, \\fB\\-n\\fR, \\fB\\-v\\fR", "Are taken, and change nothing.")
+    yield from _item("\\fB\\-o\\fR \\fIWORDS\\fR", "Mount options, with commas between them:")
+    yield ".RS"
+    yield from _words(described_options())
+    yield ".RE"
+    yield ".PP"
+    yield from _marked(
+        "Words that only mount(8) and systemd care for (nofail, x-systemd.*) are passed over."
+    )
+    yield ".SH EXIT STATUS"
+    yield from _item("\\fB0\\fR", "It is mounted, and answers.")
+    yield from _item("\\fB1\\fR", "The arguments or the mount options are wrong.")
+    yield from _item("\\fB32\\fR", "It could not be mounted; standard error says why.")
+    yield ".SH FILES"
+    yield from _item("\\fI/etc/fstab\\fR", "A line for a store:")
+    yield from _listing(["/srv/videos  /mnt/v  fuse.vfsd  allow_other,nofail  0  0"])
+    yield ".SH SEE ALSO"
+    yield from _see_also(["vfsd(1)", "vfsd-mount(1)", "fstab(5)", "mount(8)"])
+
+
+def _page_name(command: str) -> str:
+    return f"vfsd-{command.replace(' ', '-')}"
+
+
+def _summary(command: Command) -> str:
+    first = inspect.cleandoc(command.help or "").split("\n\n")[0]
+    return re.sub(r"\s+", " ", first).replace("`", "")
+
+
+# -------------------------------------------------------------------------------------- parts
+
+
+def _head(name: str, section: int, summary: str) -> Iterator[str]:
+    yield '.\\" Written by scripts/make_man_pages.py; changes belong into the code.'
+    yield f'.TH {_literal(name).upper()} {section} {_DATE} "vfsd {__version__}" "vfsd"'
+    yield ".ad l"
+    yield ".SH NAME"
+    yield f"{_literal(name)} \\-"
+    yield from _marked(f"{summary[0].lower()}{summary[1:]}")
+
+
+def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
+    for option in options:
+        assert isinstance(option, click.Option)
+        names = ", ".join(
+            f"\\fB{_literal(each)}\\fR" for each in [*option.opts, *option.secondary_opts]
+        )
+        value = named_value(option)
+        again = " May be given several times." if option.multiple else ""
+        places = _literal(value).replace("|", "|\\:")  # at which a line may end
+        shown = f"{names} \\fI{places}\\fR" if value else names
+        yield from _item(shown, (option.help or "") + again)
+
+
+def _words(words: Mapping[str, str]) -> Iterator[str]:
+    for word, text in words.items():
+        yield from _item(f"\\fB{_literal(word)}\\fR", text)
+
+
+def _item(tag: str, text: str) -> Iterator[str]:
+    yield ".TP"
+    yield tag
+    yield from _marked(text)
+
+
+def _listing(lines: Iterable[str]) -> Iterator[str]:
+    yield from (".RS 4", ".nf")
+    yield from (_literal(line) or "\\&" for line in lines)
+    yield from (".fi", ".RE")
+
+
+def _text(text: str) -> Iterator[str]:
+    """A docstring: paragraphs, and those that click shows as they stand."""
+    yield from _paragraphs(inspect.cleandoc(text).split("\n\n"))
+
+
+def _paragraphs(paragraphs: Iterable[str]) -> Iterator[str]:
+    for number, paragraph in enumerate(paragraphs):
+        if paragraph.startswith("\b"):
+            yield from _listing(paragraph.splitlines()[1:])
+            continue
+        if number:
+            yield ".PP"
+        yield from _marked(paragraph)
+
+
+def _see_also(pages: Iterable[str]) -> Iterator[str]:
+    listed = []
+    for page in pages:
+        name, section = page.rstrip(")").split("(")
+        listed.append(f".BR {_literal(name)} ({section})")
+    yield " ,\n".join(listed)
+
+
+# ------------------------------------------------------------------------------ characters
+
+
+def _marked(text: str) -> list[str]:
+    """Lines of running text, what stands in backquotes in bold."""
+    parts = re.split(r"`([^`]+)`", re.sub(r"\s+", " ", text.strip()))
+    shown = [
+        f"\\fB{_literal(part)}\\fR" if number % 2 else _plain(part)
+        for number, part in enumerate(parts)
+    ]
+    lines = textwrap.wrap("".join(shown), _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return [_guarded(line) for line in lines] or ["\\&"]
+
+
+def _plain(text: str) -> str:
+    """Options in running text keep their hyphens, too: they are to be copied."""
+    escaped = _escaped(text)
+    return re.sub(r"(?<![\w-])--?(?=\w)", lambda m: m.group().replace("-", r"\-"), escaped)
+
+
+def _literal(text: str) -> str:
+    """What is to be typed as it stands."""
+    return _guarded(_escaped(text).replace("-", r"\-"))
+
+
+def _escaped(text: str) -> str:
+    text = text.replace("\\", r"\(rs")
+    for char, name in (("~", r"\(ti"), ("^", r"\(ha"), ("'", r"\(aq"), ("`", r"\(ga")):
+        text = text.replace(char, name)
+    return "".join(char if ord(char) < 128 else f"\\[u{ord(char):04X}]" for char in text)
+
+
+def _guarded(line: str) -> str:
+    """A line that begins like a request is none."""
+    return f"\\&{line}" if line.startswith((".", "'")) else line
+
+
+def main(arguments: list[str]) -> int:
+    """Returns the exit code."""
+    wanted = pages()
+    there = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.[18]")}
+    if arguments == ["--check"]:
+        return int(there != wanted)
+    FOLDER.mkdir(exist_ok=True)
+    for name in there.keys() - wanted.keys():
+        (FOLDER / name).unlink()
+    for name, text in wanted.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
