@@ -130,6 +130,26 @@ def test_handles_lead_to_their_file_or_nowhere(shared: Mounted, here: Path) -> N
     assert failed.value.errno == errno.ESTALE
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may open by handle")
+def test_handles_of_an_earlier_mount_lead_nowhere(mounted: Mounted) -> None:
+    """Not to whatever file libfuse has given the same number, as NFS would write into it."""
+    at = mounted.mount("noforget")
+    names = "abcdef"
+    for name in names:
+        (at / name).write_text(name)
+    handles = {name: handle_of(at / name) for name in names}
+    for name in names:
+        with open(open_by_handle(at, handles[name])) as file:
+            assert file.read() == name
+    mounted.unmount()
+    mounted.mount("noforget")
+    for name in reversed(names):
+        os.stat(at / name)
+    for handle in handles.values():
+        with pytest.raises(OSError, match="Stale"):
+            os.close(open_by_handle(at, handle))
+
+
 def test_sockets_and_fifos_are_used(here: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
         folder = os.open(here, os.O_RDONLY)

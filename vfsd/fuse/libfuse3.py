@@ -24,6 +24,7 @@ from typing import Any
 from vfsd.fs import Attributes, Caller, ContentVersion, Counters, Filesystem
 from vfsd.fuse.answers import errno_of
 from vfsd.fuse.binding import Binding
+from vfsd.fuse.generation import begin_generation
 from vfsd.fuse.hidden import hidden_alias, is_hidden
 from vfsd.fuse.passthrough import Passthrough
 from vfsd.fuse.prototypes import ARGUMENTS, RESULTS, Filler
@@ -141,6 +142,7 @@ class Adapter:
         config.entry_timeout = float(self._given("entry_timeout") or 1.0)
         config.attr_timeout = self._attr_timeout = float(self._given("attr_timeout") or 1.0)
         config.negative_timeout = float(self._given("negative_timeout") or 0.0)
+        begin_generation(self._binding.module._libfuse, self._context().contents.fuse)
         if self._passthrough is not None:
             self._passthrough.start(self._context().contents.fuse)
         self._on_init()
