@@ -137,24 +137,32 @@ class Tree:
 
     def paths_of(self, ino: int) -> list[str]:
         """Every path that leads to `ino`, sorted; none for an orphan."""
-        if ino == ROOT:
-            return [""]
-        rows = self._connection.execute(
-            sa.select(entries.c.parent, entries.c.name).where(entries.c.ino == ino)
-        ).all()
         paths = []
-        for parent, name in rows:
-            for above in self.paths_of(parent):
-                paths.append(f"{above}/{os.fsdecode(name)}" if above else os.fsdecode(name))
+        waiting: list[tuple[int, list[bytes]]] = [(ino, [])]  # and the names below, upwards
+        while waiting:  # not by recursion: trees may be deeper than Python's stack
+            above, names = waiting.pop()
+            if above == ROOT:
+                paths.append(os.fsdecode(b"/".join(reversed(names))))
+                continue
+            rows = self._connection.execute(
+                sa.select(entries.c.parent, entries.c.name).where(entries.c.ino == above)
+            ).all()
+            waiting += [(parent, [*names, name]) for parent, name in rows]
         return sorted(paths)
 
     def walk(self, ino: int = ROOT, path: str = "") -> Iterator[tuple[str, Node]]:
         """Everything below a directory: (path from the root, node), parents before children."""
-        for name, node in self.children(ino):
-            full = f"{path}/{name}" if path else name
-            yield full, node
-            if node.is_dir:
-                yield from self.walk(node.ino, full)
+        waiting = [(path, iter(self.children(ino)))]
+        while waiting:
+            above, children = waiting[-1]
+            for name, node in children:
+                full = f"{above}/{name}" if above else name
+                yield full, node
+                if node.is_dir:
+                    waiting.append((full, iter(self.children(node.ino))))
+                    break
+            else:
+                waiting.pop()
 
     def all_nodes(self) -> Iterator[Node]:
         """Every inode, whether it can be reached or not."""

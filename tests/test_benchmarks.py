@@ -224,6 +224,16 @@ def test_macro(tmp_path: Path) -> None:
 
 
 @pytest.mark.mount
+def test_suites(tmp_path: Path, mountable: None) -> None:
+    """Of those that need nothing but the mount, and one that says what it needs."""
+    options = ("--seconds", "1", "--many", "60", "--folder", str(tmp_path))
+    figures = run(tmp_path, "suites", "names", "cp", "pjdfstest", *options)["figures"]
+    assert figures["names"]["passed"] == 62
+    assert figures["cp"]["passed"] > 800
+    assert not figures["names"]["failures"] + figures["cp"]["failures"]
+    assert "--pjdfstest" in figures["pjdfstest"]["missing"]
+
+
 def test_live(tmp_path: Path, mountable: None) -> None:
     size = ("--small", "--seconds", "4", "--bursts", "3", "--reads", "6", "--pause", "5")
     figures = run(tmp_path, "live", *size, "--max-load", "100")["figures"]

@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+from vfsd import mountlog
 from vfsd.errors import MountError, NotFoundError, VfsdError
 from vfsd.foreground import Foreground, ObservedViews
 from vfsd.fs import Counters, Filesystem
@@ -91,7 +92,6 @@ def _serve(
         stack.callback(sys.setswitchinterval, sys.getswitchinterval())
         sys.setswitchinterval(_SWITCH_SECONDS)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        _log.info("serving %s at %s", root, place)
         serve(
             filesystem,
             place,
@@ -128,7 +128,7 @@ def _main(arguments: list[str]) -> None:
         os._exit(0)
     os.setsid()
     faulthandler.enable()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    mountlog.set_up(task["log_level"])
 
     def report(what: dict[str, Any]) -> None:
         os.write(pipe, json.dumps(what).encode() + b"\n")
@@ -144,13 +144,13 @@ def _main(arguments: list[str]) -> None:
     try:
         _serve(Path(task["root"]), Path(task["place"]), task["options"], on_ready=on_ready)
     except VfsdError as error:
-        _log.error("%s", error)
+        _log.error("%s%s", error, f"; {error.hint}" if error.hint else "")
         if not came_up:
             name = type(error).__name__
             report({"error": name, "message": str(error), "hint": error.hint})
         sys.exit(1)
     except Exception as error:
-        _log.exception("the mount has ended")
+        _log.exception("the mount of %s at %s has ended", task["root"], task["place"])
         if not came_up:
             message = f"{type(error).__name__}: {error}"
             report({"error": MountError.__name__, "message": message, "hint": None})

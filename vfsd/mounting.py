@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from vfsd import errors
+from vfsd import errors, mountlog
 from vfsd.errors import BusyError, MountError, NoStoreError, UsageError
 from vfsd.fuse.binding import require_fuse
 from vfsd.fuse.mountinfo import mount_above, mount_at
@@ -41,11 +41,12 @@ def mount(
     options: Iterable[str] = (),
     *,
     log_file: str | os.PathLike[str] | None = None,
+    log_level: str = mountlog.DEFAULT,
 ) -> None:
     """Show a store as a directory, by a process in the background; returns when it answers.
 
     `options` are what people write after ``-o``: ``["ro,allow_other"]``.  The process writes what
-    it has to say to `log_file` (see `default_log`).
+    it has to say to `log_file` (see `default_log`), from `log_level` of `mountlog.LEVELS` on.
 
     Raises `UsageError` for options and places that cannot be, `NoStoreError`, `BusyError` when
     the store is mounted already, `FuseMissingError` when something has to be installed, and
@@ -54,7 +55,7 @@ def mount(
     words = list(options)
     directory, place = checked(store_path, mountpoint, parse_options(words))
     log = Path(log_file) if log_file is not None else default_log(directory)
-    _start(directory, place, words, log.absolute())
+    _start(directory, place, words, log.absolute(), log_level)
 
 
 def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECONDS + 30) -> None:
@@ -155,7 +156,7 @@ def _clear_dead_mount(place: Path) -> None:
     except OSError as error:
         found = mount_at(place)
         if error.errno in _DEAD and found is not None and found.is_ours:
-            _log.warning("%s was left by a mount that died; taking it away", place)
+            _log.warning("%s was left by a mount that died; it is unmounted", place)
             _detach(place, lazily=True)
 
 
@@ -186,10 +187,17 @@ def _detach(place: Path, *, lazily: bool) -> None:
 # ------------------------------------------------------------------------- in the background
 
 
-def _start(directory: StoreDirectory, place: Path, options: list[str], log: Path) -> None:
+def _start(
+    directory: StoreDirectory, place: Path, options: list[str], log: Path, log_level: str
+) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     reading, writing = os.pipe()
-    task = {"root": str(directory.root), "place": str(place), "options": options}
+    task = {
+        "root": str(directory.root),
+        "place": str(place),
+        "options": options,
+        "log_level": log_level,
+    }
     try:
         with open(log, "ab") as output:
             # The child forks once more and ends, so that nobody has to wait for the daemon.

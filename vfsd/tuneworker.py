@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import json
-import logging
 import os
 import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+from vfsd import mountlog
 from vfsd.store import Store
 from vfsd.tuneorders import Orders, Report, StopError
 from vfsd.tunework import Tell, TuneWork
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
     orders, tell = _take_pipes()
     _stand_back()
     _end_with(int(task["parent"]))
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    mountlog.set_up("warning")
     avoid = {int(number) for number in task["avoid"]}
     # Where the pipe is broken, nobody is left to report to.
     with (

@@ -42,6 +42,19 @@ def test_hard_links_are_counted_and_all_found(catalog: Catalog) -> None:
             change.tree.link(node.ino, change.tree.resolve("a").ino, "x", now_ns=4)
 
 
+def test_trees_may_be_deeper_than_the_stack(catalog: Catalog) -> None:
+    depth = 1200
+    with catalog.writing() as change:
+        parent = ROOT
+        for _ in range(depth):
+            made = change.tree.create(parent, "d", 0o40755, uid=0, gid=0, now_ns=1)
+            parent = made.ino
+        assert change.tree.paths_of(parent) == ["/".join("d" * depth)]
+        walked = list(change.tree.walk())
+    assert len(walked) == depth
+    assert walked[-1][0] == "/".join("d" * depth)
+
+
 def test_rename_over_a_file_says_what_lost_its_name(catalog: Catalog) -> None:
     with catalog.writing() as change:
         old, new = add_file(change, "old"), add_file(change, "new")

@@ -147,7 +147,7 @@ def test_bytes_that_never_reached_the_disk_are_an_empty_file(
     store.parts.directory.spool_file(ino).unlink()
     after = crashed()
     assert after.read("/a") == b""
-    assert "lost in a crash" in caplog.text
+    assert "'a' is empty: a crash" in caplog.text
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6])

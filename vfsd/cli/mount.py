@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from vfsd import mountlog
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.session import Session
@@ -34,6 +35,13 @@ from vfsd.storedir import StoreDirectory
     type=click.Path(path_type=Path),
     help="What a mount in the background has to say.  [default: ~/.local/state/vfsd/]",
 )
+@click.option(
+    "--log-level",
+    type=click.Choice(list(mountlog.LEVELS)),
+    default=mountlog.DEFAULT,
+    show_default=True,
+    help="From where on things are worth a line.",
+)
 @click.pass_obj
 def command(
     session: Session,
@@ -41,6 +49,7 @@ def command(
     foreground: bool,
     options: tuple[str, ...],
     log: Path | None,
+    log_level: str,
 ) -> None:
     """Show a store as a directory, until `vfsd umount`.
 
@@ -61,9 +70,10 @@ def command(
         from vfsd import daemon
 
         _report(session, root, mountpoint, None)
+        mountlog.set_up(log_level)
         daemon.mount_in_foreground(root, mountpoint, options)
     else:
-        mounting.mount(root, mountpoint, options, log_file=log)
+        mounting.mount(root, mountpoint, options, log_file=log, log_level=log_level)
         holder = StoreDirectory.open(root).mounted_by() or {}
         _report(session, root, mountpoint, holder.get("pid"))
 

@@ -194,7 +194,11 @@ class Contents:
                 except FileNotFoundError as error:
                     if node is None:
                         raise
-                    _log.error("the bytes of inode %d are missing: %s", node.ino, error.filename)
+                    _log.error(
+                        "the bytes of %s are missing: there is no %s; `vfsd fsck` tells more",
+                        self._names.told(node.ino),
+                        error.filename,
+                    )
                     raise failure(errno.EIO) from error
             assert node is not None
             content.private = is_private(node)

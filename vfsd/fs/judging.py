@@ -100,7 +100,7 @@ class Judging:
             self._waiting.clear()
             self._changed.notify_all()
         if left:
-            _log.warning("%d new files wait for the next mount to be looked at", left)
+            _log.warning("%d new files are left for the next mount to be looked at", left)
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
 
@@ -118,7 +118,8 @@ class Judging:
                 with self._contents.pinned(ino) as content:
                     self._judge(content)
             except Exception:
-                _log.exception("inode %d could not be judged; the next mount tries again", ino)
+                name = self._names.told(ino)
+                _log.exception("%s could not be judged; the next mount tries again", name)
             finally:
                 with self._changed:
                     self._running.discard(ino)
@@ -200,6 +201,9 @@ class Judging:
                 ctime_ns=max(node.ctime_ns, ctime_ns),
             )
             publish(change.transaction, node, verdict)
+        if _log.isEnabledFor(logging.DEBUG):
+            what = "no video: " + verdict.reason if isinstance(verdict, Refused) else "a video"
+            _log.debug("%s is %s", self._names.told(judged.ino), what)
         return True
 
 

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 from vfsd.catalog import ROOT, Transaction, Tree
-from vfsd.errors import NotFoundError
+from vfsd.errors import NotFoundError, VfsdError
 from vfsd.fs.posix import failure
 from vfsd.model import Node
 from vfsd.parts import Parts
@@ -215,6 +215,15 @@ class Names:
                 if serial == self._serial:
                     self._xattrs[ino] = found
         return found
+
+    def told(self, ino: int) -> str:
+        """What a log calls a node: its paths, or its number when it has none; never fails."""
+        try:
+            with self._parts.catalog.reading() as seen:
+                paths = seen.tree.paths_of(ino)
+        except VfsdError:
+            paths = []
+        return " or ".join(map(repr, paths)) or f"inode {ino}"
 
     # -- changing
 

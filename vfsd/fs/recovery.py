@@ -23,6 +23,15 @@ class Recovered:
     emptied: int  #: new files whose bytes had not reached the disk
     unjudged: list[int]  #: inodes that wait to be judged
 
+    def __str__(self) -> str:
+        counts = (
+            (len(self.unjudged), "new to be looked at"),
+            (self.emptied, "empty, as their bytes had not reached the disk"),
+            (self.orphans, "removed that had lost their names while they were open"),
+            (self.stray, "removed that belonged to nobody"),
+        )
+        return ", ".join(f"{count} {what}" for count, what in counts if count)
+
 
 def recover(parts: Parts) -> Recovered:
     """To be called before the store is used; nobody else may have it mounted."""
@@ -36,13 +45,15 @@ def recover(parts: Parts) -> Recovered:
         path = parts.directory.spool_file(ino)
         if not path.exists():
             # As with any file that was never synced: the name survived, the bytes did not.
-            _log.warning("the bytes of inode %d were lost in a crash; it is empty now", ino)
+            with parts.catalog.reading() as seen:
+                name = " or ".join(map(repr, seen.tree.paths_of(ino)))
+            _log.warning("%s is empty: a crash came before its bytes were on the disk", name)
             path.touch(mode=0o600)
             emptied += 1
     reclaim(parts)
     found = Recovered(orphans, stray, emptied, sorted(spooled))
     if orphans or stray or emptied or spooled:
-        _log.info("recovered: %s", found)
+        _log.info("the last mount did not end as it should; files: %s", found)
     return found
 
 

@@ -71,7 +71,8 @@ def serve(
         "ro" if options.read_only else "rw",
         *options.passed_on,
     ]
-    _log.info("libfuse %d.%d through %s", chosen.major, chosen.minor, chosen.name)
+    libfuse = f"libfuse {chosen.major}.{chosen.minor} through {chosen.name}"
+    _log.info("serving %s at %s with %s, options %s", source, place, libfuse, ",".join(words[2:]))
     if chosen.major == 3:
         code = _serve3(chosen, filesystem, place, words, options, counters, on_init)
     else:

@@ -1,0 +1,76 @@
+"""One line for each event, wherever it is read."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+
+import pytest
+
+from vfsd.fs.recovery import Recovered
+from vfsd.fuse import parse_options
+from vfsd.mountlog import LEVELS, OneLine
+
+
+def record(message: str, *, error: BaseException | None = None) -> logging.LogRecord:
+    info = None if error is None else (type(error), error, error.__traceback__)
+    return logging.LogRecord("vfsd.x", logging.ERROR, "x.py", 1, message, (), info)
+
+
+def raised() -> BaseException:
+    """What goes through a function of ours."""
+    try:
+        parse_options(["nonsense"])
+    except Exception as error:
+        return error
+    raise AssertionError
+
+
+def test_line_breaks_in_names_do_not_break_lines() -> None:
+    line = OneLine(traces=False, journal=False).format(record("open 'a\nERROR b\r'"))
+    assert line.endswith("ERROR open 'a\\nERROR b\\r'")
+    assert len(line.splitlines()) == 1
+
+
+def test_an_exception_is_one_line_and_says_where() -> None:
+    error = raised()
+    line = OneLine(traces=False, journal=False).format(record("it failed", error=error))
+    assert len(line.splitlines()) == 1
+    assert f"it failed: vfsd.errors.{type(error).__name__}: unknown mount option" in line
+    assert " at options.py:" in line
+    traced = OneLine(traces=True, journal=False).format(record("it failed", error=error))
+    assert "Traceback" in traced
+    assert "it failed\n" in traced
+
+
+def test_the_journal_is_told_how_grave_it_is() -> None:
+    assert OneLine(traces=False, journal=True).format(record("x")) == "<3>ERROR x"
+
+
+def test_what_was_recovered_is_said_in_words() -> None:
+    assert str(Recovered(0, 2, 0, [7])) == (
+        "1 new to be looked at, 2 removed that belonged to nobody"
+    )
+
+
+@pytest.mark.parametrize("level", list(LEVELS))
+def test_each_level_shows_what_is_as_grave(level: str) -> None:
+    program = (
+        "import logging, sys\n"
+        "from vfsd.mountlog import LEVELS, set_up\n"
+        "set_up(sys.argv[1])\n"
+        "for name, number in LEVELS.items():\n"
+        "    logging.getLogger('vfsd.fs').log(number, 'an event: %s', name)\n"
+        "logging.getLogger('of.others').info('nothing of ours')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, level],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={key: value for key, value in os.environ.items() if key != "JOURNAL_STREAM"},
+    )
+    shown = [line.rpartition(": ")[2] for line in done.stderr.splitlines()]
+    assert shown == list(LEVELS)[: list(LEVELS).index(level) + 1]

@@ -1,0 +1,94 @@
+"""What a mount has to say: one line for each event, at a terminal, in a file or in the journal.
+
+=========  =====================================================================================
+error      bytes or names cannot be served as they should be; the line says which, and what to do
+warning    something was done in another way, or later, than asked for
+info       mounted and unmounted; what was put right after a crash; tiles that were made by
+           themselves; requests for views that were refused, and why
+debug      each file that was looked at, and what it is; where in the program an error comes from
+=========  =====================================================================================
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+from collections.abc import Mapping
+from types import MappingProxyType
+
+LEVELS: Mapping[str, int] = MappingProxyType(
+    {
+        "error": logging.ERROR,
+        "warning": logging.WARNING,
+        "info": logging.INFO,
+        "debug": logging.DEBUG,
+    }
+)
+DEFAULT = "info"
+
+_PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
+
+
+class OneLine(logging.Formatter):
+    """A record as one line: line breaks are shown, and of an exception what it is and where.
+
+    With `traces` an exception has its trace below the line.  With `journal` a line begins with its
+    priority, see sd-daemon(3), and has no time, which the journal knows.
+    """
+
+    def __init__(self, *, traces: bool, journal: bool) -> None:
+        head = "%(levelname)s" if journal else "%(asctime)s %(levelname)s"
+        super().__init__(f"{head} %(message)s")
+        self._traces = traces
+        self._journal = journal
+
+    def format(self, record: logging.LogRecord) -> str:
+        shown = logging.makeLogRecord(record.__dict__)
+        shown.msg, shown.args = _unbroken(record.getMessage()), None
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not self._traces:
+            shown.msg += f": {_unbroken(_told(error))}"
+            shown.exc_info, shown.exc_text = None, None
+        line = super().format(shown)
+        return f"<{_priority(record.levelno)}>{line}" if self._journal else line
+
+
+def set_up(level: str) -> None:
+    """Let this process write what it has to say, from that level of `LEVELS` on, to stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine(traces=level == "debug", journal=_is_journal()))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)  # of libraries only what is wrong
+    logging.getLogger("vfsd").setLevel(LEVELS[level])
+    logging.getLogger("__main__").setLevel(LEVELS[level])
+
+
+def _told(error: BaseException) -> str:
+    """What an exception says, and the last line of ours that it went through."""
+    what = "".join(traceback.format_exception_only(error)).strip()
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if f"{os.sep}vfsd{os.sep}" in frame.filename
+    ]
+    where = f" at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    return f"{what}{where} (`--log-level debug` tells more)"
+
+
+def _unbroken(text: str) -> str:
+    return text.replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _priority(level: int) -> int:
+    return next(priority for least, priority in _PRIORITIES if level >= least)
+
+
+def _is_journal() -> bool:
+    """Whether stderr is systemd's journal, see systemd.exec(5)."""
+    try:
+        found = os.fstat(2)
+    except OSError:
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
