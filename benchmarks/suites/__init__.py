@@ -1,0 +1,1 @@
+"""Filesystem suites that others wrote, each on a fresh mount of a fresh store."""

@@ -1,0 +1,198 @@
+"""Filesystem suites that others wrote, each on a fresh mount of a fresh store.
+
+Name the suites that are to be run, or none for all.  After each the store has to pass `vfsd fsck`,
+and the log of the mount has to hold no error.  What is not installed is left out, and said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import arguments, finish, table
+from benchmarks.suites import conformance, databases, programs, shares, trees
+from benchmarks.suites.outcome import MOUNT_OPTIONS, Given, NotHereError, Outcome, Place
+
+SUITES: dict[str, Callable[[Place], Outcome]] = {
+    "pjdfstest": conformance.pjdfstest,
+    "fsx": conformance.fsx,
+    "fsstress": conformance.fsstress,
+    "fio": programs.fio,
+    "stress-ng": programs.stress,
+    "bonnie++": programs.bonnie,
+    "dbench": programs.dbench,
+    "git": trees.git,
+    "tar": trees.tar,
+    "rsync": trees.rsync,
+    "cp": trees.copies,
+    "names": trees.names,
+    "sqlite": databases.sqlite,
+    "samba": shares.samba,
+    "nfs": shares.nfs,
+}
+_COMMAND = [sys.executable, "-m", "vfsd"]
+_TROUBLE = ("ERROR", "CRITICAL", "Traceback")
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SUITES))
+    parser.add_argument("-o", dest="options", action="append", default=[], help="mount options")
+    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    parser.add_argument("--pjdfstest", type=Path, metavar="DIR", help="a checkout, built")
+    parser.add_argument("--pjdfstest-tests", default="", metavar="PATH", help="only these tests")
+    parser.add_argument("--fsx", type=Path, metavar="PATH", help="the program, as xfstests has it")
+    parser.add_argument("--fsstress", type=Path, metavar="PATH", help="the program, likewise")
+    parser.add_argument("--operations", type=int, default=1_000_000, help="of fsx, in all")
+    parser.add_argument("--seconds", type=int, default=5, help="of each stressor and client")
+    parser.add_argument("--tree", type=Path, metavar="TAR", help="for tar (default: a made tree)")
+    parser.add_argument("--files", type=int, default=80_000, help="in a made tree")
+    parser.add_argument("--many", type=int, default=100_000, help="names in one directory")
+    parser.add_argument("--repository", type=Path, metavar="DIR", help="for git")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(SUITES)
+    if unknown:
+        parser.error(f"no suite is called {', '.join(sorted(unknown))}: {', '.join(SUITES)}")
+    given = Given(
+        pjdfstest=_absolute(options.pjdfstest),
+        pjdfstest_tests=options.pjdfstest_tests,
+        fsx=_absolute(options.fsx),
+        fsstress=_absolute(options.fsstress),
+        operations=options.operations,
+        seconds=options.seconds,
+        tree=_absolute(options.tree),
+        files=options.files,
+        names=options.many,
+        repository=_absolute(options.repository),
+    )
+    figures: dict[str, Any] = {}
+    for name in options.names or SUITES:
+        told = replace(given, say=partial(_say, name))
+        figures[name] = _figures_of(name, told, options)
+        _say(name, _verdict(figures[name]))
+    headings = ("suite", "version", "passed", "failed", "not applicable", "seconds", "")
+    rows = [
+        (
+            name,
+            found.get("version", ""),
+            f"{found['passed']} {found['unit']}" if "unit" in found else "",
+            len(found.get("failures", ())),
+            len(found.get("not_applicable", ())),
+            f"{found['seconds']:.0f}" if "seconds" in found else "",
+            found.get("missing") or found.get("note", ""),
+        )
+        for name, found in figures.items()
+    ]
+    print(table(headings, rows))
+    for name, found in figures.items():
+        for kind in ("failures", "not_applicable"):
+            for text in found.get(kind, ()):
+                print(f"{name}: {kind.replace('_', ' ')}: {text}")
+    passed = all(not found.get("failures") for found in figures.values())
+    finish(options, "suites", figures, passed=passed)
+
+
+def _figures_of(name: str, given: Given, options: Any) -> dict[str, Any]:
+    """Runs one suite; everything it has made is deleted."""
+    began = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix=f"suite-{name}-", dir=options.folder))
+    try:
+        outcome = _in_mount(name, given, options.options, folder)
+    except NotHereError as error:
+        return {"missing": f"needs {error}"}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    figures = asdict(outcome)
+    return figures | {"seconds": time.monotonic() - began}
+
+
+def _in_mount(name: str, given: Given, options: list[str], folder: Path) -> Outcome:
+    place = Place(
+        folder / "mnt", folder / "store", folder / "work", folder / "log", given, lambda: None
+    )
+    for path in (place.at, place.work):
+        path.mkdir()
+    words = ",".join([*(MOUNT_OPTIONS if os.geteuid() == 0 else ()), *options])
+
+    def mount() -> None:
+        log = ["--log", str(place.log), "--quiet"]
+        how = ["-o", words] if words else []
+        _vfsd("mount", str(place.store), str(place.at), *how, *log)
+
+    def remount() -> None:
+        _vfsd("umount", str(place.at))
+        mount()
+
+    place.remount = remount
+    _vfsd("init", str(place.store), "--quiet")
+    mount()
+    try:
+        outcome = _ended_well(SUITES[name], place)
+    finally:
+        _unmount(place.at)
+    return replace(outcome, failures=(*outcome.failures, *_left_behind(place)))
+
+
+def _ended_well(suite: Callable[[Place], Outcome], place: Place) -> Outcome:
+    """A step of a suite that fails is a failure of the suite, and the next one is run."""
+    try:
+        return suite(place)
+    except (AssertionError, OSError, subprocess.SubprocessError) as error:
+        return Outcome("", 0, (f"{type(error).__name__}: {error}",))
+
+
+def _left_behind(place: Place) -> list[str]:
+    """What the log and fsck have to say when all is over."""
+    told = [
+        f"log: {line}"
+        for line in place.log.read_text(errors="replace").splitlines()
+        if any(word in line for word in _TROUBLE)
+    ][:10]
+    checked = subprocess.run(
+        [*_COMMAND, "-s", str(place.store), "fsck"], capture_output=True, text=True, check=False
+    )
+    if checked.returncode:
+        told.append(f"fsck: {(checked.stdout + checked.stderr).strip()[-1000:]}")
+    return told
+
+
+def _unmount(at: Path) -> None:
+    try:
+        _vfsd("umount", str(at))
+    except subprocess.CalledProcessError:
+        # What a suite has left running is not waited for.
+        with contextlib.suppress(FileNotFoundError):
+            subprocess.run(["umount", "-l", str(at)], check=False)
+
+
+def _vfsd(*words: str) -> None:
+    subprocess.run([*_COMMAND, *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.absolute()
+
+
+def _verdict(found: dict[str, Any]) -> str:
+    if "missing" in found:
+        return str(found["missing"])
+    failed = len(found["failures"])
+    return f"{found['passed']} {found['unit']} passed, {failed} failures"
+
+
+def _say(name: str, text: str) -> None:
+    print(f"{name}: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
