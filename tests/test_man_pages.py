@@ -10,8 +10,7 @@ import pytest
 
 from scripts.make_cli_docs import commands
 from scripts.make_man_pages import FOLDER, main, pages
-from vfsd.fuse import parse_options
-from vfsd.fuse.options import described_options
+from vfsd.fuse.options import described_options, parse_options
 
 
 def test_they_are_up_to_date() -> None:

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from vfsd.fs.recovery import Recovered
-from vfsd.fuse import parse_options
+from vfsd.fuse.options import parse_options
 from vfsd.mountlog import LEVELS, OneLine
 
 
