@@ -395,6 +395,10 @@ class Tree:
         )
         return {row.name: row.value for row in rows}
 
+    def xattr_names(self, ino: int) -> set[bytes]:
+        """Without the values, which may be large."""
+        return set(self._connection.scalars(sa.select(xattrs.c.name).where(xattrs.c.ino == ino)))
+
     def set_xattr(self, ino: int, name: bytes, value: bytes) -> None:
         self.remove_xattr(ino, name)
         self._change(sa.insert(xattrs).values(ino=ino, name=name, value=value))

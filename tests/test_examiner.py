@@ -71,7 +71,7 @@ class Signalling:
 
 def refusal(examiner: Examiner, clip: Path, number: int) -> str:
     """What is said of a file in whose examination a signal comes, before it is through."""
-    for _ in range(20):
+    for _ in range(200):
         send = Signalling(number)
         try:
             examiner.examine(clip, full=True, on_progress=send)

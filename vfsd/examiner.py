@@ -56,7 +56,7 @@ class _GoneError(Exception):
     """The process had ended before it was asked: it idled, or somebody killed it."""
 
 
-class _KilledError(RefusedMediaError):
+class _KilledError(Exception):
     """The child was killed, which may have had nothing to do with the file."""
 
 
@@ -114,9 +114,9 @@ class Examiner:
                 return self._examined(worker, order, fd, size, on_progress)
             except _GoneError:
                 continue
-            except _KilledError:
+            except _KilledError as killed:
                 if attempt + 1 == _ATTEMPTS:
-                    raise
+                    raise RefusedMediaError(str(killed)) from killed
         raise BusyError(
             f"{called}: the process that examines files does not start",
             hint="what it says stands in the log; where memory is short, try again later",
@@ -247,9 +247,9 @@ class _Worker:
         raise _GoneError
 
 
-def _refusal(order: Order, status: int) -> RefusedMediaError:
+def _refusal(order: Order, status: int) -> RefusedMediaError | _KilledError:
     """What to say of a child that ended without an answer."""
-    kind: type[RefusedMediaError] = RefusedMediaError
+    kind: type[RefusedMediaError | _KilledError] = RefusedMediaError
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if number == signal.SIGXCPU:
         why = f"takes more than {order.cpu_seconds} seconds of CPU time"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from scripts.make_cli_docs import commands
 from tests.cli.conftest import run_command
 from vfsd.planned import PlannedSegment, TileSettings
@@ -16,6 +17,7 @@ from vfsd.store import Store
 from vfsd.tiling import TileLayout
 
 TRAFFIC = "cam1/traffic.mp4"
+JOINED = ("cam1/west.mp4", "cam1/east.mp4")
 LAYOUT = TileLayout.parse("160+160x240")
 NEED_A_MOUNT = ("mount", "umount", "top")
 EXAMPLES = [
@@ -34,6 +36,14 @@ def _decide(place: Path) -> None:
         store.tuner().make(one)
 
 
+def _film(place: Path) -> None:
+    """Two cameras of one place."""
+    filmed = FilmedScene.of(Cameras(), frames=30, seed=1)
+    for name, picture in (("west", filmed.left), ("east", filmed.right)):
+        write_pictures(place / f"{name}.mp4", map(picture, range(30)))
+        assert run_command("-s", "videos", "ingest", f"{name}.mp4", "--to", "cam1").code == 0
+
+
 @pytest.mark.parametrize(("name", "example"), EXAMPLES, ids=[text for _, text in EXAMPLES])
 def test_example(place: Path, name: str, example: str) -> None:
     if name.startswith("layout "):
@@ -43,6 +53,10 @@ def test_example(place: Path, name: str, example: str) -> None:
     if "--from-reads" in example:
         read = ("read", TRAFFIC, "crop.npy", "--region", "80x60+100+90")
         assert run_command("-s", "videos", *read).code == 0
+    if "west.mp4" in example:
+        _film(place)
+    if name in ("overlap ls", "overlap split") and "west.mp4" in example:
+        assert run_command("-s", "videos", "overlap", "join", *JOINED).code == 0
     if name == "tune undo":
         _decide(place)
     if name == "unpin":

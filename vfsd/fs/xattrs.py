@@ -101,7 +101,7 @@ class Xattrs:
             raise failure(errno.E2BIG)
         encoded = os.fsencode(name)
         with self._names.changing() as change:
-            known = change.tree.xattrs(node.ino)
+            known = change.tree.xattr_names(node.ino)
             if flags & os.XATTR_CREATE and encoded in known:
                 raise failure(errno.EEXIST)
             if flags & os.XATTR_REPLACE and encoded not in known:

@@ -27,7 +27,7 @@ from vfsd.errors import NotFoundError
 @click.argument("name", metavar="[VIDEO]", required=False)
 @click.pass_obj
 def command(session: Session, name: str | None) -> None:
-    """List videos that are joined, or those that one is joined with."""
+    """List videos that are joined, or who one is joined with."""
     root, names = (session.root(), []) if name is None else session.places([name])
     with session.opened(root) as store:
         found = store.joined(names[0] if names else None)

@@ -29,9 +29,10 @@ from vfsd.units import human_bytes
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def command(session: Session, name: str, other: str | None, yes: bool) -> None:
-    """Take away what is kept together of a video and another, or all others.
+    """Take away what is kept together of two videos.
 
-    Reads then decode the originals, which always stay.  At a terminal this asks first.
+    Of a video and another, or of one and all that it is joined with.  Reads then decode the
+    originals, which always stay.  At a terminal this asks first.
     """
     given = [name] if other is None else [name, other]
     root, names = session.places(given)
