@@ -107,21 +107,33 @@ class FrameDecoder:
         return place.fed - run.first_packet
 
     def decode(
-        self, run: DecodeRun, *, threads: int = 1, passing: Passing | None = None
+        self,
+        run: DecodeRun,
+        *,
+        threads: int = 1,
+        passing: Passing | None = None,
+        before_packet: Callable[[], None] | None = None,
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         """(frame index, frame) of the frames that `run` wants, in display order.
 
         Packets that nothing refers to are left out where their own frame is not wanted.  A
         decoder that stands between the key packet and the first wanted one goes on from there
         (see `lead`).  What else is decoded on the way, and is as good as what is wanted, is handed
-        to `passing`.  Raises `IntegrityError` naming the frame when the file does not yield it.
+        to `passing`.  `before_packet` is called ahead of each packet, and may raise.  Raises
+        `IntegrityError` naming the frame when the file does not yield it.
         """
         wanted = dict(run.wanted)
         if self.lead(run, threads=threads):
             assert self._place is not None
             try:
                 for packet, index, frame in self._strictly(
-                    self._place.fed, run.end_packet, wanted, threads, passing, goes_on=True
+                    self._place.fed,
+                    run.end_packet,
+                    wanted,
+                    threads,
+                    passing,
+                    before_packet,
+                    goes_on=True,
                 ):
                     del wanted[packet]
                     yield index, frame
@@ -131,7 +143,7 @@ class FrameDecoder:
         for start in self._strict_starts(run.first_packet):
             try:
                 for packet, index, frame in self._strictly(
-                    start, run.end_packet, wanted, threads, passing
+                    start, run.end_packet, wanted, threads, passing, before_packet
                 ):
                     del wanted[packet]
                     yield index, frame
@@ -216,6 +228,7 @@ class FrameDecoder:
         wanted: dict[int, int],
         threads: int,
         passing: Passing | None,
+        before_packet: Callable[[], None] | None,
         *,
         goes_on: bool = False,
     ) -> Iterator[tuple[int, int, av.VideoFrame]]:
@@ -228,6 +241,8 @@ class FrameDecoder:
         needless = self._table.columns(first, upto).flags & PacketFlag.DISPOSABLE
         skip = set((np.flatnonzero(needless) + first).tolist()).difference(wanted)
         packets = self._reader.packets(first, end, skip=skip)
+        if before_packet is not None:
+            packets = _announced(packets, before_packet)
         decoded = self._decoded(
             packets,
             threads,

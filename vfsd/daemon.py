@@ -33,6 +33,7 @@ from vfsd.verifier import Verifier
 from vfsd.views import Views
 
 _SWITCH_SECONDS = 0.0002  # a thread that computes must not keep the kernel waiting for 5 ms
+_RENDER_NICENESS = 5  # of what makes views: plain files are read beside it
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +65,8 @@ def _serve(
         stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         stack.enter_context(StoreDirectory.open(root).mounted(str(place)))
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
-        views = stack.enter_context(closing(Views(store.parts, store.tools)))
+        views = Views(store.parts, store.tools, niceness=_RENDER_NICENESS)
+        stack.enter_context(closing(views))
         foreground = Foreground()
         tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
         counters = Counters()

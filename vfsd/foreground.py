@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from vfsd.views import Offer, ViewFile, Views, ViewStat
+from vfsd.views import Offer, Patience, ViewFile, Views, ViewStat
 
 
 class Foreground:
@@ -77,9 +77,9 @@ class _ObservedFile:
     def version(self) -> str:
         return self._file.version
 
-    def readinto(self, buffer: memoryview, offset: int) -> int:
+    def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         with self._foreground.waiting():
-            return self._file.readinto(buffer, offset)
+            return self._file.readinto(buffer, offset, patience)
 
     def close(self) -> None:
         self._file.close()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fs.driver import Driver, failing
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
-from vfsd.fs import Filesystem, ViewOffer
+from vfsd.fs import Filesystem, Patience, ViewOffer
 from vfsd.store import Store
 
 VIEWS = {"info.json": b"{}", "frames/000000.png": b"picture", "t=0-1.mp4": b"clip"}
@@ -36,7 +36,7 @@ class File:
         self.version = data.hex()
         self.closed = False
 
-    def readinto(self, buffer: memoryview, offset: int) -> int:
+    def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         part = self.data[offset : offset + len(buffer)]
         buffer[: len(part)] = part
         return len(part)

@@ -8,7 +8,7 @@ from vfsd.fs.counters import ByOperation, Counters
 from vfsd.fs.filesystem import ContentVersion, Entry, Filesystem
 from vfsd.fs.namespace import RENAME_EXCHANGE, RENAME_NOREPLACE
 from vfsd.fs.recovery import Recovered
-from vfsd.fs.viewfolders import ViewFile, ViewOffer, ViewSource, ViewStat
+from vfsd.fs.viewfolders import Patience, ViewFile, ViewOffer, ViewSource, ViewStat
 
 __all__ = [
     "RENAME_EXCHANGE",
@@ -20,6 +20,7 @@ __all__ = [
     "Counters",
     "Entry",
     "Filesystem",
+    "Patience",
     "Recovered",
     "ViewFile",
     "ViewOffer",

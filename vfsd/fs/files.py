@@ -19,7 +19,7 @@ from vfsd.fs.judging import Judging
 from vfsd.fs.names import Names
 from vfsd.fs.namespace import Namespace, discard_bytes
 from vfsd.fs.posix import failure, fallocate
-from vfsd.fs.viewfolders import OfferHandle
+from vfsd.fs.viewfolders import OfferHandle, Patience
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 
@@ -42,7 +42,9 @@ class Handle(Protocol):
     @property
     def writable(self) -> bool: ...
 
-    def readinto(self, buffer: memoryview, offset: int) -> int: ...
+    def readinto(
+        self, buffer: memoryview, offset: int, patience: Patience | None = None
+    ) -> int: ...
 
     def attributes(self) -> Attributes: ...
 
@@ -64,7 +66,7 @@ class FileHandle:
         self.writable = writable
         self.is_privileged = is_privileged
 
-    def readinto(self, buffer: memoryview, offset: int) -> int:
+    def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         return os.preadv(self.content.fd, (buffer,), offset)
 
     def attributes(self) -> Attributes:
@@ -178,9 +180,11 @@ class Files:
 
     # -- bytes
 
-    def readinto(self, number: int, buffer: memoryview, offset: int) -> int:
+    def readinto(
+        self, number: int, buffer: memoryview, offset: int, patience: Patience | None = None
+    ) -> int:
         try:
-            return self._handles[number].readinto(buffer, offset)
+            return self._handles[number].readinto(buffer, offset, patience)
         except KeyError:
             raise failure(errno.EBADF) from None
 

@@ -23,7 +23,7 @@ from vfsd.fs.names import Names
 from vfsd.fs.namespace import Namespace
 from vfsd.fs.posix import failure
 from vfsd.fs.recovery import Recovered
-from vfsd.fs.viewfolders import ViewFolders, ViewHandle, ViewPlace, ViewSource
+from vfsd.fs.viewfolders import Patience, ViewFolders, ViewHandle, ViewPlace, ViewSource
 from vfsd.fs.xattrs import Xattrs
 from vfsd.model import Node
 from vfsd.parts import Parts
@@ -309,13 +309,23 @@ class Filesystem:
         with content.lock:
             return WholeFile(content.ino, None if content.private else content.fd)
 
+    def is_view(self, handle: int) -> bool:
+        """Whether what a handle reads may have to be made first."""
+        return isinstance(self._files.handle(handle), ViewHandle)
+
     def read(self, handle: int, size: int, offset: int) -> bytes:
         buffer = bytearray(size)
         return bytes(buffer[: self._files.readinto(handle, memoryview(buffer), offset)])
 
-    def readinto(self, handle: int, buffer: memoryview, offset: int) -> int:
-        """Fill a buffer from `offset` on; less than all of it only at the end of the file."""
-        return self._files.readinto(handle, buffer, offset)
+    def readinto(
+        self, handle: int, buffer: memoryview, offset: int, patience: Patience | None = None
+    ) -> int:
+        """Fill a buffer from `offset` on; less than all of it only at the end of the file.
+
+        `patience` is called now and then while a view is made; what it raises, an `OSError`, ends
+        the waiting.
+        """
+        return self._files.readinto(handle, buffer, offset, patience)
 
     def write(self, handle: int, data: Buffer, offset: int) -> int:
         """How much was written."""

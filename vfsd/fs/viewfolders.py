@@ -12,6 +12,7 @@ import os
 import stat
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from vfsd.fs.attributes import BLOCK, Attributes
@@ -42,6 +43,11 @@ class ViewStat(Protocol):
     def is_writable(self) -> bool: ...
 
 
+Patience = Callable[[], None]
+"""Called now and then while somebody waits for a view to be made, by the thread that waits; raises
+`OSError` when nobody wants to know any more."""
+
+
 class ViewFile(Protocol):
     @property
     def size(self) -> int: ...
@@ -51,7 +57,9 @@ class ViewFile(Protocol):
         """Equal for files with the same bytes, and only for these."""
         ...
 
-    def readinto(self, buffer: memoryview, offset: int) -> int: ...
+    def readinto(
+        self, buffer: memoryview, offset: int, patience: Patience | None = None
+    ) -> int: ...
 
     def close(self) -> None: ...
 
@@ -126,8 +134,8 @@ class ViewHandle:
         """
         return self._version if self._opened.are_alike(self._place.ino) else None
 
-    def readinto(self, buffer: memoryview, offset: int) -> int:
-        return self._file.readinto(buffer, offset)
+    def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
+        return self._file.readinto(buffer, offset, patience)
 
     def attributes(self) -> Attributes:
         return _file_attributes(self._place, self._file.size, self._place.video.mtime_ns)
@@ -155,7 +163,7 @@ class OfferHandle:
         self._opened = opened
         self._version = opened.offered(place.ino)
 
-    def readinto(self, buffer: memoryview, offset: int) -> int:
+    def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         return self._offer.readinto(buffer, offset)
 
     def write(self, data: bytes | bytearray | memoryview, offset: int) -> int:

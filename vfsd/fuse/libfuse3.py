@@ -23,6 +23,7 @@ from typing import Any
 
 from vfsd.fs import Attributes, Caller, ContentVersion, Counters, Filesystem
 from vfsd.fuse.answers import errno_of
+from vfsd.fuse.asking import Askers
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.generation import begin_generation
 from vfsd.fuse.hidden import hidden_alias, is_hidden
@@ -34,6 +35,10 @@ _log = logging.getLogger(__name__)
 
 BLOCK_SIZE = 1 << 19
 """What programs are advised to read and write at once, in bytes."""
+
+MAX_BACKGROUND = 192
+"""Requests that the kernel makes ahead of readers, at a time: beyond that plain files would wait
+behind views that are being made."""
 
 _NOBODY_CHANGES = 0xFFFFFFFF  # chown's -1
 _WRITABLE_MEMORY = 0x200
@@ -84,6 +89,7 @@ class Adapter:
         self._statvfs = module.c_statvfs
         self._timespecs = module.c_timespec * 2
         self._context = module._libfuse.fuse_get_context
+        self._askers = Askers(module._libfuse, self._context)
         self._fh_at: int = module.fuse_file_info.fh.offset
         self._config: Any = None
         self._attr_timeout = 0.0
@@ -136,7 +142,7 @@ class Adapter:
         if (self._binding.major, self._binding.minor) >= (3, 17):
             # Otherwise the kernel asks for security.capability before every write.
             connection.want |= connection.capable & _HANDLE_KILLPRIV_V2
-        connection.max_background = int(self._given("max_background") or 48)
+        connection.max_background = int(self._given("max_background") or MAX_BACKGROUND)
         config.use_ino = 1
         config.nullpath_ok = 1
         config.entry_timeout = float(self._given("entry_timeout") or 1.0)
@@ -278,6 +284,8 @@ class Adapter:
                 info.fh = handle
                 return
         info.fh = handle
+        if self._fs.is_view(handle):
+            self._askers.opened_view(handle)
         self._choose_caching(path, info, handle)
 
     def create(self, path: bytes, mode: int, info_at: int) -> None:
@@ -292,7 +300,8 @@ class Adapter:
 
     def read(self, _path: int, buffer: int, size: int, offset: int, info: int) -> int:
         handle = c_uint64.from_address(info + self._fh_at).value
-        return self._fs.readinto(handle, _memory(buffer, size, _WRITABLE_MEMORY), offset)
+        memory = _memory(buffer, size, _WRITABLE_MEMORY)
+        return self._fs.readinto(handle, memory, offset, self._askers.patience(handle))
 
     def write(self, _path: int, buffer: int, size: int, offset: int, info: int) -> int:
         handle = c_uint64.from_address(info + self._fh_at).value
@@ -304,13 +313,16 @@ class Adapter:
         self._fs.truncate(_text(path), length, self._caller(), self._handle(info) if info else None)
 
     def flush(self, _path: int, info: int) -> None:
-        self._fs.flush(self._handle(info))
+        handle = self._handle(info)
+        self._askers.flushed(handle)
+        self._fs.flush(handle)
 
     def release(self, _path: int, info: int) -> None:
         handle = self._handle(info)
         try:
             self._fs.release(handle)
         finally:
+            self._askers.released(handle)
             if self._passthrough is not None:
                 self._passthrough.released(handle)
 

@@ -16,6 +16,7 @@ from vfsd.errors import MountError
 from vfsd.fs import Counters, Filesystem
 from vfsd.fuse import libfuse2, libfuse3
 from vfsd.fuse.binding import Binding, load
+from vfsd.fuse.libfuse3 import MAX_BACKGROUND
 from vfsd.fuse.mountinfo import SUBTYPE, mount_at
 from vfsd.fuse.options import MountOptions
 from vfsd.fuse.passthrough import Passthrough, require_passthrough
@@ -23,6 +24,9 @@ from vfsd.fuse.passthrough import Passthrough, require_passthrough
 _log = logging.getLogger(__name__)
 
 _READ_AHEAD_KIB = 512
+_THREADS = MAX_BACKGROUND + 64
+"""So that some are left when all that the kernel reads ahead waits for views.  They stay when they
+were needed once: the state that Python has for a thread is never given back."""
 _ENDED_BY_SIGNAL = 8
 _FAILURES = {
     1: "an option was refused",
@@ -100,9 +104,9 @@ def _serve3(
         on_init=on_init,
     )
     table = adapter.operations()
-    # Each thread answers one request at a time; those that make views take theirs.
-    threads = [] if options.value("max_threads") else ["max_threads=64"]
-    idle = [] if options.value("max_idle_threads") else ["max_idle_threads=64"]
+    # Each thread answers one request at a time, and many may wait for views.
+    threads = [] if options.value("max_threads") else [f"max_threads={_THREADS}"]
+    idle = [] if options.value("max_idle_threads") else [f"max_idle_threads={_THREADS}"]
     if (binding.major, binding.minor) >= (3, 12):
         words = [*words, *threads, *idle]
     kept = ("max_background=", "negative_timeout=")  # these are set in `Adapter.init`

@@ -3,12 +3,14 @@
 `folder` shows them below ``NAME@/``, `single` gives one by itself; `rendition` says what a name
 stands for; `slots` and `allotment` give every byte its place before it is made; `copying`,
 `stitching`, `splicing`, `encoding` and `raw` make the bytes and `sounding` what is heard with them,
-`rendering` sees to it that each is made once, and `rendercache` keeps them.  `offers` takes frames
+`rendering` sees to it that each is made once, by the threads of `renderqueue`, and `rendercache`
+keeps them.  `offers` takes frames
 that somebody writes.
 """
 
 from vfsd.views.folder import ViewFile, Views, ViewStat
 from vfsd.views.offers import Offer
+from vfsd.views.renderqueue import Patience
 from vfsd.views.single import open_view, render, sound
 
-__all__ = ["Offer", "ViewFile", "ViewStat", "Views", "open_view", "render", "sound"]
+__all__ = ["Offer", "Patience", "ViewFile", "ViewStat", "Views", "open_view", "render", "sound"]

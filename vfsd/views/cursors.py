@@ -18,6 +18,7 @@ from vfsd.reader import Reader
 from vfsd.tileplan import Needed
 from vfsd.tools import Tools
 from vfsd.views.footage import Footage
+from vfsd.views.renderqueue import Check
 
 _log = logging.getLogger(__name__)
 
@@ -43,11 +44,13 @@ class Cursor:
         needed: Needed,
         frames: Ints,
         place: int,
+        check: Check,
     ) -> None:
-        """`needed` is what of each picture has to be there."""
+        """`needed` is what of each picture has to be there; `check` is its first user's."""
+        self.check = check  #: called for each packet and picture; what it raises ends the cursor
         self._table = footage.table
         self._frames = frames
-        self._feed = _shown(tools, footage, needed, frames, place)
+        self._feed = _shown(tools, footage, needed, frames, place, self._checked)
         media = footage.physical.media
         picture = media.width * media.height * 3 // 2 * (2 if media.bit_depth > 8 else 1)
         self.memory = picture * (_KEPT_PICTURES + media.reorder_delay)  #: bytes, roughly
@@ -62,18 +65,23 @@ class Cursor:
         start = self._table.decode_run(int(self._frames[place])).first_packet
         return start <= self._table.frame(int(self._frames[self.place])).packet
 
+    def _checked(self) -> None:
+        self.check()
+
     def pictures(self, first: int, stop: int) -> Iterator[Shown]:
         """What is at the places ``first <= p < stop``; `first` is not before `place`.
 
         Raises `IntegrityError` when the file does not yield a frame that its table promises.
         """
         while self.place < stop:
+            self.check()
             picture = next(self._feed)
             self.place += 1
             if self.place > first:
                 yield picture
 
     def close(self) -> None:
+        self.check = _go_on
         if self.place == len(self._frames):
             next(self._feed, None)  # so that it ends by itself, and its decoder stays warm
         self._feed.close()
@@ -94,21 +102,30 @@ class Cursors:
 
     @contextmanager
     def at(
-        self, key: str, footage: Footage, needed: Needed, frames: Ints, place: int
+        self,
+        key: str,
+        footage: Footage,
+        needed: Needed,
+        frames: Ints,
+        place: int,
+        check: Check,
     ) -> Iterator[Cursor]:
         """A cursor for `place`, or not far before it, of this block's own.
 
-        `key` stands for the encoding, what is needed of it, and the list of frames.
+        `key` stands for the encoding, what is needed of it, and the list of frames.  What `check`
+        raises, which is called for each packet and picture, ends it.
         """
         cursor = self._take(key, place)
         if cursor is None:
-            cursor = Cursor(self._tools, footage, needed, frames, place)
+            cursor = Cursor(self._tools, footage, needed, frames, place, check)
+        cursor.check = check
         try:
             yield cursor
         except BaseException:
             cursor.close()
             raise
         if cursor.place < len(frames):
+            cursor.check = _go_on
             self._give_back(key, cursor)
         else:
             cursor.close()
@@ -144,17 +161,21 @@ class Cursors:
             old.close()
 
 
+def _go_on() -> None:
+    """What nobody waits for ends by itself."""
+
+
 def _shown(
-    tools: Tools, footage: Footage, needed: Needed, frames: Ints, place: int
+    tools: Tools, footage: Footage, needed: Needed, frames: Ints, place: int, check: Check
 ) -> Generator[Shown, None, None]:
     if footage.tiles is None or not footage.tiles.stored:
-        yield from _from_original(tools, footage, frames, place)
+        yield from _from_original(tools, footage, frames, place, check)
         return
     while place < len(frames):
         chunk = frames[place : place + _CHUNK]
         plan = plan_pictures(chunk, needed, footage.physical, footage.table, footage.tiles)
         if not plan.tiled:
-            yield from _from_original(tools, footage, chunk, 0)
+            yield from _from_original(tools, footage, chunk, 0, check)
             place += len(chunk)
             continue
         try:
@@ -165,12 +186,12 @@ def _shown(
         except (IntegrityError, FileNotFoundError) as error:
             _log.warning("a view is made from the original, not from tiles: %s", error)
             tools.mender.note(error)
-            yield from _from_original(tools, footage, frames, place)
+            yield from _from_original(tools, footage, frames, place, check)
             return
 
 
 def _from_original(
-    tools: Tools, footage: Footage, frames: Ints, place: int
+    tools: Tools, footage: Footage, frames: Ints, place: int, check: Check
 ) -> Generator[Shown, None, None]:
     physical, table, pool = footage.physical, footage.table, tools.pool
     threads = pool.threads_for(physical.media)
@@ -178,7 +199,8 @@ def _from_original(
     if is_stream(rest):
         with pool.decoder(physical, table) as decoder:
             first, stop = int(rest[0]), int(rest[-1]) + 1
-            for _, picture in decoder.stream(first, stop, threads=threads):
+            pictures = decoder.stream(first, stop, threads=threads, before_packet=check)
+            for _, picture in pictures:
                 yield picture, None
         return
     for start in range(0, len(rest), _CHUNK):
@@ -186,6 +208,7 @@ def _from_original(
         times = dict(zip(*np.unique(chunk, return_counts=True), strict=True))
         for run in table.decode_runs(chunk.tolist()):
             with pool.decoder(physical, table, run, threads=threads) as decoder:
-                for index, picture in decoder.decode(run, threads=threads):
+                pictures = decoder.decode(run, threads=threads, before_packet=check)
+                for index, picture in pictures:
                     for _ in range(int(times[index])):
                         yield picture, None

@@ -44,6 +44,7 @@ from vfsd.views.decoding import Pictures
 from vfsd.views.fineness import QUALITY, coarser, is_lossless
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, PictureForm, picture_form
+from vfsd.views.renderqueue import Check
 from vfsd.views.showing import Showing, segment_ticks
 from vfsd.views.slots import ListedSlots, Slots
 from vfsd.views.sounding import SegmentedSound, ViewSound
@@ -216,7 +217,9 @@ class EncodedRun:
         while True:
             settings = dataclasses.replace(self.settings, quality=quality)
             pictures = iter(held) if held else self._decoded(first, stop, workshop)
-            payloads, size = _packets(settings, framing, pictures, stop - first, room)
+            payloads, size = _packets(
+                settings, framing, pictures, stop - first, room, workshop.check
+            )
             if size <= room:
                 return payloads
             if quality == WORST_QUALITY[settings.codec]:
@@ -228,7 +231,7 @@ class EncodedRun:
                 hint="read them as y4m, or in another codec",
             )
         gray = self._gray(stop - first)
-        payloads, size = _packets(settings, framing, gray, stop - first, room)
+        payloads, size = _packets(settings, framing, gray, stop - first, room, workshop.check)
         if size > room:
             raise IntegrityError("an encoder needs more bytes for plain gray than was allotted")
         return payloads
@@ -240,13 +243,13 @@ class EncodedRun:
         """
         if (stop - first) * PictureConverter(self.pictures).bytes > _HELD_BYTES:
             return []
-        with workshop.turns.turn(self._key, first):
+        with workshop.turn(self._key, first):
             return list(self._decoded(first, stop, workshop))
 
     def _decoded(self, first: int, stop: int, workshop: Workshop) -> Iterator[Pixels]:
         footage, frames = self.footage, self._showing.frames
         converter = PictureConverter(self.pictures)
-        with workshop.cursors.at(self._key, footage, converter.needed_of, frames, first) as cursor:
+        with workshop.cursor(self._key, footage, converter.needed_of, frames, first) as cursor:
             for picture, held in cursor.pictures(first, stop):
                 yield converter.convert(picture, held)
 
@@ -285,6 +288,7 @@ def _packets(
     pictures: Iterator[Pixels],
     count: int,
     room: int,
+    check: Check,
 ) -> tuple[list[bytes], int]:
     """The packets of `count` pictures, and their size together.
 
@@ -293,6 +297,7 @@ def _packets(
     payloads: list[bytes] = []
     size = 0
     for ordinal, packet in enumerate(encode(settings, pictures)):
+        check()
         payloads.append(framing.convert(packet, ordinal == 0))
         size += len(payloads[-1])
         if size > room:

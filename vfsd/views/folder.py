@@ -38,6 +38,7 @@ from vfsd.views.layouts import (
 from vfsd.views.objects import OBJECTS, ObjectFolder
 from vfsd.views.offers import Offer, requested
 from vfsd.views.rendering import Renderer, RenditionFile
+from vfsd.views.renderqueue import Patience
 from vfsd.views.rendition import (
     Rendition,
     StillRendition,
@@ -81,8 +82,11 @@ class ViewFile(Protocol):
     def version(self) -> str:
         """Stands for its bytes."""
 
-    def readinto(self, buffer: memoryview, offset: int) -> int:
-        """Fill `buffer` with what lies at `offset`; short only at the end.  Thread-safe."""
+    def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
+        """Fill `buffer` with what lies at `offset`; short only at the end.  Thread-safe.
+
+        Raises what `patience` does, which is asked now and then while this takes long.
+        """
 
     def close(self) -> None: ...
 
@@ -106,10 +110,11 @@ class Views:
     `UsageError` and `OutOfRangeError` for one that asks for what cannot be had.
     """
 
-    def __init__(self, parts: Parts, tools: Tools) -> None:
+    def __init__(self, parts: Parts, tools: Tools, *, niceness: int = 0) -> None:
+        """`niceness` is that of the threads which make views, see nice(2)."""
         self._parts = parts
         self._tools = tools
-        self._renderer = Renderer(parts, tools)
+        self._renderer = Renderer(parts, tools, niceness)
         self._watch = parts.catalog.watch()
         self._guard = threading.Lock()
         self._fresh = 0  # counts changes of the catalog

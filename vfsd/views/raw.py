@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from vfsd.frames import Pixels
 from vfsd.grammar import Form
 from vfsd.view import View
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, picture_form
+from vfsd.views.rendercache import Bytes
 from vfsd.views.showing import Showing
 from vfsd.views.slots import EvenSlots, Slots
 from vfsd.views.workshop import Workshop
@@ -48,16 +52,16 @@ class RawRendition:
         each = len(self._prefix) + self._pictures.bytes
         self.slots: Slots = EvenSlots(len(self._header), each, len(showing))
 
-    def make(self, slot: int, workshop: Workshop) -> bytes:
+    def make(self, slot: int, workshop: Workshop) -> Bytes:
         if not slot:
             return self._header
         footage, place = self._footage, slot - 1
         converter = PictureConverter(self._pictures)
-        with workshop.cursors.at(
+        with workshop.cursor(
             self.key, footage, converter.needed_of, self._showing.frames, place
         ) as cursor:
             ((picture, held),) = cursor.pictures(place, place + 1)
-            return self._prefix + converter.convert(picture, held).tobytes()
+            return _joined(self._prefix, converter.convert(picture, held))
 
     def pictures(self, slots: Sequence[int]) -> Pictures | None:
         places = [slot - 1 for slot in slots if slot]
@@ -74,3 +78,13 @@ class RawRendition:
             f"{_Y4M_LAYOUTS[self._pictures.pixel_format]} "
             f"XCOLORRANGE={'FULL' if full else 'LIMITED'}\n"
         ).encode()
+
+
+def _joined(prefix: bytes, samples: Pixels) -> Bytes:
+    """In one piece; copied, if at all, by numpy, which lets others compute meanwhile."""
+    if not prefix:
+        return np.ascontiguousarray(samples).data.cast("B")
+    whole = np.empty(len(prefix) + samples.nbytes, np.uint8)
+    whole[: len(prefix)] = np.frombuffer(prefix, np.uint8)
+    whole[len(prefix) :] = np.ascontiguousarray(samples).reshape(-1).view(np.uint8)
+    return whole.data

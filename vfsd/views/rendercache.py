@@ -15,9 +15,18 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from blake3 import blake3
+
+from vfsd.views.renderqueue import Check, Lane, Patience, Render
+
+Bytes = bytes | memoryview
+"""What was rendered; nobody changes it."""
+
+Make = Callable[[Check], Bytes]
+"""Makes it, calling the check now and then."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +59,7 @@ class FileCache:
             return None
         return data[_CHECKSUM:]
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: Bytes) -> None:
         """Never fails: what cannot be kept is made again when it is wanted."""
         if len(data) + _CHECKSUM > self._budget:
             return
@@ -105,17 +114,17 @@ class MemoryCache:
     def __init__(self, budget: int) -> None:
         self._budget = budget
         self._held = 0
-        self._entries: OrderedDict[str, bytes] = OrderedDict()
+        self._entries: OrderedDict[str, Bytes] = OrderedDict()
         self._guard = threading.Lock()
 
-    def get(self, key: str) -> bytes | None:
+    def get(self, key: str) -> Bytes | None:
         with self._guard:
             data = self._entries.get(key)
             if data is not None:
                 self._entries.move_to_end(key)
             return data
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: Bytes) -> None:
         with self._guard:
             self._held -= len(self._entries.pop(key, b""))
             self._entries[key] = data
@@ -124,64 +133,83 @@ class MemoryCache:
                 self._held -= len(self._entries.popitem(last=False)[1])
 
 
-class _Flight:
-    """Somebody is making it: the others wait.
-
-    Neither data nor error at the end: whoever made it was interrupted.
-    """
-
-    def __init__(self) -> None:
-        self.landed = threading.Event()
-        self.data: bytes | None = None
-        self.error: Exception | None = None
-
-
 class RenderCache:
     """Gives the bytes of a key, making them at most once however many threads ask."""
 
     def __init__(self, memory: MemoryCache, files: FileCache | None) -> None:
         self._memory = memory
         self._files = files
-        self._flights: dict[str, _Flight] = {}
+        self._renders: dict[str, Render] = {}
         self._guard = threading.Lock()
 
-    def get(self, key: str, make: Callable[[], bytes], *, keep: bool) -> bytes:
-        """What `make` returns, or has returned before; it is called by one thread at a time.
+    def get(
+        self, key: str, make: Make, lane: Lane, *, keep: bool, patience: Patience | None = None
+    ) -> Bytes:
+        """What `make` returns, or has returned before; it is called by one thread of `lane`.
 
         With `keep` it is worth a file.  When `make` fails, all who wait for it get the error.
+        Raises what `patience` does, which is asked while this takes long; when nobody is left who
+        waits, `make` is stopped.
         """
         while True:
-            with self._guard:
-                data = self._memory.get(key)
-                if data is not None:
-                    return data
-                flight = self._flights.get(key)
-                if flight is None:
-                    flight = self._flights[key] = _Flight()
-                    break
-            flight.landed.wait()
-            if flight.error is not None:
-                raise flight.error
-            if flight.data is not None:
-                return flight.data
-        try:
-            return self._fly(key, flight, make, keep)
-        finally:
-            with self._guard:
-                del self._flights[key]
-            flight.landed.set()
+            found = self._wanted(key, make, lane, keep)
+            if not isinstance(found, Render):
+                return found
+            try:
+                found.wait(patience)
+            finally:
+                found.unwant()
+            if found.error is not None:
+                raise found.error
+            if found.data is not None:
+                return found.data
 
-    def _fly(self, key: str, flight: _Flight, make: Callable[[], bytes], keep: bool) -> bytes:
+    def ahead(
+        self, key: str, make: Make, lane: Lane, then: Callable[[], None], *, keep: bool
+    ) -> Render | None:
+        """Have something made that nobody waits for yet, and that the caller has to `unwant`.
+
+        `then` is called, by another thread, when it is there, or was given up.  None: it was there
+        already, and `then` is not called.
+        """
+        found = self._wanted(key, make, lane, keep, then)
+        return found if isinstance(found, Render) else None
+
+    def _wanted(
+        self,
+        key: str,
+        make: Make,
+        lane: Lane,
+        keep: bool,
+        then: Callable[[], None] | None = None,
+    ) -> Bytes | Render:
+        """The bytes, or what becomes them, wanted once more."""
+        with self._guard:
+            data = self._memory.get(key)
+            if data is not None:
+                return data
+            render = self._renders.get(key)
+            if render is not None and render.want(then):
+                return render
+            render = Render(
+                lambda check: self._made(key, make, check, keep), partial(self._forget, key)
+            )
+            render.want(then)
+            self._renders[key] = render
+        lane.submit(render)
+        return render
+
+    def _made(self, key: str, make: Make, check: Check, keep: bool) -> Bytes:
         files = self._files if keep else None
-        try:
-            data = files.get(key) if files is not None else None
-            if data is None:
-                data = make()
-                if files is not None:
-                    files.put(key, data)
-        except Exception as error:
-            flight.error = error
-            raise
-        flight.data = data
+        data: Bytes | None = files.get(key) if files is not None else None
+        if data is None:
+            data = make(check)
+            if files is not None:
+                files.put(key, data)
         self._memory.put(key, data)
         return data
+
+    def _forget(self, key: str, render: Render) -> None:
+        with self._guard:
+            if self._renders.get(key) is render:
+                del self._renders[key]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import BinaryIO
 
@@ -16,7 +17,8 @@ from vfsd.objects import Progress
 from vfsd.parts import Parts
 from vfsd.tools import Tools
 from vfsd.views.decoding import SlotsRead
-from vfsd.views.rendercache import FileCache, MemoryCache, RenderCache
+from vfsd.views.rendercache import Bytes, FileCache, MemoryCache, RenderCache
+from vfsd.views.renderqueue import Check, Lane, Patience, Render
 from vfsd.views.rendition import PaddedRendition, Rendition, StillRendition
 from vfsd.views.workshop import Workshop
 
@@ -25,26 +27,60 @@ _AHEAD_BYTES = 16 << 20
 _AHEAD_SLOTS = 8
 """Slots that follow the one being read are made beforehand: at most so many, and so large."""
 _CHUNK = 1 << 20
+_LEAST_ENCODERS, _MOST_ENCODERS = 2, 16
+_ENCODERS_BESIDE = 1
+"""More than there are cores: one decodes, or reads from a disk, while the others encode."""
+_DECODERS_A_CORE = 2
+
+
+def encoders() -> int:
+    """How many segments are made at a time."""
+    return max(_LEAST_ENCODERS, min(cores(), _MOST_ENCODERS)) + _ENCODERS_BESIDE
 
 
 class Renderer:
     """What all renditions of a process share: tools, caches, threads.  Thread-safe."""
 
-    def __init__(self, parts: Parts, tools: Tools) -> None:
+    def __init__(self, parts: Parts, tools: Tools, niceness: int = 0) -> None:
+        """`niceness` is that of the threads which decode and encode, see nice(2)."""
         files = None
         if not parts.read_only:
             files = FileCache(parts.directory.cache, parts.settings.view_cache_bytes)
         self.workshop = Workshop(tools, parts.settings.decoder_memory // 2, parts.suspects)
         self._reads = tools.reads
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
+        self._segments = Lane("encode", encoders(), niceness)
+        self._pictures = Lane("render", _DECODERS_A_CORE * cores(), niceness)
 
-    def slot(self, rendition: Rendition, slot: int) -> bytes:
-        """The bytes of a slot, without the zeros that fill it up."""
+    def slot(self, rendition: Rendition, slot: int, patience: Patience | None = None) -> Bytes:
+        """The bytes of a slot, without the zeros that fill it up.
+
+        Raises what `patience` does, which is asked now and then while this takes long.
+        """
         return self._cache.get(
             f"{rendition.key}.{slot}",
-            lambda: rendition.make(slot, self.workshop),
+            partial(self._make, rendition, slot),
+            self._lane(rendition, slot),
+            keep=slot in rendition.storable,
+            patience=patience,
+        )
+
+    def ahead(self, rendition: Rendition, slot: int, then: Callable[[], None]) -> Render | None:
+        """Have a slot made; see `RenderCache.ahead`."""
+        return self._cache.ahead(
+            f"{rendition.key}.{slot}",
+            partial(self._make, rendition, slot),
+            self._lane(rendition, slot),
+            then,
             keep=slot in rendition.storable,
         )
+
+    def _make(self, rendition: Rendition, slot: int, check: Check) -> Bytes:
+        return rendition.make(slot, self.workshop.checked(check))
+
+    def _lane(self, rendition: Rendition, slot: int) -> Lane:
+        is_segment = slot in rendition.storable and not isinstance(rendition, StillRendition)
+        return self._segments if is_segment else self._pictures
 
     def measured(self, still: StillRendition) -> StillRendition:
         """A JPEG, with its size; it is made for that, unless it was before."""
@@ -57,6 +93,8 @@ class Renderer:
             self._reads.note(pictures.footage.digest, partial(pictures.account, timing))
 
     def close(self) -> None:
+        self._segments.close()
+        self._pictures.close()
         self.workshop.close()
 
 
@@ -82,11 +120,13 @@ class RenditionFile:
         """Stands for its bytes."""
         return self._rendition.key
 
-    def readinto(self, buffer: memoryview, offset: int) -> int:
+    def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         """Fill `buffer` with what lies at `offset`; how many bytes that were.
 
-        Fewer than asked for only at the end of the file.  Raises `IntegrityError`, `OSError`.
+        Fewer than asked for only at the end of the file.  Raises `IntegrityError`, `OSError`, and
+        what `patience` raises, which is asked now and then while this takes long.
         """
+        target = np.frombuffer(buffer, np.uint8)
         began = time.perf_counter()
         wanted = max(0, min(len(buffer), self.size - offset))
         if wanted:
@@ -97,17 +137,18 @@ class RenditionFile:
             place = self._slots.at(offset + done)
             within = offset + done - place.start
             count = min(wanted - done, place.size - within)
-            data = self._renderer.slot(self._rendition, place.slot)
+            data = self._renderer.slot(self._rendition, place.slot, patience)
             self._read.add(place.slot)
             self._runner.follow(place.slot)
-            part = memoryview(data)[within : within + count]
-            buffer[done : done + len(part)] = part
-            buffer[done + len(part) : done + count] = bytes(count - len(part))
+            # By numpy, which lets others compute meanwhile.
+            part = np.frombuffer(data, np.uint8)[within : within + count]
+            target[done : done + len(part)] = part
+            target[done + len(part) : done + count] = 0
             done += count
         self._waited += time.perf_counter() - began
         return done
 
-    def slot(self, slot: int) -> bytes:
+    def slot(self, slot: int) -> Bytes:
         """The bytes of a slot, without the zeros that fill it up.  Raises as `readinto` does."""
         began = time.perf_counter()
         data = self._renderer.slot(self._rendition, slot)
@@ -137,7 +178,7 @@ class _Forerunner:
         self._position = -1  # the last that was read
         self._next = 0  # the slot to be made next
         self._ahead = 0  # slots to be made after the position
-        self._running = 0
+        self._making: dict[int, Render | None] = {}  # None: just begun
         # Encoding keeps a thread busy by itself; decoding goes on where the last slot ended.
         self._most = cores() if rendition.storable else 1
         self._closed = False
@@ -147,11 +188,14 @@ class _Forerunner:
 
         Where he has jumped, nothing more is made in the old place, as he waits for the new one.
         """
+        given_up: list[Render | None] = []
         with self._guard:
             if not self._begin <= first <= self._asked + 1:
                 self._begin, self._position, self._asked = first, first - 1, last
                 self._next, self._ahead = first + 1, 0
+                given_up = self._give_up()
             self._asked = max(self._asked, last)
+        _unwant(given_up)
 
     def follow(self, slot: int) -> None:
         """The reader has got `slot`."""
@@ -163,28 +207,44 @@ class _Forerunner:
             # The first two segments are what players look at to learn what is in a file.
             self._ahead = min(_AHEAD_SLOTS, slot - self._begin) if slot else 2
             self._next = max(self._next, slot + 1)
-            new = max(0, min(self._most - self._running, self._limit() - self._next))
-            self._running += new
-        for _ in range(new):
-            self._renderer.workshop.pool.workers().submit(self._run)
+        self._go_on()
 
     def close(self) -> None:
         with self._guard:
             self._closed = True
+            given_up = self._give_up()
+        _unwant(given_up)
 
-    def _run(self) -> None:
-        try:
-            while (slot := self._claim()) is not None:
-                self._renderer.slot(self._rendition, slot)
-        finally:
+    def _go_on(self) -> None:
+        """Have as many slots made at a time as may be."""
+        while (slot := self._claim()) is not None:
+            render = self._renderer.ahead(self._rendition, slot, partial(self._made, slot))
             with self._guard:
-                self._running -= 1
+                if slot in self._making:
+                    if render is None:
+                        del self._making[slot]
+                    else:
+                        self._making[slot] = render
+                        render = None
+            _unwant([render])  # it is done, or was given up meanwhile
+
+    def _made(self, slot: int) -> None:
+        with self._guard:
+            render = self._making.pop(slot, None)
+        _unwant([render])
+        self._go_on()
+
+    def _give_up(self) -> list[Render | None]:
+        """What is to be unwanted; to be called under the guard."""
+        making, self._making = self._making, {}
+        return list(making.values())
 
     def _claim(self) -> int | None:
         with self._guard:
-            if self._closed or self._next >= self._limit():
+            if self._closed or len(self._making) >= self._most or self._next >= self._limit():
                 return None
             self._next += 1
+            self._making[self._next - 1] = None
             return self._next - 1
 
     def _limit(self) -> int:
@@ -198,6 +258,12 @@ class _Forerunner:
                 break
             stop += 1
         return stop
+
+
+def _unwant(renders: Iterable[Render | None]) -> None:
+    for render in renders:
+        if render is not None:
+            render.unwant()
 
 
 def write_out(
@@ -235,7 +301,7 @@ def _write_trimmed(
     out.write(bytes(slots[0].size))
     try:
         for slot in range(1, len(slots)):
-            data = rendition.trimmed(slot, file.slot(slot))
+            data = rendition.trimmed(slot, bytes(file.slot(slot)))
             out.write(data)
             sizes[slot - 1] = len(data)
             if on_progress is not None:

@@ -31,6 +31,7 @@ from vfsd.views.encoding import EncodedRendition
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, PictureForm, picture_form
 from vfsd.views.raw import RawRendition
+from vfsd.views.rendercache import Bytes
 from vfsd.views.showing import show
 from vfsd.views.slots import EvenSlots, Slots
 from vfsd.views.sounding import find_sound
@@ -63,10 +64,11 @@ class Rendition(Protocol):
     def memory(self) -> int:
         """Bytes that it takes up, roughly."""
 
-    def make(self, slot: int, workshop: Workshop) -> bytes:
+    def make(self, slot: int, workshop: Workshop) -> Bytes:
         """The bytes of a slot, without the zeros that fill it up.
 
-        Slow.  Safe to use from several threads.  Raises `IntegrityError`, `OSError`.
+        Slow.  Safe to use from several threads.  Raises `IntegrityError`, `OSError`, and what
+        `workshop.check` does, for each picture.
         """
 
     def pictures(self, slots: Sequence[int]) -> Pictures | None:
@@ -189,7 +191,7 @@ class StillRendition:
     def _pixels(self, workshop: Workshop) -> Pixels:
         """height x width x 3 RGB."""
         converter = PictureConverter(self._form())
-        with workshop.cursors.at(
+        with workshop.cursor(
             self.key, self._footage, converter.needed_of, np.array([self._frame]), 0
         ) as cursor:
             ((picture, held),) = cursor.pictures(0, 1)

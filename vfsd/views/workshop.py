@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 
 from vfsd.codecs.packets import PacketReader
+from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.model import Access
 from vfsd.suspects import Suspects
+from vfsd.tileplan import Needed
 from vfsd.tools import Tools
-from vfsd.views.cursors import Cursors
+from vfsd.views.cursors import Cursor, Cursors
 from vfsd.views.footage import Footage
+from vfsd.views.renderqueue import Check
 
 _READERS = 4
+_CHECK_SECONDS = 0.1
+
+
+def _go_on() -> None:
+    """What nobody will give up."""
 
 
 class PacketReaders:
@@ -89,13 +98,14 @@ class Turns:
         self._waiting: list[tuple[str, int]] = []
 
     @contextmanager
-    def turn(self, key: str, place: int) -> Iterator[None]:
-        """Wait for the turn of who is at `place`."""
+    def turn(self, key: str, place: int, check: Check = _go_on) -> Iterator[None]:
+        """Wait for the turn of who is at `place`.  Raises what `check` does."""
         me = (key, place)
         with self._changed:
             self._waiting.append(me)
             try:
-                self._changed.wait_for(lambda: self._may_start(me))
+                while not self._changed.wait_for(lambda: self._may_start(me), _CHECK_SECONDS):
+                    check()
                 self._busy.add(key)
             finally:
                 self._waiting.remove(me)
@@ -121,10 +131,27 @@ class Workshop:
         self.pool = tools.pool
         self.packs = tools.packs
         self.mender = tools.mender
-        self.cursors = Cursors(tools, memory)
+        self.check: Check = _go_on
         self.readers = PacketReaders(suspects)
-        self.turns = Turns()
+        self._cursors = Cursors(tools, memory)
+        self._turns = Turns()
+
+    def checked(self, check: Check) -> Workshop:
+        """The same tools for one piece of work that ends with what `check` raises."""
+        mine = copy(self)
+        mine.check = check
+        return mine
+
+    def cursor(
+        self, key: str, footage: Footage, needed: Needed, frames: Ints, place: int
+    ) -> AbstractContextManager[Cursor]:
+        """See `Cursors.at`."""
+        return self._cursors.at(key, footage, needed, frames, place, self.check)
+
+    def turn(self, key: str, place: int) -> AbstractContextManager[None]:
+        """See `Turns.turn`."""
+        return self._turns.turn(key, place, self.check)
 
     def close(self) -> None:
-        self.cursors.close()
+        self._cursors.close()
         self.readers.close()

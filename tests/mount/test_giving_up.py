@@ -1,0 +1,191 @@
+"""Views that nobody waits for any more are not made to the end, and plain files are read beside."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mount.conftest import Mounted
+from vfsd.host import cpu_seconds
+
+pytestmark = pytest.mark.mount
+
+SHORT = "size=96x54.mp4"
+_LEFT_SECONDS = 1.0
+"""Of CPU, which the daemon may take after its last reader has gone: a picture for each thread."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, wide_clip: Path) -> Iterator[Mounted]:
+    """A mount with one video of two seconds."""
+    place = Mounted(tmp_path_factory.mktemp("views"))
+    place.mount()
+    shutil.copyfile(wide_clip, place.at / "a.mp4")
+    assert os.getxattr(place.at / "a.mp4", "user.vfsd.state") == b"video"
+    yield place
+    place.unmount()
+    assert "Traceback" not in place.log.read_text()
+
+
+@pytest.fixture
+def mounted(place: Mounted) -> Mounted:
+    return place
+
+
+@pytest.fixture
+def clip(place: Mounted) -> Path:
+    return place.at / "a.mp4"
+
+
+@pytest.fixture
+def long(clip: Path) -> Path:
+    """A view that nobody has asked for, and that takes five seconds of CPU: three segments."""
+    return view(clip, f"size={3840 - 2 * next(_numbers)}x2160.mp4")
+
+
+@pytest.fixture
+def shorter(clip: Path) -> Path:
+    return view(clip, f"size={1600 - 2 * next(_numbers)}x900.mp4")
+
+
+_numbers = itertools.count()
+
+
+def view(clip: Path, name: str) -> Path:
+    return clip.with_name("a.mp4@") / name
+
+
+def reader(path: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["cat", path], stdout=subprocess.DEVNULL)
+
+
+def threads(mounted: Mounted) -> int:
+    """Of the daemon; each handles a request at a time, or stays from when it has."""
+    return len(os.listdir(f"/proc/{mounted.pid}/task"))
+
+
+def cached(mounted: Mounted) -> int:
+    """Segments that were made and kept."""
+    return sum(path.is_file() for path in (mounted.store / "cache").rglob("*"))
+
+
+def begun(mounted: Mounted) -> None:
+    """Return when the daemon is in the midst of making something."""
+    before = cpu_seconds(mounted.pid)
+    mounted.wait_for(lambda: cpu_seconds(mounted.pid) > before + 0.3, "nothing is made")
+
+
+def cpu_left(mounted: Mounted) -> float:
+    """CPU seconds that the daemon takes until it has nothing to do."""
+    pid = mounted.pid
+    first = last = cpu_seconds(pid)
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        time.sleep(0.4)
+        now = cpu_seconds(pid)
+        if now - last < 0.05:
+            return now - first
+        last = now
+    raise AssertionError(f"it goes on: {now - first:.1f} s")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_reader_that_is_killed(mounted: Mounted, long: Path, number: int) -> None:
+    before = cached(mounted)
+    process = reader(long)
+    begun(mounted)
+    process.send_signal(number)
+    assert process.wait(5) == -number
+    assert cpu_left(mounted) < _LEFT_SECONDS
+    assert cached(mounted) - before < 3
+
+
+def test_a_reader_that_closes_the_file_and_lives_on(mounted: Mounted, long: Path) -> None:
+    fd = os.open(long, os.O_RDONLY)
+    size = os.fstat(fd).st_size
+    os.posix_fadvise(fd, size // 2, 1 << 19, os.POSIX_FADV_WILLNEED)  # asks, and does not wait
+    begun(mounted)
+    os.close(fd)
+    assert cpu_left(mounted) < _LEFT_SECONDS
+
+
+def test_others_who_want_it_get_it(mounted: Mounted, shorter: Path) -> None:
+    victims = [reader(shorter) for _ in range(2)]
+    begun(mounted)
+    found: list[bytes] = []
+    other = threading.Thread(target=lambda: found.append(shorter.read_bytes()))
+    other.start()
+    time.sleep(0.05)
+    for victim in victims:
+        victim.kill()
+        victim.wait(5)
+    other.join(60)
+    assert len(found[0]) == shorter.stat().st_size
+    assert found[0] == asked_again(shorter)
+
+
+def asked_again(path: Path) -> bytes:
+    """What is in a file, and not in what the kernel has kept of it."""
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return file.read()
+
+
+def test_one_who_shares_the_file_with_somebody_who_ends(mounted: Mounted, shorter: Path) -> None:
+    """The end of a process closes its descriptors, which says nothing about those of others."""
+    with open(shorter, "rb", buffering=0) as file:
+        command = [sys.executable, "-c", _READ_AND_WAIT, str(file.fileno())]
+        child = subprocess.Popen(command, pass_fds=[file.fileno()])
+        begun(mounted)
+        killer = threading.Timer(0.2, child.kill)
+        killer.start()
+        size = os.fstat(file.fileno()).st_size
+        data = bytearray()
+        while part := os.pread(file.fileno(), 1 << 17, len(data)):
+            data += part
+        child.wait(5)
+    assert len(data) == size
+    assert bytes(data) == asked_again(shorter)
+
+
+_READ_AND_WAIT = """
+import os, sys
+while os.read(int(sys.argv[1]), 1 << 17):
+    pass
+"""
+
+
+def test_many_who_wait_for_views_do_not_stop_plain_reads(mounted: Mounted, clip: Path) -> None:
+    """More than there are requests in flight by default, all of them for minutes."""
+    names = [f"size={2400 + 2 * number}x1350.mp4" for number in range(70)]
+    crowd = [reader(view(clip, name)) for name in names]
+    try:
+        mounted.wait_for(lambda: threads(mounted) >= len(names), "requests are not made")
+        right = (mounted.at / "a.mp4").stat().st_size
+        fd = os.open(clip, os.O_RDONLY)
+        for _ in range(5):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            began = time.monotonic()
+            assert sum(len(os.pread(fd, 1 << 17, at)) for at in range(0, right, 1 << 17)) == right
+            assert time.monotonic() - began < 5
+        os.close(fd)
+        assert all(process.poll() is None for process in crowd[-10:])
+    finally:
+        for process in crowd:
+            process.kill()
+    began = time.monotonic()
+    for process in crowd:
+        process.wait(10)
+    assert time.monotonic() - began < 10
+    assert len(view(clip, SHORT).read_bytes()) == view(clip, SHORT).stat().st_size
+    assert cpu_left(mounted) < 3 * _LEFT_SECONDS
