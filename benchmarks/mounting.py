@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_EXAMPLE = Path("/usr/share/doc/libfuse3-dev/examples/passthrough.c")
+_EXAMPLE = Path("/usr/share/doc/libfuse3-dev/examples/passthrough_fh.c")
+"""The one of the high-level examples that keeps files open."""
 
 
 @contextmanager
@@ -34,7 +35,7 @@ def build_passthrough(folder: Path) -> Path | None:
     flags = subprocess.run(
         ["pkg-config", "fuse3", "--cflags", "--libs"], capture_output=True, text=True, check=True
     ).stdout.split()
-    program = folder / "passthrough"
+    program = folder / _EXAMPLE.stem
     subprocess.run(["gcc", "-O2", str(folder / _EXAMPLE.name), *flags, "-o", program], check=True)
     return program
 

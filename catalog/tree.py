@@ -118,6 +118,11 @@ class Tree:
         rows = self._connection.execute(_CHILDREN_WITH_XATTRS, {"parent": parent})
         return set(rows.scalars())
 
+    def has_more_children(self, parent: int, count: int) -> bool:
+        """Whether a directory has more than `count` entries."""
+        query = sa.select(entries.c.ino).where(entries.c.parent == parent)
+        return self._connection.execute(query.offset(count).limit(1)).first() is not None
+
     def is_empty(self, parent: int) -> bool:
         query = sa.select(entries.c.ino).where(entries.c.parent == parent).limit(1)
         return self._connection.execute(query).first() is None

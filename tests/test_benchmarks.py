@@ -291,3 +291,25 @@ def test_chains(tmp_path: Path) -> None:
     assert figures["violations"] == 0
     assert len(figures["steps"]) == 12
     assert figures["slack"]["least"] >= 0
+
+
+@pytest.mark.mount
+def test_load(tmp_path: Path, mountable: None) -> None:
+    if shutil.which("ffmpeg") is None:
+        pytest.skip("ffmpeg is not installed")
+    size = ("--seconds", "2", "--idle", "0.5", "--share", "0.1")
+    figures = run(tmp_path, "load", *size)["figures"]
+    assert figures["wrong"] == figures["errors"] == []
+    assert {"sequential", "random", "raw", "api", "writers"} < set(figures["by kind"])
+    assert figures["memory"]["most"] > 0
+    assert figures["fsck"]["code"] == 0
+
+
+@pytest.mark.mount
+def test_fairness(tmp_path: Path, mountable: None) -> None:
+    if shutil.which("ffmpeg") is None:
+        pytest.skip("ffmpeg is not installed")
+    options = ("--runs", "1", "--seconds", "0.3", "--renders", "1")
+    phases = run(tmp_path, "fairness", *options)["figures"]["phases"]
+    assert set(phases) == {"idle", "raw", "encoded"}
+    assert all(row["wrong"] == [] for row in phases.values())

@@ -31,6 +31,8 @@ _SEEN_GROUPS = 32
 """Groups of pictures that are known again."""
 _FEW_GROUPS = 16
 """Before so many of a video were read, nobody knows whether it is read all over the place."""
+_MOST_IDLE = 32
+"""Decoders that are kept warm, however small they are: each has threads and a descriptor."""
 _MADE_ROOM = 8
 """Where there is none, that part of the budget is freed at once."""
 
@@ -101,6 +103,7 @@ class DecoderPool:
         # new memory is work, as much as the decoding of a picture.
         self._spare: list[_Picture] = []
         self._memory = 0  # of pictures and spare ones
+        self._lent = 0  # bytes that others hold of the budget
         self._groups: OrderedDict[tuple[int, int], None] = OrderedDict()  # read lately; by key
         self._level = 0.0  # the credit of what went last
         self._floor = 0.0  # the least credit of what stayed
@@ -110,8 +113,19 @@ class DecoderPool:
 
     @property
     def memory(self) -> int:
-        """Bytes that are held, roughly."""
-        return self._memory + sum(warm.memory for warm in self._idle)
+        """Bytes that are held, roughly, with those that were lent."""
+        return self._memory + self._lent + sum(warm.memory for warm in self._idle)
+
+    def lend(self, size: int) -> None:
+        """Others hold `size` bytes more of the budget from now on; below 0: give them back."""
+        with self._guard:
+            self._forget_parent()
+            self._lent += size
+            if not self._fits(0):
+                self._forget_spare()
+            surplus = [] if self._fits(0) else self._make_room()
+        for old in surplus:
+            old.close()
 
     @contextmanager
     def decoder(
@@ -143,6 +157,10 @@ class DecoderPool:
             if not self._fits(0):
                 self._forget_spare()
             surplus = [] if self._fits(0) else self._make_room()
+            if len(self._idle) > _MOST_IDLE:
+                least = min(self._idle, key=lambda one: one.credit)
+                self._idle.remove(least)
+                surplus.append(least)
         for old in surplus:
             old.close()
 
@@ -327,6 +345,7 @@ class DecoderPool:
             # Threads and decoder state did not come along through the fork.
             self._pid = os.getpid()
             self._idle = []
+            self._lent = 0
             self._forget_pictures()
             self._workers = None
 

@@ -14,6 +14,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.fs.driver import Driver, failing
+from vfsd.fs import Filesystem
 from vfsd.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,6 +150,7 @@ def test_syncing_does_not_let_go_of_the_catalog(it: Driver, place: Path) -> None
     next process to close the catalog would take the log away from under this one."""
     code = """
 import sys
+from vfsd.fs import Filesystem
 from vfsd.store import Store
 with Store.open(sys.argv[1]) as store:
     print(*(name for name, _ in store.entries()))
@@ -165,3 +167,34 @@ with Store.open(sys.argv[1]) as store:
     assert (place / "catalog.sqlite3-wal").exists()
     it.write("/b", b"y")
     assert seen_elsewhere() == ["a", "b"]
+
+
+def test_names_that_are_asked_for_one_by_one(fs: Filesystem, store: Store, place: Path) -> None:
+    """A directory of which several names are wanted is read as a whole: what it has not is known,
+    and what others make there later is seen."""
+    driver = Driver(fs)
+    driver.mkdir("/d")
+    for number in range(12):
+        driver.write(f"/d/{number}", b"x" * number)
+    fresh = Filesystem(store.parts)
+    try:
+        for number in range(12):
+            assert fresh.getattr(f"/d/{number}").size == number
+            with pytest.raises(OSError, match="No such file"):
+                fresh.getattr(f"/d/missing-{number}")
+        with Store.open(place) as other:
+            other.move("d/3", "d/missing-3")
+        deadline = time.monotonic() + 10
+        while not _is_there(fresh, "/d/missing-3"):
+            assert time.monotonic() < deadline
+        assert not _is_there(fresh, "/d/3")
+    finally:
+        fresh.close()
+
+
+def _is_there(fs: Filesystem, path: str) -> bool:
+    try:
+        fs.getattr(path)
+    except FileNotFoundError:
+        return False
+    return True

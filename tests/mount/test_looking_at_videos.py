@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests.cli.conftest import run_command
 from tests.mount.conftest import Mounted
 from vfsd.store import Store
 
@@ -77,3 +79,20 @@ def test_views_are_in_no_listing(here: Path, tmp_path: Path) -> None:
     assert os.listdir(here) == ["v.mp4"]
     subprocess.run(["cp", "-r", here, tmp_path / "copy"], check=True)
     assert [path.name for path in (tmp_path / "copy").iterdir()] == ["v.mp4"]
+
+
+def test_a_picture_has_the_size_of_its_bytes_when_tiles_have_just_gone(
+    mounted: Mounted, wide_clip: Path
+) -> None:
+    """The kernel has been told another one a moment ago."""
+    mounted.mount()
+    shutil.copyfile(wide_clip, mounted.at / "a.mp4")
+    tiles = ("--layout", "uniform:2x2", "--span", "0:1")
+    assert run_command("-s", mounted.store, "retile", mounted.at / "a.mp4", *tiles).code == 0
+    picture = mounted.at / "a.mp4@" / "frames" / "000005.jpg"
+    before = picture.stat().st_size
+    assert run_command("-s", mounted.store, "layout", "drop", "a.mp4").code == 0
+    with open(picture, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read()
+    assert len(data) == size != before

@@ -5,6 +5,7 @@ Nothing in here knows FUSE; an adapter translates.
 
 from vfsd.fs.attributes import Attributes, Caller
 from vfsd.fs.counters import ByOperation, Counters
+from vfsd.fs.files import Reading
 from vfsd.fs.filesystem import ContentVersion, Entry, Filesystem
 from vfsd.fs.namespace import RENAME_EXCHANGE, RENAME_NOREPLACE
 from vfsd.fs.recovery import Recovered
@@ -21,6 +22,7 @@ __all__ = [
     "Entry",
     "Filesystem",
     "Patience",
+    "Reading",
     "Recovered",
     "ViewFile",
     "ViewOffer",

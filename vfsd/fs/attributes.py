@@ -12,6 +12,10 @@ BLOCK = 512
 """Unit of `Attributes.blocks`, whatever the disk's is."""
 
 
+OF_VIEWS = 1 << 63
+"""The least inode number of a view; those of real files are far below."""
+
+
 class Caller(NamedTuple):
     """On whose behalf something happens."""
 
@@ -37,6 +41,11 @@ class Attributes(NamedTuple):
     atime_ns: int
     mtime_ns: int
     ctime_ns: int
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it is of something below ``NAME@/``."""
+        return self.ino >= OF_VIEWS
 
 
 def is_private(node: Node) -> bool:

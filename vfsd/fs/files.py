@@ -33,6 +33,14 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _MAY_WRITE = (os.O_WRONLY, os.O_RDWR)
 
 
+class Reading(Protocol):
+    """Fills a buffer from an offset on; see `Filesystem.readinto`."""
+
+    def __call__(
+        self, buffer: memoryview, offset: int, patience: Patience | None = None, /
+    ) -> int: ...
+
+
 class Handle(Protocol):
     """What somebody has open: a file of the tree, or a view."""
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from vfsd.fs import recovery
 from vfsd.fs.attributes import Attributes, Caller
 from vfsd.fs.contents import Contents
-from vfsd.fs.files import Buffer, Files
+from vfsd.fs.files import Buffer, Files, Reading
 from vfsd.fs.janitor import Janitor
 from vfsd.fs.judging import Judging
 from vfsd.fs.metadata import Metadata
@@ -308,6 +308,10 @@ class Filesystem:
             return None
         with content.lock:
             return WholeFile(content.ino, None if content.private else content.fd)
+
+    def reader(self, handle: int) -> Reading:
+        """How to read a handle until it is released, past looking it up: see `readinto`."""
+        return self._files.handle(handle).readinto
 
     def is_view(self, handle: int) -> bool:
         """Whether what a handle reads may have to be made first."""

@@ -30,6 +30,8 @@ _ASK_SECONDS = 0.05
 _COMPARE_SECONDS = 1.0
 _REMEMBERED = 200_000
 _SPENT = 10_000
+_MISSES, _FEW_NAMES = 4, 500
+"""After so many names that were not remembered a directory is read, if it has no more than that."""
 
 
 class Place(NamedTuple):
@@ -89,6 +91,7 @@ class Names:
         self._complete: set[int] = set()  # directories of which every entry is remembered
         self._xattrs: dict[int, dict[bytes, bytes]] = {}
         self._aliases: dict[tuple[int, str], int] = {}
+        self._misses: dict[int, int] = {}  # by directory: names that were not remembered
         self._spent: OrderedDict[tuple[int, str], None] = OrderedDict()  # aliases, some time ago
         self._version = -1
         self._serial = 0  # counts what makes an answer that is still being fetched stale
@@ -174,12 +177,31 @@ class Names:
                 return self.node_if_any(ino)
             if serial == self._serial:  # otherwise it may have been forgotten meanwhile
                 return None
+        if self._reads_all_of(parent) and (found := self._remembered(parent, name)) is not None:
+            return found
         serial = self._serial
         with self._parts.catalog.reading() as seen:
             found = seen.tree.lookup(parent, name)
         if found is not None:
             self._remember(serial, found, (parent, name))
         return found
+
+    def _reads_all_of(self, parent: int) -> bool:
+        """Whether a directory of which several names were looked up was read as a whole just now.
+
+        Who looks at many files one by one, after a start for instance, waits once.
+        """
+        misses = self._misses.get(parent, 0) + 1
+        self._misses[parent] = misses
+        if len(self._misses) > _SPENT:
+            self._misses.clear()
+        if misses % _MISSES:
+            return False
+        with self._parts.catalog.reading() as seen:
+            if seen.tree.has_more_children(parent, _FEW_NAMES):
+                return False
+        self.children(parent)
+        return True
 
     def children(self, parent: int) -> list[tuple[str, Node]]:
         """The entries of a directory as they are now, in the order of their names' bytes."""

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from vfsd.fs.attributes import BLOCK, Attributes
+from vfsd.fs.attributes import BLOCK, OF_VIEWS, Attributes
 from vfsd.fs.judging import Judging
 from vfsd.fs.names import Names
 from vfsd.fs.posix import failure
@@ -111,7 +111,7 @@ class ViewPlace(NamedTuple):
         """The same for the same view, always; far from those of real files."""
         text = os.fsencode(f"{self.video.ino}/{self.path}")
         digest = hashlib.blake2b(text, digest_size=8).digest()
-        return int.from_bytes(digest) | 1 << 63
+        return int.from_bytes(digest) | OF_VIEWS
 
 
 class ViewHandle:

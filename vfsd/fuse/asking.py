@@ -17,7 +17,10 @@ from ctypes import c_int
 from functools import partial
 from typing import Any
 
-from vfsd.fs import Patience
+from vfsd.fs import Reading
+
+Read = Callable[[memoryview, int], int]
+"""Fills a buffer from an offset on, and tells how many bytes that were."""
 
 _ENDED = (b"Z", b"X")
 """States of proc(5): nothing is executed any more."""
@@ -34,14 +37,18 @@ class Askers:
         self._context = context
         self._closings: dict[int, dict[int, float]] = {}  # of views: when by which thread
 
-    def opened_view(self, handle: int) -> None:
+    def __contains__(self, handle: int) -> bool:
+        """Whether it is a view that is open."""
+        return handle in self._closings
+
+    def asking(self, handle: int, read: Reading) -> Read:
+        """How to read a view that was opened: waiting as long as somebody wants to know."""
         self._closings[handle] = {}
 
-    def patience(self, handle: int) -> Patience | None:
-        """Of the request that this thread handles; None where nothing has to be made."""
-        if handle not in self._closings:
-            return None
-        return partial(self._require_interest, handle, time.monotonic())
+        def answer(buffer: memoryview, offset: int) -> int:
+            return read(buffer, offset, partial(self._require_interest, handle, time.monotonic()))
+
+        return answer
 
     def flushed(self, handle: int) -> None:
         """The thread whose request this one handles has closed a descriptor of the file."""

@@ -26,6 +26,8 @@ _CHUNK = 256
 """Scattered frames are planned for as many at a time."""
 _SHORT_WAY = 4
 """Pictures that are decoded in vain rather than to start anew at a key frame after them."""
+_MOST_IDLE = 16
+"""However small they are: each has threads and a descriptor."""
 _KEPT_PICTURES = 12
 """That a decoder may hold, beside those that wait for their turn: references, threads."""
 
@@ -90,7 +92,8 @@ class Cursor:
 class Cursors:
     """Idle cursors; those that nobody has used for longest are given up.  Thread-safe.
 
-    Their decoders hold `budget` bytes of pictures at most, or those of one.
+    Their decoders hold `budget` bytes of pictures at most, or those of one; the pool of decoders
+    has as much less meanwhile.
     """
 
     def __init__(self, tools: Tools, budget: int) -> None:
@@ -135,7 +138,7 @@ class Cursors:
             self._closed = True
             idle, self._idle = self._idle, []
         for _, cursor in idle:
-            cursor.close()
+            self._end(cursor)
 
     def _take(self, key: str, place: int) -> Cursor | None:
         with self._guard:
@@ -146,19 +149,32 @@ class Cursors:
             ]
             if not fit:
                 return None
-            return self._idle.pop(max(fit, key=lambda number: self._idle[number][1].place))[1]
+            best = max(fit, key=lambda number: self._idle[number][1].place)
+            cursor = self._idle.pop(best)[1]
+        self._tools.pool.lend(-cursor.memory)
+        return cursor
 
     def _give_back(self, key: str, cursor: Cursor) -> None:
         surplus = []
+        self._tools.pool.lend(cursor.memory)
         with self._guard:
             self._idle.append((key, cursor))
             held = sum(idle.memory for _, idle in self._idle)
-            while self._idle and (self._closed or (held > self._budget and len(self._idle) > 1)):
+            while self._idle and (
+                self._closed
+                or len(self._idle) > _MOST_IDLE
+                or (held > self._budget and len(self._idle) > 1)
+            ):
                 _, old = self._idle.pop(0)
                 held -= old.memory
                 surplus.append(old)
         for old in surplus:
-            old.close()
+            self._end(old)
+
+    def _end(self, cursor: Cursor) -> None:
+        """Close one that was idle."""
+        self._tools.pool.lend(-cursor.memory)
+        cursor.close()
 
 
 def _go_on() -> None:

@@ -125,12 +125,14 @@ class MemoryCache:
             return data
 
     def put(self, key: str, data: Bytes) -> None:
+        gone: list[Bytes] = []  # outside of the lock, as giving back memory takes time
         with self._guard:
             self._held -= len(self._entries.pop(key, b""))
             self._entries[key] = data
             self._held += len(data)
             while self._held > self._budget and len(self._entries) > 1:
-                self._held -= len(self._entries.popitem(last=False)[1])
+                gone.append(self._entries.popitem(last=False)[1])
+                self._held -= len(gone[-1])
 
 
 class RenderCache:

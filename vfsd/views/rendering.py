@@ -30,7 +30,8 @@ _CHUNK = 1 << 20
 _LEAST_ENCODERS, _MOST_ENCODERS = 2, 16
 _ENCODERS_BESIDE = 1
 """More than there are cores: one decodes, or reads from a disk, while the others encode."""
-_DECODERS_A_CORE = 2
+DECODERS_A_CORE = 2
+"""So many single pictures are made at a time: some wait for a disk, or for each other."""
 
 
 def encoders() -> int:
@@ -50,7 +51,7 @@ class Renderer:
         self._reads = tools.reads
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
         self._segments = Lane("encode", encoders(), niceness)
-        self._pictures = Lane("render", _DECODERS_A_CORE * cores(), niceness)
+        self._pictures = Lane("render", DECODERS_A_CORE * cores(), niceness)
 
     def slot(self, rendition: Rendition, slot: int, patience: Patience | None = None) -> Bytes:
         """The bytes of a slot, without the zeros that fill it up.

@@ -1,0 +1,149 @@
+"""Renders wait in lanes, are made once, and given up when nobody wants them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from vfsd.views.rendercache import MemoryCache, RenderCache
+from vfsd.views.renderqueue import Check, GivenUpError, Lane, Render
+
+
+def nothing(render: Render) -> None:
+    """For renders of which nobody keeps a list."""
+
+
+@pytest.fixture
+def lane() -> Lane:
+    return Lane("test", 1)
+
+
+def until_given_up(begun: threading.Event, seen: list[str]) -> Callable[[Check], bytes]:
+    def work(check: Check) -> bytes:
+        begun.set()
+        try:
+            while True:
+                check()
+        except GivenUpError:
+            seen.append("given up")
+            raise
+
+    return work
+
+
+def test_what_the_last_one_does_not_want_any_more_ends(lane: Lane) -> None:
+    begun, landed, seen = threading.Event(), threading.Event(), list[str]()
+    render = Render(until_given_up(begun, seen), nothing)
+    assert render.want()
+    assert render.want(landed.set)
+    lane.submit(render)
+    assert begun.wait(10)
+    render.unwant()
+    assert not landed.wait(0.05)
+    render.unwant()
+    assert landed.wait(10)
+    assert (seen, render.data, render.error) == (["given up"], None, None)
+    assert not render.want()
+    lane.close()
+
+
+def test_who_waits_is_served_before_what_is_made_ahead(lane: Lane) -> None:
+    order: list[int] = []
+    begun, go = threading.Event(), threading.Event()
+
+    def first(check: Check) -> bytes:
+        begun.set()
+        assert go.wait(10)
+        return b""
+
+    def numbered(number: int) -> Render:
+        def work(check: Check) -> bytes:
+            order.append(number)
+            return b"%d" % number
+
+        render = Render(work, nothing)
+        render.want()
+        return render
+
+    blocking = Render(first, nothing)
+    blocking.want()
+    lane.submit(blocking)
+    assert begun.wait(10)
+    ahead, wanted = numbered(1), numbered(2)
+    lane.submit(ahead)
+    lane.submit(wanted)
+    waiter = threading.Thread(target=wanted.wait, args=(None,))
+    waiter.start()
+    while not wanted.is_waited_for:
+        pass
+    go.set()
+    waiter.join()
+    ahead.wait(None)
+    assert order == [2, 1]
+    lane.close()
+
+
+def test_a_waiter_without_patience_leaves_the_others_theirs(lane: Lane) -> None:
+    cache = RenderCache(MemoryCache(100), None)
+    begun, go, found = threading.Event(), threading.Event(), list[object]()
+
+    def make(check: Check) -> bytes:
+        begun.set()
+        while not go.is_set():
+            check()
+        return b"bytes"
+
+    def impatient() -> None:
+        raise InterruptedError
+
+    other = threading.Thread(target=lambda: found.append(cache.get("a", make, lane, keep=False)))
+    other.start()
+    assert begun.wait(10)
+    with pytest.raises(InterruptedError):
+        cache.get("a", make, lane, keep=False, patience=impatient)
+    go.set()
+    other.join()
+    assert found == [b"bytes"]
+    lane.close()
+
+
+def test_what_was_given_up_is_made_anew_for_who_comes_next(lane: Lane) -> None:
+    cache = RenderCache(MemoryCache(100), None)
+    begun, seen = threading.Event(), list[str]()
+
+    def impatient() -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        cache.get("a", until_given_up(begun, seen), lane, keep=False, patience=impatient)
+    assert cache.get("a", lambda check: b"anew", lane, keep=False) == b"anew"
+    lane.close()
+
+
+def test_a_closed_lane_makes_nothing(lane: Lane) -> None:
+    lane.close()
+    render = Render(lambda check: b"x", nothing)
+    render.want()
+    lane.submit(render)
+    render.wait(None)
+    assert render.data is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_lane_after_a_fork(lane: Lane) -> None:
+    def made() -> bytes | memoryview | None:
+        render = Render(lambda check: b"x", nothing)
+        render.want()
+        lane.submit(render)
+        render.wait(None)
+        return render.data
+
+    assert made() == b"x"
+    child = os.fork()
+    if not child:
+        os._exit(0 if made() == b"x" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    lane.close()
