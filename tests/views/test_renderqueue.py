@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -113,12 +114,15 @@ def test_a_waiter_without_patience_leaves_the_others_theirs(lane: Lane) -> None:
 def test_what_was_given_up_is_made_anew_for_who_comes_next(lane: Lane) -> None:
     cache = RenderCache(MemoryCache(100), None)
     begun, seen = threading.Event(), list[str]()
+    deadline = time.monotonic() + 10
 
     def impatient() -> None:
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
         cache.get("a", until_given_up(begun, seen), lane, keep=False, patience=impatient)
+    while begun.is_set() and not seen:
+        assert time.monotonic() < deadline
     assert cache.get("a", lambda check: b"anew", lane, keep=False) == b"anew"
     lane.close()
 
