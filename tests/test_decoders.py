@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -121,3 +123,15 @@ def test_frame_after_frame_is_a_single_pass(store: Store, clip: str, fed: list[i
     for index in range(len(video)):
         assert video[index].index == index
     assert len(fed) <= video.table.packets + 16
+
+
+def test_only_so_many_idle_decoders_have_files_open(tmp_path: Path) -> None:
+    """Small pictures take little of the budget, and each decoder has a descriptor."""
+    with ingest(tmp_path / "store", "portrait.mp4", decoder_memory=1 << 40) as store:
+        video, pool = store["video"], store.tools.pool
+        before = len(os.listdir("/proc/self/fd"))
+        with ExitStack() as stack:
+            for _ in range(80):
+                stack.enter_context(pool.decoder(video.original, video.table))
+            assert len(os.listdir("/proc/self/fd")) >= before + 80
+        assert len(os.listdir("/proc/self/fd")) <= before + 64

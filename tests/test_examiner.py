@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,6 +171,23 @@ def test_a_process_that_was_killed_while_idle_is_replaced(examiner: Examiner) ->
 
 def _command(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_process_with_thousands_of_files_open_has_files_examined() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] < 4096:
+        pytest.skip("not so many files may be open")
+    crowded = Examiner(Limits())
+    held: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, before[1]))
+        held += [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+        assert len(crowded.examine(FOLDER / "portrait.mp4").order)
+    finally:
+        for fd in held:
+            os.close(fd)
+        crowded.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 # ------------------------------------------------------------------- what the process hands over

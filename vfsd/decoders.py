@@ -158,9 +158,7 @@ class DecoderPool:
                 self._forget_spare()
             surplus = [] if self._fits(0) else self._make_room()
             if len(self._idle) > _MOST_IDLE:
-                least = min(self._idle, key=lambda one: one.credit)
-                self._idle.remove(least)
-                surplus.append(least)
+                surplus.append(self._least())
         for old in surplus:
             old.close()
 
@@ -335,6 +333,13 @@ class DecoderPool:
                 self._memory -= one.memory
         self._floor = kept[0].credit if kept else 0.0
         return surplus
+
+    def _least(self) -> _Warm:
+        """The decoder with the least credit, which is forgotten."""
+        least = min(self._idle, key=lambda warm: warm.credit)
+        self._level = max(self._level, least.credit)
+        self._idle.remove(least)
+        return least
 
     def _forget_spare(self) -> None:
         self._memory -= sum(spare.memory for spare in self._spare)

@@ -44,7 +44,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 _NOBODY = 65534
-_IDLE_SECONDS = 60.0
+_IDLE_SECONDS = 60
 _TELL_SECONDS = 0.05
 """Progress is told as often."""
 _FIRST_KILLED = "1000"
@@ -106,8 +106,9 @@ def _load_charsets() -> None:
 
 def _next(control: socket.socket) -> tuple[Order, int, int] | None:
     """The next order, the file and where to answer; None: no more will come."""
-    ready, _, _ = select.select([control], [], [], _IDLE_SECONDS)
-    if not ready:
+    waiting = select.poll()
+    waiting.register(control, select.POLLIN)
+    if not waiting.poll(_IDLE_SECONDS * 1000):
         return None
     try:
         message, fds, _, _ = socket.recv_fds(control, ORDER_BYTES, 2)
@@ -128,8 +129,10 @@ def _serve(control: socket.socket, order: Order, file: int, answer: int) -> None
     os.close(answer)
     ended = os.pidfd_open(child)
     try:
-        ready, _, _ = select.select([ended, control.fileno()], [], [])
-        if ended not in ready:
+        waiting = select.poll()  # their numbers may be large: the mount has many files open
+        waiting.register(ended, select.POLLIN)
+        waiting.register(control, select.POLLIN)
+        if ended not in dict(waiting.poll()):
             os.kill(child, signal.SIGKILL)  # nobody wants it any more
         _, status, used = os.wait4(child, 0)
     finally:

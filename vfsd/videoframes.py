@@ -269,6 +269,7 @@ class VideoFrames:
         if not self._parts.read_only:
             self._parts.suspects.lift(self.original)
             with self._parts.catalog.writing() as change:
+                change.videos.physical(self.original.id)  # it may be gone meanwhile
                 if same:
                     change.videos.mark_verified(self.original.id)
                 else:
