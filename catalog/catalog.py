@@ -17,6 +17,7 @@ from vfsd.catalog.detections import Detections, Progress, ranges_of
 from vfsd.catalog.engine import ChangeWatch, Database, current_revision
 from vfsd.catalog.evictions import Evictions
 from vfsd.catalog.holdings import Holdings, Used
+from vfsd.catalog.integrity import Integrity
 from vfsd.catalog.originals import Originals
 from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
 from vfsd.catalog.reads import Reads
@@ -67,6 +68,7 @@ class Transaction:
     evictions: Evictions
     sounds: Sounds
     originals: Originals
+    integrity: Integrity
 
 
 _READS_AT_ONCE = 1000
@@ -574,4 +576,5 @@ def _transaction(connection: Connection) -> Transaction:
         Evictions(connection),
         Sounds(connection),
         Originals(connection),
+        Integrity(connection),
     )

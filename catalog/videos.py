@@ -13,6 +13,7 @@ from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.evictions import Evictions
 from vfsd.catalog.holdings import Holdings
+from vfsd.catalog.integrity import Integrity
 from vfsd.catalog.originals import Originals
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.records import (
@@ -363,4 +364,5 @@ class Objects:
         found = list(self._connection.execute(unused).scalars())
         if found:
             self._connection.execute(sa.delete(objects).where(objects.c.key.in_(found)))
+        Integrity(self._connection).forget_unlinked()
         return found

@@ -20,7 +20,7 @@ from vfsd.codecs.losslesscells import LosslessCellDecoder
 from vfsd.deferred import due, is_due, level_for
 from vfsd.errors import IntegrityError, NoSpaceError, NotFoundError, UsageError
 from vfsd.model import Segment
-from vfsd.objects import ObjectStore
+from vfsd.objects import Digest, ObjectStore
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.recompress import compress, compressible, recompress
 from vfsd.relayout import drop, rollback
@@ -290,7 +290,7 @@ def test_two_at_once_do_it_once(
     both = threading.Barrier(2)
     put = ObjectStore.put_bytes
 
-    def together(objects: ObjectStore, data: bytes, what: str) -> tuple[str, int]:
+    def together(objects: ObjectStore, data: bytes, what: str) -> Digest:
         both.wait(20)
         return put(objects, data, what)
 

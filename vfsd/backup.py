@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vfsd import check
+from vfsd.blocksums import BlockSums
 from vfsd.catalog import Catalog
 from vfsd.errors import (
     BusyError,
@@ -95,6 +96,7 @@ class _Backup:
         self._on_progress = on_progress
         self._done = self._total = self._copied = 0
         self._damaged: set[str] = set()
+        self._sums: dict[str, BlockSums] = {}  # of what was copied
 
     def run(self) -> BackedUp:
         target = self._target
@@ -137,7 +139,9 @@ class _Backup:
             self._note(size)
             return True
         try:
-            found, _ = self._objects.put_file(self._parts.objects.path(key), on_progress=self._note)
+            found, _, sums = self._objects.put_file(
+                self._parts.objects.path(key), on_progress=self._note
+            )
         except FileNotFoundError:
             return key in self._damaged or self._is_missing(key)
         if found != key:
@@ -145,6 +149,7 @@ class _Backup:
             self._objects.delete(found)
         else:
             self._copied += size
+            self._sums[key] = sums
         return True
 
     def _is_missing(self, key: str) -> bool:
@@ -197,6 +202,12 @@ class _Backup:
             with store.catalog.writing() as change:
                 change.segments.delete(one.id for one in broken)
                 change.objects.forget_unreferenced()
+                # What was found by looking was found elsewhere; here all that was copied is good.
+                change.integrity.forget_inspections()
+                without = change.integrity.originals().keys() - change.integrity.places_with_sums()
+                for place in without:
+                    if place.object_key in self._sums:
+                        change.integrity.put_sums(place, self._sums[place.object_key])
             check.collect(store.parts)
             with store.catalog.reading() as seen:
                 videos = seen.tree.files_in_state(FileState.VIDEO)

@@ -452,9 +452,12 @@ def _index_again(parts: Parts, node: Node) -> bool:
     try:
         found = parts.examiner.examine(path)
         with open(path, "rb") as file:
-            key, size = digest(file.fileno())
+            mtime_ns = os.fstat(file.fileno()).st_mtime_ns
+            key, size, sums = digest(file.fileno())
     except (OSError, RefusedMediaError):
         return False
+    if node.object_key not in (None, key):
+        return False  # it is damaged, and what it holds now was never stored
     now = time.time_ns()
     original = describe_original(
         found, object_key=node.object_key, link_path=node.link_path, size=size, now_ns=now
@@ -462,6 +465,9 @@ def _index_again(parts: Parts, node: Node) -> bool:
     with parts.catalog.writing() as change:
         video = change.videos.put(node.ino, original, pages(found), digest=key, now_ns=now)
         put_sound(change, video.original, found)
+        change.integrity.put_sums(
+            video.original.place, sums, mtime_ns=None if node.link_path is None else mtime_ns
+        )
     return True
 
 
@@ -483,7 +489,7 @@ def _content(state: _Run) -> Iterator[Finding]:
         segments = seen.segments.all()
     for key in list(state.parts.objects.all_keys()):
         with open(state.parts.objects.path(key), "rb") as file:
-            found, _ = digest(file.fileno())
+            found = digest(file.fileno()).key
         if found == key:
             continue
         tiles = [segment for segment in segments if segment.object_key == key]

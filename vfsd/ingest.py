@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from vfsd import __version__
+from vfsd.blocksums import BlockSums
 from vfsd.catalog import Transaction, split
 from vfsd.catalog.tree import ROOT
 from vfsd.catalog.videos import Page
@@ -42,7 +43,13 @@ class Indexed:
 
     examination: Examination
     digest: str  #: blake3 of the file, hexadecimal
-    size: int  #: bytes
+    sums: BlockSums
+    mtime_ns: int | None = None  #: of a file that is indexed in place, when its bytes were read
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.sums.size
 
 
 @dataclass(frozen=True)
@@ -66,10 +73,10 @@ def judge(parts: Parts, path: Path, *, name: str | None = None) -> Verdict:
         return Refused(str(refusal))
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        key, size = digest(fd)
+        found = digest(fd)
     finally:
         os.close(fd)
-    return Indexed(examination, key, size)
+    return Indexed(examination, found.key, found.sums)
 
 
 def publish(change: Transaction, node: Node, verdict: Verdict) -> Node:
@@ -147,12 +154,12 @@ def ingest_copy(
     require_free(parts, source.name, replace)
     before = source.path.stat()
     examination = parts.examiner.examine(source.path, name=source.path.name)
-    key, size = parts.objects.put_file(source.path, on_progress=on_progress)
+    key, size, sums = parts.objects.put_file(source.path, on_progress=on_progress)
     after = source.path.stat()
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         discard_unpublished(parts, key)
         raise BusyError(f"{source.path} was written while it was read", hint="try again later")
-    verdict = Indexed(examination, key, size)
+    verdict = Indexed(examination, key, sums)
     try:
         with parts.catalog.writing() as change:
             if not parts.objects.exists(key):  # somebody collected the same bytes meanwhile
@@ -177,10 +184,10 @@ def ingest_made(
     examination = parts.examiner.examine(source.path, name=source.name)
     fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        key, size = digest(fd, on_progress=on_progress)
+        key, size, sums = digest(fd, on_progress=on_progress)
     finally:
         os.close(fd)
-    verdict = Indexed(examination, key, size)
+    verdict = Indexed(examination, key, sums)
     try:
         parts.objects.adopt(source.path, key)  # here syncing takes its time, and nobody waits
         with parts.catalog.writing() as change:
@@ -208,10 +215,11 @@ def ingest_link(
     examination = parts.examiner.examine(path, name=path.name)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        key, size = digest(fd, on_progress=on_progress)
+        mtime_ns = os.fstat(fd).st_mtime_ns
+        key, size, sums = digest(fd, on_progress=on_progress)
     finally:
         os.close(fd)
-    verdict = Indexed(examination, key, size)
+    verdict = Indexed(examination, key, sums, mtime_ns)
     with parts.catalog.writing() as change:
         node = _new_file(change, source, replace)
         node = change.tree.update(node.ino, link_path=str(path), state=FileState.VIDEO, size=size)
@@ -293,6 +301,7 @@ def _put_video(change: Transaction, node: Node, verdict: Indexed, now_ns: int) -
         node.ino, original, pages(verdict.examination), digest=verdict.digest, now_ns=now_ns
     )
     put_sound(change, video.original, verdict.examination)
+    change.integrity.put_sums(video.original.place, verdict.sums, mtime_ns=verdict.mtime_ns)
     return video
 
 

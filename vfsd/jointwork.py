@@ -166,7 +166,7 @@ class JointWork:
     def _publish(self, frames: FramePairs, pack: JointPack) -> None:
         """Bytes first, then one transaction in which both sides come to be."""
         what = f"joined pictures of {self._sides[0].video.name}"
-        key, size = self._parts.objects.put_bytes(pack.data, what)
+        key, size, _ = self._parts.objects.put_bytes(pack.data, what)
         now = time.time_ns()
         evicted = []
         try:

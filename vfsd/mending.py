@@ -49,7 +49,7 @@ def drop_if_damaged(parts: Parts, object_key: str) -> list[Segment]:
     with suppress(FileNotFoundError):
         fd = os.open(parts.objects.path(object_key), os.O_RDONLY | os.O_CLOEXEC)
         try:
-            found, _ = digest(fd)
+            found = digest(fd).key
         finally:
             os.close(fd)
         if found == object_key:

@@ -14,6 +14,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
+from vfsd.blocksums import Place
 from vfsd.distortion import psnr_of
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import JOINED_SIDES, DecodeCost
@@ -139,6 +140,11 @@ class PhysicalVideo:
     notes: tuple[str, ...] = ()  #: oddities met while indexing, for people
     cost_factor: float | None = None  #: decoding takes as many times what the codec's rule says
     error: float = 0.0  #: of an original, against the very first; see `vfsd.distortion`
+
+    @property
+    def place(self) -> Place:
+        """Of an original: where its bytes are."""
+        return Place(self.object_key, self.link_path)
 
     @property
     def psnr(self) -> float:

@@ -14,9 +14,11 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from io import FileIO
 from pathlib import Path
+from typing import NamedTuple
 
 from blake3 import blake3
 
+from vfsd.blocksums import BlockSummer, BlockSums
 from vfsd.errors import IntegrityError, NoSpaceError
 from vfsd.storedir import StoreDirectory, fsync_path
 
@@ -30,6 +32,14 @@ Progress = Callable[[int], None]
 def is_key(text: str) -> bool:
     """Whether it is the name of an object, there or not: a blake3 in hexadecimal digits."""
     return _KEY.fullmatch(text) is not None
+
+
+class Digest(NamedTuple):
+    """What bytes come to."""
+
+    key: str  #: blake3, hexadecimal
+    size: int  #: bytes
+    sums: BlockSums
 
 
 class ObjectStore:
@@ -47,15 +57,15 @@ class ObjectStore:
     def exists(self, key: str) -> bool:
         return is_key(key) and self.path(key).exists()
 
-    def put_file(self, source: Path, *, on_progress: Progress | None = None) -> tuple[str, int]:
-        """Copy a file in; returns its key and size.
+    def put_file(self, source: Path, *, on_progress: Progress | None = None) -> Digest:
+        """Copy a file in; what its bytes come to.
 
         Raises `NoSpaceError` and leaves nothing behind when the disk is full.
         """
         with open(source, "rb", buffering=0) as reading:
             return self._put(iter(lambda: reading.read(_CHUNK), b""), str(source), on_progress)
 
-    def put_bytes(self, data: bytes, what: str) -> tuple[str, int]:
+    def put_bytes(self, data: bytes, what: str) -> Digest:
         """As `put_file`, what is in memory; `what` names it in errors."""
         return self._put([data], what, None)
 
@@ -70,18 +80,15 @@ class ObjectStore:
         """Everything under such a name, of writers that live and of those that died."""
         return sorted(self._tmp.iterdir())
 
-    def _put(
-        self, chunks: Iterable[bytes], what: str, on_progress: Progress | None
-    ) -> tuple[str, int]:
+    def _put(self, chunks: Iterable[bytes], what: str, on_progress: Progress | None) -> Digest:
         temporary = self.temporary()
-        hasher = blake3()
-        size = 0
+        hasher, summer = blake3(), BlockSummer()
         try:
             with open(temporary, "xb", 0) as writing:
                 for chunk in chunks:
                     hasher.update(chunk)
+                    summer.update(chunk)
                     _write_all(writing, chunk)
-                    size += len(chunk)
                     if on_progress is not None:
                         on_progress(len(chunk))
                 os.fsync(writing.fileno())
@@ -93,7 +100,8 @@ class ObjectStore:
             raise
         finally:
             temporary.unlink(missing_ok=True)
-        return key, size
+        sums = summer.finish()
+        return Digest(key, sums.size, sums)
 
     def adopt(self, source: Path, key: str) -> None:
         """Give a file of the store a name among the objects too; its bytes hash to `key`.
@@ -102,6 +110,39 @@ class ObjectStore:
         """
         fsync_path(source)
         self._publish(source, key)
+
+    def put_back(self, source: Path, key: str, *, on_progress: Progress | None = None) -> Path:
+        """Copy what should be the bytes of an object beside it, durably; for `exchange`.
+
+        Raises `IntegrityError` where they do not hash to `key`, `NoSpaceError`, `OSError`; nothing
+        is left behind then.
+        """
+        temporary = self.temporary()
+        hasher = blake3()
+        try:
+            with open(source, "rb", buffering=0) as reading, open(temporary, "xb", 0) as writing:
+                while chunk := reading.read(_CHUNK):
+                    hasher.update(chunk)
+                    _write_all(writing, chunk)
+                    if on_progress is not None:
+                        on_progress(len(chunk))
+                os.fsync(writing.fileno())
+            if hasher.hexdigest() != key:
+                raise IntegrityError(f"{source} is no good copy of object {key}")
+        except BaseException as error:
+            temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise NoSpaceError(f"no room for object {key}: {error.strerror}") from error
+            raise
+        return temporary
+
+    def exchange(self, temporary: Path, key: str) -> None:
+        """Let what `put_back` gave have the object's name, whatever had it before."""
+        final = self.path(key)
+        final.parent.mkdir(exist_ok=True)
+        temporary.replace(final)
+        fsync_path(final.parent)
+        fsync_path(self._root)
 
     def delete(self, key: str) -> None:
         """Nothing may refer to it any more; that it is gone already is fine, or never could be."""
@@ -157,18 +198,19 @@ def is_alive(name: str) -> bool:
     return True
 
 
-def digest(fd: int, *, on_progress: Progress | None = None) -> tuple[str, int]:
-    """blake3 (hexadecimal) and size of everything in an open file.
+def digest(fd: int, *, on_progress: Progress | None = None) -> Digest:
+    """What everything in an open file comes to.
 
     Reads instead of mapping: a mapped file that shrinks meanwhile kills the process.
     """
-    hasher = blake3()
+    hasher, summer = blake3(), BlockSummer()
     buffer = bytearray(_CHUNK)
     view = memoryview(buffer)
     at = 0
     while count := os.preadv(fd, [buffer], at):
         hasher.update(view[:count])
+        summer.update(view[:count])
         at += count
         if on_progress is not None:
             on_progress(count)
-    return hasher.hexdigest(), at
+    return Digest(hasher.hexdigest(), at, summer.finish())

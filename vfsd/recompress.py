@@ -157,7 +157,7 @@ def _publish(
 ) -> Segment:
     """Bytes first, then one transaction; then the old bytes go."""
     what = "compressed tiles"
-    key, size = parts.objects.put_bytes(data, what)
+    key, size, _ = parts.objects.put_bytes(data, what)
     cells = tuple(
         replace(cell, position=there.position, size=there.size, quality=level)
         for cell, there in zip(segment.cells, packed, strict=True)

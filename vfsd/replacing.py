@@ -200,7 +200,7 @@ class Replacer:
         """Bytes first, then one transaction; then the old bytes go."""
         objects, video = self._parts.objects, self._video
         with open(path, "rb") as file:
-            key, size = digest(file.fileno())
+            key, size, sums = digest(file.fileno())
         objects.adopt(path, key)
         now = time.time_ns()
         error, codec = compared.error, self._work.codec.name
@@ -227,6 +227,7 @@ class Replacer:
                     video.id, described, pages(found), digest=key
                 )
                 put_sound(change, changed.original, found)
+                change.integrity.put_sums(changed.original.place, sums)
                 packs = self._drop_derived(change, changed)
                 packs += [one.object_key for one in make_room(change, video.id, now_ns=now)]
                 change.originals.add(

@@ -218,7 +218,7 @@ class TileWork:
         packed = write_pack(buffer, streams)
         data = buffer.getvalue()
         what = f"tiles of {self._video.name}"
-        key, size = self._parts.objects.put_bytes(data, what)
+        key, size, _ = self._parts.objects.put_bytes(data, what)
         now = time.time_ns()
         placed = placed_in(cells, packed)
         original = self._video.original

@@ -1,0 +1,247 @@
+"""What stored bytes should be, and what was found by looking at them, within one transaction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from vfsd.blocksums import BlockSums, Place, merged
+from vfsd.catalog.schema import block_sums, inspections, nodes, physical_videos, scrubs, videos
+from vfsd.model import FileState, Role
+
+_RUNS_KEPT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSums:
+    """The sums of one file."""
+
+    sums: BlockSums
+    mtime_ns: int | None  #: of a file indexed in place, when they were made
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What was found by looking at the bytes of an object or a linked file."""
+
+    place: Place
+    looked_ns: int | None  #: when all of it was last looked at; Unix time
+    damage: tuple[range, ...]  #: the bytes that are not those that were stored, ascending
+    found_ns: int | None  #: when damage was found
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubRun:
+    """A run of `vfsd scrub`."""
+
+    id: int
+    what: str  #: the names that it is about; empty: everything
+    begun_ns: int
+    ended_ns: int | None  #: None: it was interrupted, or is under way
+
+
+class Integrity:
+    """Sums, and what is known of damage, as one transaction sees them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # -- sums
+
+    def sums(self, place: Place) -> KnownSums | None:
+        """None where there are none yet.  Raises `IntegrityError` where they do not add up."""
+        row = self._connection.execute(
+            sa.select(block_sums).where(_is_at(block_sums, place))
+        ).first()
+        if row is None:
+            return None
+        return KnownSums(BlockSums(row.size, row.block, bytes(row.sums)), row.mtime_ns)
+
+    def put_sums(self, place: Place, sums: BlockSums, *, mtime_ns: int | None = None) -> None:
+        """The sums of bytes that hash to their name; `mtime_ns` goes with a linked file."""
+        self.drop_sums(place)
+        self._connection.execute(
+            sa.insert(block_sums).values(
+                **_columns(place),
+                size=sums.size,
+                mtime_ns=mtime_ns,
+                block=sums.block,
+                sums=sums.sums,
+            )
+        )
+
+    def drop_sums(self, place: Place) -> None:
+        self._connection.execute(sa.delete(block_sums).where(_is_at(block_sums, place)))
+
+    def places_with_sums(self) -> set[Place]:
+        rows = self._connection.execute(sa.select(block_sums.c.object_key, block_sums.c.link_path))
+        return {_place(row) for row in rows}
+
+    # -- what was found
+
+    def inspection(self, place: Place) -> Inspection | None:
+        row = self._connection.execute(
+            sa.select(inspections).where(_is_at(inspections, place))
+        ).first()
+        return None if row is None else _inspection(row)
+
+    def inspections(self) -> dict[Place, Inspection]:
+        rows = self._connection.execute(sa.select(inspections))
+        return {found.place: found for found in map(_inspection, rows)}
+
+    def damaged(self) -> list[Inspection]:
+        """Those with damage, by when it was found."""
+        rows = self._connection.execute(
+            sa.select(inspections)
+            .where(inspections.c.damage.is_not(None))
+            .order_by(inspections.c.found_ns, inspections.c.id)
+        )
+        return [_inspection(row) for row in rows]
+
+    def note_damage(self, place: Place, ranges: Iterable[range], *, now_ns: int) -> bool:
+        """Somebody has come across damage, besides what is known; whether any of it is new."""
+        before = self.inspection(place)
+        known = () if before is None else before.damage
+        damage = merged([*known, *ranges])
+        if before is not None and tuple(damage) == known:
+            return False
+        looked_ns = None if before is None else before.looked_ns
+        found_ns = now_ns if before is None or not known else before.found_ns
+        self._put(Inspection(place, looked_ns, tuple(damage), found_ns))
+        return True
+
+    def note_look(self, place: Place, damage: Iterable[range], *, now_ns: int) -> None:
+        """All of it was looked at, and this is what is damaged, and nothing else."""
+        before = self.inspection(place)
+        found = tuple(merged(list(damage)))
+        found_ns = None
+        if found:
+            was = None if before is None else before.found_ns
+            found_ns = now_ns if was is None else was
+        self._put(Inspection(place, now_ns, found, found_ns))
+
+    def forget_inspections(self) -> None:
+        self._connection.execute(sa.delete(inspections))
+
+    def forget_inspection(self, place: Place) -> None:
+        self._connection.execute(sa.delete(inspections).where(_is_at(inspections, place)))
+
+    def forget_unlinked(self) -> None:
+        """Strike out what is known of files that no video is indexed in any more."""
+        for table in (block_sums, inspections):
+            self._connection.execute(
+                sa.delete(table).where(
+                    table.c.link_path.is_not(None),
+                    table.c.link_path.not_in(_LINKED),
+                )
+            )
+
+    def unlinked(self) -> list[Place]:
+        """What `forget_unlinked` would strike out."""
+        found: set[Place] = set()
+        for table in (block_sums, inspections):
+            rows = self._connection.execute(
+                sa.select(table.c.object_key, table.c.link_path).where(
+                    table.c.link_path.is_not(None),
+                    table.c.link_path.not_in(_LINKED),
+                )
+            )
+            found.update(_place(row) for row in rows)
+        return sorted(found, key=str)
+
+    def originals(self) -> dict[Place, str]:
+        """Where the bytes of all originals are, and the digest that they should have."""
+        rows = self._connection.execute(
+            sa.select(physical_videos.c.object_key, physical_videos.c.link_path, videos.c.digest)
+            .join(videos, videos.c.id == physical_videos.c.video_id)
+            .join(nodes, nodes.c.ino == videos.c.ino)
+            .where(
+                physical_videos.c.role == Role.ORIGINAL.value,
+                nodes.c.state == FileState.VIDEO.value,
+            )
+        )
+        return {_place(row): row.digest for row in rows}
+
+    def videos_of(self, place: Place) -> list[int]:
+        """The numbers of the videos whose originals these bytes are."""
+        rows = self._connection.execute(
+            sa.select(physical_videos.c.video_id)
+            .where(physical_videos.c.role == Role.ORIGINAL.value, _is_at(physical_videos, place))
+            .order_by(physical_videos.c.video_id)
+        )
+        return [row.video_id for row in rows]
+
+    # -- runs of scrub
+
+    def unfinished_run(self, what: str, *, since_ns: int) -> ScrubRun | None:
+        """The last run about that, if it was interrupted, and began then or later."""
+        row = self._connection.execute(
+            sa.select(scrubs).where(scrubs.c.what == what).order_by(scrubs.c.id.desc())
+        ).first()
+        if row is None or row.ended_ns is not None or row.begun_ns < since_ns:
+            return None
+        return ScrubRun(row.id, row.what, row.begun_ns, row.ended_ns)
+
+    def last_run(self) -> ScrubRun | None:
+        """The last that was about everything, and came to its end."""
+        row = self._connection.execute(
+            sa.select(scrubs)
+            .where(scrubs.c.what == "", scrubs.c.ended_ns.is_not(None))
+            .order_by(scrubs.c.id.desc())
+        ).first()
+        return None if row is None else ScrubRun(row.id, row.what, row.begun_ns, row.ended_ns)
+
+    def begin_run(self, what: str, *, now_ns: int) -> ScrubRun:
+        result = self._connection.execute(sa.insert(scrubs).values(what=what, begun_ns=now_ns))
+        assert result.inserted_primary_key is not None
+        number = int(result.inserted_primary_key[0])
+        self._connection.execute(sa.delete(scrubs).where(scrubs.c.id <= number - _RUNS_KEPT))
+        return ScrubRun(number, what, now_ns, None)
+
+    def end_run(self, run_id: int, *, now_ns: int) -> None:
+        self._connection.execute(
+            sa.update(scrubs).where(scrubs.c.id == run_id).values(ended_ns=now_ns)
+        )
+
+    # -- inside
+
+    def _put(self, found: Inspection) -> None:
+        self.forget_inspection(found.place)
+        damage = [[one.start, one.stop] for one in found.damage]
+        self._connection.execute(
+            sa.insert(inspections).values(
+                **_columns(found.place),
+                looked_ns=found.looked_ns,
+                damage=damage or None,
+                found_ns=found.found_ns,
+            )
+        )
+
+
+_LINKED = sa.select(physical_videos.c.link_path).where(physical_videos.c.link_path.is_not(None))
+
+
+def _columns(place: Place) -> dict[str, str | bytes | None]:
+    path = None if place.link_path is None else os.fsencode(place.link_path)
+    return {"object_key": place.object_key, "link_path": path}
+
+
+def _is_at(table: sa.Table, place: Place) -> sa.ColumnElement[bool]:
+    if place.object_key is not None:
+        return table.c.object_key == place.object_key
+    return table.c.link_path == os.fsencode(place.link_path or "")
+
+
+def _place(row: Any) -> Place:
+    path = None if row.link_path is None else os.fsdecode(row.link_path)
+    return Place(row.object_key, path)
+
+
+def _inspection(row: Row[Any]) -> Inspection:
+    damage = tuple(range(first, end) for first, end in row.damage or ())
+    return Inspection(_place(row), row.looked_ns, damage, row.found_ns)
