@@ -36,6 +36,7 @@ from vfsd.detections import (
 )
 from vfsd.errors import NoStoreError, NotFoundError, OutOfRangeError, StoreVersionError
 from vfsd.frametable import FrameTable
+from vfsd.hitframes import hit_frames
 from vfsd.labelexpr import Labels, clauses_of
 from vfsd.model import (
     ByteRange,
@@ -157,6 +158,10 @@ class Catalog:
         """The file that it is; None where it is on a server."""
         return self._database.path
 
+    @property
+    def read_only(self) -> bool:
+        return self._database.read_only
+
     def copy_to(self, path: Path) -> None:
         """Copy it as it is at one moment to a file that is not there yet.
 
@@ -256,6 +261,14 @@ class Catalog:
         """The runs of frames that are kept together with another camera's, by their first frame."""
         with self.reading() as seen:
             return seen.segments.joined(video.original.id)
+
+    def unreadable_frames(self, video: LogicalVideo) -> list[range]:
+        """The frames of the original that are known to be lost, as their bytes are damaged."""
+        with self.reading() as seen:
+            found = seen.integrity.inspection(video.original.place)
+        if found is None or not found.damage:
+            return []
+        return hit_frames(self.frame_table(video.original), video.original.access, found.damage)
 
     def cost_factor(self, video: LogicalVideo) -> float | None:
         """How many times as much as its codec's rule says decoding the original takes; None where

@@ -11,7 +11,15 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from vfsd.blocksums import BlockSums, Place, merged
-from vfsd.catalog.schema import block_sums, inspections, nodes, physical_videos, scrubs, videos
+from vfsd.catalog.schema import (
+    block_sums,
+    inspections,
+    nodes,
+    objects,
+    physical_videos,
+    scrubs,
+    videos,
+)
 from vfsd.model import FileState, Role
 
 _RUNS_KEPT = 100
@@ -83,6 +91,13 @@ class Integrity:
         return {_place(row) for row in rows}
 
     # -- what was found
+
+    def is_there(self, place: Place) -> bool:
+        """Whether these are the bytes of an original, or of any object."""
+        if place.object_key is not None:
+            query = sa.select(objects.c.key).where(objects.c.key == place.object_key)
+            return self._connection.execute(query).first() is not None
+        return bool(self.videos_of(place))
 
     def inspection(self, place: Place) -> Inspection | None:
         row = self._connection.execute(

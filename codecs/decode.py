@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.packets import PacketReader
-from vfsd.errors import IntegrityError
+from vfsd.codecs.source import File
+from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.framepages import PacketFlag
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import Access, MediaInfo
@@ -60,7 +60,7 @@ class _MissingError(Exception):
 class FrameDecoder:
     """Decoded frames of one file.  Not thread-safe: one user at a time; closable.
 
-    `source` is a path, or a descriptor that stays the caller's and is only read with `pread`.
+    `source` is a path, or an open file that stays the caller's and is only read with `pread`.
     Frames have the pts of the table and its time base.  They come as the codec stores them: not
     turned upright, in the stream's own pixel format.
 
@@ -71,7 +71,7 @@ class FrameDecoder:
 
     def __init__(
         self,
-        source: str | os.PathLike[str] | int,
+        source: File,
         media: MediaInfo,
         access: Access,
         table: FrameTable,
@@ -354,7 +354,13 @@ class FrameDecoder:
                     passing(packet, frame)
             return came
 
-        for packet in packets:
+        damage: DamagedFileError | None = None
+        last = -1
+        for packet in _until_damage(packets):
+            if isinstance(packet, DamagedFileError):
+                damage = packet
+                break
+            last = last if packet.pts is None else packet.pts
             try:
                 frames = context.decode(packet)
             except FFmpegError:
@@ -369,17 +375,32 @@ class FrameDecoder:
             self._place = place
             yield from came
         self._place = None
+        cut_off = -1 if damage is None else self._cut_off(last)
         for _ in range(_MAX_DRAIN_ERRORS):
             try:
                 frames = context.decode(None)
             except DrainedError:
-                return
+                break
             except FFmpegError:
-                if strict:
+                if strict and damage is None:
                     raise
                 continue
-            yield from came_out(frames)
-            return
+            yield from (came for came in came_out(frames) if came[0] != cut_off)
+            break
+        if damage is not None:
+            raise damage
+
+    def _cut_off(self, last: int) -> int:
+        """The packet whose picture is not whole when packet `last` is the last that can be read;
+        -1: none."""
+        following = last + 1
+        if last < 0 or following >= self._table.packets:
+            return -1
+        flags = self._table.columns(max(0, last - 2), following + 1).flags
+        if not flags[-1] & PacketFlag.HIDDEN:
+            return -1
+        shown = np.flatnonzero(flags[:-1] & PacketFlag.HIDDEN == 0)
+        return max(0, last - 2) + int(shown[-1]) if len(shown) else -1
 
     def _fresh_context(self, threads: int, strict: bool) -> VideoCodecContext:
         context = self._contexts.get((threads, strict))
@@ -435,6 +456,16 @@ class _Expected:
             self._wanted.update(packet for packet, _ in chunk)
             if len(self._queue) >= _CHUNK_FRAMES:
                 break
+
+
+def _until_damage(
+    packets: Iterable[Packet[VideoStream]],
+) -> Iterator[Packet[VideoStream] | DamagedFileError]:
+    """What can be read, and the error that ends it: pictures that wait for no more come first."""
+    try:
+        yield from packets
+    except DamagedFileError as error:
+        yield error
 
 
 def _announced(

@@ -29,7 +29,7 @@ from vfsd.codecs.source import Source, discard_others, open_container
 from vfsd.codecs.timeline import Timeline, continued, settle
 from vfsd.codecs.traits import INTRA_CODECS, Trait
 from vfsd.codecs.verify import Decoded, KeyProof, decode_all
-from vfsd.errors import IntegrityError, RefusedMediaError
+from vfsd.errors import DamagedFileError, IntegrityError, RefusedMediaError
 from vfsd.framepages import Ints, PacketColumns, PacketFlag
 from vfsd.frametable import FrameTable
 from vfsd.model import Access, MediaInfo
@@ -70,7 +70,8 @@ def examine(
     the last part of `path`).  With `full` every frame is decoded even where the container can be
     believed.
 
-    Raises `RefusedMediaError` when the bytes are no video that can be served, and `OSError`.
+    Raises `RefusedMediaError` when the bytes are no video that can be served, `OSError`, and
+    `DamagedFileError` of an original.
     """
     called = name or os.path.basename(os.fspath(path))
     with Source(path) as source:
@@ -90,11 +91,21 @@ def examine_source(
         source.check()
         return result
     except RefusedMediaError as refusal:
+        _raise_damage(source)
         raise RefusedMediaError(f"{called}: {refusal}", hint=refusal.hint) from refusal
     except MemoryError:
         raise  # of FFmpeg, too: it tells of the machine, not of the file
+    except DamagedFileError:
+        raise
     except (FFmpegError, IntegrityError) as error:
+        _raise_damage(source)
         raise RefusedMediaError(f"{called}: cannot be read: {error}") from error
+
+
+def _raise_damage(source: Source) -> None:
+    """What FFmpeg made of damage is not what is wrong."""
+    if isinstance(source.interrupted_by, DamagedFileError):
+        raise source.interrupted_by
 
 
 class _Examiner:
@@ -171,7 +182,9 @@ class _Examiner:
         packets = min(_SAMPLE_PACKETS, len(result.columns))
         expected = [int(packet) for packet in result.order if packet < packets]
         order: list[int] = []
-        with PacketReader(self._source.fd, result.media, result.access, _table(result)) as reader:
+        with PacketReader(
+            self._source.shared, result.media, result.access, _table(result)
+        ) as reader:
             context = reader.context()
             for packet in [*reader.packets(0, packets), None]:
                 try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Container, Iterator
 from contextlib import suppress
 from itertools import chain, islice
@@ -16,8 +15,8 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.context import decoder_context, most_pixels, needs_first_packet, prepare
-from vfsd.codecs.source import Source, demuxed_to_the_end, open_stream
-from vfsd.errors import IntegrityError
+from vfsd.codecs.source import File, Source, demuxed_to_the_end, open_stream
+from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.framepages import PacketColumns
 from vfsd.frametable import FrameTable
 from vfsd.model import Access, MediaInfo
@@ -44,7 +43,7 @@ class PacketReader:
 
     def __init__(
         self,
-        source: str | os.PathLike[str] | int,
+        source: File,
         media: MediaInfo,
         access: Access,
         table: FrameTable,
@@ -96,11 +95,13 @@ class PacketReader:
             context = decoder_context(self._media, threads=threads, strict=strict)
         else:
             context = self._demuxer.context(threads=threads, strict=strict)
-        for _, first in self.read(0, 1):
-            if first and needs_first_packet(self._media, first):
-                with suppress(FFmpegError):
-                    context.decode(_packet(0, first))
-                context.flush_buffers()
+        # Where it is damaged, nobody knows; few decoders need it.
+        with suppress(DamagedFileError):
+            for _, first in self.read(0, 1):
+                if first and needs_first_packet(self._media, first):
+                    with suppress(FFmpegError):
+                        context.decode(_packet(0, first))
+                    context.flush_buffers()
         return context
 
     def close(self) -> None:
@@ -125,16 +126,26 @@ class PacketReader:
             wanted = [index for index in range(start, upto) if index not in skip]
             columns = self._table.columns(start, upto)
             for group in _groups(wanted, start, columns):
-                yield from self._read_group(group, start, columns)
+                try:
+                    data = self._read_group(group, start, columns)
+                except IntegrityError:
+                    if len(group) == 1:
+                        raise
+                else:
+                    yield from data
+                    continue
+                for index in group:  # those before what is damaged or cut off are there
+                    yield from self._read_group([index], start, columns)
 
     def _read_group(
         self, group: list[int], start: int, columns: PacketColumns
-    ) -> Iterator[tuple[int, bytes]]:
+    ) -> list[tuple[int, bytes]]:
         rows = [index - start for index in group]
         positions = columns.position[rows].tolist()
         sizes = columns.size[rows].tolist()
         base = positions[0]
         data = memoryview(self._source.read_at(base, positions[-1] + sizes[-1] - base))
+        packets = []
         for index, position, size in zip(group, positions, sizes, strict=True):
             payload = bytes(data[position - base : position - base + size])
             if len(payload) < size:
@@ -142,7 +153,8 @@ class PacketReader:
                     f"{self._source.name}: packet {index} ({size} bytes at {position}) lies "
                     f"beyond the end of the file"
                 )
-            yield index, payload
+            packets.append((index, payload))
+        return packets
 
 
 def _groups(wanted: list[int], start: int, columns: PacketColumns) -> Iterator[list[int]]:
@@ -192,9 +204,11 @@ class _Demuxer:
             index = self._next
             packet = next(self._packets, None)
             if packet is None:
+                self._raise_interruption()
                 raise IntegrityError(f"{self._source.name}: ends before packet {index}")
             self._next = index + 1
             if packet.size != int(self._table.columns(index, index + 1).size[0]):
+                self._raise_interruption()
                 self.close()
                 raise IntegrityError(f"{self._source.name}: packet {index} has changed")
             if index >= first:
@@ -214,8 +228,16 @@ class _Demuxer:
         self._opened = self._stream = None
         self._next = 0
 
+    def _raise_interruption(self) -> None:
+        """Raise what FFmpeg took for the end of the file, as damage is."""
+        error, self._source.interrupted_by = self._source.interrupted_by, None
+        if error is not None:
+            self.close()
+            raise error
+
     def _restart(self) -> None:
         self.close()
+        self._source.interrupted_by = None
         self._opened, self._stream = open_stream(
             self._source, self._media.container, self._media.stream_index
         )
@@ -254,6 +276,7 @@ class _Demuxer:
         columns = self._table.columns(start, end)
         rows = list(zip(columns.position.tolist(), columns.size.tolist(), strict=True))
         try:
+            self._source.interrupted_by = None
             self._opened.seek(rows[0][0], unsupported_byte_offset=True, stream=self._stream)
         except FFmpegError:
             return False

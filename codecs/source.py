@@ -17,9 +17,13 @@ from av.stream import Discard, Stream
 from av.video.stream import VideoStream
 
 from vfsd.codecs.sniff import container_of
-from vfsd.errors import IntegrityError
+from vfsd.errors import DamagedFileError, IntegrityError
+from vfsd.summedfile import StoredFile, SummedFile
 
 _Kind = TypeVar("_Kind", VideoStream, AudioStream)
+
+File = str | os.PathLike[str] | int | SummedFile
+"""A path, a descriptor, or a file that is open."""
 
 MAX_PIXELS = 1 << 27
 """Pictures of more pixels than this are refused by the decoders: 16384 x 8192."""
@@ -42,15 +46,27 @@ _OPTIONS = {
 class Source:
     """A file that is read at given offsets.
 
-    Made of a path, which it opens and closes, or of a descriptor, which stays the caller's: since
-    only `pread` is used, a descriptor may serve several sources at a time.
+    Made of a path, which it opens and closes, or of a descriptor or another open file, which stay
+    the caller's: since only `pread` is used, these may serve several sources at a time.  What is
+    read of a `StoredFile` or `SummedFile` is compared with its sums.
     """
 
-    def __init__(self, file: str | os.PathLike[str] | int) -> None:
-        self._owned = not isinstance(file, int)
-        self.fd = file if isinstance(file, int) else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-        self.name = f"descriptor {file}" if isinstance(file, int) else os.fspath(file)
+    def __init__(self, file: File) -> None:
+        self._owned = isinstance(file, (str, os.PathLike))
+        self._summed: SummedFile | None = None
+        if isinstance(file, (StoredFile, SummedFile)):
+            self._summed = file.open() if isinstance(file, StoredFile) else file
+            self.fd, self.name = self._summed.fd, self._summed.name
+        elif isinstance(file, int):
+            self.fd, self.name = file, f"descriptor {file}"
+        else:
+            self.fd, self.name = os.open(file, os.O_RDONLY | os.O_CLOEXEC), os.fspath(file)
         self.interrupted_by: BaseException | None = None
+
+    @property
+    def shared(self) -> int | SummedFile:
+        """What other sources can be made of; open as long as this one is."""
+        return self.fd if self._summed is None else self._summed
 
     @property
     def size(self) -> int:
@@ -68,7 +84,12 @@ class Source:
         return data
 
     def read_some(self, position: int, size: int) -> bytes:
-        """As `read_at`, or fewer, but one at least where there is one."""
+        """As `read_at`, or fewer, but one at least where there is one.
+
+        Raises `DamagedFileError` where that one is damaged.
+        """
+        if self._summed is not None:
+            return self._summed.read_some(position, size)
         return os.pread(self.fd, size, position)
 
     def check(self) -> None:
@@ -77,7 +98,9 @@ class Source:
             raise self.interrupted_by
 
     def close(self) -> None:
-        if self._owned and self.fd >= 0:
+        if self._owned and self._summed is not None:
+            self._summed.close()
+        elif self._owned and self.fd >= 0:
             os.close(self.fd)
         self.fd = -1
 
@@ -103,6 +126,9 @@ class _Stream:
     def read(self, size: int) -> bytes:
         try:
             data = self._source.read_some(self._at, size)
+        except DamagedFileError as error:
+            self._source.interrupted_by = error
+            return b""  # to FFmpeg that is the end; it would try an error again and again
         except BaseException as error:
             self._source.interrupted_by = error
             raise
@@ -157,6 +183,7 @@ def open_stream(
     try:
         opened = open_container(source, container)
     except FFmpegError as error:
+        source.check()
         raise IntegrityError(f"{source.name}: cannot be opened any more: {error}") from error
     for stream in opened.streams:
         if stream.index == stream_index and isinstance(stream, VideoStream):

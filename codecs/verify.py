@@ -142,7 +142,7 @@ class KeyProof:
         table = FrameTable.in_memory(
             columns, decoded.order, time_base=media.time_base, end_pts=end_pts
         )
-        self._decoder = FrameDecoder(source.fd, media, access, table)
+        self._decoder = FrameDecoder(source.shared, media, access, table)
         self._alive: Callable[[], None] = lambda: None
 
     def run(self, on_progress: Progress | None, total: int) -> bool:

@@ -80,13 +80,13 @@ class ArchiveWork:
         media = video.original.media
         self.codec = archive_codec(codec, media)
         require_rewritable(media, self.codec)
-        require_plain_pictures(parts.bytes_of(video.original), media)
+        require_plain_pictures(parts.file_of(video.original), media)
         self._video = video
         self._media = media
         self._table = table
         self.limit = limit
         self._quality = self.codec.quality
-        self._path = parts.bytes_of(video.original)
+        self._path = parts.file_of(video.original)
         self._before_picture: Callable[[], None] = lambda: None
         with self.decoder() as decoder:
             self._siting = siting_of(next(decoder.stream(0, 1))[1])

@@ -22,7 +22,7 @@ from vfsd.codecs import VideoFrame
 from vfsd.codecs.compose import Composer
 from vfsd.codecs.pixels import PixelConverter
 from vfsd.crops import Crop, Want
-from vfsd.errors import IntegrityError
+from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
 from vfsd.model import LogicalVideo, MediaInfo, Segment
@@ -206,9 +206,8 @@ class CropReader:
         converters = _Converters(form)
         frames = tuple(sorted({want.frame for want in run}))
         segment = self.segment_of(frames[0])
-        touched = None if segment is None else _Touched.by(run, segment, converters)
-        if touched is not None and not self._pays(touched, frames):
-            touched = None
+        found = None if segment is None else _Touched.by(run, segment, converters)
+        touched = found if found is not None and self._pays(found, frames) else None
         part = ScanPart(
             None if touched is None else touched.segment,
             0 if touched is None else len(touched.frames),
@@ -224,13 +223,21 @@ class CropReader:
             except (IntegrityError, FileNotFoundError) as error:
                 _log.warning("a scan is served from the original, not from tiles: %s", error)
                 self._tools.mender.note(error)
-        return self._from_original(run, converters), part
+        try:
+            return self._from_original(run, converters), part
+        except DamagedFileError:
+            if found is None or found.rest:
+                raise
+        return self._from_tiles(run, found, converters), part
 
     def _pays(self, touched: _Touched, frames: Sequence[int]) -> bool:
         """Whether tiles take less time than what of the original need not be read then."""
         if not touched.frames:
             return False
         assert self._tiles is not None
+        lost = self._tiles.unreadable
+        if any(one.start <= frames[-1] and frames[0] < one.stop for one in lost):
+            return True
         costs = self._tiles.costs
         own = costs.of_original(self._physical)
         whole = original_work(self._physical, self._table, frames)

@@ -38,18 +38,18 @@ _MADE_ROOM = 8
 
 
 class _Warm:
-    """A decoder, and the descriptor that it reads from."""
+    """A decoder, and the file that it reads from."""
 
     def __init__(self, parts: Parts, physical: PhysicalVideo, table: FrameTable) -> None:
         self.video = physical.id
         self.credit = 0.0
         self._physical = physical
         self._table = table
-        self._fd = os.open(parts.bytes_of(physical), os.O_RDONLY | os.O_CLOEXEC)
+        self._file = parts.file_of(physical).open()
         try:
-            self.decoder = FrameDecoder(self._fd, physical.media, physical.access, table)
+            self.decoder = FrameDecoder(self._file, physical.media, physical.access, table)
         except BaseException:
-            os.close(self._fd)
+            self._file.close()
             raise
 
     @property
@@ -68,7 +68,7 @@ class _Warm:
 
     def close(self) -> None:
         self.decoder.close()
-        os.close(self._fd)
+        self._file.close()
 
 
 @dataclass(slots=True)

@@ -19,7 +19,8 @@ answers with, so that an error means the same thing whoever caught it.
     │   ├── BusyError              12   EBUSY      somebody else holds it; try again
     │   │   └── OutdatedError      12   EBUSY      what it builds on has changed; look again
     │   ├── IntegrityError         13   EIO        bytes and catalog disagree
-    │   │   └── DamagedPackError   13   EIO        bytes of tiles are not those that were stored
+    │   │   ├── DamagedPackError   13   EIO        bytes of tiles are not those that were stored
+    │   │   └── DamagedFileError   13   EIO        bytes of an original are not those stored
     │   └── NoSpaceError           14   ENOSPC     the disk or the quota is full
     │       └── OverBudgetError    15   EDQUOT     tiles or renditions do not fit their budget
     └── EnvironmentMissingError    20   ENOSYS     something has to be installed or allowed first
@@ -34,6 +35,7 @@ that a check found something (`fsck`, `doctor`), 130 that the user interrupted.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 
 EXIT_OK = 0
 EXIT_FINDINGS = 30
@@ -140,6 +142,26 @@ class DamagedPackError(IntegrityError):
     def __init__(self, message: str, object_key: str) -> None:
         super().__init__(message)
         self.object_key = object_key
+
+
+class DamagedFileError(IntegrityError):
+    """Bytes of an original are not those that were stored, or cannot be read."""
+
+    exit_code = 13
+
+    def __init__(
+        self,
+        message: str,
+        ranges: Sequence[range],
+        *,
+        is_proven: bool,
+        frames: Sequence[range] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.ranges = tuple(ranges)  #: bytes of the file, ascending
+        self.is_proven = is_proven  #: they were read, and are others
+        self.frames = tuple(frames)  #: of the video, which need them
 
 
 class NoSpaceError(StoreError):

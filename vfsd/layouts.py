@@ -24,6 +24,7 @@ _SHORTEST = 1e-3
 class _Stored(NamedTuple):
     segments: list[Segment]
     joined: list[Segment]
+    unreadable: list[range]
 
 
 class TileSources:
@@ -61,6 +62,7 @@ class TileSources:
             found = _Stored(
                 self._catalog.segments(video) + self._catalog.renditions(video),
                 self._catalog.joined(video),
+                self._catalog.unreadable_frames(video),
             )
             factor = self._catalog.cost_factor(video)
             measured = {cost.name: cost.decode for cost in self._catalog.costs(host_name())}
@@ -74,7 +76,7 @@ class TileSources:
         factors = self._factors if factor is None else {**self._factors, key: factor}
         wanted = min(psnr, video.original.psnr)
         costs = Costs(measured, factors, self._threads)
-        return Tiles(found.segments, costs, wanted, found.joined)
+        return Tiles(found.segments, costs, wanted, found.joined, tuple(found.unreadable))
 
     def note(self, segment: Segment, work: Work, seconds: float) -> None:
         """Decoding some tiles of a segment has taken so long."""

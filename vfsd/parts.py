@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from vfsd.blocksums import Place
 from vfsd.catalog import Catalog
 from vfsd.config import Settings
 from vfsd.examiner import Examiner
 from vfsd.model import PhysicalVideo
 from vfsd.objects import ObjectStore
 from vfsd.storedir import StoreDirectory
+from vfsd.summedfile import StoredFile
+from vfsd.summing import SummedFiles
 from vfsd.suspects import Suspects
 
 
@@ -22,11 +26,31 @@ class Parts:
     settings: Settings
     examiner: Examiner
     suspects: Suspects
+    summed: SummedFiles
     read_only: bool = False
 
+    def file_of(self, physical: PhysicalVideo) -> StoredFile:
+        """The file that holds an original: an object, or a file indexed in place.
+
+        What is read of it is compared with its sums.
+        """
+        return self.summed.stored(self.path_of(physical.place), physical.place)
+
+    def require_whole(self, physical: PhysicalVideo) -> None:
+        """Compare all of an original that is about to be examined, which another process does.
+
+        Raises `DamagedFileError`, `OSError`.
+        """
+        with closing(self.file_of(physical).open()) as file:
+            file.require(0, file.size)
+
     def bytes_of(self, physical: PhysicalVideo) -> Path:
-        """The file that holds an encoding: an object, or a file indexed in place."""
-        if physical.object_key is not None:
-            return self.objects.path(physical.object_key)
-        assert physical.link_path is not None
-        return Path(physical.link_path)
+        """The same, as a bare path: for those who do not read it."""
+        return self.path_of(physical.place)
+
+    def path_of(self, place: Place) -> Path:
+        """Where the bytes of an original are."""
+        if place.object_key is not None:
+            return self.objects.path(place.object_key)
+        assert place.link_path is not None
+        return Path(place.link_path)

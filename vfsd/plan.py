@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
+from vfsd.blocksums import merged
 from vfsd.codecs.pixels import PixelConverter
-from vfsd.errors import OutOfRangeError
+from vfsd.errors import DamagedFileError, OutOfRangeError
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import PhysicalVideo, Segment
@@ -30,11 +31,37 @@ class Tiles:
     costs: Costs
     psnr: float  #: dB that a cell has to have
     joined: Sequence[Segment] = ()  #: kept together with another camera's: whole pictures only
+    unreadable: tuple[range, ...] = ()  #: frames that the original has lost, as far as is known
 
     @property
     def stored(self) -> Sequence[Segment]:
         """All of them."""
         return [*self.segments, *self.joined] if self.joined else self.segments
+
+    def avoiding(self, frames: Sequence[range]) -> Tiles:
+        """The same, with frames that the original has lost besides."""
+        return replace(self, unreadable=tuple(merged([*self.unreadable, *frames])))
+
+    def without(self, object_key: str) -> Tiles:
+        """The same, without the segments of a pack."""
+        return replace(
+            self,
+            segments=[one for one in self.segments if one.object_key != object_key],
+            joined=[one for one in self.joined if one.object_key != object_key],
+        )
+
+
+def avoiding(tiles: Tiles | None, error: DamagedFileError) -> Tiles:
+    """What a read may use that has met with damage of the original.
+
+    Raises that error where it was known, so that there is no other way, or nothing else to use.
+    """
+    if tiles is None or not tiles.stored:
+        raise error
+    found = tiles.avoiding(error.frames)
+    if found == tiles:
+        raise error
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +148,14 @@ def plan_pictures(
     """Where to take what is needed of frames from; nothing is converted."""
     full = physical.media.frame_rect
     tiled = choose_tiles(
-        frames, needed, physical, table, tiles.stored, tiles.costs, psnr=tiles.psnr
+        frames,
+        needed,
+        physical,
+        table,
+        tiles.stored,
+        tiles.costs,
+        psnr=tiles.psnr,
+        unreadable=tiles.unreadable,
     )
     return ReadPlan(physical, frames, full, (full.width, full.height), (), None, tuple(tiled))
 
@@ -155,6 +189,7 @@ def plan_frames(
             tiles.stored,
             tiles.costs,
             psnr=tiles.psnr,
+            unreadable=tiles.unreadable,
         )
     own = frames
     if tiled:

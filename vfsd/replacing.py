@@ -92,7 +92,7 @@ class Replacer:
         self._work = work
         self._psnr = psnr
         self._keep = keep
-        self._path = parts.bytes_of(video.original)
+        self._path = parts.file_of(video.original)
 
     @classmethod
     def whole(

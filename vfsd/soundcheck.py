@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vfsd.catalog import Transaction
-from vfsd.errors import RefusedMediaError
+from vfsd.errors import IntegrityError, RefusedMediaError
 from vfsd.ingest import put_sound
 from vfsd.model import PhysicalVideo
 from vfsd.parts import Parts
@@ -27,8 +27,9 @@ def fault(seen: Transaction, original: PhysicalVideo) -> str | None:
 def index_again(parts: Parts, original: PhysicalVideo) -> bool:
     """False where the file does not let itself be read."""
     try:
+        parts.require_whole(original)
         found = parts.examiner.examine(parts.bytes_of(original))
-    except (OSError, RefusedMediaError):
+    except (OSError, IntegrityError, RefusedMediaError):
         return False
     with parts.catalog.writing() as change:
         put_sound(change, original, found)

@@ -39,6 +39,7 @@ from vfsd.retile import OnProgress
 from vfsd.scan import Scan
 from vfsd.storedir import StoreDirectory
 from vfsd.storewrites import StoreWrites
+from vfsd.summing import SummedFiles
 from vfsd.suspects import Suspects
 from vfsd.tiling.policy import Terms
 from vfsd.tools import Tools
@@ -103,6 +104,7 @@ class Store(StoreWrites):
             settings,
             Examiner(limits),
             Suspects(directory),
+            SummedFiles(catalog),
             read_only,
         )
         return cls(parts, threads)

@@ -24,6 +24,9 @@ the risk, as the original is what everybody would have decoded anyway."""
 _LIMITS = (0.25, 4.0)
 _LARGE_PICTURE = 250_000
 """Pixels from which on a second thread inside a decoder pays."""
+_LOST = 1e7
+"""Seconds that it takes to have frames of the original that are lost: more than anything else, and
+not so many that differences between other ways would be lost in rounding."""
 _SPARSE = 64
 """Frames apart on average from which on the original is counted frame by frame."""
 
@@ -155,10 +158,12 @@ def choose_tiles(
     costs: Costs,
     *,
     psnr: float,
+    unreadable: Sequence[range] = (),
 ) -> list[TileRun]:
     """The cheapest way to see `needed` of `frames`, as far as it uses tiles; by time.
 
-    Only cells with at least `psnr` dB are used.  Each frame
+    Only cells with at least `psnr` dB are used, and the original is the last resort for frames that
+    it has lost, the `unreadable` ones.  Each frame
     comes from one source; where it is in no run, from the original.  A source that served the
     frames before goes on where it stands, so what a frame costs depends on the one before: a
     dynamic programme over the intervals between the ends of segments.
@@ -177,9 +182,11 @@ def choose_tiles(
     ]
     if not usable:
         return []
-    cuts = sorted({edge for segment, _ in usable for edge in _edges(segment)})
+    edges = {edge for segment, _ in usable for edge in _edges(segment)}
+    edges.update(edge for lost in unreadable for edge in (lost.start, lost.stop))
+    cuts = sorted(edges)
     parts = [part for part in _split(wanted, cuts) if part]
-    return _runs(_cheapest(_ways(parts, usable), _Prices(physical, table, costs)))
+    return _runs(_cheapest(_ways(parts, usable), _Prices(physical, table, costs, unreadable)))
 
 
 def _ways(
@@ -219,7 +226,13 @@ def _split(wanted: list[int], cuts: list[int]) -> list[list[int]]:
 class _Prices:
     """What each way of a part takes, in seconds, and what of that a part before has done."""
 
-    def __init__(self, physical: PhysicalVideo, table: FrameTable, costs: Costs) -> None:
+    def __init__(
+        self,
+        physical: PhysicalVideo,
+        table: FrameTable,
+        costs: Costs,
+        unreadable: Sequence[range],
+    ) -> None:
         self._physical = physical
         self._table = table
         self._costs = costs
@@ -227,6 +240,7 @@ class _Prices:
         self._threads = decoder_threads(physical.media, costs.threads)
         self._area = physical.media.width * physical.media.height
         self._before: DecodeRun | None = None
+        self._unreadable = unreadable
 
     def of_tiles(self, way: _Way) -> float:
         """Alone: from the segment's start."""
@@ -254,6 +268,8 @@ class _Prices:
         ):
             done = self._seconds(before.first_packet, before.end_packet)
         self._before = tail
+        if any(lost.start <= frames[-1] and frames[0] < lost.stop for lost in self._unreadable):
+            alone += _LOST
         return alone, done
 
     def _seconds(self, first: int, end: int) -> float:

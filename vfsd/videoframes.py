@@ -13,14 +13,20 @@ from fractions import Fraction
 import numpy as np
 
 from vfsd.accounting import Timing, account_of_plan
-from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
+from vfsd.errors import (
+    DamagedFileError,
+    DamagedPackError,
+    IntegrityError,
+    OutOfRangeError,
+    UsageError,
+)
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
 from vfsd.frametable import FrameTable
 from vfsd.ingest import describe_original, pages, put_sound
 from vfsd.model import LogicalVideo, PhysicalVideo
 from vfsd.parts import Parts
-from vfsd.plan import ReadPlan, Tiles, make_plan, plan_frames, select_frames
+from vfsd.plan import ReadPlan, Tiles, avoiding, make_plan, plan_frames, select_frames
 from vfsd.reader import Reader
 from vfsd.tileplan import Costs
 from vfsd.tiling import Rect
@@ -244,6 +250,7 @@ class VideoFrames:
         `on_progress` is told (bytes done, bytes in all); it may raise to give up.
         Raises `RefusedMediaError` when the file does not decode at all any more.
         """
+        self._parts.require_whole(self.original)
         path = self._parts.bytes_of(self.original)
         found = self._parts.examiner.examine(
             path, name=self.name, full=True, on_progress=on_progress
@@ -326,10 +333,11 @@ class VideoFrames:
             plan = make(tiles)
             try:
                 return plan, self._reader().execute(plan, pixel_format=pixel_format)
+            except DamagedFileError as error:
+                tiles = avoiding(tiles, error)
             except (IntegrityError, FileNotFoundError) as error:
                 if plan.tiled:
-                    self._warn_of_tiles(error)
-                    tiles = None
+                    tiles = self._without_damaged(tiles, error)
                 elif isinstance(error, FileNotFoundError) or not self._corrects_table():
                     raise
 
@@ -359,10 +367,11 @@ class VideoFrames:
                         yield frame
                         resumed = time.perf_counter()
                     return
+                except DamagedFileError as error:
+                    tiles = avoiding(tiles, error)
                 except (IntegrityError, FileNotFoundError) as error:
-                    if tiles is not None and rest.tiled:
-                        self._warn_of_tiles(error)
-                        tiles = None
+                    if rest.tiled:
+                        tiles = self._without_damaged(tiles, error)
                     elif isinstance(error, FileNotFoundError) or not self._corrects_table():
                         raise
         finally:
@@ -399,10 +408,14 @@ class VideoFrames:
         wanted = float(self._parts.settings.minimum_psnr) if psnr is None else psnr
         return self._tools.sources.of(self.info, wanted)
 
-    def _warn_of_tiles(self, error: Exception) -> None:
+    def _without_damaged(self, tiles: Tiles | None, error: Exception) -> Tiles | None:
+        """What may be used instead; None: the original alone."""
         # Another process may have made new tiles meanwhile.
         _log.warning("%s: a read is served from the original, not from tiles: %s", self.name, error)
         self._tools.mender.note(error)
+        if tiles is not None and isinstance(error, DamagedPackError) and tiles.unreadable:
+            return tiles.without(error.object_key)
+        return None
 
     def _dress(self, data: Pixels, index: Ints) -> Frames:
         table, base = self.table, float(self.original.time_base)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from vfsd.blocksums import Place
 from vfsd.errors import NotFoundError
 from vfsd.fs import attributes
 from vfsd.fs.attributes import Attributes, is_private
@@ -25,6 +26,7 @@ from vfsd.fs.posix import copy_start, failure
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 from vfsd.storedir import fsync_path
+from vfsd.summedfile import SummedFile
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ class Content:
         "setid",
         "shown_ctime",
         "stamp",
+        "summed",
         "synced",
         "writers",
     )
@@ -81,6 +84,7 @@ class Content:
         self.stamp = 0  #: another one after each write
         self.flushed = 0  #: the stamp at the last flush
         self.last_known: Node | None = None
+        self.summed: SummedFile | None = None  #: of a video: reads `fd`, and compares
 
     @property
     def is_about_to_be_released(self) -> bool:
@@ -204,6 +208,9 @@ class Contents:
             content.private = is_private(node)
             content.setid = bool(node.mode & 0o6000)
             content.last_known = node
+            if not content.private:
+                place = Place(node.object_key, node.link_path)
+                content.summed = self._parts.summed.opened(self._parts.path_of(place), place, fd)
             content.fd = fd
 
     def create_private(self, ino: int) -> int:
@@ -311,6 +318,8 @@ class Contents:
         temporary = final.with_name(final.name + COPY_SUFFIX)
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
+            if content.summed is not None:
+                content.summed.require(0, length)  # damage is not to become what was written
             copy_start(content.fd, fd, length)
             if node is not None:
                 before = self.attributes(node)
@@ -323,6 +332,7 @@ class Contents:
             temporary.unlink(missing_ok=True)
         content.retired.append(content.fd)
         content.fd = fd
+        content.summed = None
         content.private = True
 
     def _announce(self, node: Node, copy: str | None) -> None:

@@ -75,6 +75,9 @@ class FileHandle:
         self.is_privileged = is_privileged
 
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
+        summed = self.content.summed
+        if summed is not None:
+            return summed.readinto(buffer, offset)
         return os.preadv(self.content.fd, (buffer,), offset)
 
     def attributes(self) -> Attributes:
@@ -234,6 +237,8 @@ class Files:
             raise failure(errno.EOPNOTSUPP)
         content = self._writable(target).content
         length = min(length, _COPY_AT_ONCE)
+        if reading.summed is not None:
+            reading.summed.require(source_offset, length)
         count = self._with_room(
             lambda: os.copy_file_range(reading.fd, content.fd, length, source_offset, target_offset)
         )

@@ -11,9 +11,9 @@ import numpy as np
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.pixels import Held
-from vfsd.errors import IntegrityError
+from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.framepages import Ints
-from vfsd.plan import is_stream, plan_pictures
+from vfsd.plan import avoiding, is_stream, plan_pictures
 from vfsd.reader import Reader
 from vfsd.tileplan import Needed
 from vfsd.tools import Tools
@@ -184,26 +184,33 @@ def _go_on() -> None:
 def _shown(
     tools: Tools, footage: Footage, needed: Needed, frames: Ints, place: int, check: Check
 ) -> Generator[Shown, None, None]:
-    if footage.tiles is None or not footage.tiles.stored:
-        yield from _from_original(tools, footage, frames, place, check)
-        return
+    tiles = footage.tiles
     while place < len(frames):
-        chunk = frames[place : place + _CHUNK]
-        plan = plan_pictures(chunk, needed, footage.physical, footage.table, footage.tiles)
-        if not plan.tiled:
-            yield from _from_original(tools, footage, chunk, 0, check)
-            place += len(chunk)
-            continue
+        is_tiled = False
         try:
+            if tiles is None or not tiles.stored:
+                yield from _from_original(tools, footage, frames, place, check)
+                return
+            chunk = frames[place : place + _CHUNK]
+            plan = plan_pictures(chunk, needed, footage.physical, footage.table, tiles)
+            is_tiled = bool(plan.tiled)
+            if not is_tiled:
+                for shown in _from_original(tools, footage, chunk, 0, check):
+                    yield shown
+                    place += 1
+                continue
             for places, picture, held in Reader(footage.table, tools).pictures(plan, needed):
                 for _ in places:
                     yield picture, held
                 place += len(places)
+        except DamagedFileError as error:
+            tiles = avoiding(tiles, error)
         except (IntegrityError, FileNotFoundError) as error:
+            if not is_tiled:
+                raise
             _log.warning("a view is made from the original, not from tiles: %s", error)
             tools.mender.note(error)
-            yield from _from_original(tools, footage, frames, place, check)
-            return
+            tiles = None
 
 
 def _from_original(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from vfsd.frametable import FrameTable
 from vfsd.model import LogicalVideo, PhysicalVideo, Sound
 from vfsd.parts import Parts
 from vfsd.plan import Tiles
+from vfsd.summedfile import StoredFile
 from vfsd.tileplan import Costs
 from vfsd.tools import Tools
 
@@ -21,7 +21,7 @@ class Footage:
     digest: str  #: blake3 of the logical file, hexadecimal
     physical: PhysicalVideo
     table: FrameTable
-    path: Path
+    path: StoredFile
     tiles: Tiles | None = None  #: what pictures may come from besides
     sound: tuple[Sound, FrameTable] | None = None  #: as `Catalog.sound` has it
 
@@ -41,6 +41,7 @@ class Footage:
             numbers = [segment.id for segment in self.tiles.stored]
             tiles = [numbers, sorted(self.tiles.costs.by_name.items()), self.tiles.psnr]
             tiles.append(known.cost_factor)
+            tiles += self.tiles.unreadable
         sound = self.sound[0].packets if self.sound is not None else None
         return "/".join(
             str(part)
@@ -63,7 +64,7 @@ def footage_of(parts: Parts, tools: Tools, info: LogicalVideo) -> Footage:
     table = parts.catalog.frame_table(original)
     tiles = tiles_of(parts, tools, info)
     sound = parts.catalog.sound(original)
-    return Footage(info.digest, original, table, parts.bytes_of(original), tiles, sound)
+    return Footage(info.digest, original, table, parts.file_of(original), tiles, sound)
 
 
 def tiles_of(parts: Parts, tools: Tools, info: LogicalVideo) -> Tiles:

@@ -1,0 +1,147 @@
+"""What an open store knows of the blocks of its originals, and what it says of damaged ones."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from vfsd.blocksums import Place
+from vfsd.catalog import Catalog
+from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, VfsdError
+from vfsd.hitframes import hit_frames
+from vfsd.model import LogicalVideo
+from vfsd.summedfile import SeenBlocks, StoredFile, SummedFile
+
+_log = logging.getLogger(__name__)
+
+_MEMORY = 32 << 20
+"""Bytes of maps and sums that are kept, and those of one file: of some 100 GB of videos."""
+_WITHOUT_SECONDS = 10.0
+"""How long it is believed that a file has no sums yet."""
+_SHOWN = 8
+"""Ranges in a message."""
+
+
+class SummedFiles:
+    """Opens originals so that what is read of them is compared.  Thread-safe.
+
+    Damage that is met is told in the log, once for each block, and written down in the catalog,
+    unless that may not be written.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._blocks: OrderedDict[tuple[int, ...], SeenBlocks] = OrderedDict()  # by file
+        self._without: dict[Place, float] = {}  # when they had no sums
+        self._told: set[tuple[Place, int]] = set()  # damage: the place, and its first byte
+        self._guard = threading.Lock()
+
+    def stored(self, path: Path, place: Place) -> StoredFile:
+        """The file of an original, to be opened when that is wanted."""
+        return StoredFile(
+            path,
+            lambda fd: self._find(place, fd),
+            lambda ranges, is_proven: self._report(place, ranges, is_proven),
+        )
+
+    def opened(self, path: str | os.PathLike[str], place: Place, fd: int) -> SummedFile:
+        """The same, of what somebody has opened; `fd` becomes its own."""
+        stored = self.stored(Path(path), place)
+        return stored.of(fd)
+
+    # -- sums
+
+    def _find(self, place: Place, fd: int) -> SeenBlocks | None:
+        found = os.fstat(fd)
+        # Another file under the same name is another one, and so is one that was written into.
+        identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        with self._guard:
+            blocks = self._blocks.get(identity)
+            if blocks is not None:
+                self._blocks.move_to_end(identity)
+                return blocks
+            if time.monotonic() - self._without.get(place, -_WITHOUT_SECONDS) < _WITHOUT_SECONDS:
+                return None
+        try:
+            with self._catalog.reading() as seen:
+                known = seen.integrity.sums(place)
+        except IntegrityError as error:
+            _log.warning("%s is read without being compared: %s", place, error)
+            known = None
+        if known is not None and place.object_key is None:
+            is_same = (found.st_mtime_ns, found.st_size) == (known.mtime_ns, known.sums.size)
+            known = known if is_same else None
+        with self._guard:
+            if known is None:
+                self._without[place] = time.monotonic()
+                return None
+            self._without.pop(place, None)
+            blocks = self._blocks.setdefault(identity, SeenBlocks(known.sums))
+            held = sum(each.memory for each in self._blocks.values())
+            while held > _MEMORY and len(self._blocks) > 1:
+                held -= self._blocks.popitem(last=False)[1].memory
+        return blocks
+
+    # -- damage
+
+    def _report(self, place: Place, ranges: Sequence[range], is_proven: bool) -> DamagedFileError:
+        error = self.described(place, ranges, is_proven=is_proven)
+        with self._guard:
+            new = {(place, one.start) for one in ranges} - self._told
+            self._told |= new
+        if new:
+            _log.error("%s", error)
+        if new and is_proven and not self._catalog.read_only:
+            # A reader may be inside a transaction of his own, or the disk full.
+            with suppress(VfsdError, OSError, AssertionError), self._catalog.writing() as change:
+                if change.integrity.is_there(place):
+                    change.integrity.note_damage(place, ranges, now_ns=time.time_ns())
+        return error
+
+    def described(
+        self, place: Place, ranges: Sequence[range], *, is_proven: bool = True
+    ) -> DamagedFileError:
+        """The error that says what is lost with some bytes of an original."""
+        names: list[str] = []
+        frames: list[range] = []
+        with suppress(VfsdError):
+            with self._catalog.reading() as seen:
+                videos = _videos(seen.videos.get, seen.integrity.videos_of(place))
+            for video in videos:
+                names.append(video.name)
+                table = self._catalog.frame_table(video.original)
+                frames = hit_frames(table, video.original.access, ranges)
+        what = " and ".join(names) or str(place)
+        how = "is damaged on disk" if is_proven else "cannot be read from the disk"
+        lost = f"; frames {text(frames)} need them" if frames else "; no frame needs them"
+        return DamagedFileError(
+            f"{what} {how}: bytes {text(ranges)}{lost if names else ''}",
+            ranges,
+            is_proven=is_proven,
+            frames=frames,
+            hint="`vfsd scrub --from BACKUP` puts a good copy back; all else can still be read",
+        )
+
+
+def _videos(get: Callable[[int], LogicalVideo], numbers: Sequence[int]) -> list[LogicalVideo]:
+    found = []
+    for number in numbers:
+        with suppress(NotFoundError):  # it is just being written
+            found.append(get(number))
+    return found
+
+
+def text(ranges: Sequence[range]) -> str:
+    """Ranges for people: the last number is part of each."""
+    shown = [
+        f"{one.start}" if len(one) == 1 else f"{one.start} to {one.stop - 1}"
+        for one in ranges[:_SHOWN]
+    ]
+    more = len(ranges) - _SHOWN
+    return ", ".join(shown) + (f" and {more} more places" if more > 0 else "")
