@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy.engine import Connection
 
+from vfsd.blocksums import Place
 from vfsd.catalog.costs import MeasuredCosts
 from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detectionquery import DetectionQuery, make_filter, require_same_bytes
@@ -329,6 +330,20 @@ class Catalog:
                 holdings.note_used(_used(done, holdings.newest_read()))
                 reads.keep(keep)
 
+    def note_looks(self, places: Sequence[tuple[Place, int]]) -> None:
+        """Places whose bytes were looked at, each with when, and found to be right.
+
+        No `watch` tells of it, unless something was known to be damaged.  Raises `BusyError`.
+        """
+        with self.reading() as seen:
+            damaged = {found.place for found in seen.integrity.damaged()}
+        healed = [one for one in places if one[0] in damaged]
+        with self._database.noting() as connection:
+            _note_looks(Integrity(connection), [one for one in places if one[0] not in damaged])
+        if healed:
+            with self.writing() as change:
+                _note_looks(change.integrity, healed)
+
     def forget_reads(self, video: LogicalVideo | None = None) -> int:
         """Forget the reads of a video, or of all; how many."""
         with self.writing() as change:
@@ -573,6 +588,12 @@ def _used(done: Iterable[tuple[str, Read]], newest: int) -> dict[int, Used]:
                 before.saved + one.saved,
             )
     return found
+
+
+def _note_looks(integrity: Integrity, places: Sequence[tuple[Place, int]]) -> None:
+    for place, at_ns in places:
+        if integrity.is_there(place):
+            integrity.note_look(place, (), now_ns=at_ns)
 
 
 def _transaction(connection: Connection) -> Transaction:

@@ -44,6 +44,12 @@ class Inspection:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkedFile:
+    place: Place
+    size: int  #: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ScrubRun:
     """A run of `vfsd scrub`."""
 
@@ -181,6 +187,15 @@ class Integrity:
             )
         )
         return {_place(row): row.digest for row in rows}
+
+    def linked_originals(self) -> list[LinkedFile]:
+        """All files that are indexed in place, with as many bytes as they had then."""
+        rows = self._connection.execute(
+            sa.select(physical_videos.c.link_path, physical_videos.c.size).where(
+                physical_videos.c.link_path.is_not(None)
+            )
+        )
+        return [LinkedFile(Place(None, os.fsdecode(row.link_path)), row.size) for row in rows]
 
     def videos_of(self, place: Place) -> list[int]:
         """The numbers of the videos whose originals these bytes are."""

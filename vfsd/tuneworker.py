@@ -16,12 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from vfsd import mountlog
+from vfsd.standback import LOWEST_PRIORITY, stand_back
 from vfsd.store import Store
 from vfsd.tuneorders import Orders, Report, StopError
 from vfsd.tunework import Tell, TuneWork
 
 _PR_SET_PDEATHSIG = 1
-_LOWEST_PRIORITY = 19
 
 
 def main(arguments: list[str]) -> None:
@@ -61,16 +61,13 @@ def _take_pipes() -> tuple[Orders, Tell]:
 def _stand_back() -> None:
     """Compute, and wait for the disk, only where nobody else wants to.
 
-    With SCHED_IDLE the disk's idle class comes by itself (see ioprio_set(2)).  Where the system
-    shares out its cores among sessions first, ours is the last (see sched(7), autogroup).
+    Where the system shares out its cores among sessions first, ours is the last (see sched(7),
+    autogroup).
     """
     with suppress(OSError):
         os.setsid()
-        Path("/proc/self/autogroup").write_text(str(_LOWEST_PRIORITY), encoding="ascii")
-    try:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    except OSError:
-        os.setpriority(os.PRIO_PROCESS, 0, _LOWEST_PRIORITY)
+        Path("/proc/self/autogroup").write_text(str(LOWEST_PRIORITY), encoding="ascii")
+    stand_back()
 
 
 def _end_with(parent: int) -> None:

@@ -62,7 +62,17 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
             "overlap split",
         ),
         "Mount": ("mount", "umount", "stats", "top", "metrics"),
-        "Store": ("init", "config", "fsck", "gc", "backup", "verify", "calibrate", "doctor"),
+        "Store": (
+            "init",
+            "config",
+            "fsck",
+            "scrub",
+            "gc",
+            "backup",
+            "verify",
+            "calibrate",
+            "doctor",
+        ),
         "Help": ("help",),
     }
 )

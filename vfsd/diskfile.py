@@ -1,0 +1,80 @@
+"""Reading a file from the disk, rather than what the kernel remembers of it."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from contextlib import suppress
+
+CHUNK = 1 << 20
+"""Bytes that are read at a time; places are multiples of it."""
+
+
+class DiskFile:
+    """A file that is read past the page cache where the file system lets us.
+
+    Who reads a whole store so pushes nothing out of the memory of others.  Not thread-safe;
+    a context manager.  Raises `OSError`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._buffer = mmap.mmap(-1, CHUNK)  # which begins at a page, as direct reads want it
+        self._is_direct = True
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                self._buffer.close()
+                raise
+            self._is_direct = False
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def stat(self) -> os.stat_result:
+        return os.fstat(self._fd)
+
+    def read(self, position: int, size: int = CHUNK) -> bytes:
+        """Up to `size` bytes, a part of the chunk at `position`; fewer only at the end."""
+        start = position // CHUNK * CHUNK
+        data = self._chunk(start)
+        return data[position - start : position - start + size]
+
+    def _chunk(self, start: int) -> bytes:
+        if self._is_direct:
+            try:
+                return self._buffer[: os.preadv(self._fd, [self._buffer], start)]
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self._is_direct = False
+        with suppress(OSError):
+            os.posix_fadvise(self._fd, start, CHUNK, os.POSIX_FADV_DONTNEED)
+        return os.pread(self._fd, CHUNK, start)
+
+    def block(self, own: range) -> bytes | None:
+        """Some bytes of a chunk, on their own; None where the disk does not give them."""
+        with suppress(OSError):
+            os.posix_fadvise(self._fd, own.start, len(own), os.POSIX_FADV_DONTNEED)
+        if self._is_direct:
+            with suppress(OSError):
+                count = os.preadv(self._fd, [memoryview(self._buffer)[: _whole(own)]], own.start)
+                return self._buffer[: min(count, len(own))]
+        try:
+            return os.pread(self._fd, len(own), own.start)
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        os.close(self._fd)
+        self._buffer.close()
+
+    def __enter__(self) -> DiskFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _whole(own: range) -> int:
+    """As many bytes as direct reads want, which are whole pages."""
+    return -(-len(own) // mmap.PAGESIZE) * mmap.PAGESIZE
