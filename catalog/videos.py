@@ -339,6 +339,13 @@ class Objects:
         rows = self._connection.execute(sa.select(objects.c.key, objects.c.size))
         return {row.key: row.size for row in rows}
 
+    def size(self, key: str) -> int | None:
+        """Bytes of a recorded object; None for one that is not."""
+        found: int | None = self._connection.execute(
+            sa.select(objects.c.size).where(objects.c.key == key)
+        ).scalar()
+        return found
+
     def referenced(self) -> set[str]:
         """The keys that a file or a stored encoding refers to."""
         columns = (nodes.c.object_key, physical_videos.c.object_key, segments.c.object_key)

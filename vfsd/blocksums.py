@@ -6,6 +6,7 @@ comes to one in 2^64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from blake3 import blake3
@@ -28,6 +29,8 @@ BLOCK_BYTES = 1 << 15
 """Of new sums.  What is damaged is told, and refused, in blocks: half as many bytes are twice as
 many sums, which take a 4096th of the file as it is."""
 SUM_BYTES = 8
+_SHOWN = 8
+"""Ranges in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class BlockSummer:
                 self._end_block()
 
     def finish(self) -> BlockSums:
+        """To be called once, when all bytes have passed."""
         if self._size % BLOCK_BYTES:
             self._end_block()
         return BlockSums(self._size, BLOCK_BYTES, bytes(self._sums))
@@ -108,3 +112,13 @@ def merged(ranges: list[range]) -> list[range]:
         elif one:
             found.append(one)
     return found
+
+
+def text(ranges: Sequence[range]) -> str:
+    """Ranges for people: the last number is part of each."""
+    shown = [
+        f"{one.start}" if len(one) == 1 else f"{one.start} to {one.stop - 1}"
+        for one in ranges[:_SHOWN]
+    ]
+    more = len(ranges) - _SHOWN
+    return ", ".join(shown) + (f" and {more} more places" if more > 0 else "")

@@ -13,6 +13,8 @@ garbage        nothing lies among the objects that the catalog does not know
 budgets        what derived data takes keeps within its budgets, and pins are of frames there are
 videos         every video has an original and a frame table that adds up
 linked         every file indexed in place is where it was, as large as it was
+sums           the sums of blocks are of files that there are, and as many as these have blocks
+damage         no original is known to be damaged
 content        (deep) every object's bytes hash to its name
 """
 
@@ -26,7 +28,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from vfsd import soundcheck
+from vfsd import bytescheck, soundcheck
 from vfsd.budgetcheck import faults as budget_faults
 from vfsd.catalog import ROOT, Transaction
 from vfsd.codecs.pack import open_pack
@@ -101,6 +103,8 @@ def run(
         ("budgets", _budgets),
         ("videos", _videos),
         ("linked", _linked),
+        ("sums", _sums),
+        ("damage", _damage),
     ]
     if deep:
         checks.append(("content", _content))
@@ -484,20 +488,29 @@ def _linked(state: _Run) -> Iterator[Finding]:
             yield state.report("linked", f"{path} has changed since it was indexed")
 
 
+def _sums(state: _Run) -> Iterator[Finding]:
+    for message in bytescheck.stray_sums(state.parts, repair=state.repair):
+        yield state.report("sums", message, repaired=state.repair)
+
+
+def _damage(state: _Run) -> Iterator[Finding]:
+    for message, repaired in bytescheck.known_damage(state.parts, repair=state.repair):
+        yield state.report("damage", message, repaired=repaired)
+
+
 def _content(state: _Run) -> Iterator[Finding]:
     with state.parts.catalog.reading() as seen:
         segments = seen.segments.all()
     for key in list(state.parts.objects.all_keys()):
-        with open(state.parts.objects.path(key), "rb") as file:
-            found = digest(file.fileno()).key
-        if found == key:
+        message = bytescheck.damage_of_object(state.parts, key)
+        if message is None:
             continue
         tiles = [segment for segment in segments if segment.object_key == key]
         if tiles and state.repair:
             drop_segments(state.parts, tiles)
         yield state.report(
             "content",
-            f"{'pack' if tiles else 'object'} {key} is damaged: its bytes hash to {found}",
+            f"{'pack' if tiles else 'object'} {key} is damaged: {message}",
             repaired=bool(tiles) and state.repair,
         )
 

@@ -31,6 +31,7 @@ from vfsd.errors import (
     VfsdError,
 )
 from vfsd.framepages import paginate
+from vfsd.mending import heal
 from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
 from vfsd.objects import Progress, digest
 from vfsd.parts import Parts
@@ -161,6 +162,7 @@ def ingest_copy(
         raise BusyError(f"{source.path} was written while it was read", hint="try again later")
     verdict = Indexed(examination, key, sums)
     try:
+        heal(parts, key, source.path)
         with parts.catalog.writing() as change:
             if not parts.objects.exists(key):  # somebody collected the same bytes meanwhile
                 parts.objects.put_file(source.path)
@@ -190,6 +192,7 @@ def ingest_made(
     verdict = Indexed(examination, key, sums)
     try:
         parts.objects.adopt(source.path, key)  # here syncing takes its time, and nobody waits
+        heal(parts, key, source.path)
         with parts.catalog.writing() as change:
             parts.objects.adopt(source.path, key)  # unless it was collected, no work
             change.objects.record(key, size, now_ns=time.time_ns())

@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
+from pathlib import Path
 
+from vfsd.blocksums import Place
 from vfsd.errors import DamagedPackError, VfsdError
 from vfsd.model import Segment
 from vfsd.objects import digest
@@ -58,6 +60,27 @@ def drop_if_damaged(parts: Parts, object_key: str) -> list[Segment]:
         mine = [one for one in seen.segments.all() if one.object_key == object_key]
     drop_segments(parts, mine)
     return mine
+
+
+def heal(parts: Parts, object_key: str, path: Path) -> None:
+    """Let the bytes of `path`, which hash to `object_key`, take the place of that object where it
+    is known to be damaged: somebody has put them into the store again.
+
+    Raises `NoSpaceError`, `IntegrityError`, `OSError`.
+    """
+    place = Place(object_key, None)
+    with parts.catalog.reading() as seen:
+        known = seen.integrity.inspection(place)
+    if known is None or not known.damage:
+        return
+    temporary = parts.objects.put_back(path, object_key)
+    try:
+        with parts.catalog.writing() as change:
+            if change.integrity.is_there(place):
+                parts.objects.exchange(temporary, object_key)
+                change.integrity.forget_inspection(place)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def drop_segments(parts: Parts, segments: list[Segment]) -> None:

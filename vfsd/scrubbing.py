@@ -206,8 +206,8 @@ class Scrubber:
             self._write_down()
 
     def _missing(self, item: _Item) -> Damage:
-        repaired = self._put_back(item) or self._dropped(item)
         names = self._names(item)
+        repaired = self._put_back(item) or self._dropped(item)
         called = " and ".join(names) or "nothing that is used"
         text = f"{item.place} is missing, which holds {called}"
         return Damage(item.place, self._kind(item), names, text, (), (), repaired)

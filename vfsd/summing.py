@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from vfsd.blocksums import Place
+from vfsd.blocksums import Place, text
 from vfsd.catalog import Catalog
 from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, VfsdError
 from vfsd.hitframes import hit_frames
@@ -24,8 +24,6 @@ _MEMORY = 32 << 20
 """Bytes of maps and sums that are kept, and those of one file: of some 100 GB of videos."""
 _WITHOUT_SECONDS = 10.0
 """How long it is believed that a file has no sums yet."""
-_SHOWN = 8
-"""Ranges in a message."""
 
 
 class SummedFiles:
@@ -135,13 +133,3 @@ def _videos(get: Callable[[int], LogicalVideo], numbers: Sequence[int]) -> list[
         with suppress(NotFoundError):  # it is just being written
             found.append(get(number))
     return found
-
-
-def text(ranges: Sequence[range]) -> str:
-    """Ranges for people: the last number is part of each."""
-    shown = [
-        f"{one.start}" if len(one) == 1 else f"{one.start} to {one.stop - 1}"
-        for one in ranges[:_SHOWN]
-    ]
-    more = len(ranges) - _SHOWN
-    return ", ".join(shown) + (f" and {more} more places" if more > 0 else "")

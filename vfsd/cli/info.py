@@ -48,6 +48,9 @@ _MOST_LAYOUTS = 3
         "UTC), digest and bytes (of the file before), psnr (dB that each picture has at least "
         "against the very first original), kept (labels of what alone has kept its quality, or "
         "null)",
+        "damage": "object, null where nothing is known to be damaged: found (ISO 8601, UTC), bytes "
+        "and frames (lists of [first, end]: of the file, and those that need them)",
+        "looked": "when all bytes were last looked at by `vfsd scrub`, ISO 8601, UTC, or null",
     },
     exits=[NotFoundError],
 )
@@ -92,6 +95,8 @@ def _record(
                 "policy": None,
                 "holds": [],
                 "replaced": None,
+                "damage": None,
+                "looked": None,
             }
         )
     lengths, open_gops = [], 0
@@ -116,6 +121,7 @@ def _record(
         "sound": _sound(catalog, video),
         "tiles": _tiles(catalog, video),
         **_of_original(catalog, video),
+        **_of_bytes(catalog, video),
     }
 
 
@@ -138,6 +144,21 @@ def _of_original(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
         "holds": [hold.reason for hold in holds],
         "replaced": replaced,
     }
+
+
+def _of_bytes(catalog: Catalog, video: LogicalVideo) -> dict[str, Any]:
+    """What was found by looking at the bytes of the original."""
+    with catalog.reading() as seen:
+        found = seen.integrity.inspection(video.original.place)
+    damage = None
+    if found is not None and found.damage:
+        damage = {
+            "found": iso_time(found.found_ns or 0),
+            "bytes": [[one.start, one.stop] for one in found.damage],
+            "frames": [[one.start, one.stop] for one in catalog.unreadable_frames(video)],
+        }
+    looked_ns = None if found is None else found.looked_ns
+    return {"damage": damage, "looked": None if looked_ns is None else iso_time(looked_ns)}
 
 
 def _sound(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | None:
@@ -297,6 +318,10 @@ def _facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tuple[str
         yield "policy", record["policy"]
     for reason in record["holds"]:
         yield "held", shown(reason)
+    if record["damage"] is not None:
+        yield "damaged", _damage_text(record["damage"])
+    if record["looked"] is not None:
+        yield "scrubbed", record["looked"]
     yield "verified", "by a full decode" if original.verified else "not yet"
     if video.tags:
         yield "tags", " ".join(sorted(video.tags))
@@ -333,6 +358,14 @@ def _tiles_text(tiles: Mapping[str, Any]) -> str:
     if tiles["retired_bytes"]:
         text += f"; {human_bytes(tiles['retired_bytes'])} kept for a step back"
     return text
+
+
+def _damage_text(damage: Mapping[str, Any]) -> str:
+    from vfsd.blocksums import text
+
+    parts = {key: text([range(*pair) for pair in damage[key]]) for key in ("bytes", "frames")}
+    needed = f"; frames {parts['frames']} need them" if damage["frames"] else ""
+    return f"bytes {parts['bytes']}{needed} (found {damage['found'][:10]})"
 
 
 def _replaced_text(replaced: Mapping[str, Any]) -> str:

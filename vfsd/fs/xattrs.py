@@ -168,6 +168,9 @@ class Xattrs:
             told = ["held"] if seen.originals.holds(video.id) else []
             if seen.originals.replacement(video.id, video.digest) is not None:
                 told.append("replaced")
+            found = seen.integrity.inspection(video.original.place)
+            if found is not None and found.damage:
+                told.append("damaged")
             return told
 
 
@@ -218,7 +221,21 @@ def _held(video: LogicalVideo, catalog: Catalog) -> str:
         return held_text(seen.originals.holds(video.id))
 
 
-_IF_SO = frozenset(("replaced", "held"))
+def _damaged(video: LogicalVideo, catalog: Catalog) -> str:
+    with catalog.reading() as seen:
+        found = seen.integrity.inspection(video.original.place)
+    if found is None:
+        return ""
+    frames = catalog.unreadable_frames(video)
+    told = {
+        "bytes": [[one.start, one.stop] for one in found.damage],
+        "frames": [[one.start, one.stop] for one in frames],
+        "found_ns": found.found_ns,
+    }
+    return json.dumps(told)
+
+
+_IF_SO = frozenset(("replaced", "held", "damaged"))
 """Attributes that only some videos have."""
 _OF_VIDEOS: dict[str, Callable[[LogicalVideo, Catalog], str]] = {
     "codec": lambda video, _: video.original.media.codec,
@@ -231,4 +248,5 @@ _OF_VIDEOS: dict[str, Callable[[LogicalVideo, Catalog], str]] = {
     "layout": _layout,
     "replaced": _replaced,
     "held": _held,
+    "damaged": _damaged,
 }

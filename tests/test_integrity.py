@@ -1,0 +1,440 @@
+"""Originals whose bytes change on disk: what is hit is refused, all else is what it was."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from vfsd import check
+from vfsd.backup import back_up
+from vfsd.blocksums import BLOCK_BYTES, BlockSummer, BlockSums, Place
+from vfsd.catalog import ROOT
+from vfsd.errors import DamagedFileError, IntegrityError
+from vfsd.frames import Frame
+from vfsd.hitframes import hit_frames
+from vfsd.model import Access, FileState
+from vfsd.objects import ObjectStore, digest
+from vfsd.planned import TileSettings
+from vfsd.scrubbing import Damage, Pace, Scrubber
+from vfsd.store import Store
+from vfsd.storedir import StoreDirectory
+from vfsd.video import Video
+
+CLIP = FOLDER / "traffic.mp4"
+SIZE = CLIP.stat().st_size
+LAST = range(SIZE // BLOCK_BYTES * BLOCK_BYTES, SIZE)
+"""The bytes of the last block, which the frames from 106 on need."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("integrity") / "store"
+    with Store.create(path) as store:
+        store.ingest(CLIP, "cam/a.mp4").verify()
+    return path
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "store"))
+
+
+@pytest.fixture(scope="module")
+def exact(made: Path) -> np.ndarray:
+    with Store.open(made, read_only=True) as store:
+        return store["cam/a.mp4"].read().data
+
+
+def flip(path: Path, at: int) -> None:
+    """A bit of that byte; the file's times stay, as they do where a disk forgets."""
+    found = path.stat()
+    path.chmod(0o600)
+    with open(path, "r+b") as file:
+        file.seek(at)
+        (value,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([value ^ 4]))
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def object_of(store: Store) -> Path:
+    return store.parts.bytes_of(store["cam/a.mp4"].original)
+
+
+def damaged(place: Path, at: int = LAST[100]) -> Path:
+    with Store.open(place, read_only=True) as store:
+        path = object_of(store)
+    flip(path, at)
+    return path
+
+
+def lost_frames(video: Video) -> list[int]:
+    lost = []
+    for number in range(len(video)):
+        try:
+            video.frames([number], psnr=math.inf)
+        except DamagedFileError:
+            lost.append(number)
+    return lost
+
+
+def scrubbed(store: Store, *sources: Path) -> list[Damage]:
+    others = [ObjectStore(StoreDirectory.open(path)) for path in sources]
+    return list(Scrubber(store.parts, sources=others).run())
+
+
+# ------------------------------------------------------------------------------------------- sums
+
+
+def test_sums_do_not_depend_on_how_the_bytes_come() -> None:
+    data = os.urandom(3 * BLOCK_BYTES + 17)
+    found = set()
+    for step in (1 << 20, BLOCK_BYTES, 1000, 7777):
+        summer = BlockSummer()
+        for at in range(0, len(data), step):
+            summer.update(data[at : at + step])
+        found.add(summer.finish())
+    (sums,) = found
+    assert len(sums) == 4
+    for number in range(4):
+        own = sums.bytes_of(number)
+        assert sums.is_right(number, data[own.start : own.stop])
+        assert not sums.is_right(number, data[own.start : own.stop - 1])
+    assert len(BlockSummer().finish()) == 0
+    with pytest.raises(IntegrityError):
+        BlockSums(sums.size, sums.block, sums.sums[:-1])
+
+
+@pytest.mark.parametrize("how", ["ingest", "link", "write", "settled"])
+def test_every_way_in_makes_them(tmp_path: Path, how: str) -> None:
+    with Store.create(tmp_path / "store") as store:
+        if how == "write":
+            store.write("a.mp4", np.zeros((3, 32, 32, 3), np.uint8), fps=5)
+        elif how == "settled":
+            with store.catalog.writing() as change:
+                node = change.tree.create(
+                    ROOT, "a.mp4", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.SPOOLED
+                )
+            shutil.copy(CLIP, store.parts.directory.spool_file(node.ino))
+            check.run(store.parts, repair=True)
+        else:
+            store.ingest(CLIP, "a.mp4", link=how == "link")
+        original = store["a.mp4"].original
+        with store.catalog.reading() as seen:
+            known = seen.integrity.sums(original.place)
+        assert known is not None
+        with open(store.parts.bytes_of(original), "rb") as file:
+            assert known.sums == digest(file.fileno()).sums
+        assert (known.mtime_ns is None) == (how != "link")
+        store.remove("a.mp4")
+        with store.catalog.reading() as seen:
+            assert seen.integrity.places_with_sums() == set()
+
+
+# ---------------------------------------------------------------------------------------- readers
+
+
+@pytest.mark.parametrize("clip", ["traffic.mp4", "transport.ts", "variable-rate.mkv"])
+def test_what_is_hit_is_refused_and_all_else_is_exact(tmp_path: Path, clip: str) -> None:
+    with Store.create(tmp_path / "store") as store:
+        video = store.ingest(FOLDER / clip, "a")
+        video.verify()
+        exact = video.read().data
+        path, size = store.parts.bytes_of(video.original), video.original.size
+    at = size - 200
+    flip(path, at)
+    with Store.open(tmp_path / "store") as store:
+        video = store["a"]
+        lost = lost_frames(video)
+        assert 0 < len(lost) < len(video)
+        for number in sorted(set(range(len(video))) - set(lost)):
+            assert np.array_equal(video.frames([number]).data[0], exact[number])
+        came: list[Frame] = []
+        with pytest.raises(DamagedFileError) as caught:
+            came.extend(video.iterate())
+        assert [frame.index for frame in came] == list(range(lost[0]))
+        assert all(np.array_equal(frame.data, exact[frame.index]) for frame in came)
+        assert caught.value.ranges == (range(size // BLOCK_BYTES * BLOCK_BYTES, size),)
+        told = {number for part in caught.value.frames for number in part}
+        if video.original.access is Access.EXTENT:
+            assert sorted(told) == lost
+        assert told >= set(lost)  # what a demuxer cuts up is not known to the byte
+        for word in ("a is damaged", str(at // BLOCK_BYTES * BLOCK_BYTES), str(lost[-1])):
+            assert word in str(caught.value)
+
+
+def test_damage_is_remembered_until_it_is_gone(place: Path, exact: np.ndarray) -> None:
+    path = damaged(place)
+    with Store.open(place) as store, pytest.raises(DamagedFileError):
+        store["cam/a.mp4"].read()
+    with Store.open(place, read_only=True) as store:
+        info = store.catalog.video("cam/a.mp4")
+        frames = store.catalog.unreadable_frames(info)
+        assert frames[-1].stop == len(exact)
+        (found,) = check.run(store.parts)
+        assert (found.check, found.repaired) == ("damage", False)
+        assert "cam/a.mp4 is damaged" in found.message
+    flip(path, LAST[100])
+    with Store.open(place) as store:
+        (found,) = check.run(store.parts, repair=True)
+        assert (found.check, found.repaired) == ("damage", True)
+        assert check.run(store.parts, deep=True) == []
+        assert np.array_equal(store["cam/a.mp4"].read().data, exact)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("how", ["read", "stream", "view"])
+def test_tiles_show_what_the_original_has_lost(
+    place: Path, exact: np.ndarray, how: str, known: bool
+) -> None:
+    """Though reads take the original where it can be read: it costs less than raw tiles."""
+    with Store.open(place) as store:
+        video = store["cam/a.mp4"]
+        video.budget.set("none")
+        video.retile("uniform:1x1", span=(3, None), settings=TileSettings("lossless"))
+    damaged(place)
+    if known:
+        with Store.open(place) as store, pytest.raises(DamagedFileError):
+            store["cam/a.mp4"].read(psnr=math.inf)
+    with Store.open(place) as store:
+        video = store["cam/a.mp4"]
+        if how == "read":
+            found = video.read().data
+        elif how == "stream":
+            found = np.stack([frame.data for frame in video.iterate()])
+        else:
+            path = place.parent / "out.rgb"
+            video.save(path, codec=None)
+            found = np.frombuffer(path.read_bytes(), np.uint8).reshape(exact.shape)
+        assert np.array_equal(found, exact)
+        with pytest.raises(DamagedFileError):
+            video.read(psnr=math.inf)
+
+
+def test_a_disk_that_stammers_is_not_damaged(
+    place: Path, exact: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.pread
+    failed: list[int] = []
+
+    def stammering(fd: int, size: int, at: int) -> bytes:
+        """What is read at once fails, or is zeros; blocks on their own are there."""
+        if size <= BLOCK_BYTES:
+            return real(fd, size, at)
+        failed.append(at)
+        if len(failed) % 2:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return bytes(size)
+
+    with Store.open(place) as store:
+        video = store["cam/a.mp4"]
+        monkeypatch.setattr("vfsd.summedfile.os.pread", stammering)
+        assert np.array_equal(video.read().data, exact)
+        monkeypatch.undo()
+        assert failed
+        with store.catalog.reading() as seen:
+            assert seen.integrity.damaged() == []
+
+
+def test_a_disk_that_does_not_read_is_not_written_down(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(fd: int, size: int, at: int) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with Store.open(place) as store:
+        video = store["cam/a.mp4"]
+        monkeypatch.setattr("vfsd.summedfile.os.pread", broken)
+        with pytest.raises(DamagedFileError, match="cannot be read from the disk"):
+            video.read(span=(0, 1))
+        monkeypatch.undo()
+        with store.catalog.reading() as seen:
+            assert seen.integrity.damaged() == []
+
+
+def test_an_open_reader_takes_the_good_copy_that_is_put_back(
+    place: Path, exact: np.ndarray, tmp_path: Path
+) -> None:
+    with Store.open(place) as store:
+        back_up(store.parts, tmp_path / "backup")
+        path = object_of(store)
+        video = store["cam/a.mp4"]
+        with closing(store.parts.file_of(video.original).open()) as file:
+            flip(path, LAST[100])
+            with pytest.raises(DamagedFileError):
+                file.read_some(LAST.start, 10)
+            (found,) = scrubbed(store, tmp_path / "backup")
+            assert (found.kind, found.repaired) == ("original", "put back")
+            assert file.read_some(LAST.start, 10) == CLIP.read_bytes()[LAST.start :][:10]
+
+
+def test_linked_files_are_compared_as_long_as_nobody_writes_them(tmp_path: Path) -> None:
+    mine = Path(shutil.copy(CLIP, tmp_path / "mine.mp4"))
+    with Store.create(tmp_path / "store") as store:
+        store.ingest(mine, "a", link=True).verify()
+        flip(mine, LAST[100])
+    with Store.open(tmp_path / "store") as store:
+        with pytest.raises(DamagedFileError, match="a is damaged"):
+            store["a"].frames([119])
+        (found,) = scrubbed(store)
+        assert (found.kind, found.repaired, found.ranges) == ("linked", None, (LAST,))
+    os.utime(mine)
+    with Store.open(tmp_path / "store") as store:
+        assert store["a"].frames([0]).data.any()
+        (found,) = scrubbed(store)
+        assert "has changed since it was indexed" in found.message
+
+
+def test_bytes_put_in_again_heal(place: Path, exact: np.ndarray) -> None:
+    damaged(place)
+    with Store.open(place) as store:
+        with pytest.raises(DamagedFileError):
+            store["cam/a.mp4"].read()
+        again = store.ingest(CLIP, "b.mp4")
+        assert np.array_equal(again.read().data, exact)
+        assert np.array_equal(store["cam/a.mp4"].read().data, exact)
+        assert check.run(store.parts, deep=True) == []
+
+
+def test_frames_that_are_hit_are_those_that_need_the_packets(made: Path) -> None:
+    with Store.open(made, read_only=True) as store:
+        video = store["cam/a.mp4"]
+        table = video.table
+        for first in range(0, SIZE, 7001):
+            hit = range(first, min(SIZE, first + 900))
+            expected = set()
+            for frame in range(len(table)):
+                run = table.decode_run(frame)
+                own = next(iter(run.wanted))
+                columns = table.columns(run.first_packet, run.end_packet)
+                for row, packet in enumerate(range(run.first_packet, run.end_packet)):
+                    at, size = int(columns.position[row]), int(columns.size[row])
+                    is_needless = columns.flags[row] & 4 and packet < own
+                    if at < hit.stop and hit.start < at + size and not is_needless:
+                        expected.add(frame)
+            found = hit_frames(table, Access.EXTENT, [hit])
+            assert {frame for part in found for frame in part} == expected
+
+
+# ------------------------------------------------------------------------------------------ scrub
+
+
+def test_scrub_finds_heals_and_tells(place: Path, tmp_path: Path) -> None:
+    with Store.open(place) as store:
+        video = store["cam/a.mp4"]
+        segments = video.retile("uniform:2x2")
+        assert scrubbed(store) == []
+        flip(object_of(store), LAST[100])
+        flip(store.parts.objects.path(segments[0].object_key), 3000)
+        store.parts.objects.path(segments[1].object_key).unlink()
+        found = {(one.kind, one.repaired, one.names) for one in scrubbed(store)}
+        assert found == {
+            ("tiles", "dropped", ("cam/a.mp4",)),
+            ("original", None, ("cam/a.mp4",)),
+        }
+        assert store.catalog.segments(video.info) == segments[2:]
+        (left,) = scrubbed(store)
+        assert (left.ranges, left.frames[-1].stop) == ((LAST,), 120)
+        shutil.copy(CLIP, object_of(store))
+        assert scrubbed(store) == []
+        assert check.run(store.parts, deep=True) == []
+
+
+def test_scrub_makes_sums_that_are_missing_or_wrong(place: Path) -> None:
+    with Store.open(place) as store:
+        where = store["cam/a.mp4"].original.place
+        with store.catalog.reading() as seen:
+            good = seen.integrity.sums(where)
+        assert good is not None
+        with store.catalog.writing() as change:
+            change.integrity.drop_sums(where)
+        assert scrubbed(store) == []
+        for change_of in (good.sums.sums[:-1] + b"x", bytes(len(good.sums.sums))):
+            with store.catalog.reading() as seen:
+                assert seen.integrity.sums(where) == good
+            with store.catalog.writing() as change:
+                wrong = BlockSums(good.sums.size, good.sums.block, change_of)
+                change.integrity.put_sums(where, wrong)
+            (found,) = scrubbed(store)
+            assert found.repaired == "counted anew"
+
+
+def test_an_interrupted_scrub_goes_on(place: Path) -> None:
+    with Store.open(place) as store:
+        store["cam/a.mp4"].retile("uniform:2x2")
+
+        class EnoughError(Exception):
+            pass
+
+        def stop(done: int, total: int) -> None:
+            if done > total // 2:
+                raise EnoughError
+
+        first = Scrubber(store.parts, on_progress=stop)
+        count = first.planned[0]
+        with pytest.raises(EnoughError):
+            list(first.run())
+        second = Scrubber(store.parts)
+        assert second.goes_on
+        assert 0 < second.planned[0] < count
+        assert list(second.run()) == []
+        third = Scrubber(store.parts)
+        assert not third.goes_on
+        assert third.planned[0] == count
+        assert list(third.run()) == []
+        assert Scrubber(store.parts, older_than=3600).planned == (0, 0)
+
+
+def test_scrub_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("vfsd.scrubbing.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(
+        "vfsd.scrubbing.time.sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds)
+    )
+    pace = Pace(1000.0)
+    for _ in range(50):
+        pace.passed(100)
+    assert 4.5 < clock[0] - 100.0 < 5.5
+
+
+# ----------------------------------------------------------------------------------- fsck, backup
+
+
+def test_sums_that_cannot_be_right(place: Path) -> None:
+    with Store.open(place) as store:
+        where = store["cam/a.mp4"].original.place
+        summer = BlockSummer()
+        summer.update(b"other")
+        other = summer.finish()
+        with store.catalog.writing() as change:
+            change.integrity.put_sums(where, other)
+            change.integrity.put_sums(Place(None, "/gone.mp4"), other, mtime_ns=5)
+        found = check.run(store.parts)
+        assert [one.check for one in found] == ["sums", "sums"]
+        check.run(store.parts, repair=True)
+        assert check.run(store.parts) == []
+        assert scrubbed(store) == []
+        with store.catalog.reading() as seen:
+            assert seen.integrity.places_with_sums() == {where}
+
+
+def test_a_backup_knows_nothing_of_damage_elsewhere(place: Path, tmp_path: Path) -> None:
+    with Store.open(place) as store:
+        back_up(store.parts, tmp_path / "backup")
+        flip(object_of(store), LAST[100])
+        assert len(scrubbed(store)) == 1
+        assert len(back_up(store.parts, tmp_path / "backup").damaged) == 0  # it has a good one
+        with store.catalog.writing() as change:
+            change.integrity.drop_sums(store["cam/a.mp4"].original.place)
+    with Store.open(tmp_path / "backup") as copy:
+        assert check.run(copy.parts, deep=True) == []
+        with copy.catalog.reading() as seen:
+            assert len(seen.integrity.places_with_sums()) == 1
