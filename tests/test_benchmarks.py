@@ -313,3 +313,10 @@ def test_fairness(tmp_path: Path, mountable: None) -> None:
     phases = run(tmp_path, "fairness", *options)["figures"]["phases"]
     assert set(phases) == {"idle", "raw", "encoded"}
     assert all(row["wrong"] == [] for row in phases.values())
+
+
+def test_bitflips(tmp_path: Path) -> None:
+    report = run(tmp_path, "bitflips", "--flips", "5", "--seconds", "0.5", "--mounted", "0")
+    assert report["passed"]
+    assert report["figures"]["troubles"] == []
+    assert sum(row["detected"] for row in report["figures"]["kinds"].values()) == 5

@@ -61,6 +61,14 @@ def test_a_sound_store_has_no_findings(store: Store) -> None:
     assert check.run(store.parts, deep=True) == []
 
 
+def test_a_catalog_whose_rows_do_not_fit_together(store: Store) -> None:
+    sql(store, "UPDATE entries SET ino = 4711 WHERE name = CAST('a.mp4' AS BLOB)")
+    found = check.run(store.parts)
+    (broken,) = [finding for finding in found if finding.check == "catalog"]
+    assert "entries refers to a missing nodes" in broken.message
+    assert not broken.repaired
+
+
 def test_orphans(store: Store) -> None:
     with store.catalog.writing() as change:
         for name in ("gone", "back"):

@@ -1,0 +1,74 @@
+"""Videos whose bytes change on disk, through the kernel."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.mount.conftest import Mounted
+from tests.test_integrity import LAST, flip, scrubbed
+from vfsd.blocksums import BLOCK_BYTES
+from vfsd.store import Store
+
+pytestmark = pytest.mark.mount
+
+CLIP = FOLDER / "traffic.mp4"
+BYTES = CLIP.read_bytes()
+_PAGE = 4096
+
+
+def fails(read: Callable[[], object]) -> bool:
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        read()
+    return True
+
+
+def test_a_damaged_block_is_eio_and_all_else_is_served(mounted: Mounted, tmp_path: Path) -> None:
+    with Store.open(mounted.store) as store:
+        store.ingest(CLIP, "v.mp4")
+        flip(store.parts.bytes_of(store["v.mp4"].original), LAST[100])
+    here = mounted.mount()
+    path = here / "v.mp4"
+    with open(path, "rb", buffering=0) as file:
+        for at in range(0, LAST.start, _PAGE):
+            assert os.pread(file.fileno(), _PAGE, at) == BYTES[at : at + _PAGE]
+        for at in range(LAST.start, LAST.stop, _PAGE):
+            assert fails(lambda at=at: os.pread(file.fileno(), _PAGE, at))
+    assert fails(path.read_bytes)
+    assert fails(lambda: shutil.copyfile(path, tmp_path / "copy.mp4"))
+    told = json.loads(os.getxattr(path, "user.vfsd.damaged"))
+    assert told["bytes"] == [[LAST.start, LAST.stop]]
+    assert told["frames"][-1][1] == 120
+    stills = here / "v.mp4@" / "frames"
+    assert (stills / "000000.png").read_bytes()
+    assert fails((stills / "000119.png").read_bytes)
+    with open(path, "r+b", buffering=0) as file:  # what is damaged does not become a new file
+        assert fails(lambda: file.write(b"x"))
+    assert os.getxattr(path, "user.vfsd.state") == b"video"
+    log = mounted.log.read_text()
+    assert f"v.mp4 is damaged on disk: bytes {LAST.start} to {LAST.stop - 1}; frames " in log
+    assert BLOCK_BYTES % _PAGE == 0
+
+
+def test_a_good_copy_is_there_for_who_has_it_open(mounted: Mounted, tmp_path: Path) -> None:
+    with Store.create(tmp_path / "other") as other:
+        other.ingest(CLIP)
+    with Store.open(mounted.store) as store:
+        store.ingest(CLIP, "v.mp4")
+        flip(store.parts.bytes_of(store["v.mp4"].original), LAST[100])
+    path = mounted.mount() / "v.mp4"
+    with open(path, "rb", buffering=0) as file:
+        assert fails(lambda: os.pread(file.fileno(), 100, LAST.start))
+        with Store.open(mounted.store) as store:
+            (found,) = scrubbed(store, tmp_path / "other")
+        assert found.repaired == "put back"
+        assert os.pread(file.fileno(), len(LAST), LAST.start) == BYTES[LAST.start :]
+    assert path.read_bytes() == BYTES
+    assert "user.vfsd.damaged" not in os.listxattr(path)
