@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_a_damaged_block_is_eio_and_all_else_is_served(mounted: Mounted, tmp_pat
         for at in range(0, LAST.start, _PAGE):
             assert os.pread(file.fileno(), _PAGE, at) == BYTES[at : at + _PAGE]
         for at in range(LAST.start, LAST.stop, _PAGE):
-            assert fails(lambda at=at: os.pread(file.fileno(), _PAGE, at))
+            assert fails(partial(os.pread, file.fileno(), _PAGE, at))
     assert fails(path.read_bytes)
     assert fails(lambda: shutil.copyfile(path, tmp_path / "copy.mp4"))
     told = json.loads(os.getxattr(path, "user.vfsd.damaged"))
