@@ -3,15 +3,20 @@
 Each row is one view: made and written by ``Video.save``, read for the first time through a mount,
 and made by ffmpeg with the same codec, preset and quality; interleaved, with the CPU time of
 ``Video.save`` and of ffmpeg.  Then the view is read through the mount again, against a plain file
-of the same bytes, both from the page cache.  Pictures of all are compared with the frames that
-``Video.read`` gives.
+of the same bytes in the same mount, and one on the disk, all from the page cache: with
+``--passthrough`` the kernel reads both in the mount by itself.  Pictures of all are compared with
+the frames that ``Video.read`` gives.
 """
 
 from __future__ import annotations
 
+import filecmp
 import itertools
+import os
+import shutil
 import subprocess
 import tempfile
+import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -92,6 +97,7 @@ def main() -> None:
     parser = arguments(__doc__, runs=3)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each clip")
     parser.add_argument("--only", nargs="+", default=[""], help="rows whose label holds any of it")
+    parser.add_argument("--passthrough", action="store_true", help="mount with that option")
     parser.add_argument("--no-mount", action="store_true", help="leave the mount out")
     options = parser.parse_args()
     cases = [case for case in CASES if any(part in case.label for part in options.only)]
@@ -104,8 +110,9 @@ def main() -> None:
         with Store.create(work / "store") as store, ExitStack() as stack:
             videos = {key: store.ingest(path, path.name) for key, path in clips.items()}
             mounted = None
+            words = ("-o", "passthrough") if options.passthrough else ()
             if not options.no_mount:
-                mounted = stack.enter_context(vfsd_mount(work / "store", work / "mnt"))
+                mounted = stack.enter_context(vfsd_mount(work / "store", work / "mnt", *words))
             for case in cases:
                 place = None if mounted is None else mounted / clips[case.clip].name
                 row = Row(case, videos[case.clip], clips[case.clip], place, work)
@@ -169,6 +176,7 @@ class Row:
             again = self._again(options.runs)
             found["again"] = {
                 "speed": paired_ratio(again["plain"], again["mount"]),
+                "speed_on_disk": paired_ratio(again["disk"], again["mount"]),
                 "mib_per_second": found["mount"]["bytes"] / again["mount"].median / (1 << 20),
             }
         return found
@@ -207,10 +215,23 @@ class Row:
                 out.write(block)
 
     def _again(self, runs: int) -> dict[str, Timing]:
+        """Of the same bytes: the view, and plain files in the mount and on the disk."""
+
         def read(path: Path) -> Callable[[], None]:
             return lambda: [None for _ in blocks(path)].clear()
 
-        return interleaved({"mount": read(self._last), "plain": read(self._out("mount"))}, 3 * runs)
+        assert self._mounted is not None
+        on_disk = self._out("mount")
+        plain = self._mounted.parent / f"plain-{next(self._numbers)}"
+        shutil.copyfile(on_disk, plain)
+        os.sync()
+        time.sleep(1)  # what is written is looked at, and views are put together
+        if not filecmp.cmp(self._last, on_disk, shallow=False):
+            raise ValueError("a second read gives other bytes than the first")
+        paths = {"mount": self._last, "plain": plain, "disk": on_disk}
+        times = interleaved({who: read(path) for who, path in paths.items()}, 10 * runs)
+        plain.unlink()
+        return times
 
     # -- the pictures
 
@@ -292,6 +313,7 @@ def cells(label: str, found: dict[str, Any]) -> Sequence[object]:
         rounded(save["cpu_ratio"]),
         rounded(mount.get("ratio")),
         rounded(again.get("speed")),
+        rounded(again.get("speed_on_disk")),
         f"{ffmpeg['bytes'] / 1e6:.2f} / {save['bytes'] / 1e6:.2f}",
         f"{ffmpeg['psnr']:.1f} / {save['psnr']:.1f}",
         f"{ffmpeg['pictures']} / {save['pictures']}",
@@ -300,7 +322,13 @@ def cells(label: str, found: dict[str, Any]) -> Sequence[object]:
 
 def report(figures: dict[str, Any], options: Namespace) -> None:
     headings = ("ffmpeg, s", "save / ffmpeg", "of CPU", "mount, first / ffmpeg")
-    more = ("again, of a plain file", "MB, ffmpeg / save", "worst dB", "pictures")
+    more = (
+        "again, of a plain file",
+        "of one on the disk",
+        "MB, ffmpeg / save",
+        "worst dB",
+        "pictures",
+    )
     print(table(("view", *headings, *more), [cells(*item) for item in figures.items()]))
     passed = True
     for found in figures.values():

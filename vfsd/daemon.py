@@ -22,7 +22,7 @@ from vfsd.foreground import Foreground, ObservedViews
 from vfsd.fs import Counters, Filesystem
 from vfsd.fs.standing import Standings
 from vfsd.fs.xattrs import STATS, TUNER
-from vfsd.fuse.options import parse_options
+from vfsd.fuse.options import MountOptions, parse_options
 from vfsd.fuse.serving import serve
 from vfsd.mounting import DRAIN_SECONDS, checked
 from vfsd.store import Store
@@ -32,6 +32,7 @@ from vfsd.tuner import BackgroundTuner
 from vfsd.verifier import Verifier
 from vfsd.views import Views
 
+_SHARE_OF_WHOLE_VIEWS = 4  # of what rendered views may take up
 _SWITCH_SECONDS = 0.0002  # a thread that computes must not keep the kernel waiting for 5 ms
 _RENDER_NICENESS = 5  # of what makes views: plain files are read beside it
 
@@ -65,8 +66,7 @@ def _serve(
         stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         stack.enter_context(StoreDirectory.open(root).mounted(str(place)))
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
-        views = Views(store.parts, store.tools, niceness=_RENDER_NICENESS)
-        stack.enter_context(closing(views))
+        views = stack.enter_context(closing(_views(store, parsed)))
         foreground = Foreground()
         tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
         counters = Counters()
@@ -117,6 +117,14 @@ def _accuse(store: Store) -> None:
                 continue
         store.parts.suspects.accuse(physical, how)
         _log.warning("video %d was being decoded then; its pictures are not shown", number)
+
+
+def _views(store: Store, options: MountOptions) -> Views:
+    """Those that the kernel may read by itself are put into files of their own."""
+    whole_bytes = 0
+    if options.passthrough and not options.read_only:
+        whole_bytes = store.settings.view_cache_bytes // _SHARE_OF_WHOLE_VIEWS
+    return Views(store.parts, store.tools, niceness=_RENDER_NICENESS, whole_bytes=whole_bytes)
 
 
 def _tunes(store: Store) -> bool:

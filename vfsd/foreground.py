@@ -77,6 +77,10 @@ class _ObservedFile:
     def version(self) -> str:
         return self._file.version
 
+    @property
+    def whole(self) -> int | None:
+        return self._file.whole
+
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         with self._foreground.waiting():
             return self._file.readinto(buffer, offset, patience)

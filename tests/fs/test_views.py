@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ class File:
         self.data = data
         self.size = len(data)
         self.version = data.hex()
+        self.whole = None
         self.closed = False
 
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
@@ -210,3 +212,29 @@ def test_there_are_no_views_without_a_source(store: Store, it: Driver) -> None:
     plain = Filesystem(store.parts)
     assert failing(plain.getattr, "/d/v.mp4@") == "ENOENT"
     plain.close()
+
+
+def test_where_a_view_lies_is_remembered_until_names_change(it: Driver) -> None:
+    path = "/d/v.mp4@/info.json"
+    assert it.read(path) == it.read(path) == b"{}"
+    it.fs.rename("/d/v.mp4", "/d/w.mp4")
+    assert failing(it.fs.getattr, path) == "ENOENT"
+    assert it.read("/d/w.mp4@/info.json") == b"{}"
+    it.fs.rename("/d/w.mp4", "/d/v.mp4")
+    it.fs.mkdir("/d/v.mp4@", 0o755, it.caller)
+    assert failing(it.fs.getattr, path) == "ENOENT"
+    it.fs.rmdir("/d/v.mp4@")
+    it.fs.chown("/d/v.mp4", 7, 8)
+    assert it.fs.getattr(path).uid == 7
+
+
+def test_a_view_of_a_video_that_others_remove_is_gone(store: Store, it: Driver) -> None:
+    path = "/d/v.mp4@/info.json"
+    it.fs.settle()
+    assert it.read(path) == b"{}"
+    with Store.open(store.parts.directory.root) as other:
+        other.remove("d/v.mp4")
+    until = time.monotonic() + 5
+    while failing(it.fs.getattr, path) != "ENOENT":
+        assert time.monotonic() < until
+        time.sleep(0.01)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import mmap
 import os
 import select
@@ -11,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +73,56 @@ def test_nobody_is_asked_for_the_bytes(mounted: Mounted, place: Path, passthroug
         assert read == hashlib.sha256(CLIP.read_bytes()).hexdigest()
     finally:
         os.close(fd)
+
+
+def test_nobody_is_asked_for_a_view_that_was_read_before(mounted: Mounted, place: Path) -> None:
+    put(place / "a.mp4")
+    view = place / "a.mp4@" / "size=96x160,codec=h264.mp4"
+    first = view.read_bytes()
+    fd = opened_by_the_kernel(place, view)
+    try:
+        assert os.fstat(fd).st_size == len(first)
+        read = sha256_without_the_daemon(mounted.pid, fd)
+        assert read == hashlib.sha256(first).hexdigest()
+        assert view.read_bytes() == first
+        with open(view, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            assert mapped[:] == first
+    finally:
+        os.close(fd)
+
+
+def test_a_view_of_other_bytes_waits_for_the_readers_of_the_old_ones(place: Path) -> None:
+    path = put(place / "a.mp4")
+    view = place / "a.mp4@" / "size=96x160,codec=h264.mp4"
+    first = view.read_bytes()
+    fd = opened_by_the_kernel(place, view)
+    shutil.copyfile(OTHER, path)
+    assert os.getxattr(path, "user.vfsd.state") == b"video"
+    with pytest.raises(OSError, match=os.strerror(errno.ETXTBSY)):
+        view.read_bytes()
+    assert os.pread(fd, len(first), 0) == first
+    os.close(fd)
+    assert view.read_bytes() != first
+
+
+def opened_by_the_kernel(place: Path, view: Path) -> int:
+    """A view that was read to its end, open, as soon as the kernel reads it by itself."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        fd = os.open(view, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # what the kernel keeps of our answers
+        before = reads(place)
+        os.pread(fd, 1, 0)
+        if reads(place) == before:
+            return fd
+        os.close(fd)
+    raise AssertionError("it is asked for each time")
+
+
+def reads(place: Path) -> int:
+    """How often the daemon was asked for bytes."""
+    stats = json.loads(os.getxattr(place, "user.vfsd.stats"))
+    return int(stats["operations"].get("read", {"count": 0})["count"])
 
 
 def test_a_video_can_be_mapped(place: Path) -> None:

@@ -10,6 +10,7 @@ from vfsd.fs.filesystem import ContentVersion, Entry, Filesystem
 from vfsd.fs.namespace import RENAME_EXCHANGE, RENAME_NOREPLACE
 from vfsd.fs.recovery import Recovered
 from vfsd.fs.viewfolders import Patience, ViewFile, ViewOffer, ViewSource, ViewStat
+from vfsd.fs.wholefile import WholeFile
 
 __all__ = [
     "RENAME_EXCHANGE",
@@ -28,4 +29,5 @@ __all__ = [
     "ViewOffer",
     "ViewSource",
     "ViewStat",
+    "WholeFile",
 ]

@@ -24,6 +24,7 @@ from vfsd.fs.namespace import Namespace
 from vfsd.fs.posix import failure
 from vfsd.fs.recovery import Recovered
 from vfsd.fs.viewfolders import Patience, ViewFolders, ViewHandle, ViewPlace, ViewSource
+from vfsd.fs.wholefile import WholeFile
 from vfsd.fs.xattrs import Xattrs
 from vfsd.model import Node
 from vfsd.parts import Parts
@@ -45,13 +46,6 @@ class ContentVersion(NamedTuple):
     ino: int
     generation: int
     stamp: int
-
-
-class WholeFile(NamedTuple):
-    """The file of an inode, and a descriptor of it that is the file system's."""
-
-    ino: int
-    fd: int | None  #: of a file with these very bytes, which nobody changes; None: there is none
 
 
 class Filesystem:
@@ -302,8 +296,11 @@ class Filesystem:
         return ContentVersion(node.ino, node.generation, content.stamp)
 
     def whole_file(self, handle: int) -> WholeFile | None:
-        """What a handle of a file of the tree reads from; None for a view."""
-        content = self._files.handle(handle).content
+        """What a handle reads from; None for a view that is written."""
+        opened = self._files.handle(handle)
+        if isinstance(opened, ViewHandle):
+            return opened.whole
+        content = opened.content
         if content is None:
             return None
         with content.lock:
@@ -392,6 +389,9 @@ class Filesystem:
         """What a path leads to: something real, if there is, or a view."""
         if path is None:
             raise failure(errno.ENOENT)
+        place = self._views.found(path)
+        if place is not None:
+            return place
         try:
             return self._names.resolve(path)
         except OSError as error:

@@ -140,6 +140,15 @@ class Names:
                 node = self._step(node, name)
         return node
 
+    def state(self) -> int:
+        """Another number whenever anything that is remembered has changed, by whomever.
+
+        What others do is looked for as often as in `resolve`.
+        """
+        if time.monotonic() - self._asked > _ASK_SECONDS:
+            self._is_current()
+        return self._serial
+
     def place(self, path: str) -> Place:
         """Raises `OSError` when the directory does not exist; EBUSY for the root, which has none.
 

@@ -13,12 +13,15 @@ import stat
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from vfsd.fs.attributes import BLOCK, OF_VIEWS, Attributes
 from vfsd.fs.judging import Judging
 from vfsd.fs.names import Names
 from vfsd.fs.posix import failure
+from vfsd.fs.wholefile import WholeFile
 from vfsd.model import FileState, Node
 
 MARK = "@"
@@ -27,6 +30,7 @@ _READ = 0o444
 """Views can be read by whoever may read the video that they show, and by nobody else."""
 
 _SETTLE_SECONDS = 30.0
+_PLACES = 1024
 
 
 class ViewStat(Protocol):
@@ -55,6 +59,11 @@ class ViewFile(Protocol):
     @property
     def version(self) -> str:
         """Equal for files with the same bytes, and only for these."""
+        ...
+
+    @property
+    def whole(self) -> int | None:
+        """A descriptor of a file with just these bytes, if there is one; valid until `close`."""
         ...
 
     def readinto(
@@ -100,13 +109,14 @@ class ViewSource(Protocol):
         ...
 
 
-class ViewPlace(NamedTuple):
+@dataclass(frozen=True)
+class ViewPlace:
     """A path in a video's folder, whether or not something is there."""
 
     video: Node
     path: str
 
-    @property
+    @cached_property
     def ino(self) -> int:
         """The same for the same view, always; far from those of real files."""
         text = os.fsencode(f"{self.video.ino}/{self.path}")
@@ -133,6 +143,11 @@ class ViewHandle:
         The kernel has one cache for both, and puts there what either of them reads or writes.
         """
         return self._version if self._opened.are_alike(self._place.ino) else None
+
+    @property
+    def whole(self) -> WholeFile:
+        """What the kernel may read by itself."""
+        return WholeFile(self._place.ino, self._file.whole, self._version)
 
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         return self._file.readinto(buffer, offset, patience)
@@ -235,6 +250,12 @@ class ViewFolders:
         self._judging = judging
         self._source = source
         self._opened = OpenVersions()
+        self._places: dict[str, tuple[int, ViewPlace]] = {}  # by path, with the state of the names
+
+    def found(self, path: str) -> ViewPlace | None:
+        """What `find` said of a path lately, where no name and no file has changed since."""
+        state, place = self._places.get(path, (None, None))
+        return place if place is not None and self._names.state() == state else None
 
     def find(self, path: str) -> ViewPlace | None:
         """Where a path leads that leads to nothing real.
@@ -243,6 +264,15 @@ class ViewFolders:
         """
         if self._source is None or MARK not in path:
             return None
+        state = self._names.state()
+        place = self._find(path)
+        if place is not None:
+            if len(self._places) >= _PLACES:
+                self._places.clear()
+            self._places[path] = (state, place)
+        return place
+
+    def _find(self, path: str) -> ViewPlace | None:
         parts = path.split("/")
         for at, part in enumerate(parts):
             if not part.endswith(MARK) or part == MARK:

@@ -92,6 +92,7 @@ class Adapter:
         self._askers = Askers(module._libfuse, self._context)
         self._readers: dict[int, Callable[[memoryview, int], int]] = {}  # by handle
         self._fh_at: int = module.fuse_file_info.fh.offset
+        self._can_skip_flush = hasattr(module.fuse_file_info, "noflush")
         self._config: Any = None
         self._attr_timeout = 0.0
         self._is_caching = True
@@ -309,6 +310,8 @@ class Adapter:
 
     def open(self, path: bytes, info_at: int) -> None:
         info = self._file_info.from_address(info_at)
+        if self._can_skip_flush and info.flags & os.O_ACCMODE == os.O_RDONLY:
+            info.noflush = 1  # a reader's close need not wait for us
         if self._passthrough is not None and info.flags & _CHANGING:
             handle = self._open_for_change(self._passthrough, os.fsdecode(path), info.flags)
         else:
@@ -417,7 +420,7 @@ class Adapter:
         if whole is None:
             return False
         try:
-            return passthrough.open_for_reading(handle, whole.ino, whole.fd)
+            return passthrough.open_for_reading(handle, whole)
         except BaseException:
             self._fs.release(handle)
             raise

@@ -22,6 +22,7 @@ from ctypes import CFUNCTYPE, POINTER, c_int, c_int32, c_size_t, c_ssize_t, c_ui
 from typing import Any
 
 from vfsd.errors import MountError
+from vfsd.fs import WholeFile
 from vfsd.fuse.binding import Binding
 
 _log = logging.getLogger(__name__)
@@ -32,6 +33,9 @@ _LIBFUSE_FROM, _LIBFUSE_TO = (3, 14), (3, 17)
 # The kernel tells us that a file is closed some time after close(2): who has read a file and then
 # writes it must not find it busy.
 _RELEASE_SECONDS = 0.5
+
+# The same, for who reads a view again that has only just become a file.
+_HANDOVER_SECONDS = 0.002
 
 # linux/fuse.h
 _BACKING_OPEN, _BACKING_CLOSE = 0x4010E501, 0x4004E502
@@ -70,6 +74,7 @@ class _Use:
     def __init__(self) -> None:
         self.handles = 0
         self.backing = 0  #: what the kernel calls the file that it reads; 0: it asks us
+        self.version: str | None = None  #: of the bytes of that file
 
 
 def require_passthrough(binding: Binding, kernel: tuple[int, int]) -> None:
@@ -134,19 +139,21 @@ class Passthrough:
         with self._guard:
             self._inodes[handle] = ino
 
-    def open_for_reading(self, handle: int, ino: int, whole: int | None) -> bool:
+    def open_for_reading(self, handle: int, whole: WholeFile) -> bool:
         """Whether the kernel reads by itself what was opened for reading only.
 
-        `whole` is a descriptor of a file with just these bytes, which nobody changes.  To be called
-        by the thread that then answers OPEN.  Raises `OSError` (ETXTBSY) where the inode has other
-        bytes by now than those that the kernel reads for others.
+        To be called by the thread that then answers OPEN.  Raises `OSError` (ETXTBSY) where the
+        inode has other bytes by now than those that the kernel reads for others.
         """
+        ino = whole.ino
         with self._guard:
-            if whole is None:
+            if not self._is_read_by_kernel(whole):
                 self._wait_for_kernel(ino)
+            if whole.fd is not None and whole.version is not None:
+                self._guard.wait_for(lambda: self._may_begin(ino), _HANDOVER_SECONDS)
             use = self._uses.setdefault(ino, _Use())
-            if whole is not None and not use.handles:
-                use.backing = self._register(whole)
+            if whole.fd is not None and not use.handles:
+                use.backing, use.version = self._register(whole.fd), whole.version
             use.handles += 1
             self._inodes[handle] = ino
             self._thread.backing = use.backing
@@ -165,6 +172,17 @@ class Passthrough:
 
     # -- inside
 
+    def _is_read_by_kernel(self, whole: WholeFile) -> bool:
+        """Whether that is what it reads, or may read once nobody has the inode open."""
+        use = self._uses.get(whole.ino)
+        if use is None or not use.backing or whole.version is None:
+            return whole.fd is not None
+        return use.version == whole.version
+
+    def _may_begin(self, ino: int) -> bool:
+        use = self._uses.get(ino)
+        return use is None or bool(use.backing)
+
     def _wait_for_kernel(self, ino: int) -> None:
         def is_idle() -> bool:
             use = self._uses.get(ino)
@@ -181,7 +199,7 @@ class Passthrough:
         del self._uses[ino]
         if use.backing:
             fcntl.ioctl(self._device, _BACKING_CLOSE, struct.pack("<I", use.backing))
-            self._guard.notify_all()
+        self._guard.notify_all()
 
     def _register(self, fd: int) -> int:
         try:

@@ -56,6 +56,13 @@ class SlotsRead:
             else:
                 self._runs.append(range(slot, slot + 1))
 
+    def is_all_of(self, count: int) -> bool:
+        """Whether these are the slots ``0 <= slot < count``."""
+        with self._guard:
+            if sum(map(len, self._runs)) < count:
+                return False
+        return len(self.sorted()) == count
+
     def sorted(self) -> list[int]:
         """Each once."""
         with self._guard:

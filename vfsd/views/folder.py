@@ -82,6 +82,10 @@ class ViewFile(Protocol):
     def version(self) -> str:
         """Stands for its bytes."""
 
+    @property
+    def whole(self) -> int | None:
+        """A descriptor of a file with just these bytes, if there is one; valid until `close`."""
+
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         """Fill `buffer` with what lies at `offset`; short only at the end.  Thread-safe.
 
@@ -97,6 +101,7 @@ class _Known:
 
     info: LogicalVideo
     footage: Footage
+    key: str  #: of the footage
     objects: ObjectFolder
     fresh: int  #: counts changes of the catalog, of which it was the last
     info_file: Rendition | None = None
@@ -110,11 +115,17 @@ class Views:
     `UsageError` and `OutOfRangeError` for one that asks for what cannot be had.
     """
 
-    def __init__(self, parts: Parts, tools: Tools, *, niceness: int = 0) -> None:
-        """`niceness` is that of the threads which make views, see nice(2)."""
+    def __init__(
+        self, parts: Parts, tools: Tools, *, niceness: int = 0, whole_bytes: int = 0
+    ) -> None:
+        """`niceness` is that of the threads which make views, see nice(2).
+
+        With `whole_bytes`, views that were read to the end are put into files, which take up so
+        many bytes at most (`ViewFile.whole`).
+        """
         self._parts = parts
         self._tools = tools
-        self._renderer = Renderer(parts, tools, niceness)
+        self._renderer = Renderer(parts, tools, niceness, whole_bytes)
         self._watch = parts.catalog.watch()
         self._guard = threading.Lock()
         self._fresh = 0  # counts changes of the catalog
@@ -179,7 +190,7 @@ class Views:
         # What was seen may be corrected, and videos renamed; what is in a frame may not.
         is_changing = _is_of_objects(path) or is_of_explain(path)
         state = f"/{known.fresh}" if is_changing else ""
-        key = (known.footage.key + state, path)
+        key = (known.key + state, path)
         with self._guard:
             found = self._renditions.get(key)
             if found is not None:
@@ -262,7 +273,7 @@ class Views:
             footage = replace(found[1].footage, tiles=tiles, sound=sound)
         else:
             footage = footage_of(self._parts, self._tools, info)
-        known = _Known(info, footage, self._objects(info, footage), fresh)
+        known = _Known(info, footage, footage.key, self._objects(info, footage), fresh)
         with self._guard:
             self._videos[ino] = (fresh, known)
             while len(self._videos) > _VIDEOS:

@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from functools import lru_cache
 from io import BufferedReader, FileIO
 
 from vfsd import grammar
@@ -37,6 +38,7 @@ _BUFFER_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
 
 
+@lru_cache(maxsize=1024)
 def requested(path: str) -> Request | None:
     """What is asked for by a path of which frames may be offered: all of the picture, in a size."""
     try:

@@ -20,6 +20,7 @@ from vfsd.views.decoding import SlotsRead
 from vfsd.views.rendercache import Bytes, FileCache, MemoryCache, RenderCache
 from vfsd.views.renderqueue import Check, Lane, Patience, Render
 from vfsd.views.rendition import PaddedRendition, Rendition, StillRendition
+from vfsd.views.wholes import WholeViews
 from vfsd.views.workshop import Workshop
 
 _MEMORY_BYTES = 64 << 20
@@ -42,8 +43,9 @@ def encoders() -> int:
 class Renderer:
     """What all renditions of a process share: tools, caches, threads.  Thread-safe."""
 
-    def __init__(self, parts: Parts, tools: Tools, niceness: int = 0) -> None:
-        """`niceness` is that of the threads which decode and encode, see nice(2)."""
+    def __init__(self, parts: Parts, tools: Tools, niceness: int = 0, whole_bytes: int = 0) -> None:
+        """`niceness` is that of the threads which decode and encode, see nice(2); whole files of
+        views, for the kernel to read, may take up `whole_bytes`."""
         files = None
         if not parts.read_only:
             files = FileCache(parts.directory.cache, parts.settings.view_cache_bytes)
@@ -52,6 +54,9 @@ class Renderer:
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
         self._segments = Lane("encode", encoders(), niceness)
         self._pictures = Lane("render", DECODERS_A_CORE * cores(), niceness)
+        self._wholes = None
+        if whole_bytes:
+            self._wholes = WholeViews(parts.directory.cache, whole_bytes, self.slot)
 
     def slot(self, rendition: Rendition, slot: int, patience: Patience | None = None) -> Bytes:
         """The bytes of a slot, without the zeros that fill it up.
@@ -93,7 +98,18 @@ class Renderer:
         if pictures is not None:
             self._reads.note(pictures.footage.digest, partial(pictures.account, timing))
 
+    def whole(self, rendition: Rendition) -> int | None:
+        """A descriptor, the caller's own, of a file with just its bytes, if there is one."""
+        return None if self._wholes is None else self._wholes.open(rendition.key)
+
+    def was_read(self, rendition: Rendition, read: SlotsRead) -> None:
+        """Somebody has read those slots, and is done."""
+        if self._wholes is not None and read.is_all_of(len(rendition.slots)):
+            self._wholes.want(rendition)
+
     def close(self) -> None:
+        if self._wholes is not None:
+            self._wholes.close()
         self._segments.close()
         self._pictures.close()
         self.workshop.close()
@@ -107,6 +123,7 @@ class RenditionFile:
         self._rendition = rendition
         self._slots = rendition.slots
         self._runner = _Forerunner(renderer, rendition)
+        self._whole = renderer.whole(rendition)
         self._opened_ns = time.time_ns()
         self._waited = 0.0
         self._read = SlotsRead()
@@ -120,6 +137,11 @@ class RenditionFile:
     def version(self) -> str:
         """Stands for its bytes."""
         return self._rendition.key
+
+    @property
+    def whole(self) -> int | None:
+        """A descriptor of a file with just these bytes, if there is one; valid until `close`."""
+        return self._whole
 
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         """Fill `buffer` with what lies at `offset`; how many bytes that were.
@@ -160,6 +182,10 @@ class RenditionFile:
 
     def close(self) -> None:
         self._runner.close()
+        if self._whole is not None:
+            os.close(self._whole)
+            self._whole = None
+        self._renderer.was_read(self._rendition, self._read)
         self._renderer.note(self._rendition, self._read, Timing(self._opened_ns, self._waited))
 
 

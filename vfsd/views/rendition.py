@@ -75,6 +75,7 @@ class Rendition(Protocol):
         """What is decoded for those slots, which ascend; None where nothing is."""
 
 
+@runtime_checkable
 class ViewRendition(Rendition, Protocol):
     """What a name of the grammar asks for."""
 
