@@ -30,6 +30,7 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 
 from vfsd.codecs import bits, nal
+from vfsd.codecs.hevc_numbers import renumbered_set, renumbered_slice
 from vfsd.codecs.media import color_codes
 from vfsd.codecs.obu import sequence_header, without_delimiter
 from vfsd.codecs.planes import plane_samples
@@ -72,6 +73,7 @@ _ENCODERS = {
         {"level": "3", "coder": "0", "context": "0", "g": "1", "slices": "4", "slicecrc": "1"},
     ),
 }
+_TREE_BLOCK = 32  #: of x265's preset
 _FFMPEG_FORMATS = {"yuv420p10": "yuv420p10le"}
 _JPEG_FORMAT = "yuvj420p"
 _BT601 = (None, "bt470bg", "smpte170m", "rgb")
@@ -101,7 +103,9 @@ class EncoderSettings:
     color_primaries: str | None = None
     color_transfer: str | None = None
     profile: str | None = None  #: H.264: baseline, main or high; None: as it comes
-    number: int = 0  #: H.264: that of the parameter sets, below 32
+    number: int = 0  #: H.264 and HEVC: that of the parameter sets, below 32 and 16
+    smallest_block: int | None = None
+    """HEVC: side of the smallest coding block, 8, 16 or 32; pictures are coded in whole ones."""
     pixel_format: str = "yuv420p"  #: one of those that `vfsd.forms.CODECS` has for the codec
 
     @property
@@ -151,7 +155,10 @@ def parameter_sets(settings: EncoderSettings) -> tuple[bytes, ...]:
     if settings.codec in INTRA_CODECS:
         return (extradata,) if extradata else ()
     sets = nal.parameter_sets(settings.codec, extradata)
-    return tuple(_retimed(settings.codec, unit, settings.rate) for unit in sets)
+    timed = tuple(_retimed(settings.codec, unit, settings.rate) for unit in sets)
+    if settings.codec == "hevc" and settings.number:
+        return tuple(renumbered_set(unit, settings.number) for unit in timed)
+    return timed
 
 
 def encode(settings: EncoderSettings, pictures: Iterable[Picture]) -> Iterator[bytes]:
@@ -225,8 +232,11 @@ def _beside_another(settings: EncoderSettings) -> dict[str, str]:
     options = {}
     if settings.profile is not None:
         options["profile"] = settings.profile
-    if settings.number:
+    if settings.number and settings.codec == "h264":
         options["x264-params"] = f"{_X264}:sps-id={settings.number}"
+    if settings.smallest_block is not None:
+        block = settings.smallest_block
+        options["x265-params"] = f"{_X265}:min-cu-size={block}:ctu={max(_TREE_BLOCK, block)}"
     return options
 
 
@@ -310,6 +320,9 @@ def _payload(settings: EncoderSettings, packet: bytes, ordinal: int) -> bytes:
     """Without what containers do not want, and what x264 tells of itself in front."""
     if settings.codec == "av1":
         return without_delimiter(packet)
+    if settings.codec == "hevc" and settings.number:
+        units = (packet[a:b] for a, b in nal.units(packet, 0))
+        return b"".join(nal.START_CODE + renumbered_slice(unit, settings.number) for unit in units)
     if settings.codec != "h264" or ordinal:
         return packet
     kept = (packet[a:b] for a, b in nal.units(packet, 0) if packet[a] & 0x1F != _H264_SEI)

@@ -75,6 +75,10 @@ def is_parameter_set(codec: str, kind: int) -> bool:
     return kind in (H264_SPS, H264_PPS)
 
 
+def holds_slice(codec: str, kind: int) -> bool:
+    return kind < HEVC_VPS if codec == "hevc" else 1 <= kind <= H264_IDR
+
+
 def parameter_sets(codec: str, extradata: bytes) -> tuple[bytes, ...]:
     """The parameter sets in a codec configuration, in its order; empty where it has none.
 

@@ -53,7 +53,9 @@ def hvcc(sets: tuple[bytes, ...], prefix: int, *, is_complete: bool = True) -> b
     arrays = [[unit for unit in sets if nal.unit_type("hevc", unit) == kind] for kind in kinds]
     if not all(arrays):
         raise nal.DamagedError("no usable parameter sets")
-    told = nal.parse_hevc_sps(arrays[1][0])
+    # Of those of several encoders, the one with the highest profile, else level.
+    all_told = [nal.parse_hevc_sps(unit) for unit in arrays[1]]
+    told = max(all_told, key=lambda each: (each.profile_bytes[0] & 0x1F, each.profile_bytes[-1]))
     record = bytearray(b"\x01" + told.profile_bytes + b"\xf0\x00\xfc")
     record += bytes((0xFC | told.chroma_format, 0xF8 | told.luma_depth - 8))
     record += bytes((0xF8 | told.chroma_depth - 8, 0, 0))

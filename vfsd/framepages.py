@@ -52,7 +52,7 @@ class PacketColumns:
     def __len__(self) -> int:
         return len(self.pts)
 
-    def __getitem__(self, key: slice) -> PacketColumns:
+    def __getitem__(self, key: slice | npt.NDArray[np.bool_]) -> PacketColumns:
         return PacketColumns(
             self.pts[key], self.dts[key], self.position[key], self.size[key], self.flags[key]
         )

@@ -38,6 +38,9 @@ SPANS = [
     ("fragmented.mp4", (11, 35), (4, 19, 1)),
     ("late-start.mp4", (6, 32), (9, 16, 1)),
     ("portrait.mp4", (3, 45), (12, 30, 0)),
+    # HEVC in open groups: what precedes the key picture on the screen is encoded.
+    ("open-gop.mkv", (3, 60), (21, 33, 3)),
+    ("open-gop.mkv", (20, 55), (4, 29, 2)),
 ]
 
 
@@ -71,7 +74,7 @@ def let_go(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize(("name", "span", "lengths"), SPANS)
-@pytest.mark.parametrize("suffix", ["mp4", "mkv", "h264"])
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "stream"])
 def test_all_but_the_ends_are_copied_to_the_last_bit(
     shelf: Shelf,
     tmp_path: Path,
@@ -83,6 +86,8 @@ def test_all_but_the_ends_are_copied_to_the_last_bit(
     if name == "portrait.mp4" and suffix != "mp4":
         pytest.skip("only MP4 can say that it lies on its side")
     video = shelf.video(name)
+    if suffix == "stream":
+        suffix = video.original.media.codec
     path = f"frames={span[0]}-{span[1]}.{suffix}"
     assert isinstance(rendition(video, path), SplicedRendition)
     data = shelf.read(name, path)
@@ -96,7 +101,7 @@ def test_all_but_the_ends_are_copied_to_the_last_bit(
             assert fingerprint(frame) == fingerprint(right)
         else:
             assert psnr(frame.to_ndarray(format="gray"), right.to_ndarray(format="gray")) > 40
-    if suffix != "h264":
+    if suffix in ("mp4", "mkv"):
         ticks = video.table.pts(*span)
         times = [int(tick - ticks[0]) * video.original.time_base for tick in ticks]
         seen = [(frame.pts or 0) * (frame.time_base or Fraction(0)) for frame in frames]
@@ -131,9 +136,14 @@ def _counted_by_ffprobe(path: Path) -> int:
     return int(json.loads(done.stdout)["streams"][0]["nb_read_frames"])
 
 
-def test_seeking_leads_into_each_part(shelf: Shelf, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "span"), [("variable-rate.mkv", (13, 67)), ("open-gop.mkv", (3, 57))]
+)
+def test_seeking_leads_into_each_part(
+    shelf: Shelf, tmp_path: Path, name: str, span: tuple[int, int]
+) -> None:
     for suffix in ("mp4", "mkv"):
-        data = shelf.read("variable-rate.mkv", f"frames=13-67.{suffix}")
+        data = shelf.read(name, f"frames={span[0]}-{span[1]}.{suffix}")
         every = decoded(data)
         path = tmp_path / f"view.{suffix}"
         path.write_bytes(data)
@@ -156,7 +166,8 @@ def test_seeking_leads_into_each_part(shelf: Shelf, tmp_path: Path) -> None:
         ("open-gop.mov", "frames=3-60.mp4"),  # no key frame that nothing before it is needed for
         ("elementary.h264", "frames=3-60.mp4"),  # its times are made up
         ("portrait.mp4", "frames=3-45.mkv"),
-        ("open-gop.mkv", "frames=3-60.mkv"),  # HEVC
+        ("open-gop.mkv", "frames=3-40.mkv"),  # no group as a whole, in HEVC
+        ("av1.mp4", "frames=3-40.mp4"),
     ],
 )
 def test_what_cannot_be_spliced_is_encoded(shelf: Shelf, name: str, path: str) -> None:
@@ -209,6 +220,67 @@ def test_encoders_of_all_kinds_are_spliced(
         if suffix == "mp4":
             _check_configuration(file, profile)
     let_go(kept)
+
+
+@pytest.mark.parametrize(
+    ("size", "options"),
+    [
+        ((104, 72), "bframes=0:open-gop=0"),
+        ((104, 72), "bframes=3:open-gop=0:wpp=0"),
+        ((98, 70), "bframes=4:b-pyramid=1:open-gop=1:slices=2"),
+        ((96, 64), "bframes=3:open-gop=1:aud=1:hrd=1:vbv-maxrate=900:vbv-bufsize=900"),
+        ((104, 66), "min-cu-size=16:bframes=2:repeat-headers=1:colorprim=bt709:range=full"),
+        ((96, 64), "bframes=3:open-gop=0:radl=2:temporal-layers=3:hash=1"),
+    ],
+)
+def test_hevc_of_all_kinds_is_spliced(tmp_path: Path, size: tuple[int, int], options: str) -> None:
+    clip = make_clip(
+        tmp_path / "clip.mp4",
+        "libx265",
+        options={
+            "preset": "veryfast",
+            "x265-params": f"{options}:keyint=10:scenecut=0:log-level=none",
+        },
+        frames=45,
+        width=size[0],
+        height=size[1],
+    )
+    kept = keep(tmp_path, clip)
+    video = kept.shelf.video(kept.name)
+    assert list(video.keyframes) == [0, 10, 20, 30, 40]
+    wanted = stored(video)[4:44]
+    for suffix in ("mp4", "mkv", "hevc"):
+        path = f"frames=4-44.{suffix}"
+        assert isinstance(rendition(video, path), SplicedRendition)
+        frames = decoded(kept.shelf.read(kept.name, path))
+        assert len(frames) == len(wanted)
+        for frame, right in zip(frames[6:36], wanted[6:36], strict=True):
+            assert fingerprint(frame) == fingerprint(right)
+        for frame, right in zip(frames, wanted, strict=True):
+            assert psnr(frame.to_ndarray(format="gray"), right.to_ndarray(format="gray")) > 30
+            assert (frame.format.name, frame.colorspace, frame.color_range) == (
+                right.format.name, right.colorspace, right.color_range,
+            )  # fmt: skip
+        file = tmp_path / f"view.{suffix}"
+        file.write_bytes(kept.shelf.read(kept.name, path))
+        assert _counted_by_opencv(file) == _counted_by_ffprobe(file) == len(wanted)
+    let_go(kept)
+
+
+def test_why_nothing_is_copied_is_told(shelf: Shelf) -> None:
+    told = {
+        path: json.loads(shelf.read(name, f"explain/{path}.json"))["why"]
+        for name, path in [
+            ("traffic.mp4", "frames=3-118.mp4"),
+            ("traffic.mp4", "frames=3-31.mp4"),
+            ("traffic.mp4", "frames=3-118,size=160x120.mp4"),
+            ("av1.mp4", "frames=3-40.mp4"),
+        ]
+    }
+    assert told["frames=3-118.mp4"] is None
+    assert "decoded alone" in told["frames=3-31.mp4"]
+    assert "as they are stored" in told["frames=3-118,size=160x120.mp4"]
+    assert "av1" in told["frames=3-40.mp4"]
 
 
 def _check_configuration(path: Path, profile: str) -> None:
@@ -274,6 +346,9 @@ def test_what_is_remembered_of_it_are_its_ends(fresh: Shelf) -> None:
         ("real/suburb_road_a_640x352.mp4", (16, 264), range(31, 248)),
         ("real/phone_pan_campus_720p.mp4", (102, 154), range(18, 52)),
         ("odd/ffmpegfs_framecounter_1920x1280.mp4", (28, 80), range(5, 52)),
+        # HEVC of a phone, filled up to sixteen pixels, and in open groups.
+        ("real/birds_duck_1080x1920_hevc.mp4", (27, 62), range(3, 35)),
+        ("odd/dv_hevc_opengop_cra.mp4", (44, 102), range(4, 56)),
     ],
 )
 def test_footage_is_spliced(
@@ -281,7 +356,7 @@ def test_footage_is_spliced(
 ) -> None:
     kept = keep(tmp_path, footage / name)
     wanted = stored(kept.shelf.video(kept.name))[span[0] : span[1]]
-    for suffix in ("mp4", "mkv", "h264"):
+    for suffix in ("mp4", "mkv", kept.shelf.video(kept.name).original.media.codec):
         path = f"frames={span[0]}-{span[1]}.{suffix}"
         assert rendition(kept.shelf.video(kept.name), path).made == "spliced"
         frames = decoded(kept.shelf.read(kept.name, path))

@@ -9,7 +9,8 @@ not tell the whole story.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from vfsd.codecs.fragments import MP4_CODECS
 from vfsd.codecs.framing import Framing, framing_for_container, framing_for_stream
 from vfsd.codecs.matroska import MATROSKA_CODECS, MAX_PACKET
 from vfsd.codecs.mux import muxer_for
+from vfsd.codecs.packets import PacketReader
 from vfsd.codecs.segments import LEAST_PADDING, PacketTimes, SegmentIndex, Track
 from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints, PacketColumns, PacketFlag
@@ -163,6 +165,14 @@ def whole_segment(data: bytes, size: int) -> bytes:
     return data
 
 
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a run begins where decoders, left alone, would want what is stored before."""
+
+    left_out: int  #: packets that follow the first
+    convert: Callable[[bytes], bytes]  #: the first packet; raises `nal.DamagedError`
+
+
 class CopiedRun:
     """Packets that are copied, cut into segments: as many as the pictures that they show."""
 
@@ -173,7 +183,10 @@ class CopiedRun:
         packets: range,
         columns: PacketColumns,
         framing: Framing,
+        opening: Opening | None = None,
     ) -> None:
+        """`columns` are of `packets`, less those that `opening` leaves out."""
+        self._opening = opening
         self.footage = footage
         self.showing = showing
         self.framing = framing
@@ -192,16 +205,24 @@ class CopiedRun:
     def payloads(self, number: int, workshop: Workshop) -> list[bytes]:
         """The packets of a segment.  Raises `IntegrityError`, `OSError`."""
         first, stop = self._bounds(number)
-        base = self._packets.start
         payloads = []
         with workshop.readers.reader(self.footage) as reader:
-            stored = reader.read(base + first, base + stop)
+            stored = self._stored(reader, first, stop)
             for (index, packet), is_key in zip(stored, self.keys[first:stop], strict=True):
                 try:
+                    if index == self._packets.start and self._opening is not None:
+                        packet = self._opening.convert(packet)
                     payloads.append(self.framing.convert(packet, bool(is_key)))
                 except nal.DamagedError as error:
                     raise IntegrityError(f"packet {index} is damaged: {error}") from error
         return payloads
+
+    def _stored(self, reader: PacketReader, first: int, stop: int) -> Iterator[tuple[int, bytes]]:
+        """The packets ``first <= p < stop`` of those that are copied, with their indices."""
+        base = self._packets.start
+        left_out = self._opening.left_out if self._opening is not None else 0
+        skip = range(base + 1, base + 1 + left_out)
+        return reader.read(base + first + left_out * (first > 0), base + stop + left_out, skip=skip)
 
     def times(self, number: int) -> PacketTimes:
         first, stop = self._bounds(number)

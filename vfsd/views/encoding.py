@@ -74,8 +74,12 @@ class EncodedRendition:
         form: Form,
         showing: Showing,
         sound: ViewSound | None = None,
+        *,
+        why: str = "",
     ) -> None:
-        """Raises `UsageError` for sizes that the codec does not take."""
+        """`why` nothing of it can be copied.  Raises `UsageError` for sizes that the codec does not
+        take."""
+        self.why = why
         self.memory = showing.memory + (sound.memory if sound else 0)
         self._sound_track = sound.track if sound else None
         self._showing = showing

@@ -18,6 +18,7 @@ from vfsd.packs import PackPool
 from vfsd.plan import make_plan
 from vfsd.tileplan import Costs
 from vfsd.view import View
+from vfsd.views.encoding import EncodedRendition
 from vfsd.views.footage import Footage
 from vfsd.views.rendition import TextRendition, rendition_of, require_frame, sound_of
 
@@ -55,12 +56,13 @@ def _view(footage: Footage, packs: PackPool, asked: str) -> dict[str, Any]:
     media = footage.physical.media
     if request.psnr is not None:
         footage = footage.of_quality(request.psnr)
-    made = rendition_of(footage, request, packs).made
+    rendition = rendition_of(footage, request, packs)
+    why = rendition.why if isinstance(rendition, EncodedRendition) else None
     view = request.sized(media.display_width, media.display_height)
     found = _planned(footage, view, request.form.layout)
     codec, silence = sound_of(footage, request)
-    told = {"view": grammar.unparse(request), "made": made, "sound": codec, "silence": silence}
-    return {**told, **found}
+    told = {"view": grammar.unparse(request), "made": rendition.made, "why": why}
+    return {**told, "sound": codec, "silence": silence, **found}
 
 
 def _still(footage: Footage, asked: str) -> dict[str, Any]:

@@ -117,12 +117,15 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
         return RawRendition(key, footage, view, form, showing)
     found = find_sound(footage, view, form, showing)
     sound = None if isinstance(found, str) else found
-    return (
-        find_copy(key, footage, view, form, showing, sound)
-        or find_stitch(key, footage, view, form, showing, packs, sound)
-        or find_splice(key, footage, view, form, showing, sound)
-        or EncodedRendition(key, footage, view, form, showing, sound)
+    whole = find_copy(key, footage, view, form, showing, sound) or find_stitch(
+        key, footage, view, form, showing, packs, sound
     )
+    if whole is not None:
+        return whole
+    spliced = find_splice(key, footage, view, form, showing, sound)
+    if not isinstance(spliced, str):
+        return spliced
+    return EncodedRendition(key, footage, view, form, showing, sound, why=spliced)
 
 
 def sound_of(footage: Footage, request: Request) -> tuple[str | None, str | None]:

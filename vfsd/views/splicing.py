@@ -4,9 +4,12 @@ A view that begins between key frames, or ends where a decoder needs a packet th
 cannot be copied as a whole.  It is spliced where at least one whole group of pictures can be: the
 frames before the first key frame that nothing before it is needed for, and the last few, whose
 packets would be followed by ones that are missing, are encoded with parameter sets of their own.
-Those tell the looks of pictures in the words of the source, so that decoders go on as they are.
 
-H.264 in 4:2:0 of 8 bits, progressive.  What indexing found odd is encoded as a whole.
+Of HEVC pictures that precede a key picture on the screen and follow it in the stream, as in open
+groups, need not be copied: they are encoded, and the key picture is marked as one that nothing
+precedes.
+
+H.264 and HEVC in 4:2:0 of 8 bits, progressive.  What indexing found odd is encoded as a whole.
 """
 
 from __future__ import annotations
@@ -18,9 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from blake3 import blake3
 
-from vfsd.codecs import h264_sets, nal, records
-from vfsd.codecs.bits import BitReader, unescaped
-from vfsd.codecs.encode import parameter_sets
+from vfsd.codecs import nal
 from vfsd.codecs.framing import Framing, framing_for_stream, framing_of_encoder
 from vfsd.codecs.mux import muxer_for
 from vfsd.codecs.packets import PacketReader
@@ -33,11 +34,11 @@ from vfsd.codecs.segments import (
     overhead,
 )
 from vfsd.errors import IntegrityError
-from vfsd.framepages import PacketFlag
+from vfsd.framepages import PacketColumns, PacketFlag
 from vfsd.grammar import Form
 from vfsd.model import MediaInfo
 from vfsd.view import View
-from vfsd.views.copying import CopiedRun, can_hold, is_as_stored, whole_segment
+from vfsd.views.copying import CopiedRun, Opening, can_hold, is_as_stored, whole_segment
 from vfsd.views.decoding import Pictures
 from vfsd.views.encoding import CONFIGURATION_BYTES, EncodedRun, encoder_settings
 from vfsd.views.footage import Footage
@@ -45,26 +46,16 @@ from vfsd.views.pictures import picture_form
 from vfsd.views.showing import Showing
 from vfsd.views.slots import ListedSlots, Slots
 from vfsd.views.sounding import SegmentedSound, ViewSound
+from vfsd.views.splicesource import SpliceSource, source_of
 from vfsd.views.workshop import Workshop
 
-_CODEC = "h264"
-_PIXEL_FORMATS = ("yuv420p", "yuvj420p")
 _KEYS_TRIED = 8
 """As many key packets are looked into for one that nothing before it is needed for."""
-_MOST_NUMBERS = 32
 _MOST_REORDERED = 16
+_MOST_PRECEDING = 64
+"""As many frames before a key picture are looked at."""
 _LENGTH = 4
 """Bytes of the length before each unit, which what is encoded may need."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """What the stored stream tells its decoders."""
-
-    sets: tuple[bytes, ...]
-    sequence: h264_sets.Sequence
-    prefix: int  #: as in `nal.units`
-    free_number: int  #: that none of its parameter sets has
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +65,7 @@ class _Cut:
     first: int  #: the first that is copied
     stop: int
     packets: range
+    left_out: int  #: of these, behind the first
 
 
 def find_splice(
@@ -83,98 +75,99 @@ def find_splice(
     form: Form,
     showing: Showing,
     sound: ViewSound | None = None,
-) -> SplicedRendition | None:
-    """How to serve `view` by copying all but its ends; None where it has to be encoded.
+) -> SplicedRendition | str:
+    """How to serve `view` by copying all but its ends; or why it has to be encoded.
 
     Reads the key packet with which the copied part would begin.
     """
     media = footage.physical.media
-    if media.codec != _CODEC or not is_as_stored(footage, view, form) or footage.physical.notes:
-        return None
-    if media.interlaced or media.pixel_format not in _PIXEL_FORMATS:
-        return None
-    source = _source(media)
-    cut = None if source is None else _find_cut(footage, showing, source)
-    if source is None or cut is None:
-        return None
-    columns = footage.table.columns(cut.packets.start, cut.packets.stop)
-    if int(columns.size.min()) == 0:
-        return None
-    if not can_hold(form.container, media, int(columns.size.max())):
-        return None
-    framing: Framing | None = Framing(_CODEC, b"", source.prefix, _LENGTH)
-    if form.container == _CODEC:
+    if not is_as_stored(footage, view, form):
+        return "its pictures are not shown as they are stored"
+    if footage.physical.notes:
+        return "its packets do not tell the whole story: " + "; ".join(footage.physical.notes)
+    source = source_of(media)
+    if isinstance(source, str):
+        return source
+    cut = _find_cut(footage, showing, source)
+    if cut is None:
+        return "no group of pictures in it can be decoded alone"
+    columns = _columns(footage, cut)
+    if int(columns.size.min()) == 0 or not can_hold(form.container, media, int(columns.size.max())):
+        return f"{form.container} cannot hold its packets"
+    framing: Framing | None = Framing(source.codec, b"", source.prefix, _LENGTH)
+    if form.container == source.codec:
         framing = framing_for_stream(media)
     if framing is None:
-        return None
-    copied = CopiedRun(footage, showing.part(cut.first, cut.stop), cut.packets, columns, framing)
+        return "its parameter sets are not at hand"
+    opening = Opening(cut.left_out, source.opening)
+    part = showing.part(cut.first, cut.stop)
+    copied = CopiedRun(footage, part, cut.packets, columns, framing, opening)
     reorder = _reorder(copied, media, source)
     if reorder > _MOST_REORDERED:
-        return None
+        return "its packets are too far from the order of pictures"
     runs: list[CopiedRun | EncodedRun] = [copied]
     if cut.first:
         runs.insert(0, _encoded(f"{key}/head", footage, showing.part(0, cut.first), source))
     if cut.stop < len(showing):
         runs.append(_encoded(f"{key}/tail", footage, showing.part(cut.stop, len(showing)), source))
     if len(runs) == 1:
-        return None
+        return "its beginning cannot be copied as it is"
     return SplicedRendition(key, form, showing, source, runs, reorder, sound)
 
 
-def _encoded(key: str, footage: Footage, showing: Showing, source: _Source) -> EncodedRun:
+def _encoded(key: str, footage: Footage, showing: Showing, source: SpliceSource) -> EncodedRun:
     """An end; its pictures lie as those of the source do, turned upright or not."""
     media = dataclasses.replace(footage.physical.media, rotation=0)
     pictures = picture_form(media, View(), "yuv420p")
-    settings = dataclasses.replace(
-        encoder_settings(media, _CODEC, pictures, View(), showing),
-        profile=source.sequence.profile_name,
-        number=source.free_number,
-    )
-    return EncodedRun(key, footage, pictures, settings, showing)
+    settings = encoder_settings(media, source.codec, pictures, View(), showing)
+    return EncodedRun(key, footage, pictures, source.settings(settings), showing)
 
 
-def _source(media: MediaInfo) -> _Source | None:
-    """None where there is more than one set of a sequence, or what x264 would not make."""
-    try:
-        sets = nal.parameter_sets(_CODEC, media.extradata)
-        kinds = [nal.unit_type(_CODEC, unit) for unit in sets]
-        if kinds.count(nal.H264_SPS) != 1 or nal.H264_PPS not in kinds:
-            return None
-        sequence = h264_sets.parse(sets[kinds.index(nal.H264_SPS)])
-        used = {
-            BitReader(unescaped(unit)[1:]).golomb()
-            for unit, kind in zip(sets, kinds, strict=True)
-            if kind == nal.H264_PPS
-        }
-    except nal.DamagedError:
-        return None
-    if sequence is None or not sequence.is_plain(media.width, media.height):
-        return None
-    free = [number for number in range(_MOST_NUMBERS) if number not in used | {sequence.number}]
-    if not free:
-        return None
-    return _Source(sets, sequence, nal.prefix_size(_CODEC, media.extradata), free[-1])
+def _columns(footage: Footage, cut: _Cut) -> PacketColumns:
+    found = footage.table.columns(cut.packets.start, cut.packets.stop)
+    kept = np.ones(len(found), bool)
+    kept[1 : 1 + cut.left_out] = False
+    return found[kept]
 
 
-def _find_cut(footage: Footage, showing: Showing, source: _Source) -> _Cut | None:
+def _find_cut(footage: Footage, showing: Showing, source: SpliceSource) -> _Cut | None:
     table = footage.table
     packets = table.packets_of(range(int(showing.frames[0]), int(showing.frames[-1]) + 1))
     base = int(packets.min())
     flags = table.columns(base, int(packets.max()) + 1).flags
     keys = flags & PacketFlag.KEY != 0
-    # Where neither decoding nor showing what follows needs a packet before it, or is needed by it.
-    before = np.maximum.accumulate(np.concatenate(([-1], packets[:-1])))
-    after = np.minimum.accumulate(packets[::-1])[::-1]
-    starts = np.flatnonzero((before < packets) & (after == packets) & keys[packets - base])
-    for first in starts[:_KEYS_TRIED].tolist():
+    # Where what follows on the screen is decoded from there on.
+    starts = np.minimum.accumulate(packets[::-1])[::-1] == packets
+    if not source.drops_preceding:
+        # And where nothing before it on the screen comes later.
+        starts &= np.maximum.accumulate(np.concatenate(([-1], packets[:-1]))) < packets
+    for first in np.flatnonzero(starts & keys[packets - base])[:_KEYS_TRIED].tolist():
         packet = int(packets[first])
+        left_out = _preceding(footage, int(showing.frames[first]), packet)
+        if left_out is None or (left_out and not source.drops_preceding):
+            continue
         # As far as packets and pictures are the same ones.
-        count = np.arange(1, len(packets) - first + 1)
-        level = np.flatnonzero(np.maximum.accumulate(packets[first:]) == packet + count - 1)
-        copied = range(packet, packet + int(level[-1]) + 1)
+        following = packets[first:] - left_out
+        following[0] = packet
+        level = np.flatnonzero(
+            np.maximum.accumulate(following) == packet + np.arange(len(following))
+        )
+        length = int(level[-1]) + 1
+        copied = range(packet, packet + length + left_out)
         if _holds_a_group(footage, copied) and _starts_anew(footage, packet, source):
-            return _Cut(first, first + len(copied), copied)
+            return _Cut(first, first + length, copied, left_out)
     return None
+
+
+def _preceding(footage: Footage, frame: int, packet: int) -> int | None:
+    """How many packets that follow a key packet show what comes before its frame.
+
+    None where they do not follow it at once.
+    """
+    table = footage.table
+    before = table.packets_of(range(max(0, frame - _MOST_PRECEDING), frame))
+    count = int((before > packet).sum())
+    return count if not count or int(before.max()) == packet + count else None
 
 
 def _holds_a_group(footage: Footage, packets: range) -> bool:
@@ -184,8 +177,8 @@ def _holds_a_group(footage: Footage, packets: range) -> bool:
     return packets.stop == table.packets or bool((following & PacketFlag.KEY).any())
 
 
-def _starts_anew(footage: Footage, packet: int, source: _Source) -> bool:
-    """Whether decoders forget what was before at a key packet: others are key pictures, too.
+def _starts_anew(footage: Footage, packet: int, source: SpliceSource) -> bool:
+    """Whether decoders forget what was before at a key packet.
 
     And whether it brings along no other parameter sets than those at hand.
     """
@@ -196,19 +189,21 @@ def _starts_anew(footage: Footage, packet: int, source: _Source) -> bool:
             units = [data[start:end] for start, end in nal.units(data, source.prefix)]
         except (IntegrityError, nal.DamagedError):
             return False
-    kinds = [nal.unit_type(_CODEC, unit) for unit in units]
-    sets = [
-        unit for unit, kind in zip(units, kinds, strict=True) if nal.is_parameter_set(_CODEC, kind)
-    ]
-    coded = {kind for kind in kinds if 1 <= kind <= nal.H264_IDR}
-    return coded == {nal.H264_IDR} and set(sets) <= set(source.sets)
+    kinds = [nal.unit_type(source.codec, unit) for unit in units]
+    sets = {
+        unit
+        for unit, kind in zip(units, kinds, strict=True)
+        if nal.is_parameter_set(source.codec, kind)
+    }
+    coded = {kind for kind in kinds if nal.holds_slice(source.codec, kind)}
+    return source.begins(coded) and sets <= set(source.sets)
 
 
-def _reorder(run: CopiedRun, media: MediaInfo, source: _Source) -> int:
+def _reorder(run: CopiedRun, media: MediaInfo, source: SpliceSource) -> int:
     """Frames that a decoder may have to hold back."""
     decoded = np.argsort(run.shown, kind="stable")  # of each picture, as shown: its packet
     most = int((decoded - np.arange(len(decoded))).max())
-    return max(most, media.reorder_delay, source.sequence.reorder or 0)
+    return max(most, media.reorder_delay, source.reorder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +237,7 @@ class SplicedRendition:
         key: str,
         form: Form,
         showing: Showing,
-        source: _Source,
+        source: SpliceSource,
         runs: Sequence[CopiedRun | EncodedRun],
         reorder: int,
         sound: ViewSound | None = None,
@@ -284,8 +279,8 @@ class SplicedRendition:
         self.key = blake3(f"{key} spliced".encode() + sizes.tobytes()).hexdigest()
 
     def make(self, slot: int, workshop: Workshop) -> bytes:
-        sets = self._own_sets()
-        muxer = self._muxer(self._record(sets))
+        sets, codec = self._own_sets(), self._source.codec
+        muxer = self._muxer(self._source.record(sets))
         size = self.slots[slot].size
         if not slot:
             return muxer.header(self._index, spare=size - len(muxer.header(self._index)))
@@ -296,7 +291,7 @@ class SplicedRendition:
         else:
             room = size - overhead(muxer, times) - LEAST_PADDING
             room -= int(self._sound.sizes[slot - 1])
-            framing = framing_of_encoder(_CODEC, sets, stream=self._container == _CODEC)
+            framing = framing_of_encoder(codec, sets, stream=self._container == codec)
             payloads = part.run.payloads(number, framing, room, workshop)
         sound = self._sound.packets(slot - 1, workshop)
         return whole_segment(muxer.segment(slot - 1, times, payloads, size, sound), size)
@@ -324,21 +319,13 @@ class SplicedRendition:
     def _own_sets(self) -> tuple[bytes, ...]:
         """The parameter sets of what is encoded."""
         run = next(part.run for part in self._parts if isinstance(part.run, EncodedRun))
-        return tuple(
-            h264_sets.dressed(unit, self._source.sequence, self._reorder)
-            if nal.unit_type(_CODEC, unit) == nal.H264_SPS
-            else unit
-            for unit in parameter_sets(run.settings)
-        )
-
-    def _record(self, sets: tuple[bytes, ...]) -> bytes:
-        return records.avcc((*self._source.sets, *sets), _LENGTH)
+        return self._source.own_sets(run.settings, self._reorder)
 
     def _muxer(self, configuration: bytes) -> Muxer:
         showing, media = self._showing, self._copied.footage.physical.media
         lengths = np.diff(np.append(showing.starts[self._starts], showing.end))
         track = Track(
-            codec=_CODEC,
+            codec=self._source.codec,
             width=media.width,
             height=media.height,
             configuration=configuration,
