@@ -32,7 +32,7 @@ _RUNS = 5
 
 def stored(width: int, frames: int, quality: int) -> Iterator[dict[str, Any]]:
     """For each pair and way to merge, two videos apart and joined, of the same rate factor."""
-    for name, left, right in _pairs(width, frames):
+    for name, left, right in camera_pairs(width, frames):
         with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder) / "store") as store:
             store.ingest(left, "left.mp4", link=True)
             store.ingest(right, "right.mp4", link=True)
@@ -41,7 +41,7 @@ def stored(width: int, frames: int, quality: int) -> Iterator[dict[str, Any]]:
                 yield {**row, **measured(store, JoinSettings(merge=merge, quality=quality))}
 
 
-def _pairs(width: int, frames: int) -> Iterator[tuple[str, Path, Path]]:
+def camera_pairs(width: int, frames: int) -> Iterator[tuple[str, Path, Path]]:
     """(what, left file, right file)"""
     for source in sources():
         for overlap in OVERLAPS:

@@ -131,6 +131,16 @@ def test_overlap(tmp_path: Path) -> None:
         assert min(row["merges"]["mean"]["psnr"]) > 30
 
 
+def test_covers(tmp_path: Path) -> None:
+    options = ("--frames", "8", "--width", "256", "--only", "generated, 75%")
+    (row,) = run(tmp_path, "covers", *options)["figures"]
+    assert row["now"] == row["files"] + row["cells"]
+    assert row["each"] < row["files"]
+    assert row["pieces"] < row["each"]
+    for key in ("each_psnr", "pieces_psnr"):
+        assert all(a >= b - 0.05 for a, b in zip(row[key], row["cells_psnr"], strict=True))
+
+
 def test_deferred(tmp_path: Path) -> None:
     clip = str(FOLDER / "traffic.mp4")
     options = ("--frames", "4", "--runs", "1", "--levels", "1", "19")
