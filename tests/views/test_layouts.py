@@ -97,6 +97,7 @@ def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, mad
         format=request.form.layout,
     )
     assert (told.pop("sound") is None) == (told.pop("silence") is not None)
+    assert (told.pop("why") is not None) == (made == "encoded")
     expected = {"name": NAME, "view": unparse(request), "made": made, **record(found)}
     assert told == json.loads(json.dumps(expected))
     if "roi" in view:
