@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from vfsd.fs.attributes import BLOCK, OF_VIEWS, Attributes
 from vfsd.fs.judging import Judging

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from vfsd.errors import VfsdError
+from vfsd.views.rendercache import Bytes
 from vfsd.views.rendition import Rendition, ViewRendition
 
 _log = logging.getLogger(__name__)
@@ -24,15 +25,14 @@ _log = logging.getLogger(__name__)
 _MOST_OPEN = 256
 """Each takes up a descriptor."""
 _AT_ONCE = 1 << 20
-"""Bytes.  What is written in small pieces lies in the kernel's cache in small pieces, too, and is
-read from there at a fraction of the speed."""
+"""Bytes that are written at a time: slots of short views are small."""
 
 
 class WholeViews:
     """Whole views, those used last, in at most `budget` bytes.  Thread-safe."""
 
     def __init__(
-        self, directory: Path, budget: int, slot: Callable[[Rendition, int], bytes]
+        self, directory: Path, budget: int, slot: Callable[[Rendition, int], Bytes]
     ) -> None:
         """`directory` is on the disk that they shall lie on; `slot` gives the bytes of a slot,
         without the zeros that fill it up."""
