@@ -32,6 +32,9 @@ _NOTE_SECONDS = 1
 _MOST_CHANGES = 1 << 31
 """`user_version` has 31 bits."""
 
+_SHARED_BYTES = 1 << 16
+"""SQLite's shared memory takes 32 KiB at first, and its log at least a page."""
+
 _WRITE = {"vfsd_begin": "BEGIN IMMEDIATE"}
 _TURN = "SELECT version_num FROM alembic_version FOR UPDATE"
 
@@ -70,7 +73,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One snapshot of the catalog."""
-        with _our_errors(), self.engine.connect() as connection, connection.begin():
+        with self._our_errors(), self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
@@ -83,7 +86,7 @@ class Database:
         self._writing.active = True
         try:
             with (
-                _our_errors(),
+                self._our_errors(),
                 self._connect_to_write() as connection,
                 connection.begin(),
             ):
@@ -108,7 +111,7 @@ class Database:
         """
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
-        with _our_errors(), self._connect_to_write() as connection:
+        with self._our_errors(), self._connect_to_write() as connection:
             driver: Any = connection.connection.driver_connection
             if self.is_sqlite:
                 driver.execute(f"PRAGMA busy_timeout = {_NOTE_SECONDS * 1000}")
@@ -118,6 +121,20 @@ class Database:
             finally:
                 if self.is_sqlite:
                     driver.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+
+    @contextmanager
+    def _our_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except DatabaseError as error:
+            translated = _translated(error, self.path)
+            if translated is None:
+                raise
+            raise translated from error
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise StoreError(f"the catalog's server has gone: {error.orig}") from error
+            raise
 
     def _connect_to_write(self) -> Connection:
         if self.is_sqlite:
@@ -200,6 +217,12 @@ def current_revision(connection: Connection) -> str | None:
     return found
 
 
+def _is_full(path: str) -> bool:
+    """Whether the disk has no room for SQLite's shared memory, the first that it asks for."""
+    found = os.statvfs(os.path.dirname(path) or ".")
+    return found.f_bavail * found.f_frsize < _SHARED_BYTES
+
+
 class ChangeWatch:
     """Tells whether anybody, in any process, has changed the catalog since the last question.
 
@@ -246,31 +269,26 @@ def _count_change(driver: Any) -> None:
     driver.execute(f"PRAGMA user_version = {(_changes(driver) + 1) % _MOST_CHANGES}")
 
 
-@contextmanager
-def _our_errors() -> Iterator[None]:
-    try:
-        yield
-    except DatabaseError as error:
-        translated = _translated(error)
-        if translated is None:
-            raise
-        raise translated from error
-    except DBAPIError as error:
-        if error.connection_invalidated:
-            raise StoreError(f"the catalog's server has gone: {error.orig}") from error
-        raise
-
-
-def _translated(error: DatabaseError) -> StoreError | ReadOnlyError | None:
-    """What it means to the user; None for a mistake of ours."""
+def _translated(error: DatabaseError, path: str | None) -> StoreError | ReadOnlyError | None:
+    """What it means to the user; None for a mistake of ours.  `path` is the database's file."""
     text = str(error.orig)
+    # SQLite has one answer to everything that goes wrong with the files beside the database.
+    failed = "disk I/O error" in text or "unable to open" in text
     if "locked" in text or "busy" in text:
         return BusyError(
             f"another process has been writing to the catalog for {BUSY_SECONDS} seconds",
             hint="try again; `vfsd doctor` shows who has the store open",
         )
-    if "full" in text:
-        return NoSpaceError("the disk that holds the catalog is full")
+    if "full" in text or (failed and path is not None and _is_full(path)):
+        return NoSpaceError(
+            "the disk that holds the catalog is full", hint="delete something, or make room on it"
+        )
+    if failed:
+        return StoreError(
+            f"the catalog {path or ''} cannot be read or written: {text}",
+            hint="look at permissions, quotas, the limit of open files, and what the kernel says "
+            "of the disk; then run `vfsd fsck`",
+        )
     if "malformed" in text or "not a database" in text:
         return IntegrityError(f"the catalog is damaged: {text}", hint="run `vfsd fsck`")
     if "readonly" in text or "read-only" in text:

@@ -29,7 +29,7 @@ from vfsd.errors import (
 from vfsd.model import LogicalVideo
 from vfsd.originals import Action, Entry
 from vfsd.parts import Parts
-from vfsd.reclaim import reclaim
+from vfsd.reclaim import clear_away
 from vfsd.video import Video
 
 
@@ -164,7 +164,7 @@ def delete(parts: Parts, video: LogicalVideo, reason: str) -> Entry:
             change.tree.unlink(change.tree.resolve(folder).ino, last, now_ns=now)
         change.tree.delete(video.ino)
         entry = change.originals.add(_entry(there, Action.DELETED, reason, {"names": names}))
-    reclaim(parts, inodes=[video.ino])
+    clear_away(parts, inodes=[video.ino])
     return entry
 
 

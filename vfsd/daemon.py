@@ -25,6 +25,7 @@ from vfsd.fs.xattrs import STATS, TUNER
 from vfsd.fuse.options import MountOptions, parse_options
 from vfsd.fuse.serving import serve
 from vfsd.mounting import DRAIN_SECONDS, checked
+from vfsd.reserve import with_reserve
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
 from vfsd.supervisor import READY, STOPPING, notify
@@ -64,7 +65,8 @@ def _serve(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     with ExitStack() as stack:
         stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
-        stack.enter_context(StoreDirectory.open(root).mounted(str(place)))
+        directory = StoreDirectory.open(root)
+        with_reserve(directory, lambda: stack.enter_context(directory.mounted(str(place))))
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
         views = stack.enter_context(closing(_views(store, parsed)))
         foreground = Foreground()

@@ -28,14 +28,13 @@ from vfsd.errors import (
     NotFoundError,
     RefusedMediaError,
     UsageError,
-    VfsdError,
 )
 from vfsd.framepages import paginate
 from vfsd.mending import heal
 from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
 from vfsd.objects import Progress, digest
 from vfsd.parts import Parts
-from vfsd.reclaim import discard_unpublished
+from vfsd.reclaim import discard_failed
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def ingest_copy(
     key, size, sums = parts.objects.put_file(source.path, on_progress=on_progress)
     after = source.path.stat()
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        discard_unpublished(parts, key)
+        discard_failed(parts, key)
         raise BusyError(f"{source.path} was written while it was read", hint="try again later")
     verdict = Indexed(examination, key, sums)
     try:
@@ -170,8 +169,8 @@ def ingest_copy(
             node = _new_file(change, source, replace)
             node = change.tree.update(node.ino, object_key=key, state=FileState.VIDEO, size=size)
             return _put_video(change, node, verdict, time.time_ns())
-    except VfsdError:
-        discard_unpublished(parts, key)
+    except BaseException:
+        discard_failed(parts, key)
         raise
 
 
@@ -200,7 +199,7 @@ def ingest_made(
             node = change.tree.update(node.ino, object_key=key, state=FileState.VIDEO, size=size)
             return _put_video(change, node, verdict, time.time_ns())
     except BaseException:
-        discard_unpublished(parts, key)
+        discard_failed(parts, key)
         raise
 
 

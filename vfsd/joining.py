@@ -27,7 +27,7 @@ from vfsd.overlap.pair import Overlap, Verdict
 from vfsd.overlapsearch import VideoPair, overlap_of
 from vfsd.pairing import FramePairs, Seconds, frame_pairs
 from vfsd.parts import Parts
-from vfsd.reclaim import reclaim
+from vfsd.reclaim import clear_away
 from vfsd.tiling import cut_sequences, meet
 from vfsd.tiling.cost import JOINED_LEFT
 from vfsd.tools import Tools
@@ -169,7 +169,7 @@ def join(
         on_progress,
     )
     if not dry_run:
-        reclaim(parts)
+        clear_away(parts)
     done = [run.frames for run in runs if run.is_joined]
     return JoinReport(
         left.name,
@@ -202,7 +202,7 @@ def split_joined(
             )
         gone = [segment for one in found for both in one.segments for segment in both]
         change.segments.delete(segment.id for segment in gone)
-    reclaim(parts, keys={segment.object_key for segment in gone})
+    clear_away(parts, keys={segment.object_key for segment in gone})
     return found
 
 

@@ -28,7 +28,7 @@ from vfsd.pairing import FramePairs
 from vfsd.parts import Parts
 from vfsd.planned import TileSettings
 from vfsd.ratefactors import RateFactors
-from vfsd.reclaim import discard_unpublished, reclaim
+from vfsd.reclaim import clear_away, discard_failed
 from vfsd.room import make_room
 from vfsd.tileplan import Costs, original_work, tile_work
 from vfsd.tilework import StoppedError, require_same_bytes
@@ -186,10 +186,10 @@ class JointWork:
                     evicted += make_room(change, side.video.id, now_ns=now, made=made, keep=keep)
             self._made.update(both)
         except BaseException:
-            discard_unpublished(self._parts, key)
+            discard_failed(self._parts, key)
             raise
         if evicted:
-            reclaim(self._parts, keys={one.object_key for one in evicted})
+            clear_away(self._parts, keys={one.object_key for one in evicted})
 
     def _segment(
         self,

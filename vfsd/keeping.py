@@ -11,7 +11,8 @@ from vfsd.catalog import Transaction
 from vfsd.errors import NotFoundError, ReadOnlyError
 from vfsd.model import LogicalVideo, Role
 from vfsd.parts import Parts
-from vfsd.reclaim import reclaim
+from vfsd.reclaim import clear_away
+from vfsd.reserve import with_reserve
 from vfsd.room import choose, make_room, make_room_in_store
 from vfsd.tiling import meet
 from vfsd.tools import Tools
@@ -51,9 +52,13 @@ class DerivedBudget:
         chosen = _limit(limit)
         _require_writable(self._parts)
         self._tools.reads.flush()
-        with self._parts.catalog.writing() as change:
-            change.holdings.set_limit(self._id, chosen)
-            gone = _make_room(change, self._id)
+
+        def allow() -> list[Held]:
+            with self._parts.catalog.writing() as change:
+                change.holdings.set_limit(self._id, chosen)
+                return _make_room(change, self._id)
+
+        gone = with_reserve(self._parts.directory, allow)
         _reclaim(self._parts, gone)
         return gone
 
@@ -174,7 +179,7 @@ def _make_room(change: Transaction, video_id: int | None) -> list[Held]:
 def _reclaim(parts: Parts, gone: Sequence[Held]) -> None:
     if gone:
         keys = {one.object_key for one in gone}
-        reclaim(parts, keys=keys if len(keys) <= _KEYS else None)
+        clear_away(parts, keys=keys if len(keys) <= _KEYS else None)
 
 
 def _limit(given: Limit | str | int | None) -> Limit | None:

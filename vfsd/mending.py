@@ -15,7 +15,7 @@ from vfsd.errors import DamagedPackError, VfsdError
 from vfsd.model import Segment
 from vfsd.objects import digest
 from vfsd.parts import Parts
-from vfsd.reclaim import reclaim
+from vfsd.reclaim import clear_away
 
 _log = logging.getLogger(__name__)
 
@@ -87,4 +87,4 @@ def drop_segments(parts: Parts, segments: list[Segment]) -> None:
     """Take them away, with their bytes; reads decode the original then."""
     with parts.catalog.writing() as change:
         change.segments.delete(segment.id for segment in segments)
-    reclaim(parts, keys={segment.object_key for segment in segments})
+    clear_away(parts, keys={segment.object_key for segment in segments})

@@ -32,7 +32,7 @@ from vfsd.frametable import FrameTable
 from vfsd.model import Cell, LogicalVideo, MediaInfo, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
-from vfsd.reclaim import reclaim
+from vfsd.reclaim import clear_away
 from vfsd.retile import missing
 from vfsd.tilework import TileWork
 
@@ -108,7 +108,7 @@ def take_offer(
         if made:
             with parts.catalog.writing() as change:
                 change.segments.delete(segment.id for segment in made)
-            reclaim(parts, keys={segment.object_key for segment in made})
+            clear_away(parts, keys={segment.object_key for segment in made})
         raise
     return made
 

@@ -7,13 +7,17 @@ object between the last look and the deletion.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 
 from vfsd.catalog import Transaction
-from vfsd.errors import NotFoundError
+from vfsd.errors import NotFoundError, StoreError
 from vfsd.parts import Parts
+from vfsd.reserve import with_reserve
 from vfsd.room import make_room_in_store
+
+_log = logging.getLogger(__name__)
 
 
 def reclaim(
@@ -24,14 +28,7 @@ def reclaim(
     With them go the private files of those `inodes` that exist no longer, what the budget of the
     store has no room for since originals have gone, and what was joined with their pictures.
     """
-    with parts.catalog.writing() as change:
-        evicted = make_room_in_store(change, now_ns=time.time_ns())
-        widowed = change.segments.widowed()
-        change.segments.delete(one.id for one in widowed)
-        if keys is not None:
-            keys = {*keys, *(one.object_key for one in evicted)}
-            keys.update(one.object_key for one in widowed)
-        found = change.objects.forget_unreferenced(keys)
+    found = with_reserve(parts.directory, lambda: _forget(parts, keys))
     gone = list(inodes)
     if not found and not gone:
         return []
@@ -46,11 +43,46 @@ def reclaim(
     return found
 
 
+def clear_away(
+    parts: Parts, *, keys: Iterable[str] | None = None, inodes: Iterable[int] = ()
+) -> None:
+    """`reclaim` after something else, which is done whatever becomes of the old bytes.
+
+    Those that cannot be deleted now are left for `vfsd gc` and the next mount.
+    """
+    try:
+        reclaim(parts, keys=keys, inodes=inodes)
+    except (OSError, StoreError) as error:
+        _log.warning("old bytes could not be deleted, `vfsd gc` does it: %s", error)
+
+
+def _forget(parts: Parts, keys: Iterable[str] | None) -> list[str]:
+    with parts.catalog.writing() as change:
+        evicted = make_room_in_store(change, now_ns=time.time_ns())
+        widowed = change.segments.widowed()
+        change.segments.delete(one.id for one in widowed)
+        if keys is not None:
+            keys = {*keys, *(one.object_key for one in evicted)}
+            keys.update(one.object_key for one in widowed)
+        return change.objects.forget_unreferenced(keys)
+
+
 def discard_unpublished(parts: Parts, key: str) -> None:
     """Delete an object that was put in place for a publication that did not happen."""
     with parts.catalog.writing() as change:
         if not change.objects.is_recorded(key):
             parts.objects.delete(key)
+
+
+def discard_failed(parts: Parts, key: str) -> None:
+    """`discard_unpublished` while the error is on its way because of which nothing was published.
+
+    That error is what counts: what cannot be deleted now is left for `vfsd gc`.
+    """
+    try:
+        discard_unpublished(parts, key)
+    except (OSError, StoreError) as error:
+        _log.warning("object %s could not be deleted, `vfsd gc` does it: %s", key, error)
 
 
 def _exists(change: Transaction, ino: int) -> bool:

@@ -24,7 +24,7 @@ from vfsd.host import cores
 from vfsd.model import LogicalVideo, Segment
 from vfsd.packs import OpenPack
 from vfsd.parts import Parts
-from vfsd.reclaim import discard_unpublished, reclaim
+from vfsd.reclaim import clear_away, discard_failed
 from vfsd.room import make_room
 from vfsd.tiling.cost import LOSSLESS
 
@@ -173,11 +173,11 @@ def _publish(
             # It may have more bytes than before, at a lower level.
             evicted = make_room(change, video_id, now_ns=time_ns(), made=segment.id)
     except BaseException:
-        discard_unpublished(parts, key)
+        discard_failed(parts, key)
         raise
     gone = {one.object_key for one in evicted}
     if key != segment.object_key:
         gone.add(segment.object_key)
     if gone:
-        reclaim(parts, keys=gone)
+        clear_away(parts, keys=gone)
     return after

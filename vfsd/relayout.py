@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
+from vfsd.catalog import Transaction
 from vfsd.errors import NotFoundError
 from vfsd.model import LogicalVideo, Segment
 from vfsd.parts import Parts
-from vfsd.reclaim import reclaim
+from vfsd.reclaim import clear_away
+from vfsd.reserve import with_reserve
 from vfsd.room import make_room
 
 
@@ -37,7 +40,7 @@ def rollback(parts: Parts, video: LogicalVideo, frames: range) -> tuple[int, int
         change.decisions.note_undone((segment.id for segment in present), now_ns=now)
         # What was pinned and is retired now is charged.
         evicted = make_room(change, video.id, now_ns=now)
-    reclaim(parts, keys={one.object_key for one in evicted})
+    clear_away(parts, keys={one.object_key for one in evicted})
     return len(present), len(before)
 
 
@@ -47,24 +50,23 @@ def drop(parts: Parts, video: LogicalVideo, frames: range) -> list[Segment]:
     Reads then decode the original.
     """
     original = video.original.id
-    with parts.catalog.writing() as change:
+
+    def taken(change: Transaction) -> list[Segment]:
         active = _touching(change.segments.active(original), frames)
-        found = active + _touching(change.segments.retired(original), frames)
         change.decisions.note_undone((one.id for one in active), now_ns=time.time_ns())
-        change.segments.delete(segment.id for segment in found)
-    reclaim(parts, keys={segment.object_key for segment in found})
-    return found
+        return active + _touching(change.segments.retired(original), frames)
+
+    return _take_away(parts, taken)
 
 
 def drop_retired(parts: Parts, video: LogicalVideo, frames: range | None = None) -> list[Segment]:
     """Take away what is only kept for a step back, where it touches `frames`; gives which."""
-    with parts.catalog.writing() as change:
+
+    def taken(change: Transaction) -> list[Segment]:
         found = change.segments.retired(video.original.id)
-        if frames is not None:
-            found = _touching(found, frames)
-        change.segments.delete(segment.id for segment in found)
-    reclaim(parts, keys={segment.object_key for segment in found})
-    return found
+        return found if frames is None else _touching(found, frames)
+
+    return _take_away(parts, taken)
 
 
 def drop_renditions(
@@ -75,7 +77,8 @@ def drop_renditions(
     Raises `NotFoundError` where there is nothing.
     """
     full = video.original.media.width, video.original.media.height
-    with parts.catalog.writing() as change:
+
+    def taken(change: Transaction) -> list[Segment]:
         found = [
             segment
             for segment in change.segments.of_original(video.original.id)
@@ -83,8 +86,22 @@ def drop_renditions(
         ]
         if not found:
             raise NotFoundError(f"{video.name} has no such rendition")
-        change.segments.delete(segment.id for segment in found)
-    reclaim(parts, keys={segment.object_key for segment in found})
+        return found
+
+    return _take_away(parts, taken)
+
+
+def _take_away(parts: Parts, taken: Callable[[Transaction], list[Segment]]) -> list[Segment]:
+    """Delete the segments that `taken` tells; a full disk is no obstacle."""
+
+    def delete() -> list[Segment]:
+        with parts.catalog.writing() as change:
+            found = taken(change)
+            change.segments.delete(segment.id for segment in found)
+            return found
+
+    found = with_reserve(parts.directory, delete)
+    clear_away(parts, keys={segment.object_key for segment in found})
     return found
 
 

@@ -37,7 +37,7 @@ from vfsd.model import FileState, LogicalVideo
 from vfsd.objects import digest
 from vfsd.originals import Action, Entry, Fate, Policy
 from vfsd.parts import Parts
-from vfsd.reclaim import discard_unpublished, reclaim
+from vfsd.reclaim import clear_away, discard_failed
 from vfsd.room import make_room
 from vfsd.samefootage import require_same_picture, with_times
 from vfsd.units import human_bytes
@@ -252,10 +252,9 @@ class Replacer:
                     )
                 )
         except BaseException:
-            discard_unpublished(self._parts, key)
+            discard_failed(self._parts, key)
             raise
-        self._parts.catalog.sync()  # the old bytes may go only when the new ones are sure to stay
-        reclaim(self._parts, keys={video.original.object_key or "", *packs})
+        clear_away(self._parts, keys={video.original.object_key or "", *packs})
         return Replaced(changed, codec, video.size, size, psnr_of(error), psnr_of(total))
 
     def _parameters(self) -> dict[str, object]:

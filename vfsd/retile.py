@@ -25,7 +25,7 @@ from vfsd.host import cores
 from vfsd.model import Cell, LogicalVideo, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
-from vfsd.reclaim import reclaim
+from vfsd.reclaim import clear_away
 from vfsd.tilework import Beside, BetweenPictures, TileWork, placed_in, require_same_bytes
 from vfsd.tiling import TileLayout
 
@@ -171,7 +171,7 @@ def retile(
     if made:
         with suppress(VfsdError, OSError):  # the tiles are there, and that is what was asked for
             work.note_cost(made[0].frames)
-    reclaim(parts)
+    clear_away(parts)
     return sorted(made, key=lambda segment: segment.first_frame)
 
 
@@ -223,7 +223,7 @@ class Retiler:
         try:
             return self._work.make(plan, beside, worth)
         finally:
-            reclaim(self._parts)
+            clear_away(self._parts)
 
 
 def _watch(

@@ -34,7 +34,8 @@ from vfsd.objects import ObjectStore, Progress
 from vfsd.overlapsearch import OverlapReport, SearchProgress, VideoPair, find_overlaps, overlap_of
 from vfsd.parts import Parts
 from vfsd.proposals import Proposal
-from vfsd.reclaim import reclaim
+from vfsd.reclaim import clear_away
+from vfsd.reserve import keep_reserve, with_reserve
 from vfsd.retile import OnProgress
 from vfsd.scan import Scan
 from vfsd.storedir import StoreDirectory
@@ -69,10 +70,11 @@ class Store(StoreWrites):
         """Make a new store in `path`, a directory that is empty or does not exist yet.
 
         `catalog_url` names a database elsewhere (any that SQLAlchemy knows); by default the
-        catalog is an SQLite file in the store.  Raises `ExistsError`.
+        catalog is an SQLite file in the store.  It survives a power cut from then on; what was
+        interrupted is begun anew by saying it again.  Raises `ExistsError`.
         """
-        directory = StoreDirectory.create(Path(path), catalog_url=catalog_url)
-        Catalog.create(directory.catalog_url).close()
+        with StoreDirectory.creating(Path(path), catalog_url=catalog_url) as directory:
+            Catalog.create(directory.catalog_url).close()
         return cls.open(path)
 
     @classmethod
@@ -93,7 +95,11 @@ class Store(StoreWrites):
         """
         directory = StoreDirectory.open(Path(path))
         settings = Settings.load(directory.settings)
-        catalog = Catalog.open(directory.catalog_url, read_only=read_only)
+        catalog = with_reserve(
+            directory, lambda: Catalog.open(directory.catalog_url, read_only=read_only)
+        )
+        if not read_only:
+            keep_reserve(directory)
         if threads is not None and threads < 1:
             raise UsageError(f"{threads} threads decode nothing")
         limits = Limits(memory=settings.examine_memory, seconds=settings.examine_seconds)
@@ -359,7 +365,7 @@ class Store(StoreWrites):
         put = ingest_link if link else ingest_copy
         info = put(self._parts, what, replace=replace, on_progress=on_progress)
         if replace:
-            reclaim(self._parts)
+            clear_away(self._parts)
         return self.open_video(info)
 
     def remove(self, path: str, *, recursive: bool = False) -> int:
@@ -369,6 +375,14 @@ class Store(StoreWrites):
         directory that is not empty.
         """
         self._require_writable()
+        gone, inodes = with_reserve(
+            self._parts.directory, lambda: self._remove_names(path, recursive)
+        )
+        clear_away(self._parts, inodes=inodes)
+        return gone
+
+    def _remove_names(self, path: str, recursive: bool) -> tuple[int, list[int]]:
+        """How many files went, and the inodes that may have lost their last name."""
         *above, name = split(path) or [""]
         if not name:
             raise UsageError("the root of a store cannot be removed")
@@ -391,8 +405,7 @@ class Store(StoreWrites):
                 if inner.is_file:
                     inodes.append(left.ino)
                 gone += not inner.is_dir
-        reclaim(self._parts, inodes=inodes)
-        return gone
+        return gone, inodes
 
     def move(self, old: str, new: str, *, replace: bool = False) -> None:
         """Give a file or directory another name; missing directories on the way are made.
@@ -429,7 +442,7 @@ class Store(StoreWrites):
             if replaced is not None and replaced.nlink == 0:
                 tree.delete(replaced.ino)
         if replaced is not None:
-            reclaim(self._parts, inodes=[replaced.ino])
+            clear_away(self._parts, inodes=[replaced.ino])
 
     # -- help
 

@@ -8,6 +8,7 @@ STORE/
   objects/tmp/         objects on their way
   spool/123            private contents of inode 123, while it is no video
   cache/               rendered views; may be deleted at any time
+  reserve              room for when the disk is full; may be deleted at any time
   mount.lock           held by the daemon that has the store mounted
   mount.decoding       what that daemon is decoding, and how it crashed if it did
   suspects.json        files whose decoding may have crashed a mount (may be missing)
@@ -29,7 +30,10 @@ from vfsd.errors import BusyError, ExistsError, NoStoreError, StoreVersionError
 FORMAT = 1
 """Of everything below the directory but the catalog, which has revisions of its own."""
 
+CATALOG = "catalog.sqlite3"
+
 _MARKER = "vfsd-store.json"
+_UNFINISHED = _MARKER + ".tmp"
 
 
 class StoreDirectory:
@@ -40,16 +44,20 @@ class StoreDirectory:
         self._marker = marker
 
     @classmethod
-    def create(cls, root: Path, *, catalog_url: str | None = None) -> StoreDirectory:
-        """Lay out a new store in `root`, which may exist if it is empty.
+    @contextmanager
+    def creating(cls, root: Path, *, catalog_url: str | None = None) -> Iterator[StoreDirectory]:
+        """Lay out a new store in `root`, which may exist if it is empty; the block fills it.
 
-        Raises `ExistsError` otherwise.
+        It is a store when the block ends.  What was begun before, and never became one, is begun
+        anew.  Raises `ExistsError` for any other directory with something in it.
         """
         root = root.absolute()
         if (root / _MARKER).exists():
             raise ExistsError(f"there is a store in {root} already")
-        if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        begun = root / _UNFINISHED
+        if root.exists() and (not root.is_dir() or (any(root.iterdir()) and not begun.exists())):
             raise ExistsError(f"{root} exists and is not an empty directory")
+        made = [path for path in (root, *root.parents) if not path.exists()]
         root.mkdir(parents=True, exist_ok=True)
         marker: dict[str, object] = {
             "format": FORMAT,
@@ -57,16 +65,23 @@ class StoreDirectory:
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "catalog": catalog_url,
         }
+        # The note that it is unfinished comes first, and lasts before anything else is there.
+        begun.write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
+        fsync_path(begun)
+        for path in (root, *(path.parent for path in made)):
+            fsync_path(path)
         directory = cls(root, marker)
         for below in (directory.objects, directory.objects_tmp, directory.spool, directory.cache):
-            below.mkdir(parents=True)
+            below.mkdir(exist_ok=True)
+        for side in ("", "-wal", "-shm"):
+            (root / f"{CATALOG}{side}").unlink(missing_ok=True)
+        yield directory
+        for path in (root / CATALOG, directory.objects, root):
+            if path.exists():
+                fsync_path(path)
         # The marker comes last: without it nobody takes a half-made directory for a store.
-        temporary = root / (_MARKER + ".tmp")
-        temporary.write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
-        fsync_path(temporary)
-        temporary.replace(root / _MARKER)
+        begun.replace(root / _MARKER)
         fsync_path(root)
-        return directory
 
     @classmethod
     def open(cls, root: Path) -> StoreDirectory:
@@ -96,7 +111,7 @@ class StoreDirectory:
 
     def copy_marker(self, root: Path) -> None:
         """Make a store of another directory that has all that belongs to this one."""
-        temporary = root / (_MARKER + ".tmp")
+        temporary = root / _UNFINISHED
         temporary.write_text(json.dumps(self._marker, indent=2) + "\n", encoding="utf-8")
         fsync_path(temporary)
         temporary.replace(root / _MARKER)
@@ -108,7 +123,7 @@ class StoreDirectory:
     @property
     def catalog_url(self) -> str:
         url = self._marker.get("catalog")
-        return str(url) if url else f"sqlite:///{self.root / 'catalog.sqlite3'}"
+        return str(url) if url else f"sqlite:///{self.root / CATALOG}"
 
     @property
     def objects(self) -> Path:
@@ -129,6 +144,10 @@ class StoreDirectory:
     @property
     def settings(self) -> Path:
         return self.root / "config.toml"
+
+    @property
+    def reserve(self) -> Path:
+        return self.root / "reserve"
 
     @property
     def mount_lock(self) -> Path:

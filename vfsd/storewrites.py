@@ -20,7 +20,7 @@ from vfsd.growing import GrowingVideo, is_being_written
 from vfsd.ingest import Source, ingest_made, require_free
 from vfsd.model import FileState, LogicalVideo
 from vfsd.parts import Parts
-from vfsd.reclaim import reclaim
+from vfsd.reclaim import clear_away
 from vfsd.tools import Tools
 from vfsd.unfinished import Unfinished, begin, unfinished
 from vfsd.units import Seconds
@@ -218,7 +218,7 @@ class StoreWrites:
         info = ingest_made(self._parts, source, replace=replace)
         file.remove()
         if replace:
-            reclaim(self._parts)
+            clear_away(self._parts)
         return self.open_video(info)
 
     def _require_writable(self) -> None:

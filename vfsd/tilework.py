@@ -26,7 +26,7 @@ from vfsd.model import Access, Cell, LogicalVideo, MediaInfo, PhysicalVideo, Rol
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.ratefactors import TRIES, RateFactors
-from vfsd.reclaim import discard_unpublished, reclaim
+from vfsd.reclaim import clear_away, discard_failed
 from vfsd.room import make_room
 from vfsd.tileplan import Costs, original_work, plausible
 from vfsd.tiling import TileLayout
@@ -264,10 +264,10 @@ class TileWork:
                 self._physical[picture] = physical  # only now is it there for the next
                 self._made.add(segment.id)
         except BaseException:
-            discard_unpublished(self._parts, key)
+            discard_failed(self._parts, key)
             raise
         if evicted:
-            reclaim(self._parts, keys={one.object_key for one in evicted})
+            clear_away(self._parts, keys={one.object_key for one in evicted})
         return segment
 
     def _gain(self, plan: PlannedSegment, cells: Sequence[Cell]) -> float:

@@ -24,7 +24,7 @@ from vfsd.model import Decision, LogicalVideo, Role, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.proposals import Proposal, by_value, proposals_for
-from vfsd.reclaim import reclaim
+from vfsd.reclaim import clear_away
 from vfsd.retile import OnProgress, Retiler
 from vfsd.room import make_room
 from vfsd.tiling import meet
@@ -247,7 +247,7 @@ def undo(parts: Parts, decision_id: int | None = None) -> tuple[Decision, list[S
         # What was pinned and is retired now is charged.
         evicted = make_room(change, decision.video_id, now_ns=now)
         undone = change.decisions.get(decision.id)
-    reclaim(parts, keys={one.object_key for one in evicted})
+    clear_away(parts, keys={one.object_key for one in evicted})
     return undone, restored
 
 

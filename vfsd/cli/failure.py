@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ import click
 
 from vfsd.cli.exitcodes import EXIT_BROKEN_PIPE
 from vfsd.cli.output import SCHEMA, colour
-from vfsd.errors import EXIT_INTERRUPTED, EXIT_OK, UsageError, VfsdError
+from vfsd.errors import EXIT_INTERRUPTED, EXIT_OK, NoSpaceError, UsageError, VfsdError
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,15 @@ class Failure:
     message: str
     hint: str | None
     exit_code: int
+
+
+_WHAT_TO_DO: dict[int, tuple[int, str]] = {
+    errno.ENOSPC: (NoSpaceError.exit_code, "delete something, or make room on the disk"),
+    errno.EDQUOT: (NoSpaceError.exit_code, "delete something, or ask for a larger quota"),
+    errno.EMFILE: (VfsdError.exit_code, "allow the process more open files: `ulimit -n 4096`"),
+    errno.EIO: (VfsdError.exit_code, "the disk fails: `dmesg` says more; then run `vfsd fsck`"),
+}
+"""By errno: the exit code, and a hint."""
 
 
 def guarded(run: Callable[[], object], args: Sequence[str]) -> int:
@@ -63,7 +73,8 @@ def describe(error: Exception) -> Failure:
         )
     if isinstance(error, OSError) and error.strerror is not None:
         where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-        return Failure(type(error).__name__, where + error.strerror, None, VfsdError.exit_code)
+        code, hint = _WHAT_TO_DO.get(error.errno or 0, (VfsdError.exit_code, None))
+        return Failure(type(error).__name__, where + error.strerror, hint, code)
     return Failure(
         type(error).__name__,
         f"{type(error).__name__}: {error}",

@@ -28,6 +28,7 @@ from vfsd.fs.wholefile import WholeFile
 from vfsd.fs.xattrs import Xattrs
 from vfsd.model import Node
 from vfsd.parts import Parts
+from vfsd.reserve import with_reserve
 
 _ROOT_USER = Caller(0, 0)
 
@@ -194,11 +195,11 @@ class Filesystem:
 
     def unlink(self, path: str) -> None:
         with self._changing(path):
-            self._namespace.unlink(path)
+            with_reserve(self.parts.directory, lambda: self._namespace.unlink(path))
 
     def rmdir(self, path: str) -> None:
         with self._changing(path):
-            self._namespace.rmdir(path)
+            with_reserve(self.parts.directory, lambda: self._namespace.rmdir(path))
 
     def rename(self, old: str, new: str, flags: int = 0) -> None:
         """`flags` as in renameat2(2): RENAME_NOREPLACE or RENAME_EXCHANGE."""
@@ -213,7 +214,7 @@ class Filesystem:
         makes the two one atomic replacement.
         """
         with self._changing(path):
-            self._namespace.hide(path, alias)
+            with_reserve(self.parts.directory, lambda: self._namespace.hide(path, alias))
 
     # -- attributes; those of a view are what they are, also for who writes it and sets them
 

@@ -1,0 +1,103 @@
+"""Kill, cut the power or refuse calls at every call to the files of a store, in every operation.
+
+Each operation is run once to count the calls by which it changes files, and again for each point:
+killed before one of these calls, or left with what a disk may hold when the power is cut after it,
+or with one or all calls of some kind failing from there on (ENOSPC, EDQUOT, EIO, EMFILE).  Then the
+store is opened, put right as the next mount or `fsck --repair` does, and everything is looked at.
+
+losses     what was done for good is not there, byte for byte; what is there is neither as it was
+           before a step nor as after it; pixels differ; a finding of `fsck` is not repaired
+dangling   rows without bytes, or that do not add up, before anything was repaired
+orphans    bytes that nothing refers to after `gc`
+clean      the error is one of ours, or has the errno, and says something
+unchanged  the store is row for row and byte for byte as it was, but for times and logs
+again      everything is in order afterwards, and the same operation goes through
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.common import arguments, finish, table
+from tests.fault import layer
+
+_COLUMNS = (
+    *("operation", "calls", "kills", "cuts", "losses", "dangling", "orphans"),
+    *("errors", "clean", "unchanged", "again", "seconds"),
+)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--kills", type=int, default=30, help="of each operation, at most")
+    parser.add_argument("--cuts", type=int, default=40, help="of the power; of each operation")
+    parser.add_argument("--errors", type=int, default=40, help="injected into each operation")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", action="append", metavar="OPERATION", help="may be repeated")
+    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        if not layer.is_there():
+            restart(Path(folder))
+        run(options, Path(folder))
+
+
+def restart(folder: Path) -> None:
+    """The same again, with the layer; ends this program when that has ended."""
+    library = layer.build(folder)
+    command = [sys.executable, "-m", "benchmarks.faults", *sys.argv[1:]]
+    status = os.spawnve(os.P_WAIT, sys.executable, command, layer.environment(library))
+    sys.exit(status)
+
+
+def run(options: argparse.Namespace, folder: Path) -> None:
+    from tests.fault import operations
+    from tests.fault.campaign import Campaign, Row, in_child
+
+    inputs = folder / "inputs"
+    inputs.mkdir()
+    in_child(lambda: operations.make_inputs(inputs))
+    chosen = [operations.named(name) for name in options.only or ()] or operations.ALL
+    rows: list[Row] = []
+    for number, operation in enumerate(chosen):
+        start = time.monotonic()
+        here = folder / str(number)
+        here.mkdir()
+        campaign = Campaign(operation, here, inputs, options.seed)
+        row = campaign.row
+        row.problems += [f"{operation.name}: the layer missed {name}" for name in campaign.unseen]
+        rows.append(row)
+        for plan in (
+            campaign.kill(options.kills),
+            campaign.cut(options.cuts),
+            campaign.fail(options.errors),
+        ):
+            for _ in plan:
+                tell(row)
+        row.seconds = time.monotonic() - start
+        tell(row, end="\n")
+        for problem in row.problems:
+            print(problem, file=sys.stderr, flush=True)
+    figures = [asdict(row) for row in rows]
+    print(table(_COLUMNS, [[figure[name] for name in _COLUMNS] for figure in figures]))
+    total = {name: sum(figure[name] for figure in figures) for name in _COLUMNS[1:]}
+    print(f"\nall: {total}")
+    passed = not any(row.problems for row in rows)
+    finish(options, "faults", {"rows": figures, "total": total}, passed=passed)
+
+
+def tell(row: object, end: str = "") -> None:
+    if sys.stderr.isatty() or end:
+        figures = asdict(row)  # type: ignore[call-overload]
+        text = ", ".join(f"{figures[name]} {name}" for name in _COLUMNS[1:-1])
+        print(f"\r{figures['operation']}: {text}", end=end, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""What somebody finds who uses a store again after something went wrong: is anything amiss?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tests.fault.operations import Operation, Place
+from tests.fault.state import State, state_of
+from vfsd import check
+from vfsd.errors import NoStoreError, VfsdError
+from vfsd.fs import Filesystem
+from vfsd.model import FileState
+from vfsd.store import Store
+
+_EXPECTED = frozenset({"orphans", "pending", "spool", "garbage"})
+"""What a crash may leave, for the next mount or `fsck` to see to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What may be found."""
+
+    states: Sequence[State]  #: after 0, 1, ... steps, in an undisturbed run
+    first: int  #: as many steps were acknowledged for good
+    last: int  #: as many may have been done
+    has_spool: bool  #: whether a file's private bytes have to be there
+
+
+@dataclass(slots=True)
+class Found:
+    """What was found."""
+
+    losses: list[str] = field(default_factory=list)
+    dangling: list[str] = field(default_factory=list)  #: rows without bytes, or that do not add up
+    orphans: list[str] = field(default_factory=list)  #: bytes without rows, after gc
+    is_unchanged: bool = False  #: as before the first step
+
+    @property
+    def problems(self) -> list[str]:
+        return [*self.losses, *self.dangling, *self.orphans]
+
+
+def examine(
+    operation: Operation,
+    place: Place,
+    expected: Expected,
+    *,
+    mounts: bool,
+    deep: bool,
+    again: bool,
+) -> Found:
+    """Open the store, put it right as a mount or `fsck` does, and look at everything.
+
+    With `deep`, each object is hashed and pixels are compared; with `again`, the operation is
+    repeated where nothing of it is there.
+    """
+    found = Found()
+    try:
+        if operation.name == "init":
+            _finish_init(place)
+        with place.open() as store:
+            _look(store, operation, expected, found, mounts=mounts, deep=deep)
+            if deep:
+                _compare_pixels(store, found)
+        if operation.name == "backup":
+            _look_at_backup(place, found)
+        if again and found.is_unchanged and operation.again:
+            _repeat(operation, place, expected, found)
+    except Exception as error:
+        found.losses.append(f"the store cannot be used: {type(error).__name__}: {error}")
+    return found
+
+
+def _finish_init(place: Place) -> None:
+    """`vfsd init` says that there is a store, or makes one."""
+    try:
+        Store.open(place.store).close()
+    except NoStoreError:
+        Store.create(place.store).close()
+
+
+def _look(
+    store: Store,
+    operation: Operation,
+    expected: Expected,
+    found: Found,
+    *,
+    mounts: bool,
+    deep: bool,
+) -> None:
+    parts = store.parts
+    for finding in check.run(parts):
+        excused = finding.check in _EXPECTED and not (
+            expected.has_spool and "are missing" in finding.message
+        )
+        if not excused and not operation.damaged:
+            found.dangling.append(f"{finding.check}: {finding.message}")
+    if mounts:
+        fs = Filesystem(parts)
+        fs.recover()
+        fs.settle()
+        fs.close()
+    for finding in check.run(parts, repair=True, deep=deep):
+        if not finding.repaired:
+            found.losses.append(f"not repaired: {finding.check}: {finding.message}")
+    found.losses += [f"still: {each.check}: {each.message}" for each in check.run(parts)]
+    check.collect(parts)
+    found.orphans += garbage(store)
+    now = state_of(store)
+    loose = operation.loose_names(range(expected.first, expected.last))
+    between = expected.states[expected.first : expected.last + 1]
+    differences = [now.differs(state, but=loose) for state in between]
+    if all(differences):
+        found.losses.append(f"neither before nor after: {differences[0]} / {differences[-1]}")
+    if (
+        not operation.gradual
+        and not any(
+            now.segments == state.segments
+            for state, differs in zip(between, differences, strict=True)
+            if not differs
+        )
+        and not all(differences)
+    ):
+        found.losses.append("segments are neither those before nor those after")
+    unknown = now.segments - frozenset().union(*(state.segments for state in expected.states))
+    if unknown and not operation.damaged:
+        found.losses.append(f"segments that nobody made: {sorted(unknown, key=repr)[:2]}")
+    found.is_unchanged = now == expected.states[0]
+
+
+def garbage(store: Store) -> list[str]:
+    """Bytes in a store that nothing refers to."""
+    parts = store.parts
+    with parts.catalog.reading() as seen:
+        wanted = seen.objects.referenced()
+        nodes = list(seen.tree.all_nodes())
+    own = {str(n.ino) for n in nodes if n.state in (FileState.SPOOLED, FileState.PLAIN)}
+    left = [f"object {key} is garbage" for key in parts.objects.all_keys() if key not in wanted]
+    left += [f"private file {p.name}" for p in parts.directory.spool.iterdir() if p.name not in own]
+    left += [f"temporary file {path.name}" for path in parts.directory.objects_tmp.iterdir()]
+    known = {"vfsd-store.json", "config.toml", "mount.lock", "objects", "spool", "cache", "reserve"}
+    left += [
+        f"{path.name} beside the catalog"
+        for path in store.path.iterdir()
+        if path.name not in known and not path.name.startswith("catalog.sqlite3")
+    ]
+    return left
+
+
+def _compare_pixels(store: Store, found: Found) -> None:
+    """What is read by way of tiles and renditions shows what the original does."""
+    for video in store.find():
+        middle = len(video) // 2
+        region = (0, 0, video.width // 2, video.height // 2)
+        shown = video.read(frames=[0, middle], region=region, psnr=20).data
+        with_all = video.read(frames=[0, middle], psnr=200).data
+        right = with_all[:, : shown.shape[1], : shown.shape[2]]
+        error = float(np.mean((shown.astype(float) - right.astype(float)) ** 2))
+        if error > _POOREST:
+            found.losses.append(f"{video.name} shows something else (squared error {error:.0f})")
+
+
+_POOREST = 255.0**2 / 10**2.4
+"""24 dB, as a mean squared error: coarse tiles of noise are better."""
+
+
+def _look_at_backup(place: Place, found: Found) -> None:
+    """It is not there yet, or whole."""
+    try:
+        copy = Store.open(place.backup)
+    except NoStoreError:
+        return
+    with copy:
+        for finding in check.run(copy.parts, repair=True, deep=True):
+            if finding.check not in _EXPECTED:
+                found.losses.append(f"the backup: {finding.check}: {finding.message}")
+
+
+def _repeat(operation: Operation, place: Place, expected: Expected, found: Found) -> None:
+    try:
+        for _ in operation.work(place):
+            pass
+    except (VfsdError, OSError) as error:
+        found.losses.append(f"cannot be done again: {type(error).__name__}: {error}")
+        return
+    with place.open() as store:
+        different = state_of(store).differs(expected.states[-1])
+    if different:
+        found.losses.append(f"done again it is not the same: {different}")

@@ -1,0 +1,156 @@
+"""What stands between a process and its files: counts calls, logs them, kills, and makes them fail.
+
+A library that is preloaded (`shim.c`) and not a file system of our own: it sees the same calls, in
+the order in which they are made, while the kernel writes back through a mount when it likes (so
+the n-th write is another one each time); it takes a microsecond a call; a forked child goes on
+with it, so that a point costs no start of Python.  Python, FFmpeg and SQLite call libc through it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("shim.c")
+_LIBRARY = "VFSD_FAULT_LAYER"
+
+
+class Kind(IntEnum):
+    """Kinds of calls, as in `shim.c`."""
+
+    OPEN = 0
+    CREATE = 1
+    READ = 2
+    WRITE = 3
+    SIZE = 4  #: truncating
+    SYNC = 5
+    NAME = 6  #: rename, link, unlink, mkdir, rmdir, symlink
+    MARK = 7
+
+
+class _Control(ctypes.Structure):
+    _fields_ = (
+        ("changes", ctypes.c_int64),
+        ("seen", ctypes.c_int64 * len(Kind)),
+        ("marks", ctypes.c_int64),
+        ("hits", ctypes.c_int64),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Calls that fail: the one with the number `at` (from 0) among those of the `kinds`.
+
+    With `on`, all that follow fail, too.
+    """
+
+    kinds: tuple[Kind, ...]
+    at: int
+    errno: int
+    on: bool = False
+
+
+class Counters:
+    """What was counted; shared by a process and its children."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, ctypes.sizeof(_Control))
+        self._control = _Control.from_buffer(self._memory)
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self._control)
+
+    @property
+    def changes(self) -> int:
+        """Calls that change something."""
+        return int(self._control.changes)
+
+    @property
+    def marks(self) -> int:
+        """Steps that were acknowledged."""
+        return int(self._control.marks)
+
+    @property
+    def hits(self) -> int:
+        """Calls that were made to fail."""
+        return int(self._control.hits)
+
+    def seen(self, kinds: Sequence[Kind]) -> int:
+        """Calls of these kinds."""
+        return sum(int(self._control.seen[kind]) for kind in kinds)
+
+
+def is_there() -> bool:
+    """Whether this process was started with the layer."""
+    return _LIBRARY in os.environ
+
+
+def has_compiler() -> bool:
+    return sys.platform == "linux" and shutil.which("cc") is not None
+
+
+def build(folder: Path) -> Path:
+    """Compile the library into `folder`."""
+    library = folder / "faults.so"
+    subprocess.run(
+        ["cc", "-O2", "-shared", "-fPIC", "-o", library, SOURCE, "-ldl", "-lpthread"], check=True
+    )
+    return library
+
+
+def environment(library: Path) -> dict[str, str]:
+    """For a process that is to have the layer.
+
+    Libraries that compute with threads have one: a process that forks may have no others.
+    """
+    alone = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+    return {**os.environ, **alone, "LD_PRELOAD": str(library), _LIBRARY: str(library)}
+
+
+def begin(
+    root: Path,
+    counters: Counters,
+    *,
+    log: int = -1,
+    kill_at: int = -1,
+    failing: Failing | None = None,
+    sync: bool = False,
+) -> None:
+    """Count from now on what this process does below `root`.
+
+    `log` is a descriptor that gets all of it (see `tests.fault.powercut`); before the change
+    with the number `kill_at` the process is killed.  Without `sync` nothing is really synced, which
+    only somebody who cuts the power would notice.
+    """
+    library = ctypes.CDLL(os.environ[_LIBRARY])
+    mask = sum(1 << kind for kind in failing.kinds) if failing else 0
+    library.fault_begin(
+        os.fsencode(root),
+        ctypes.c_void_p(counters.address),
+        log,
+        ctypes.c_int64(kill_at),
+        ctypes.c_int64(failing.at if failing else -1),
+        mask,
+        failing.errno if failing else 0,
+        int(failing.on) if failing else 0,
+        int(not sync),
+    )
+
+
+def mark() -> None:
+    """A step has been acknowledged: its caller was told that it is done."""
+    ctypes.CDLL(os.environ[_LIBRARY]).fault_mark()
+
+
+def end() -> None:
+    """Count no more, and let nothing fail."""
+    ctypes.CDLL(os.environ[_LIBRARY]).fault_end()

@@ -1,0 +1,499 @@
+"""What users do to a store, in steps: the operations of the fault campaign.
+
+Each is a program that prepares a small store, and a generator that does the work and yields
+whenever its caller would have been told that something is done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from sample_videos.cameras import Cameras, FilmedScene, write_pictures
+from tests.fault import older
+from tests.fs.driver import Driver
+from tests.reading import region_read, remember
+from tests.replaceable import rich_clip
+from tests.writing import smooth
+from vfsd import check
+from vfsd.ageing import Ager
+from vfsd.backup import back_up
+from vfsd.fs import Filesystem
+from vfsd.labels import ReadOptions, read_labels
+from vfsd.planned import TileSettings
+from vfsd.relayout import drop, drop_retired, rollback
+from vfsd.settle import settle_file
+from vfsd.store import Store
+from vfsd.tiling import Rect
+
+Steps = Iterator[None]
+DAY_NS = 86_400 * 1_000_000_000
+FEW = TileSettings(quality=30)
+RAW = TileSettings("lossless", quality=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an operation works."""
+
+    root: Path  #: all that the operation may change lies below
+    inputs: Path  #: files from outside; see `make_inputs`
+
+    @property
+    def store(self) -> Path:
+        return self.root / "store"
+
+    @property
+    def backup(self) -> Path:
+        return self.root / "backup"
+
+    def open(self) -> Store:
+        return Store.open(self.store, threads=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something that is done to a store, and what it promises."""
+
+    name: str
+    prepare: Callable[[Place], None]
+    work: Callable[[Place], Steps]
+    #: whether a step survives a power cut once it is acknowledged: all of them, or those numbers
+    durable: bool | frozenset[int] = False
+    #: names that may show anything while they are written, by step
+    loose: dict[int, frozenset[str]] = field(default_factory=dict)
+    #: whether a step is several transactions, of which some may be done
+    gradual: bool = False
+    #: whether a store that was not changed can be worked on again
+    again: bool = True
+    #: whether something is amiss with the prepared store
+    damaged: bool = False
+
+    def is_durable(self, step: int) -> bool:
+        return self.durable if isinstance(self.durable, bool) else step in self.durable
+
+    def loose_names(self, steps: range) -> frozenset[str]:
+        return frozenset().union(*(self.loose.get(step, frozenset()) for step in steps))
+
+
+def make_inputs(folder: Path) -> None:
+    """The files that operations put in."""
+    rng = np.random.default_rng(1)
+    field_ = np.kron(rng.integers(0, 255, (16, 32, 3), np.uint8), np.ones((8, 8, 1), np.uint8))
+    for name, step in (("a.mp4", 1), ("b.mp4", 2)):
+        pictures = (np.roll(field_, step * at, 1)[:128, :128] for at in range(24))
+        write_pictures(folder / name, pictures)
+    rich_clip(folder / "rich.mp4")
+    (folder / "notes.txt").write_text("no video\n" * 2000, encoding="utf-8")
+    (folder / "boxes.csv").write_text(
+        "frame,label,x1,y1,x2,y2\n" + "".join(f"{n},car,{n},4,{n + 20},30\n" for n in range(24)),
+        encoding="utf-8",
+    )
+    filmed = FilmedScene.of(Cameras(overlap=0.6), frames=12, seed=1)
+    write_pictures(folder / "west.mp4", map(filmed.left, range(12)))
+    write_pictures(folder / "east.mp4", map(filmed.right, range(12)))
+
+
+# ------------------------------------------------------------------------------- prepared stores
+
+
+def nothing(place: Place) -> None:
+    place.root.mkdir()
+
+
+def empty(place: Place) -> None:
+    place.root.mkdir()
+    Store.create(place.store).close()
+
+
+def with_videos(place: Place) -> None:
+    """Two videos, one with boxes, a tag and tiles, and an ordinary file."""
+    empty(place)
+    with place.open() as store:
+        video = store.ingest(place.inputs / "a.mp4", "cam/a.mp4")
+        store.ingest(place.inputs / "b.mp4", "b.mp4")
+        store.catalog.tag(video.info, "kept")
+        found = read_labels(place.inputs / "boxes.csv", "csv", video.clip, ReadOptions())
+        video.add_detections(found.columns, "somebody")
+        video.retile("uniform:1x2", settings=FEW, jobs=1)
+        it = Driver(Filesystem(store.parts))
+        it.write("/notes.txt", (place.inputs / "notes.txt").read_bytes())
+        it.fs.close()
+
+
+def with_raw_tiles(place: Place) -> None:
+    with_videos(place)
+    with place.open() as store:
+        store["b.mp4"].budget.set("1M")
+        store["b.mp4"].retile("uniform:1x2", settings=RAW, jobs=1)
+
+
+def with_layouts(place: Place) -> None:
+    """Tiles in the place of others, which are kept for a step back."""
+    with_videos(place)
+    with place.open() as store:
+        store["b.mp4"].retile("uniform:1x2", settings=FEW, jobs=1)
+        store["b.mp4"].retile("uniform:2x1", settings=FEW, jobs=1)
+
+
+def with_reads(place: Place) -> None:
+    with_videos(place)
+    with place.open() as store:
+        video = store.ingest(place.inputs / "east.mp4", "east.mp4")
+        corner = Rect(0, 0, 64, 64)
+        remember(store, video, region_read(video, range(len(video)), corner), times=400)
+
+
+def with_cameras(place: Place) -> None:
+    empty(place)
+    with place.open() as store:
+        for name in ("west.mp4", "east.mp4"):
+            store.ingest(place.inputs / name)
+
+
+def with_joined(place: Place) -> None:
+    with_cameras(place)
+    with place.open() as store:
+        store.join("west.mp4", "east.mp4", jobs=1, seconds_each=0.2)
+
+
+def with_rich(place: Place) -> None:
+    """A video whose original may be replaced, and one that may go."""
+    with_videos(place)
+    with place.open() as store:
+        rich = store.ingest(place.inputs / "rich.mp4")
+        rich.set_policy("original=replaceable,psnr=34,codec=h264,delete-after=60d")
+    older.let_age(place.store, "rich.mp4", 90 * DAY_NS)
+
+
+def with_garbage(place: Place) -> None:
+    with_videos(place)
+    with place.open() as store:
+        parts = store.parts
+        parts.objects.put_bytes(b"nobody needs it" * 1000, "garbage")
+        (parts.directory.objects_tmp / "1999999999-left").write_bytes(b"half of something")
+        parts.directory.spool_file(4711).write_bytes(b"of no inode")
+
+
+def with_damage(place: Place) -> None:
+    """What fsck repairs: tiles without a pack, an unjudged file, garbage, a wrong count."""
+    with_garbage(place)
+    with place.open() as store:
+        fs = Filesystem(store.parts)
+        it = Driver(fs)
+        fs._judging.close(0)
+        it.write("/late.mp4", (place.inputs / "a.mp4").read_bytes()[:-1])
+        it.write("/good.mp4", (place.inputs / "west.mp4").read_bytes())
+        with store.catalog.reading() as seen:
+            (segment, *_) = seen.segments.all()
+        store.parts.objects.path(segment.object_key).unlink()
+    older.execute(place.store, "UPDATE nodes SET nlink = 7 WHERE ino = 1")
+
+
+def with_older_catalog(place: Place) -> None:
+    with_videos(place)
+    older.to_first_revision(place.store)
+
+
+# ----------------------------------------------------------------------------------- operations
+
+
+def init(place: Place) -> Steps:
+    Store.create(place.store).close()
+    yield
+
+
+def ingest(place: Place) -> Steps:
+    with place.open() as store:
+        store.ingest(place.inputs / "a.mp4", "new/a.mp4")
+        yield
+        store.ingest(place.inputs / "rich.mp4")
+        yield
+
+
+def ingest_link(place: Place) -> Steps:
+    with place.open() as store:
+        store.ingest(place.inputs / "rich.mp4", link=True)
+        yield
+
+
+def ingest_replace(place: Place) -> Steps:
+    with place.open() as store:
+        store.ingest(place.inputs / "rich.mp4", "cam/a.mp4", replace=True)
+        yield
+
+
+def write(place: Place) -> Steps:
+    with place.open() as store:
+        store.write("w.mp4", smooth(10, 64, 48), fps=25)
+        yield
+        store.write("b.mp4", (place.inputs / "west.mp4").read_bytes(), replace=True)
+        yield
+
+
+def grow(place: Place) -> Steps:
+    with place.open() as store:
+        with store.writer("live.mp4", width=64, height=48, fps=25) as writer:
+            for picture in smooth(40, 64, 48):
+                writer.write(picture)
+        yield
+
+
+def mount_copy(place: Place) -> Steps:
+    """As cp and rsync do: create, write, fsync, rename over another, unlink."""
+    data = (place.inputs / "rich.mp4").read_bytes()
+    with place.open() as store:
+        fs = Filesystem(store.parts)
+        fs.recover()
+        it = Driver(fs)
+        handle = it.create("/.copy.mp4")
+        for at in range(0, len(data), 1 << 16):
+            fs.write(handle, data[at : at + (1 << 16)], at)
+        fs.fsync(handle)
+        yield
+        it.close(handle)
+        fs.settle()
+        fs.rename("/.copy.mp4", "/cam/a.mp4")
+        yield
+        fs.fsync_names()
+        yield
+        fs.unlink("/b.mp4")
+        fs.fsync_names()
+        yield
+        fs.close()
+
+
+def mount_edit(place: Place) -> Steps:
+    """Writing into a video, making it one again, and files that are none."""
+    with place.open() as store:
+        fs = Filesystem(store.parts)
+        fs.recover()
+        it = Driver(fs)
+        with it.opened("/b.mp4", os.O_RDWR) as handle:
+            fs.write(handle, b"????????", 0)
+            fs.fsync(handle)
+        fs.settle()
+        yield
+        whole = (place.inputs / "b.mp4").read_bytes()
+        with it.opened("/b.mp4", os.O_RDWR) as handle:
+            fs.write(handle, whole[:8], 0)
+            fs.fsync(handle)
+        fs.settle()
+        yield
+        with it.opened("/notes.txt", os.O_RDWR) as handle:
+            fs.write(handle, b"more", 18_000)
+            fs.fsync(handle)
+        yield
+        fs.link("/notes.txt", "/second.txt")
+        fs.rename("/notes.txt", "/moved.txt")
+        fs.fsync_names()
+        yield
+        fs.close()
+
+
+def retile(place: Place) -> Steps:
+    with place.open() as store:
+        store["b.mp4"].retile("uniform:2x2", settings=FEW, jobs=1)
+        yield
+        store["cam/a.mp4"].retile("uniform:2x1", settings=FEW, jobs=1)
+        yield
+
+
+def render(place: Place) -> Steps:
+    with place.open() as store:
+        store["b.mp4"].render((64, 64), settings=FEW, jobs=1)
+        yield
+
+
+def tune(place: Place) -> Steps:
+    with place.open() as store:
+        made = store.tune()
+        assert made, "nothing was proposed"
+        yield
+        store.undo()
+        yield
+
+
+def compress(place: Place) -> Steps:
+    with place.open() as store:
+        assert store["b.mp4"].compress(9, jobs=1)
+        yield
+
+
+def evict(place: Place) -> Steps:
+    with place.open() as store:
+        assert store["cam/a.mp4"].budget.set("1")
+        yield
+
+
+def pin(place: Place) -> Steps:
+    with place.open() as store:
+        store["cam/a.mp4"].pin(tiles=True)
+        yield
+        store["cam/a.mp4"].unpin()
+        yield
+        store["cam/a.mp4"].hold("evidence")
+        yield
+
+
+def layouts(place: Place) -> Steps:
+    with place.open() as store:
+        video = store["b.mp4"]
+        rollback(store.parts, video.info, range(24))
+        yield
+        drop(store.parts, video.info, range(24))
+        yield
+        drop_retired(store.parts, video.info)
+        yield
+
+
+def join(place: Place) -> Steps:
+    with place.open() as store:
+        assert store.join("west.mp4", "east.mp4", jobs=1, seconds_each=0.2).frames
+        yield
+
+
+def split(place: Place) -> Steps:
+    with place.open() as store:
+        assert store.split("west.mp4")
+        yield
+
+
+def replace_original(place: Place) -> Steps:
+    with place.open() as store:
+        store["rich.mp4"].replace_original()
+        yield
+
+
+def age(place: Place) -> Steps:
+    with place.open() as store:
+        ager = Ager(store.parts, [store["rich.mp4"]], is_clock_right=True)
+        (due,) = ager.plan().due
+        ager.apply(due, lambda what, done, total: None)
+        yield
+
+
+def import_labels(place: Place) -> Steps:
+    with place.open() as store:
+        video = store["b.mp4"]
+        found = read_labels(place.inputs / "boxes.csv", "csv", video.clip, ReadOptions())
+        video.add_detections(found.columns, "somebody", examined=[range(24)], replace=True)
+        yield
+
+
+def remove(place: Place) -> Steps:
+    with place.open() as store:
+        store.remove("cam", recursive=True)
+        yield
+        store.remove("notes.txt")
+        yield
+
+
+def move(place: Place) -> Steps:
+    with place.open() as store:
+        store.move("cam/a.mp4", "elsewhere/deep/a.mp4")
+        yield
+        store.move("b.mp4", "elsewhere/deep/a.mp4", replace=True)
+        yield
+
+
+def migrate(place: Place) -> Steps:
+    place.open().close()
+    yield
+
+
+def backup(place: Place) -> Steps:
+    with place.open() as store:
+        back_up(store.parts, place.backup)
+        yield
+        store.remove("cam", recursive=True)
+        yield
+        back_up(store.parts, place.backup)
+        yield
+
+
+def collect(place: Place) -> Steps:
+    with place.open() as store:
+        check.collect(store.parts)
+        yield
+
+
+def repair(place: Place) -> Steps:
+    with place.open() as store:
+        check.run(store.parts, repair=True)
+        yield
+
+
+def settle(place: Place) -> Steps:
+    """What `vfsd fsck --repair` does to a file that a mount has left unjudged."""
+    with place.open() as store:
+        node = store.node("good.mp4")
+        assert settle_file(store.parts, node) is not None
+        yield
+
+
+def settings(place: Place) -> Steps:
+    from dataclasses import replace
+
+    with place.open() as store:
+        replace(store.settings, verify=False, workers=2).save(store.parts.directory.settings)
+        yield
+
+
+ALL = (
+    Operation("init", nothing, init, durable=True, again=False),
+    Operation("ingest", with_videos, ingest),
+    Operation("ingest --link", with_videos, ingest_link),
+    Operation("ingest --replace", with_videos, ingest_replace, durable=True),
+    Operation("write", with_videos, write, durable=frozenset({1})),
+    Operation("growing writer", with_videos, grow),
+    Operation(
+        "mount: copy",
+        with_videos,
+        mount_copy,
+        durable=frozenset({0, 2, 3}),
+        loose={0: frozenset({".copy.mp4"})},
+        again=False,
+    ),
+    Operation(
+        "mount: edit",
+        with_videos,
+        mount_edit,
+        durable=frozenset({0, 1, 2, 3}),
+        loose={
+            0: frozenset({"b.mp4"}),
+            1: frozenset({"b.mp4"}),
+            2: frozenset({"notes.txt"}),
+        },
+        again=False,
+    ),
+    Operation("retile", with_videos, retile, gradual=True),
+    Operation("render", with_videos, render, gradual=True),
+    Operation("tune --apply, undo", with_reads, tune, gradual=True),
+    Operation("compress", with_raw_tiles, compress, gradual=True),
+    Operation("budget eviction", with_videos, evict),
+    Operation("pin, hold", with_videos, pin),
+    Operation("layout rollback, drop", with_layouts, layouts),
+    Operation("join", with_cameras, join, gradual=True),
+    Operation("split", with_joined, split),
+    Operation("replace", with_rich, replace_original, durable=True),
+    Operation("age", with_rich, age, durable=True),
+    Operation("labels import", with_videos, import_labels),
+    Operation("rm", with_videos, remove, durable=True),
+    Operation("mv", with_videos, move, durable=frozenset({1})),
+    Operation("migrate", with_older_catalog, migrate),
+    Operation("backup", with_videos, backup, durable=True),
+    Operation("gc", with_garbage, collect),
+    Operation("fsck --repair", with_damage, repair, gradual=True, damaged=True),
+    Operation("settle", with_damage, settle, gradual=True, damaged=True),
+    Operation("config", with_videos, settings),
+)
+
+
+def named(name: str) -> Operation:
+    """Raises `KeyError`."""
+    return {operation.name: operation for operation in ALL}[name]
