@@ -64,6 +64,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     inputs.mkdir()
     in_child(lambda: operations.make_inputs(inputs))
     chosen = [operations.named(name) for name in options.only or ()] or operations.ALL
+    warm_up(folder / "warm", inputs)
     rows: list[Row] = []
     for number, operation in enumerate(chosen):
         start = time.monotonic()
@@ -90,6 +91,19 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     print(f"\nall: {total}")
     passed = not any(row.problems for row in rows)
     finish(options, "faults", {"rows": figures, "total": total}, passed=passed)
+
+
+def warm_up(folder: Path, inputs: Path) -> None:
+    """Do once here what every child does: what it has imported need not be imported again."""
+    from tests.fault.aftermath import Expected, examine
+    from tests.fault.operations import Place, named
+    from tests.fault.state import State
+
+    place, nothing = Place(folder, inputs), State(frozenset(), frozenset(), frozenset())
+    operation = named("rm")
+    operation.prepare(place)
+    expected = Expected([nothing], 0, 0, has_spool=True)
+    examine(operation, place, expected, mounts=True, deep=True, again=False)
 
 
 def tell(row: object, end: str = "") -> None:

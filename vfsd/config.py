@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,9 +83,17 @@ class Settings:
         for field in dataclasses.fields(self):
             text = _toml(getattr(self, field.name))
             lines += [f"# {_HELP[field.name]}", f"{field.name} = {text}", ""]
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text("\n".join(lines), encoding="utf-8")
-        temporary.replace(path)
+        # Called as what writers leave is, so that `vfsd gc` knows whether somebody writes it.
+        temporary = path.with_name(f"{os.getpid()}-{path.name}")
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.write("\n".join(lines))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
     def with_text(self, key: str, text: str) -> Settings:
         """One setting changed, its value given as the user typed it.  Raises `UsageError`."""

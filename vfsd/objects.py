@@ -12,6 +12,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
@@ -164,16 +165,16 @@ class ObjectStore:
                     yield folder.name + path.name, path
 
     def leftovers(self) -> list[Path]:
-        """What writers that died have left on its way."""
-        return [path for path in self.on_their_way() if not is_alive(path.name)]
+        """What writers that died have left on its way, settings among it."""
+        beside = sorted(self._root.parent.glob("*-*.toml"))
+        return [path for path in [*self.on_their_way(), *beside] if not is_alive(path.name)]
 
     def _publish(self, source: Path, key: str) -> None:
         final = self.path(key)
         final.parent.mkdir(exist_ok=True)
-        try:
+        # The same bytes may be here; whoever brought them may have died before they were synced.
+        with suppress(FileExistsError):
             os.link(source, final)
-        except FileExistsError:
-            return  # the same bytes were here before
         fsync_path(final.parent)
         fsync_path(self._root)
 

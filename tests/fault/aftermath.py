@@ -92,7 +92,8 @@ def _look(
     deep: bool,
 ) -> None:
     parts = store.parts
-    for finding in check.run(parts):
+    amiss = check.run(parts)
+    for finding in amiss:
         excused = finding.check in _EXPECTED and not (
             expected.has_spool and "are missing" in finding.message
         )
@@ -103,10 +104,11 @@ def _look(
         fs.recover()
         fs.settle()
         fs.close()
-    for finding in check.run(parts, repair=True, deep=deep):
-        if not finding.repaired:
-            found.losses.append(f"not repaired: {finding.check}: {finding.message}")
-    found.losses += [f"still: {each.check}: {each.message}" for each in check.run(parts)]
+    if amiss or deep:
+        for finding in check.run(parts, repair=True, deep=deep):
+            if not finding.repaired:
+                found.losses.append(f"not repaired: {finding.check}: {finding.message}")
+        found.losses += [f"still: {each.check}: {each.message}" for each in check.run(parts)]
     check.collect(parts)
     found.orphans += garbage(store)
     now = state_of(store)
