@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--errors", type=int, default=40, help="injected into each operation")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", action="append", metavar="OPERATION", help="may be repeated")
+    parser.add_argument("--part", default="1/1", metavar="N/M", help="every M-th operation")
     parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
@@ -63,7 +64,9 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     inputs = folder / "inputs"
     inputs.mkdir()
     in_child(lambda: operations.make_inputs(inputs))
+    part, parts = map(int, options.part.split("/"))
     chosen = [operations.named(name) for name in options.only or ()] or operations.ALL
+    chosen = chosen[part - 1 :: parts]
     warm_up(folder / "warm", inputs)
     rows: list[Row] = []
     for number, operation in enumerate(chosen):

@@ -173,9 +173,8 @@ class Campaign:
     # -- what happens when something does
 
     def kill(self, points: int) -> Iterator[Row]:
-        """Killed before its n-th change, for so many n, evenly; before the first and after the
-        last included."""
-        for at in _spread(self._counters.changes + 1, points):
+        """Killed before its n-th change, for so many n, or when all is done."""
+        for at in _spread(self._counters.changes + 1, points, self._chance):
             self._restore()
             counters = Counters()
             ended = in_child(partial(self._run, counters, kill_at=at))
@@ -189,7 +188,7 @@ class Campaign:
     def cut(self, points: int) -> Iterator[Row]:
         """The power is cut after the n-th change."""
         done = 0
-        for number, at in enumerate(_spread(len(self._entries) + 1, points)):
+        for number, at in enumerate(_spread(len(self._entries) + 1, points, self._chance)):
             for entry in self._entries[done:at]:
                 self._disk.do(entry)
             done = at
@@ -233,7 +232,7 @@ class Campaign:
         chosen = [each for each in ERRORS if self._counters.seen(each[1])]
         each = max(1, points // max(1, len(chosen)))
         for name, kinds, number, on in chosen:
-            for at in _spread(self._counters.seen(kinds), each):
+            for at in _spread(self._counters.seen(kinds), each, self._chance):
                 self._restore()
                 self._fail_once(f"{name} at {at}", Failing(kinds, at, number, on))
                 yield self.row
@@ -309,13 +308,13 @@ def _image(place: Place) -> dict[str, str]:
     return image_of(place.store) if (place.store / "catalog.sqlite3").exists() else {}
 
 
-def _spread(count: int, points: int) -> list[int]:
-    """So many of 0 ... count - 1, evenly; all where there are no more."""
+def _spread(count: int, points: int, chance: random.Random) -> list[int]:
+    """So many of 0 ... count - 1: one by chance out of each of as many equal parts; all where there
+    are no more."""
     if points >= count:
         return list(range(count))
-    if points == 1:
-        return [count // 2]
-    return sorted({round(number * (count - 1) / (points - 1)) for number in range(points)})
+    edges = [number * count // points for number in range(points + 1)]
+    return [chance.randrange(*edges[number : number + 2]) for number in range(points)]
 
 
 def _must(answer: Any) -> Any:

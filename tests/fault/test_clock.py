@@ -1,0 +1,105 @@
+"""A clock that is set back and forward between operations: nothing goes by it that must not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.reading import region_read, remember
+from vfsd import check
+from vfsd.ageing import Ager
+from vfsd.errors import ForbiddenError
+from vfsd.relayout import history, rollback
+from vfsd.store import Store
+from vfsd.tiling import Rect
+from vfsd.tuning import Budget
+
+YEAR_NS = 365 * 86_400 * 1_000_000_000
+
+
+class Clock:
+    """The clock of the machine, set to another time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        right = time.time_ns
+        self.off = 0
+        monkeypatch.setattr(time, "time_ns", lambda: right() + self.off)
+
+    def set_forward(self, years: float) -> None:
+        self.off += round(years * YEAR_NS)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+        assert check.run(opened.parts, deep=True) == []
+
+
+def test_layouts_are_in_the_order_in_which_they_were_made(store: Store, clock: Clock) -> None:
+    video = store.ingest(FOLDER / "traffic.mp4")
+    frames = range(len(video))
+    one_second = (0, 0.9)
+    video.retile("uniform:2x2", span=one_second, jobs=1)
+    clock.set_forward(-2)
+    video.retile("uniform:1x2", span=one_second, jobs=1)
+    made = history(store.parts, video.info)
+    assert [segment.layout.count for segment in made] == [4, 2]
+    assert [segment.retired_ns is None for segment in made] == [False, True]
+    for years in (5, -9):
+        clock.set_forward(years)
+        rollback(store.parts, video.info, frames)
+    assert [one.retired_ns is None for one in history(store.parts, video.info)] == [False, True]
+
+
+@pytest.mark.parametrize("years", [-3, 3])
+def test_tuning_goes_on_and_is_undone(store: Store, clock: Clock, years: float) -> None:
+    video = store.ingest(FOLDER / "traffic.mp4")
+    remember(store, video, region_read(video, range(30), Rect(0, 0, 64, 64)), times=200)
+    clock.set_forward(years)
+    remember(store, video, region_read(video, range(30), Rect(0, 0, 64, 64)), times=200)
+    made = store.tune(budget=Budget(seconds=60))
+    assert made
+    clock.set_forward(-2 * years)
+    assert store.undo().id == made[-1].id
+    newest, *_ = store.catalog.decisions()
+    assert newest.id == made[-1].id
+    assert newest.undone_ns is not None
+
+
+def test_nothing_grows_old_by_a_clock_that_jumps(store: Store, clock: Clock) -> None:
+    video = store.ingest(FOLDER / "traffic.mp4")
+    video.set_policy("delete-after=30d")
+    ager = Ager(store.parts, [video])
+    assert not ager.plan().due
+    clock.set_forward(2)
+    with pytest.raises(ForbiddenError, match="jumped ahead"):
+        ager.plan()
+    store.ingest(FOLDER / "portrait.mp4")  # is written down, with the wrong time
+    clock.set_forward(-2)
+    with pytest.raises(ForbiddenError, match="behind"):
+        ager.plan()
+    assert "traffic.mp4" in store
+
+
+def test_eviction_does_not_go_by_the_clock(store: Store, clock: Clock) -> None:
+    """What was used by the last reads stays, whatever time it is said to be."""
+    video = store.ingest(FOLDER / "traffic.mp4")
+    clock.set_forward(4)
+    video.render((160, 120), jobs=1)
+    clock.set_forward(-4)
+    used = video.render((80, 60), jobs=1)
+    for _ in range(5):
+        video.read(frames=range(0, 60), size=(80, 60), psnr=20)
+    gone = video.budget.set(str(sum(segment.size for segment in used) + 1))
+    assert gone
+    assert not {one.id for one in gone} & {one.id for one in used if one.first_frame < 60}

@@ -1,0 +1,67 @@
+"""Some operations, interrupted here and there; `python -m benchmarks.faults` does all of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fault.conftest import Run
+
+SOME = ("ingest --replace", "mount: copy", "rm")
+
+# Nothing is synced any more, which a power cut has to bring to light.
+NEGLIGENT = """
+import sys
+from pathlib import Path
+import vfsd.objects, vfsd.storedir
+from tests.fault import layer, operations
+from tests.fault.campaign import Campaign, in_child
+
+def forget(path):
+    pass
+
+vfsd.objects.fsync_path = forget
+folder = Path(sys.argv[1])
+inputs = folder / "inputs"
+inputs.mkdir()
+in_child(lambda: operations.make_inputs(inputs))
+campaign = Campaign(operations.named("ingest --replace"), folder, inputs, 1)
+for _ in campaign.cut(6):
+    pass
+print(campaign.row.losses, campaign.row.dangling)
+"""
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory: pytest.TempPathFactory, under_layer: Run) -> dict[str, Any]:
+    """What came of each operation, by its name."""
+    folder = tmp_path_factory.mktemp("campaign")
+    only = [word for name in SOME for word in ("--only", name)]
+    points = ["--kills", "2", "--cuts", "4", "--errors", "7", "--seed", "5"]
+    answer = folder / "answer.json"
+    done = under_layer(
+        *("-m", "benchmarks.faults", *points, *only, "--folder", folder, "--json", answer),
+        check=False,
+    )
+    assert answer.exists(), done.stderr
+    rows = json.loads(answer.read_text(encoding="utf-8"))["figures"]["rows"]
+    return {row["operation"]: row for row in rows}
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_whatever_happens_nothing_is_lost_or_left(figures: dict[str, Any], name: str) -> None:
+    row = figures[name]
+    assert row["problems"] == []
+    assert (row["kills"], row["cuts"]) == (2, 4)
+    assert row["errors"] >= 5
+    assert row["clean"] == row["unchanged"] == row["again"] == row["errors"]
+    assert (row["losses"], row["dangling"], row["orphans"]) == (0, 0, 0)
+
+
+def test_who_syncs_nothing_is_found_out(tmp_path: Path, under_layer: Run) -> None:
+    done = under_layer("-c", NEGLIGENT, tmp_path)
+    losses, dangling = map(int, done.stdout.split())
+    assert losses + dangling > 0
