@@ -69,11 +69,9 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     chosen = chosen[part - 1 :: parts]
     warm_up(folder / "warm", inputs)
     rows: list[Row] = []
-    for number, operation in enumerate(chosen):
+    for operation in chosen:
         start = time.monotonic()
-        here = folder / str(number)
-        here.mkdir()
-        campaign = Campaign(operation, here, inputs, options.seed)
+        campaign = Campaign(operation, folder, inputs, options.seed)
         row = campaign.row
         row.problems += [f"{operation.name}: the layer missed {name}" for name in campaign.unseen]
         rows.append(row)

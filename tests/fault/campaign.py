@@ -106,13 +106,16 @@ def in_child(work: Callable[[], Any]) -> Any:
 
 
 class Campaign:
-    """One operation, prepared once; `folder` is where all of it happens."""
+    """One operation; `folder` is where it happens, one at a time.
+
+    Prepared stores stay there, for other operations that begin with the same.
+    """
 
     def __init__(self, operation: Operation, folder: Path, inputs: Path, seed: int) -> None:
         self.operation = operation
         self._chance = random.Random(f"{seed} {operation.name}")
         self._place = Place(folder / "point", inputs)
-        self._base = folder / "base"
+        self._base = folder / operation.prepare.__name__
         self._log = folder / "log"
         self.row = Row(operation.name)
         self._prepare()
@@ -121,8 +124,11 @@ class Campaign:
 
     def _prepare(self) -> None:
         operation, place = self.operation, self._place
-        _must(in_child(lambda: operation.prepare(place)))
-        shutil.copytree(place.root, self._base, symlinks=True)
+        shutil.rmtree(place.root, ignore_errors=True)
+        if not self._base.exists():
+            _must(in_child(lambda: operation.prepare(place)))
+            shutil.copytree(place.root, self._base, symlinks=True)
+        self._restore()
         self._states: list[State] = _must(in_child(self._note_states))
         self._restore()
         self._disk, whole = Disk(place.root), Disk(place.root)
