@@ -19,6 +19,7 @@ from sample_videos import FOLDER
 from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
+from tests.fault.layer import has_compiler
 from vfsd.codecs.kvazaar import kvazaar_available
 
 ROOT = FOLDER.parent
@@ -165,6 +166,17 @@ def test_fidelity(tmp_path: Path, mountable: None) -> None:
 def test_crash(tmp_path: Path, mountable: None) -> None:
     report = run(tmp_path, "crash", "--kills", "2")
     assert report["figures"]["losses"] == 0, report["figures"]["what"]
+
+
+def test_faults(tmp_path: Path) -> None:
+    if not has_compiler():
+        pytest.skip("no C compiler")
+    few = ("--kills", "1", "--cuts", "2", "--errors", "1", "--only", "config")
+    report = run(tmp_path, "faults", *few, "--folder", str(tmp_path))
+    total = report["figures"]["total"]
+    assert report["passed"], report["figures"]["rows"]
+    assert (total["kills"], total["cuts"]) == (1, 2)
+    assert total["errors"] == total["clean"] == total["unchanged"] > 3
 
 
 @pytest.mark.mount
