@@ -172,7 +172,7 @@ def test_killed_while_deleting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             monkeypatch.setattr(where, name, die)
             mine.apply(due, quietly)
 
-    for where, name, is_there in ((Tree, "delete", True), (ageing, "reclaim", False)):
+    for where, name, is_there in ((Tree, "delete", True), (ageing, "clear_away", False)):
         child = multiprocessing.get_context("fork").Process(target=work, args=(where, name))
         child.start()
         child.join()

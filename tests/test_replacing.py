@@ -319,7 +319,7 @@ def test_killed_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             (replacing, "require_same_beside"),
             (replacing, "make_room"),
             (Videos, "replace_original"),
-            (replacing, "reclaim"),
+            (replacing, "clear_away"),
         )
     ):
         path = tmp_path / str(number)

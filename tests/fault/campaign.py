@@ -283,7 +283,12 @@ class Campaign:
         steps = counters.marks
         if not message or steps or self.operation.gradual or not before:
             return message, is_clean, self._unlike(steps, message)
-        return message, is_clean, difference(_image(place), before)
+        after = _image(place)
+        if failing.kinds == (Kind.SYNC,):
+            # An object whose name could not be synced is left for gc: nobody who does not look
+            # into the catalog may take it away, since others may count on it by now.
+            after = {name: it for name, it in after.items() if not _is_new_object(name, before)}
+        return message, is_clean, difference(after, before)
 
     def _unlike(self, steps: int, message: str) -> str:
         """How users see something else than what they should after so many steps.
@@ -312,6 +317,10 @@ def is_in_order(error: Exception, number: int) -> bool:
 
 def _image(place: Place) -> dict[str, str]:
     return image_of(place.store) if (place.store / "catalog.sqlite3").exists() else {}
+
+
+def _is_new_object(name: str, before: dict[str, str]) -> bool:
+    return name.startswith("objects/") and name not in before
 
 
 def _spread(count: int, points: int, chance: random.Random) -> list[int]:
