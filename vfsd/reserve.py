@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from vfsd.errors import NoSpaceError
+from vfsd.errors import NoSpaceError, OverBudgetError
 from vfsd.storedir import StoreDirectory
 
 RESERVE_BYTES = 2 << 20
@@ -53,6 +53,8 @@ def with_reserve(directory: StoreDirectory, action: Callable[[], T]) -> T:
     while True:
         try:
             return action()
+        except OverBudgetError:
+            raise  # that is no matter of the disk
         except (OSError, NoSpaceError) as error:
             if error.errno not in _NO_SPACE or not _shrink(directory):
                 raise

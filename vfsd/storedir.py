@@ -22,7 +22,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vfsd.errors import BusyError, ExistsError, NoStoreError, StoreVersionError
@@ -68,8 +68,10 @@ class StoreDirectory:
         # The note that it is unfinished comes first, and lasts before anything else is there.
         begun.write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
         fsync_path(begun)
-        for path in (root, *(path.parent for path in made)):
-            fsync_path(path)
+        fsync_path(root)
+        for path in made:
+            with suppress(PermissionError):  # a directory may be written by who cannot read it
+                fsync_path(path.parent)
         directory = cls(root, marker)
         for below in (directory.objects, directory.objects_tmp, directory.spool, directory.cache):
             below.mkdir(exist_ok=True)
