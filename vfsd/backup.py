@@ -163,7 +163,7 @@ class _Backup:
     def _copy_private(self, ino: int) -> bool:
         """A file that is no video, as it is at the moment."""
         source, copy = self._parts.directory.spool_file(ino), self._target.spool_file(ino)
-        temporary = copy.with_name(f"{ino}.new")
+        temporary = copy.with_name(f"{ino}.{os.getpid()}.copy")  # so that gc knows it
         try:
             found = source.stat()
             if copy.exists() and _is_same(copy.stat(), found):

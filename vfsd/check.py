@@ -37,7 +37,7 @@ from vfsd.ingest import describe_original, pages, put_sound
 from vfsd.joinedpictures import side_of
 from vfsd.mending import drop_segments
 from vfsd.model import FileState, Node, PhysicalVideo, Segment
-from vfsd.objects import digest, is_key
+from vfsd.objects import digest, is_alive, is_key
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished, reclaim
 from vfsd.settle import recover_orphans, settle_file
@@ -123,7 +123,7 @@ def collect(parts: Parts, *, dry_run: bool = False) -> Collected:
         referenced = seen.objects.referenced()
     stray = [key for key in parts.objects.all_keys() if key not in recorded]
     unused = [key for key in recorded if key not in referenced]
-    files = [*parts.objects.leftovers(), *parts.objects.misnamed()]
+    files = [*parts.objects.leftovers(), *parts.objects.misnamed(), *_dead_copies(parts)]
     spooled = [path for _, path in _stray_spool(parts)]
     size = sum(_size(path) for path in files + spooled)
     size += sum(_size(parts.objects.path(key)) for key in stray + unused if is_key(key))
@@ -272,6 +272,13 @@ def _stray_spool(parts: Parts) -> Iterator[tuple[int, Path]]:
                 yield ino, path
 
 
+def _dead_copies(parts: Parts) -> Iterator[Path]:
+    """What mounts that were killed were just copying to be written (``INODE.PID.copy``)."""
+    for path in sorted(parts.directory.spool.glob("*.*.copy")):
+        if not is_alive(path.name.split(".")[1] + "-"):
+            yield path
+
+
 def _remove_stray_spool(parts: Parts) -> None:
     """Inside a write transaction: a mount makes a private file and its row in one, too."""
     suspects = list(_stray_spool(parts))
@@ -404,7 +411,8 @@ def _garbage(state: _Run) -> Iterator[Finding]:
             yield state.report(
                 "garbage", f"object {key} is not in the catalog", repaired=state.repair
             )
-    for path in [*parts.objects.leftovers(), *parts.objects.misnamed()]:
+    left = [*parts.objects.leftovers(), *parts.objects.misnamed(), *_dead_copies(parts)]
+    for path in left:
         if state.repair:
             path.unlink(missing_ok=True)
         yield state.report("garbage", f"{path.name} was left on its way", repaired=state.repair)

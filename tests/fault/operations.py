@@ -289,6 +289,7 @@ def mount_edit(place: Place) -> Steps:
             fs.fsync(handle)
         yield
         fs.link("/notes.txt", "/second.txt")
+        yield
         fs.rename("/notes.txt", "/moved.txt")
         fs.fsync_names()
         yield
@@ -463,7 +464,7 @@ ALL = (
         "mount: edit",
         with_videos,
         mount_edit,
-        durable=frozenset({0, 1, 2, 3}),
+        durable=frozenset({0, 1, 2, 4}),
         loose={
             0: frozenset({"b.mp4"}),
             1: frozenset({"b.mp4"}),

@@ -14,11 +14,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from vfsd.blocksums import Place
-from vfsd.errors import NotFoundError
+from vfsd.errors import NotFoundError, VfsdError
 from vfsd.fs import attributes
 from vfsd.fs.attributes import Attributes, is_private
 from vfsd.fs.names import Names
@@ -37,7 +38,7 @@ CAPABILITIES = b"security.capability"
 """The extended attribute of what a program may, whoever starts it; see capabilities(7)."""
 
 COPY_SUFFIX = ".copy"
-"""Of private files that are still being copied from a video."""
+"""Of private files that are still being copied from a video: ``INODE.PID.copy``."""
 
 
 class Content:
@@ -315,7 +316,7 @@ class Contents:
     def _copy(self, content: Content, node: Node | None, length: int) -> None:
         """Put a private copy in the place of the bytes that must not be written."""
         final = self._parts.directory.spool_file(content.ino)
-        temporary = final.with_name(final.name + COPY_SUFFIX)
+        temporary = final.with_name(f"{final.name}.{os.getpid()}{COPY_SUFFIX}")
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             if content.summed is not None:
@@ -327,6 +328,7 @@ class Contents:
                 self._announce(node, str(temporary))
         except BaseException:
             os.close(fd)
+            self._withdraw(content.ino, final)
             raise
         finally:
             temporary.unlink(missing_ok=True)
@@ -334,6 +336,13 @@ class Contents:
         content.fd = fd
         content.summed = None
         content.private = True
+
+    def _withdraw(self, ino: int, private: Path) -> None:
+        """Take a private file away again that the row knows nothing of, as it was not written."""
+        with suppress(VfsdError, OSError):  # the next mount does it, or `vfsd gc`
+            node = self._names.reread(ino)
+            if node is not None and not is_private(node):
+                private.unlink(missing_ok=True)
 
     def _announce(self, node: Node, copy: str | None) -> None:
         """Say in the row that the bytes change; `copy` becomes the private file with it."""
