@@ -31,6 +31,8 @@ _SEGMENTS = (
 )
 _LOGS = frozenset({"reads", "costs", "original_log", "evictions", "sqlite_sequence"})
 _TIMES = frozenset({"used_ns", "used_at_read", "uses", "saved"})
+_LEARNED = frozenset({"verified", "cost_factor"})
+"""What was found out about a file stays found out, whatever failed afterwards."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def image_of(root: Path) -> dict[str, str]:
             wanted = [
                 number
                 for number, (column, *_) in enumerate(cursor.description)
-                if not column.endswith("_ns") and column not in _TIMES
+                if not column.endswith("_ns") and column not in _TIMES | _LEARNED
             ]
             for row in cursor:
                 found[f"{table} {[row[number] for number in wanted]!r}"] = ""

@@ -14,7 +14,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from vfsd import daemon
+from vfsd import mounting
 from vfsd.errors import BusyError
 from vfsd.store import Store
 
@@ -74,6 +74,6 @@ def test_a_second_daemon_is_refused_even_if_it_only_reads(mounted: Mounted, tmp_
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(BusyError, match="is mounted at"):
-        daemon.mount(mounted.store, other, ["ro"], log_file=mounted.root / "second")
+        mounting.mount(mounted.store, other, ["ro"], log_file=mounted.root / "second")
     (at / "still").write_text("works")
     assert os.listdir(other) == []
