@@ -76,7 +76,7 @@ def back_up(
         )
     if target == source.root or source.root in target.parents or target in source.root.parents:
         raise UsageError(f"{target} and the store {source.root} lie in each other")
-    with _held(source, target), _told_of_full_disks(target):
+    with _held(source, target), _told_of_disks(target):
         work = _Backup(parts, StoreDirectory.unmarked(target), derived, on_progress)
         return work.run()
 
@@ -258,13 +258,18 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told_of_full_disks(target: Path) -> Iterator[None]:
+def _told_of_disks(target: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
         full = isinstance(error, sqlite3.Error) and "full" in str(error)
         if full or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
             raise NoSpaceError(f"no room for a backup in {target}") from error
+        if isinstance(error, sqlite3.Error):
+            raise StoreError(
+                f"the catalog could not be copied to {target}: {error}",
+                hint="look at quotas, and what the kernel says of the disks",
+            ) from error
         raise
 
 

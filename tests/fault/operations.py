@@ -488,7 +488,7 @@ ALL = (
     Operation("mv", with_videos, move, durable=frozenset({1})),
     Operation("migrate", with_older_catalog, migrate),
     Operation("backup", with_videos, backup, durable=True),
-    Operation("gc", with_garbage, collect),
+    Operation("gc", with_garbage, collect, gradual=True),
     Operation("fsck --repair", with_damage, repair, gradual=True, damaged=True),
     Operation("settle", with_damage, settle, gradual=True, damaged=True),
     Operation("config", with_videos, settings),
