@@ -470,6 +470,7 @@ ALL = (
             1: frozenset({"b.mp4"}),
             2: frozenset({"notes.txt"}),
         },
+        gradual=True,
         again=False,
     ),
     Operation("retile", with_videos, retile, gradual=True),
