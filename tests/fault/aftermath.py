@@ -143,7 +143,17 @@ def garbage(store: Store) -> list[str]:
     left = [f"object {key} is garbage" for key in parts.objects.all_keys() if key not in wanted]
     left += [f"private file {p.name}" for p in parts.directory.spool.iterdir() if p.name not in own]
     left += [f"temporary file {path.name}" for path in parts.directory.objects_tmp.iterdir()]
-    known = {"vfsd-store.json", "config.toml", "mount.lock", "objects", "spool", "cache", "reserve", "mount.decoding", "suspects.json"}
+    known = {
+        "vfsd-store.json",
+        "config.toml",
+        "mount.lock",
+        "objects",
+        "spool",
+        "cache",
+        "reserve",
+        "mount.decoding",
+        "suspects.json",
+    }
     left += [
         f"{path.name} beside the catalog"
         for path in store.path.iterdir()
