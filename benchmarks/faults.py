@@ -65,7 +65,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     inputs.mkdir()
     in_child(lambda: operations.make_inputs(inputs))
     part, parts = map(int, options.part.split("/"))
-    chosen = [operations.named(name) for name in options.only or ()] or operations.ALL
+    chosen = [operations.named(name) for name in options.only or ()] or list(operations.ALL)
     chosen = chosen[part - 1 :: parts]
     warm_up(folder / "warm", inputs)
     rows: list[Row] = []

@@ -458,6 +458,7 @@ ALL = (
         mount_copy,
         durable=frozenset({0, 2, 3}),
         loose={0: frozenset({".copy.mp4"})},
+        gradual=True,
         again=False,
     ),
     Operation(
