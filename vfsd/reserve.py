@@ -18,7 +18,7 @@ from vfsd.errors import NoSpaceError, OverBudgetError
 from vfsd.storedir import StoreDirectory
 
 RESERVE_BYTES = 2 << 20
-"""SQLite's log of a transaction that takes a long video away has about half as much."""
+"""Some hundred pages of SQLite's log, for each of several transactions."""
 
 _STEP_BYTES = 1 << 18
 """Opening a catalog takes less, so that a few looks do not use all of the reserve up."""

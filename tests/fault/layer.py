@@ -2,7 +2,7 @@
 
 A library that is preloaded (`shim.c`) and not a file system of our own: it sees the same calls, in
 the order in which they are made, while the kernel writes back through a mount when it likes (so
-the n-th write is another one each time); it takes a microsecond a call; a forked child goes on
+the n-th write is another one each time); no other process has to be asked; a forked child goes on
 with it, so that a point costs no start of Python.  Python, FFmpeg and SQLite call libc through it.
 """
 
