@@ -210,8 +210,10 @@ class Campaign:
             self._examine(what, sure, min(steps + 1, len(self._states) - 1), False)
             yield self.row
 
-    def _examine(self, what: str, first: int, last: int, has_spool: bool) -> None:
-        number = self.row.kills + self.row.cuts
+    def _examine(
+        self, what: str, first: int, last: int, has_spool: bool, *, always_again: bool = False
+    ) -> None:
+        number = self.row.kills + self.row.cuts + self.row.errors
         expected = Expected(self._states, first, last, has_spool)
         found = in_child(
             lambda: examine(
@@ -220,7 +222,7 @@ class Campaign:
                 expected,
                 mounts=number % 2 == 0,
                 deep=number % 5 == 0,
-                again=number % 3 == 0,
+                again=always_again or number % 3 == 0,
             )
         )
         if isinstance(found, Died):
@@ -262,7 +264,7 @@ class Campaign:
         steps = counters.marks
         before = len(self.row.problems)
         last = min(steps + 1, len(self._states) - 1)
-        self._examine(what, steps, last, True)
+        self._examine(what, steps, last, True, always_again=True)
         self.row.again += len(self.row.problems) == before
 
     def _run_into(self, counters: Counters, failing: Failing) -> tuple[str, bool, str]:
