@@ -330,6 +330,8 @@ def _spread(count: int, points: int, chance: random.Random) -> list[int]:
     are no more."""
     if points >= count:
         return list(range(count))
+    if not points:
+        return []
     edges = [number * count // points for number in range(points + 1)]
     return [chance.randrange(*edges[number : number + 2]) for number in range(points)]
 
