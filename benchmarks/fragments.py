@@ -238,8 +238,10 @@ def greedy(
     costs: Costs,
     *,
     psnr: float,
+    unreadable: Sequence[range] = (),
 ) -> list[TileRun]:
     """Of each interval between the ends of fragments the one whose pictures there cost least."""
+    assert not unreadable, "nothing is damaged here"
     wanted = sorted(set(frames.tolist()))
     usable = []
     for segment in segments:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import settings
 from sample_videos import Encoding, Scene, write
 from vfsd.codecs.kvazaar import kvazaar_available
 from vfsd.errors import EnvironmentMissingError
+from vfsd.examiner import Examiner, Workers
 from vfsd.fuse.binding import require_fuse
 from vfsd.fuse.options import MountOptions
 from vfsd.layouts import TileSources
@@ -30,6 +33,17 @@ def footage_folder() -> Path | None:
     told = os.environ.get("VFSD_FOOTAGE")
     folder = Path(told) if told else REPOSITORY.parent / "shared" / "videos"
     return folder if folder.is_dir() else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_workers() -> Iterator[None]:
+    """All stores of this process have files examined by the same processes, as in a mount: to start
+    one takes longer than most tests do."""
+    workers = Workers()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vfsd.store.Examiner", partial(Examiner, workers=workers))
+        yield
+    workers.close()
 
 
 @pytest.fixture(autouse=True)

@@ -60,18 +60,57 @@ class _KilledError(Exception):
     """The child was killed, which may have had nothing to do with the file."""
 
 
-class Examiner:
-    """Examines files, each in a process of its own.  Safe to use from several threads.
+class Workers:
+    """Processes that wait for files to examine.  Safe to use from several threads.
 
-    After a fork the child starts its own processes.
+    After a fork the child starts its own.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self) -> None:
         self._idle: list[_Worker] = []
         self._guard = threading.Lock()
         self._pid = os.getpid()
         self._closed = False
+
+    def take(self) -> _Worker:
+        """One for the caller alone; a new one where none idles."""
+        with self._guard:
+            if self._pid != os.getpid():
+                self._pid = os.getpid()
+                self._idle = []
+            # What was started by a thread of low priority stays as low.
+            nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+            for worker in [worker for worker in self._idle if worker.nice == nice]:
+                self._idle.remove(worker)
+                if worker.lives:
+                    return worker
+                worker.end()
+        return _Worker(nice)
+
+    def give_back(self, worker: _Worker) -> None:
+        with self._guard:
+            if not self._closed:
+                self._idle.append(worker)
+                return
+        worker.end()
+
+    def close(self) -> None:
+        """End what idles; what is at work is ended with its work."""
+        with self._guard:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.end()
+
+
+class Examiner:
+    """Examines files, each in a process of its own.  Safe to use from several threads."""
+
+    def __init__(self, limits: Limits, workers: Workers | None = None) -> None:
+        """`workers` stay the caller's; without, it has some of its own."""
+        self.limits = limits
+        self._workers = Workers() if workers is None else workers
+        self._own = self._workers if workers is None else None
 
     def examine(
         self,
@@ -109,7 +148,7 @@ class Examiner:
         shown = called[-_LONGEST_NAME:]
         order = Order(shown, full, self.limits.memory, self.limits.cpu_seconds(size))
         for attempt in range(_ATTEMPTS):
-            worker = self._take()
+            worker = self._workers.take()
             try:
                 return self._examined(worker, order, fd, size, on_progress)
             except _GoneError:
@@ -123,26 +162,9 @@ class Examiner:
         )
 
     def close(self) -> None:
-        """End what idles; what is at work is ended with its work."""
-        with self._guard:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for worker in idle:
-            worker.end()
-
-    def _take(self) -> _Worker:
-        with self._guard:
-            if self._pid != os.getpid():
-                self._pid = os.getpid()
-                self._idle = []
-            # What was started by a thread of low priority stays as low.
-            nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-            for worker in [worker for worker in self._idle if worker.nice == nice]:
-                self._idle.remove(worker)
-                if worker.lives:
-                    return worker
-                worker.end()
-        return _Worker(nice)
+        """End its processes; what is at work is ended with its work."""
+        if self._own is not None:
+            self._own.close()
 
     def _examined(
         self, worker: _Worker, order: Order, fd: int, size: int, on_progress: OnProgress | None
@@ -151,21 +173,14 @@ class Examiner:
             found = worker.examine(order, fd, size, self.limits, on_progress)
         except BaseException as error:
             if worker.is_whole:
-                self._give_back(worker)
+                self._workers.give_back(worker)
             else:
                 worker.kill()
             if isinstance(error, IntegrityError):
                 raise RefusedMediaError(f"{order.name}: cannot be examined: {error}") from error
             raise
-        self._give_back(worker)
+        self._workers.give_back(worker)
         return found
-
-    def _give_back(self, worker: _Worker) -> None:
-        with self._guard:
-            if not self._closed:
-                self._idle.append(worker)
-                return
-        worker.end()
 
 
 class _Worker:

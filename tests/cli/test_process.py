@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from vfsd.errors import NoSpaceError
 
 VFSD = [sys.executable, "-m", "vfsd"]
 TRAFFIC = "cam1/traffic.mp4"
@@ -84,7 +85,7 @@ def test_output_that_cannot_be_written_is_an_error(place: Path) -> None:
         done = subprocess.run(
             [*VFSD, "-s", "videos", "ls"], stdout=full, stderr=subprocess.PIPE, text=True
         )
-    assert done.returncode == 1
+    assert done.returncode == NoSpaceError.exit_code
     assert "No space left" in done.stderr
 
 

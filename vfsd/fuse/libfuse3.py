@@ -97,6 +97,7 @@ class Adapter:
         self._attr_timeout = 0.0
         self._is_caching = True
         self._versions: dict[bytes, ContentVersion | str] = {}
+        self._told: dict[bytes, int] = {}  # sizes of views that the kernel may know
         self._thread = threading.local()
         self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
         self._callbacks: list[Any] = []  # libfuse keeps no reference
@@ -193,9 +194,11 @@ class Adapter:
 
     def getattr(self, path: bytes | None, stat_at: int, info: int | None) -> None:
         found = self._fs.getattr(_text(path), self._handle(info) if info else None)
-        # What a view holds may change with what is stored of its video, a picture's size with it.
-        is_steady = not found.is_view and found.nlink < 2
-        self._let_cache(is_steady or stat.S_ISDIR(found.mode))
+        self._let_cache(found.nlink < 2 or stat.S_ISDIR(found.mode))
+        if path is not None and found.is_view:
+            if len(self._told) >= _CACHED_VERSIONS:
+                self._told.clear()
+            self._told[path] = found.size
         self._fill(stat_at, found)
         if path is not None and found.nlink and is_hidden(path):
             self._stat.from_address(stat_at).st_nlink = found.nlink + 1  # libfuse takes one off
@@ -310,12 +313,11 @@ class Adapter:
 
     def open(self, path: bytes, info_at: int) -> None:
         info = self._file_info.from_address(info_at)
-        if self._can_skip_flush and info.flags & os.O_ACCMODE == os.O_RDONLY:
-            info.noflush = 1  # a reader's close need not wait for us
         if self._passthrough is not None and info.flags & _CHANGING:
             handle = self._open_for_change(self._passthrough, os.fsdecode(path), info.flags)
         else:
             handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
+            self._require_told(path, handle)
             if self._passthrough is not None and self._is_passed_through(self._passthrough, handle):
                 info.fh = handle
                 info.noflush = 1
@@ -323,8 +325,9 @@ class Adapter:
                 return
         info.fh = handle
         self._enter(handle)
-        if not info.flags & os.O_ACCMODE and handle not in self._askers:
-            info.noflush = 1  # closing what is only read changes nothing
+        is_read_only = info.flags & os.O_ACCMODE == os.O_RDONLY
+        if self._can_skip_flush and is_read_only and handle not in self._askers:
+            info.noflush = 1  # closing what is only read changes nothing, and no view waits for it
         self._choose_caching(path, info, handle)
 
     def create(self, path: bytes, mode: int, info_at: int) -> None:
@@ -440,6 +443,18 @@ class Adapter:
         elif len(self._versions) >= _CACHED_VERSIONS:
             self._versions.clear()
         self._versions[path] = version
+
+    def _require_told(self, path: bytes, handle: int) -> None:
+        """Let the kernel forget the size of a view that has another one by now.
+
+        What a view holds may change with what is stored of its video.  The kernel reads no further
+        than to the size that it was told last.
+        """
+        if self._fs.is_view(handle):
+            size = self._fs.getattr(None, handle).size
+            if self._told.get(path) != size:
+                self._told[path] = size
+                self._invalidate(path)
 
     def _let_cache(self, allowed: bool) -> None:
         """Whether the kernel may cache the attributes that this thread is about to give it.
