@@ -14,12 +14,11 @@ from vfsd.store import Store
 
 OURS, EXAMPLE = "vfsd", "passthrough_fh.c"
 FRESH = "open + stat + close, first time"
-_FILES = 1000
 
 
-def fresh_figures(work: Path, program: Path | None, runs: int) -> dict[str, Any]:
+def fresh_figures(work: Path, program: Path | None, count: int, runs: int) -> dict[str, Any]:
     """Microseconds to open, stat and close each of many files that nobody has asked for yet."""
-    names = [f"{number % 10}/{number}.txt" for number in range(_FILES)]
+    names = [f"{number % 10}/{number}.txt" for number in range(count)]
     Store.create(work / "many").close()
     with vfsd_mount(work / "many", work / "mnt2") as place:
         for folder in (place, work / "plain"):

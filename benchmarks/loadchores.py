@@ -69,7 +69,8 @@ class Chores:
                     return
                 code = self._vfsd(*command)
                 self._count[command[0]] += 1
-                if code not in _MAY_END:
+                is_ended = self._end.is_set() and code == -signal.SIGINT  # before it had begun
+                if code not in _MAY_END and not is_ended:
                     self.failed.append(f"{' '.join(command)} ended with {code}")
 
     def _vfsd(self, *words: str) -> int:

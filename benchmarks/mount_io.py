@@ -43,6 +43,7 @@ FRESH_BOUND = 2.0
 def main() -> None:
     parser = arguments(__doc__, runs=7)
     parser.add_argument("--mib", type=int, default=512, help="size of the video, at least")
+    parser.add_argument("--files", type=int, default=1000, help="that nobody has asked for yet")
     parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
@@ -64,7 +65,7 @@ def main() -> None:
             figures = read_figures(files, options.runs)
             figures |= copy_figures(work, mounted, big, options.runs)
             figures |= latency_figures(files)
-        figures |= {FRESH: fresh_figures(work, program, options.runs)}
+        figures |= {FRESH: fresh_figures(work, program, options.files, options.runs)}
     report(figures, options)
 
 

@@ -197,7 +197,7 @@ def test_fuzz(tmp_path: Path) -> None:
 def test_mount_io(tmp_path: Path, mountable: None) -> None:
     if shutil.which("ffmpeg") is None:
         pytest.skip("ffmpeg is not installed")
-    figures = run(tmp_path, "mount_io", "--mib", "4", "--runs", "1")["figures"]
+    figures = run(tmp_path, "mount_io", "--mib", "4", "--files", "50", "--runs", "1")["figures"]
     assert {"first", "again", "cold", "cp"} <= set(figures)
 
 
@@ -249,17 +249,16 @@ def test_macro(tmp_path: Path) -> None:
 def test_suites(tmp_path: Path, mountable: None) -> None:
     """Of those that need nothing but the mount, and one that says what it needs."""
     options = ("--seconds", "1", "--many", "60", "--folder", str(tmp_path))
-    figures = run(tmp_path, "suites", "names", "cp", "pjdfstest", *options)["figures"]
+    figures = run(tmp_path, "suites", "names", "pjdfstest", *options)["figures"]
     assert figures["names"]["passed"] == 62
-    assert figures["cp"]["passed"] > 800
-    assert not figures["names"]["failures"] + figures["cp"]["failures"]
+    assert not figures["names"]["failures"]
     assert "--pjdfstest" in figures["pjdfstest"]["missing"]
 
 
 def test_live(tmp_path: Path, mountable: None) -> None:
-    size = ("--small", "--seconds", "4", "--bursts", "3", "--reads", "6", "--pause", "5")
+    size = ("--small", "--seconds", "4", "--bursts", "2", "--reads", "6", "--pause", "3")
     figures = run(tmp_path, "live", *size, "--max-load", "100")["figures"]
-    assert figures["not tuned"]["exact"] == figures["reads"] == 18
+    assert figures["not tuned"]["exact"] == figures["reads"] == 12
     worst = figures["tuned"]["worst_psnr"]
     assert worst is None or worst > 25
 
