@@ -3,7 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
-vfsd_environment test,fusepy,stitch ffmpeg rsync git attr
+vfsd_environment test,fusepy,stitch ffmpeg rsync git attr gcc
 # The tests start hundreds of processes: none is to compile what it imports once more.
 unset PYTHONDONTWRITEBYTECODE
 exec "$PYTHON" -m pytest -n auto --dist worksteal "$@"
