@@ -16,6 +16,7 @@ from vfsd.config import Settings
 from vfsd.errors import IntegrityError, NoStoreError, UsageError
 from vfsd.framepages import PageBounds, decode_page
 from vfsd.labels.names import read_names
+from vfsd.labels.numbers import decimal
 from vfsd.storedir import StoreDirectory
 from vfsd.tiling import Rect, TileLayout
 from vfsd.units import seconds
@@ -106,3 +107,9 @@ def test_a_tile_is_decoded_by_decoders_of_tiles_alone() -> None:
     for codec in ("png", "aac", "no such codec", "hls"):
         with pytest.raises(IntegrityError):
             cell_decoder(PackedCell(codec, 2, 2, b"", (0, 1)))
+
+
+@pytest.mark.parametrize("text", ["1e999999", "-1e9999995", "nan", "inf"])
+def test_numbers_have_an_end(text: str) -> None:
+    with pytest.raises(ValueError, match="not a finite number"):
+        decimal(text)

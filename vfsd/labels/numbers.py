@@ -9,11 +9,13 @@ EXACT = Context(prec=400)
 """Digits enough for the sum of any two coordinates."""
 
 _MOST_DIGITS = 1000
+_LARGEST = 400_000
+"""As a power of ten.  Contexts of `decimal` end at 999,999: sums and products stay within."""
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}(?:\.0*)?")
 
 
 def decimal(text: str) -> Decimal:
-    """Raises `ValueError` for what is no finite number."""
+    """Raises `ValueError` for what is no finite number, or one beyond all bounds."""
     text = text.strip()
     if len(text) > _MOST_DIGITS:
         raise ValueError(f"a number of {len(text)} characters")
@@ -21,7 +23,7 @@ def decimal(text: str) -> Decimal:
         value = Decimal(text)
     except InvalidOperation:
         raise ValueError(f"{text!r} is not a number") from None
-    if not value.is_finite():
+    if not value.is_finite() or value.adjusted() > _LARGEST:
         raise ValueError(f"{text!r} is not a finite number")
     return value
 
