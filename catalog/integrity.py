@@ -217,15 +217,6 @@ class Integrity:
             return None
         return ScrubRun(row.id, row.what, row.begun_ns, row.ended_ns)
 
-    def last_run(self) -> ScrubRun | None:
-        """The last that was about everything, and came to its end."""
-        row = self._connection.execute(
-            sa.select(scrubs)
-            .where(scrubs.c.what == "", scrubs.c.ended_ns.is_not(None))
-            .order_by(scrubs.c.id.desc())
-        ).first()
-        return None if row is None else ScrubRun(row.id, row.what, row.begun_ns, row.ended_ns)
-
     def begin_run(self, what: str, *, now_ns: int) -> ScrubRun:
         result = self._connection.execute(sa.insert(scrubs).values(what=what, begun_ns=now_ns))
         assert result.inserted_primary_key is not None

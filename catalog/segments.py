@@ -76,10 +76,6 @@ class Segments:
         """All that were made from it, in use or retired, by their first frame."""
         return self._select(segments.c.original_id == original_id)
 
-    def of_physical(self, physical_id: int) -> list[Segment]:
-        """All of a tiled encoding, by their first frame."""
-        return self._select(segments.c.physical_id == physical_id)
-
     def all(self) -> list[Segment]:
         """Those of all videos, retired ones included."""
         return self._select(sa.true())
