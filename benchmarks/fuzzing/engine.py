@@ -31,6 +31,9 @@ _BATCH = 400
 _PLACE = struct.Struct("<q")
 _WORDS = 0.5
 _LONGEST = 1 << 20
+_HANGS = 30
+"""Times as much of the clock's time as of the processor's: who waits hangs, unless others have the
+processor."""
 _SCRATCH = "/dev/shm"
 """Where files are made, if it is there: many are, and none stays."""
 
@@ -48,7 +51,7 @@ class Target:
     check: Callable[[bytes], None]  #: raises where an invariant does not hold
     seeds: Callable[[], list[bytes]]
     words: Sequence[bytes] = ()  #: that its language has
-    seconds: float = 10.0  #: that one input may take
+    seconds: float = 10.0  #: of CPU time that one input may take
     prepare: Callable[[], None] = lambda: None  #: in each child, before the first input
 
 
@@ -164,6 +167,7 @@ def _be_the_child(
         logging.disable()
         target.prepare()
         _limit_memory(memory)
+        signal.signal(signal.SIGPROF, _give_up)
         signal.signal(signal.SIGALRM, _give_up)
         for number in numbers:
             place[:] = _PLACE.pack(number)
@@ -181,12 +185,14 @@ def _be_the_child(
 
 def _problem(target: Target, data: bytes) -> tuple[str, str] | None:
     """(error, where) of an input that breaks an invariant."""
-    signal.setitimer(signal.ITIMER_REAL, target.seconds)
+    signal.setitimer(signal.ITIMER_PROF, target.seconds)
+    signal.setitimer(signal.ITIMER_REAL, target.seconds * _HANGS)
     try:
         target.check(data)
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:500], traceback.format_exc()[-4000:]
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
     return None
 
