@@ -259,6 +259,7 @@ OUTSIDE = (
         ("coco", "a.json", '[{"image_id": 1, "category_id": 1}]', "category 1 has no name"),
         ("coco", "a.json", "[NaN]", "NaN is not a number"),
         ("coco", "a.json", '{"categories": [{"id": ' + "9" * 5000 + "}]}", "no JSON"),
+        ("coco", "a.json", "[1e9999999999999999999]", "1e9999999999999999999' is not a number"),
     ],
 )
 def test_what_is_garbled_is_refused_with_its_place(

@@ -58,7 +58,7 @@ def read(
 
 def _parsed(rows: Rows) -> Any:
     try:
-        whole = json.loads(read_bytes(rows.path), parse_float=Decimal, parse_constant=_constant)
+        whole = json.loads(read_bytes(rows.path), parse_float=decimal, parse_constant=_constant)
     except json.JSONDecodeError as error:
         raise rows.complaint(error.lineno, f"no JSON: {error.msg}") from None
     except RecursionError:
