@@ -96,6 +96,22 @@ class Integrity:
         rows = self._connection.execute(sa.select(block_sums.c.object_key, block_sums.c.link_path))
         return {_place(row) for row in rows}
 
+    def without_sums(self) -> int:
+        """How many originals are read without being compared, for want of sums."""
+        known = sa.select(block_sums.c.id).where(
+            sa.or_(
+                block_sums.c.object_key == physical_videos.c.object_key,
+                block_sums.c.link_path == physical_videos.c.link_path,
+            )
+        )
+        places = (
+            _ORIGINALS.with_only_columns(physical_videos.c.object_key, physical_videos.c.link_path)
+            .where(~known.exists())
+            .distinct()
+        )
+        query = sa.select(sa.func.count()).select_from(places.subquery())
+        return int(self._connection.execute(query).scalar_one())
+
     # -- what was found
 
     def is_there(self, place: Place) -> bool:
@@ -177,15 +193,7 @@ class Integrity:
 
     def originals(self) -> dict[Place, str]:
         """Where the bytes of all originals are, and the digest that they should have."""
-        rows = self._connection.execute(
-            sa.select(physical_videos.c.object_key, physical_videos.c.link_path, videos.c.digest)
-            .join(videos, videos.c.id == physical_videos.c.video_id)
-            .join(nodes, nodes.c.ino == videos.c.ino)
-            .where(
-                physical_videos.c.role == Role.ORIGINAL.value,
-                nodes.c.state == FileState.VIDEO.value,
-            )
-        )
+        rows = self._connection.execute(_ORIGINALS)
         return {_place(row): row.digest for row in rows}
 
     def linked_originals(self) -> list[LinkedFile]:
@@ -244,6 +252,15 @@ class Integrity:
         )
 
 
+_ORIGINALS = (
+    sa.select(physical_videos.c.object_key, physical_videos.c.link_path, videos.c.digest)
+    .join(videos, videos.c.id == physical_videos.c.video_id)
+    .join(nodes, nodes.c.ino == videos.c.ino)
+    .where(
+        physical_videos.c.role == Role.ORIGINAL.value,
+        nodes.c.state == FileState.VIDEO.value,
+    )
+)
 _LINKED = sa.select(physical_videos.c.link_path).where(physical_videos.c.link_path.is_not(None))
 
 

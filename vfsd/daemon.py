@@ -28,6 +28,7 @@ from vfsd.mounting import DRAIN_SECONDS, checked
 from vfsd.reserve import with_reserve
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
+from vfsd.summing import SUMS_ADVICE, without_sums
 from vfsd.supervisor import READY, STOPPING, notify
 from vfsd.tuner import BackgroundTuner
 from vfsd.verifier import Verifier
@@ -88,6 +89,7 @@ def _serve(
             filesystem.recover()
             if store.settings.verify:
                 stack.enter_context(closing(Verifier(store)))
+        _tell_of_sums(store)
         if tuner is not None:
             stack.enter_context(closing(tuner)).start()
         stack.callback(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_IGN))
@@ -119,6 +121,12 @@ def _accuse(store: Store) -> None:
                 continue
         store.parts.suspects.accuse(physical, how)
         _log.warning("video %d was being decoded then; its pictures are not shown", number)
+
+
+def _tell_of_sums(store: Store) -> None:
+    found = without_sums(store.catalog)
+    if found is not None:
+        _log.warning("%s; %s", found, SUMS_ADVICE)
 
 
 def _views(store: Store, options: MountOptions) -> Views:

@@ -127,6 +127,19 @@ class SummedFiles:
         )
 
 
+def without_sums(catalog: Catalog) -> str | None:
+    """What people are told of originals from before there were sums; None where there are none."""
+    with catalog.reading() as seen:
+        count = seen.integrity.without_sums()
+    if not count:
+        return None
+    have = "original has no sums of its" if count == 1 else "originals have no sums of their"
+    return f"{count} {have} blocks yet: changes on the disk are not noticed when it is read"
+
+
+SUMS_ADVICE = "`vfsd scrub` makes the sums that are missing"
+
+
 def _videos(get: Callable[[int], LogicalVideo], numbers: Sequence[int]) -> list[LogicalVideo]:
     found = []
     for number in numbers:

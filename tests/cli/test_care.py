@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from tests.cli.conftest import Run, run_command
+from tests.fault.older import execute
 
 TRAFFIC = "cam1/traffic.mp4"
 
@@ -47,6 +48,21 @@ def test_fsck_repairs_what_it_can(run: Run, place: Path) -> None:
     done = run("fsck", "--repair", "--json")
     assert (done.code, done.object["repaired"]) == (0, True)
     assert run("fsck").code == 0
+
+
+def test_originals_from_before_there_were_sums_are_told_of(run: Run, place: Path) -> None:
+    execute(place / "videos", "DELETE FROM block_sums WHERE size > 0 LIMIT 2")
+    done = run("fsck")
+    assert done.code == 0
+    assert "2 originals have no sums" in done.err
+    assert "vfsd scrub" in done.err
+    (sums,) = (found for found in run("doctor", "--json").objects if found["check"] == "sums")
+    assert sums["status"] == "warn"
+    assert "vfsd scrub" in sums["advice"]
+    assert run("stats", "--json").object["without_sums"] == 2
+    assert run("scrub").code == 0
+    assert "sums" not in run("fsck").err
+    assert run("stats", "--json").object["without_sums"] == 0
 
 
 def test_gc_takes_away_what_nothing_refers_to(run: Run, place: Path) -> None:

@@ -58,6 +58,20 @@ def test_a_damaged_block_is_eio_and_all_else_is_served(mounted: Mounted, tmp_pat
     assert BLOCK_BYTES % _PAGE == 0
 
 
+def test_the_log_tells_of_originals_without_sums(mounted: Mounted) -> None:
+    with Store.open(mounted.store) as store:
+        place = store.ingest(CLIP, "v.mp4").original.place
+    mounted.mount()
+    assert "no sums" not in mounted.log.read_text()
+    mounted.unmount()
+    with Store.open(mounted.store) as store, store.catalog.writing() as change:
+        change.integrity.drop_sums(place)
+    mounted.mount()
+    (line,) = (one for one in mounted.log.read_text().splitlines() if "no sums" in one)
+    assert "1 original " in line
+    assert "`vfsd scrub`" in line
+
+
 def test_a_good_copy_is_there_for_who_has_it_open(mounted: Mounted, tmp_path: Path) -> None:
     with Store.create(tmp_path / "other") as other:
         other.ingest(CLIP)

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a store holds.  Bytes, but for `videos`."""
+    """What a store holds.  Bytes, but for `videos` and `without_sums`."""
 
     videos: int
+    without_sums: int  #: originals that are read without being compared
     originals: int
     tiles: int  #: that reads may use
     renditions: int  #: that reads may use
@@ -31,6 +32,8 @@ class Stored:
 
 STORED_FIELDS = {
     "videos": "number of videos",
+    "without_sums": "number of originals that have no sums of their blocks yet: `vfsd scrub` makes "
+    "them",
     "originals": "bytes of originals",
     "tiles": "bytes of tiles that reads may use",
     "renditions": "bytes of renditions that reads may use",
@@ -43,8 +46,11 @@ STORED_FIELDS = {
 
 def stored(store: Store) -> Stored:
     usage = store.budget.usage()
+    with store.catalog.reading() as seen:
+        without_sums = seen.integrity.without_sums()
     return Stored(
         len(store),
+        without_sums,
         usage.original,
         usage.tiles,
         usage.renditions,

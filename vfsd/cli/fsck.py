@@ -30,9 +30,10 @@ def command(session: Session, repair: bool, deep: bool) -> None:
 
     Prints a line for each thing that is wrong; nothing when all is well.  Ends with 30 when
     something is left that was not repaired.  What only a store at rest can be asked is left out
-    while it is mounted.
+    while it is mounted.  Originals without sums of their blocks are not wrong: how many there are
+    goes to stderr.
     """
-    from vfsd import check
+    from vfsd import check, summing
 
     with session.opened(session.root(), writing=repair) as store:
         with Progress("checking", None, shown=session.shows_progress) as progress:
@@ -42,6 +43,7 @@ def command(session: Session, repair: bool, deep: bool) -> None:
                 progress.reach(done, total)
 
             findings = check.run(store.parts, repair=repair, deep=deep, on_progress=on_progress)
+        unsummed = summing.without_sums(store.catalog)
         for finding in findings:
             if session.json:
                 print_json(
@@ -53,6 +55,8 @@ def command(session: Session, repair: bool, deep: bool) -> None:
                 )
             else:
                 print_line(_line(finding.check, finding.message, finding.repaired))
+    if unsummed:
+        session.remark(f"{unsummed}; {summing.SUMS_ADVICE}")
     left = sum(not finding.repaired for finding in findings)
     if not findings:
         session.remark("nothing is wrong")

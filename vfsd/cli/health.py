@@ -58,6 +58,7 @@ def store(root: Path) -> Iterator[Diagnosis]:
     yield Diagnosis("store", OK, f"{directory.root}, identity {directory.id}")
     yield _writable(directory.root)
     yield _catalog(directory)
+    yield from _sums(directory)
     yield _holder(directory)
     yield from _tuner(directory)
     yield _free_space(directory.root)
@@ -202,6 +203,22 @@ def _catalog(directory: StoreDirectory) -> Diagnosis:
             return f"{len(catalog.find())} videos"
 
     return _asked("catalog", look)
+
+
+def _sums(directory: StoreDirectory) -> Iterator[Diagnosis]:
+    """Whether what is read is compared; nothing where the catalog cannot be asked."""
+    from vfsd.catalog import Catalog
+    from vfsd.summing import SUMS_ADVICE, without_sums
+
+    try:
+        with Catalog.open(directory.catalog_url, read_only=True) as catalog:
+            found = without_sums(catalog)
+    except VfsdError:
+        return  # told already
+    if found is None:
+        yield Diagnosis("sums", OK, "all originals have sums of their blocks")
+    else:
+        yield Diagnosis("sums", WARN, found, SUMS_ADVICE)
 
 
 def _holder(directory: StoreDirectory) -> Diagnosis:

@@ -92,6 +92,11 @@ def _of_store(found: Stored) -> Iterator[Any]:
     from prometheus_client.core import GaugeMetricFamily
 
     yield _gauge("vfsd_videos", "Videos in the store.", found.videos)
+    yield _gauge(
+        "vfsd_originals_without_sums",
+        "Originals that are read without being compared.",
+        found.without_sums,
+    )
     sizes = GaugeMetricFamily(
         "vfsd_stored_bytes", "What the store holds, by kind.", labels=["kind"]
     )
