@@ -63,6 +63,16 @@ _TOUCH_DIRECTORY = (
     )
 )
 
+_XATTRS = (
+    sa.select(xattrs.c.name, xattrs.c.value)
+    .where(xattrs.c.ino == sa.bindparam("which"))
+    .order_by(xattrs.c.name)
+)
+_ONE_XATTR = (xattrs.c.ino == sa.bindparam("which"), xattrs.c.name == sa.bindparam("key"))
+_UPDATE_XATTR = sa.update(xattrs).where(*_ONE_XATTR).values(value=sa.bindparam("new"))
+_INSERT_XATTR = sa.insert(xattrs)
+_DELETE_XATTR = sa.delete(xattrs).where(*_ONE_XATTR)
+
 
 @functools.lru_cache(maxsize=64)
 def _update_node(columns: tuple[str, ...]) -> sa.Update:
@@ -98,7 +108,11 @@ class Tree:
 
     def nodes(self, inos: Iterable[int]) -> dict[int, Node]:
         """Those of the nodes that exist."""
-        rows = self._connection.execute(_NODES, {"inos": list(inos)})
+        wanted = list(inos)
+        if len(wanted) == 1:  # as a rule; a list is put into a statement of its own each time
+            rows = self._connection.execute(_NODE, {"ino": wanted[0]})
+        else:
+            rows = self._connection.execute(_NODES, {"inos": wanted})
         return {row.ino: _node(row) for row in rows}
 
     def lookup(self, parent: int, name: str) -> Node | None:
@@ -318,13 +332,19 @@ class Tree:
         self.update(other.ino, ctime_ns=now_ns)
 
     def update(self, ino: int, **changes: Any) -> Node:
+        """Change columns of a node, and look at it; else as `alter`."""
+        self.alter(ino, **changes)
+        return self.node(ino)
+
+    def alter(self, ino: int, **changes: Any) -> None:
         """Change columns of a node; `state` takes a `FileState`.  Raises `NotFoundError`."""
         if isinstance(changes.get("state"), FileState):
             changes["state"] = changes["state"].value
         if isinstance(changes.get("link_path"), str):
             changes["link_path"] = os.fsencode(changes["link_path"])
-        self._change(_update_node(tuple(sorted(changes))), {"which": ino, **changes})
-        return self.node(ino)
+        statement = _update_node(tuple(sorted(changes)))
+        if not self._change(statement, {"which": ino, **changes}).rowcount:
+            raise NotFoundError(f"there is no inode {ino}")
 
     def substitute(self, ino: int, **changes: Any) -> Node:
         """Let a new inode have all that a file has, but for these columns; the old one goes.
@@ -393,25 +413,17 @@ class Tree:
     # -- extended attributes
 
     def xattrs(self, ino: int) -> dict[bytes, bytes]:
-        rows = self._connection.execute(
-            sa.select(xattrs.c.name, xattrs.c.value)
-            .where(xattrs.c.ino == ino)
-            .order_by(xattrs.c.name)
-        )
+        rows = self._connection.execute(_XATTRS, {"which": ino})
         return {row.name: row.value for row in rows}
 
-    def xattr_names(self, ino: int) -> set[bytes]:
-        """Without the values, which may be large."""
-        return set(self._connection.scalars(sa.select(xattrs.c.name).where(xattrs.c.ino == ino)))
-
     def set_xattr(self, ino: int, name: bytes, value: bytes) -> None:
-        self.remove_xattr(ino, name)
-        self._change(sa.insert(xattrs).values(ino=ino, name=name, value=value))
+        there = {"which": ino, "key": name, "new": value}
+        if not self._change(_UPDATE_XATTR, there).rowcount:
+            self._change(_INSERT_XATTR, {"ino": ino, "name": name, "value": value})
 
     def remove_xattr(self, ino: int, name: bytes) -> bool:
         """Whether there was one."""
-        result = self._change(sa.delete(xattrs).where(xattrs.c.ino == ino, xattrs.c.name == name))
-        return result.rowcount > 0
+        return self._change(_DELETE_XATTR, {"which": ino, "key": name}).rowcount > 0
 
     # -- bookkeeping
 

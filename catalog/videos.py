@@ -39,6 +39,9 @@ from vfsd.model import FileState, LogicalVideo, PhysicalVideo, Role
 Page = tuple[PageBounds, bytes]
 
 
+_REMOVE = sa.delete(videos).where(videos.c.ino == sa.bindparam("which"))
+
+
 class Videos:
     """Videos as one transaction sees them."""
 
@@ -249,7 +252,7 @@ class Videos:
 
     def remove(self, ino: int) -> None:
         """The file is a video no longer; its node and bytes are not touched."""
-        self._connection.execute(sa.delete(videos).where(videos.c.ino == ino))
+        self._connection.execute(_REMOVE, {"which": ino})
 
     def add_tags(self, video_id: int, words: Iterable[str]) -> None:
         new = set(words) - self.tags(video_id)

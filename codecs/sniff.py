@@ -46,6 +46,8 @@ _CONTAINERS = {
     )
 }
 
+_SYNC = b"\x47"
+"""The first byte of each packet of a transport stream."""
 _MP4_BOXES = frozenset(b"ftyp moov mdat free skip wide styp sidx moof pnot uuid emsg prft".split())
 _STILL_BRANDS = frozenset(b"heic heix heim heis mif1 avif".split())
 
@@ -116,11 +118,14 @@ def _mp4_kind(head: bytes) -> str:
 
 def _is_transport_stream(head: bytes) -> bool:
     """Sync bytes at one distance, five of them (fewer in a shorter file, but two) in a row."""
-    for stride in (188, 192, 204):
-        for start in range(min(stride, len(head))):
-            syncs = head[start::stride][:5]
-            if head[start] == 0x47 and syncs.count(0x47) == len(syncs) >= 2:
+    strides = (188, 192, 204)
+    start = head.find(_SYNC)
+    while 0 <= start < max(strides):
+        for stride in strides:
+            syncs = head[start : start + 5 * stride : stride]
+            if start < stride and syncs.count(_SYNC) == len(syncs) >= 2:
                 return True
+        start = head.find(_SYNC, start + 1)
     return False
 
 

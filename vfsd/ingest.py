@@ -79,15 +79,16 @@ def judge(parts: Parts, path: Path, *, name: str | None = None) -> Verdict:
     return Indexed(examination, found.key, found.sums)
 
 
-def publish(change: Transaction, node: Node, verdict: Verdict) -> Node:
-    """Write a verdict on a spooled file down; returns the node as it is afterwards.
+def publish(change: Transaction, node: Node, verdict: Verdict) -> None:
+    """Write a verdict on a spooled file down.
 
     For `Indexed` the object has to be in place already, durable, and the node's row has to have
     the file's size and mtime.  Neither times nor the inode number change.
     """
     if isinstance(verdict, Refused):
         change.videos.remove(node.ino)
-        return change.tree.update(node.ino, state=FileState.PLAIN, reason=verdict.reason)
+        change.tree.alter(node.ino, state=FileState.PLAIN, reason=verdict.reason)
+        return
     now = time.time_ns()
     change.objects.record(verdict.digest, verdict.size, now_ns=now)
     node = change.tree.update(
@@ -99,7 +100,6 @@ def publish(change: Transaction, node: Node, verdict: Verdict) -> Node:
         size=verdict.size,
     )
     _put_video(change, node, verdict, now)
-    return node
 
 
 # ------------------------------------------------------------------------------ from outside

@@ -36,7 +36,8 @@ def settle_file(parts: Parts, node: Node) -> Node | None:
             if isinstance(verdict, Indexed):
                 parts.objects.adopt(spool, verdict.digest)  # unless it was collected, no work
             change.tree.update(node.ino, size=found.st_size, mtime_ns=found.st_mtime_ns)
-            settled = publish(change, node, verdict)
+            publish(change, node, verdict)
+            settled = change.tree.node(node.ino)
     if settled is None:
         if isinstance(verdict, Indexed):
             discard_unpublished(parts, verdict.digest)

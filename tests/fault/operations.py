@@ -293,6 +293,10 @@ def mount_edit(place: Place) -> Steps:
         fs.rename("/notes.txt", "/moved.txt")
         fs.fsync_names()
         yield
+        with it.opened("/moved.txt", os.O_RDWR) as handle:
+            fs.setxattr("/moved.txt", "user.note", b"kept")
+            fs.fsync(handle)
+        yield
         fs.close()
 
 
@@ -465,7 +469,7 @@ ALL = (
         "mount: edit",
         with_videos,
         mount_edit,
-        durable=frozenset({0, 1, 2, 4}),
+        durable=frozenset({0, 1, 2, 4, 5}),
         loose={
             0: frozenset({"b.mp4"}),
             1: frozenset({"b.mp4"}),

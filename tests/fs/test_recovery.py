@@ -73,7 +73,11 @@ def test_unlinked_open_files_are_gone(it: Driver, crashed: Crash) -> None:
     assert list(after.fs.parts.directory.spool.iterdir()) == []
 
 
-def test_a_hidden_name_comes_back_when_the_rename_never_came(it: Driver, crashed: Crash) -> None:
+def test_a_hidden_name_comes_back_when_the_rename_never_came(
+    it: Driver, crashed: Crash, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However long the copy takes, the store that is copied has not given up the name.
+    monkeypatch.setattr("vfsd.fs.namespace._SETTLING_SECONDS", 3600.0)
     it.write("/a", b"precious")
     with it.opened("/a"):
         it.fs.hide("/a", ".fuse_hidden0000000100000001")

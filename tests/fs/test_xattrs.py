@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 
 from tests.fs.driver import Driver, failing
 from vfsd.store import Store
 
+OF_PLAIN = ("state", "reason")
 OF_VIDEOS = ("codec", "frames", "width", "height", "duration", "rate", "digest", "layout")
 
 
@@ -62,6 +64,28 @@ def test_the_largest_value_and_name(it: Driver) -> None:
     for number in range(255):
         it.fs.setxattr("/a", f"user.{number:0250}", b"")
     assert failing(it.fs.setxattr, "/a", "user.last" + "x" * 240, b"") == "ENOSPC"
+
+
+def test_many_attributes_are_as_cheap_as_few(it: Driver, store: Store) -> None:
+    def seconds() -> float:
+        began = time.thread_time()
+        for number in range(20):
+            it.fs.setxattr("/a", f"user.more{number}", b"v")
+            it.fs.removexattr("/a", f"user.more{number}")
+        return time.thread_time() - began
+
+    ino = it.write("/a", b"")
+    it.fs.settle()
+    few = min(seconds() for _ in range(5))
+    with store.catalog.writing() as change:
+        for number in range(4096):
+            change.tree.set_xattr(ino, f"user.{number:04}".encode(), b"v")
+    assert len(it.fs.listxattr("/a")) == 4096 + len(OF_PLAIN)
+    assert min(seconds() for _ in range(5)) < 3 * few
+    assert it.fs.getxattr("/a", "user.0007") == b"v"
+    it.fs.removexattr("/a", "user.0007")
+    assert failing(it.fs.getxattr, "/a", "user.0007") == "ENODATA"
+    assert len(it.fs.listxattr("/a")) == 4095 + len(OF_PLAIN)
 
 
 def test_what_cannot_be_got_or_removed(it: Driver) -> None:

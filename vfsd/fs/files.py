@@ -328,8 +328,7 @@ class Files:
     def _drop_capabilities(self, content: Content) -> None:
         """Whoever writes, root too.  The kernel does so itself only for what goes by its cache."""
         with self._names.changing() as change:
-            change.touch_xattrs(content.ino)
-            change.tree.remove_xattr(content.ino, CAPABILITIES)
+            change.remove_xattr(content.ino, CAPABILITIES)
         content.grants = False
 
     def _with_room(self, action: Callable[[], T]) -> T:

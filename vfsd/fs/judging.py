@@ -196,7 +196,7 @@ class Judging:
             if isinstance(verdict, Indexed):
                 self._parts.objects.adopt(path, verdict.digest)  # unless it was collected, no work
             found = os.stat(path)
-            node = change.tree.update(
+            change.tree.alter(
                 node.ino,
                 size=found.st_size,
                 mtime_ns=found.st_mtime_ns,

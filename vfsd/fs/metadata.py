@@ -31,7 +31,7 @@ class Metadata:
         with self._names.changing() as change:
             node = self._node(change, ino)
             mode = stat.S_IFMT(node.mode) | mode & 0o7777
-            change.tree.update(ino, mode=mode, ctime_ns=self._now())
+            change.tree.alter(ino, mode=mode, ctime_ns=self._now())
         content = self._contents.peek(ino)
         if content is not None:
             content.setid = bool(mode & 0o6000)
@@ -40,15 +40,15 @@ class Metadata:
         """None leaves the owner or the group as it is."""
         with self._names.changing() as change:
             node = self._node(change, ino)
-            change.tree.update(
+            change.tree.alter(
                 ino,
                 uid=node.uid if uid is None else uid,
                 gid=node.gid if gid is None else gid,
                 mode=node.mode if node.is_dir else without_setid(node.mode),
                 ctime_ns=self._now(),
             )
-            if node.is_file and change.tree.remove_xattr(ino, CAPABILITIES):
-                change.touch_xattrs(ino)
+            if node.is_file:
+                change.remove_xattr(ino, CAPABILITIES)
 
     def utimens(self, ino: int, atime_ns: int | None, mtime_ns: int | None) -> None:
         """Unix time in nanoseconds; None leaves a time as it is."""
@@ -61,7 +61,7 @@ class Metadata:
                 if is_private(node):
                     path = self._parts.directory.spool_file(ino)
                     os.utime(path, ns=(new_atime, mtime_ns))
-            change.tree.update(ino, **changes)
+            change.tree.alter(ino, **changes)
 
     def _node(self, change: Change, ino: int) -> Node:
         change.touch(ino)

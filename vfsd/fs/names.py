@@ -50,7 +50,7 @@ class Change:
         self.touched: set[int] = set()
         self.names: list[tuple[int, str, int | None]] = []
         self.new: list[int] = []
-        self.xattrs: set[int] = set()
+        self.xattrs: dict[int, dict[bytes, bytes | None]] = {}  # None: it goes
 
     @property
     def tree(self) -> Tree:
@@ -60,10 +60,19 @@ class Change:
         """These nodes, or their attributes, change, come or go."""
         self.touched.update(inos)
 
-    def touch_xattrs(self, ino: int) -> None:
-        """The node's extended attributes change."""
+    def set_xattr(self, ino: int, name: bytes, value: bytes) -> None:
+        """An extended attribute comes, or gets another value."""
+        self.tree.set_xattr(ino, name, value)
         self.touched.add(ino)
-        self.xattrs.add(ino)
+        self.xattrs.setdefault(ino, {})[name] = value
+
+    def remove_xattr(self, ino: int, name: bytes) -> bool:
+        """An extended attribute goes; whether there was one."""
+        if not self.tree.remove_xattr(ino, name):
+            return False
+        self.touched.add(ino)
+        self.xattrs.setdefault(ino, {})[name] = None
+        return True
 
     def enter(self, parent: int, name: str, ino: int) -> None:
         """A name comes, or leads elsewhere now."""
@@ -360,8 +369,11 @@ class Names:
         self._serial += 1
         self._version = version
         self._nodes.update(fresh)
-        for ino in change.xattrs:
-            self._xattrs.pop(ino, None)
+        for ino, changed in change.xattrs.items():
+            known = self._xattrs.get(ino)
+            if known is not None:  # whoever looks at the old ones goes on with them
+                merged = {**known, **changed}
+                self._xattrs[ino] = {name: v for name, v in merged.items() if v is not None}
         for ino in change.touched:
             if ino not in fresh:
                 self._nodes.pop(ino, None)

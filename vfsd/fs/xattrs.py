@@ -101,16 +101,15 @@ class Xattrs:
             raise failure(errno.E2BIG)
         encoded = os.fsencode(name)
         with self._names.changing() as change:
-            known = change.tree.xattr_names(node.ino)
+            known = self._names.xattrs(node.ino)
             if flags & os.XATTR_CREATE and encoded in known:
                 raise failure(errno.EEXIST)
             if flags & os.XATTR_REPLACE and encoded not in known:
                 raise failure(errno.ENODATA)
-            if sum(len(each) + 1 for each in {*known, encoded}) > _LIST_BYTES:
+            if encoded not in known and _list_bytes([*known, encoded]) > _LIST_BYTES:
                 raise failure(errno.ENOSPC)
-            change.touch_xattrs(node.ino)
-            change.tree.set_xattr(node.ino, encoded, value)
-            change.tree.update(node.ino, ctime_ns=self._now())
+            change.tree.alter(node.ino, ctime_ns=self._now())
+            change.set_xattr(node.ino, encoded, value)
         content = self._contents.peek(node.ino)
         if content is not None and encoded == CAPABILITIES:
             content.grants = True
@@ -121,10 +120,9 @@ class Xattrs:
         if _is_left_alone(node, name):
             return
         with self._names.changing() as change:
-            if not change.tree.remove_xattr(node.ino, os.fsencode(name)):
+            if not change.remove_xattr(node.ino, os.fsencode(name)):
                 raise failure(errno.ENODATA)
-            change.touch_xattrs(node.ino)
-            change.tree.update(node.ino, ctime_ns=self._now())
+            change.tree.alter(node.ino, ctime_ns=self._now())
 
     def _computed(self, node: Node, key: str) -> bytes | None:
         settled = self._judging.settle(node.ino, _SETTLE_SECONDS) or node
@@ -179,6 +177,11 @@ def _require_supported(name: str) -> None:
         raise failure(errno.ERANGE)
     if not name.startswith(_SPACES) or name in _SPACES:
         raise failure(errno.EOPNOTSUPP)
+
+
+def _list_bytes(names: list[bytes]) -> int:
+    """What listxattr(2) returns for these names: each ends with a zero."""
+    return sum(map(len, names)) + len(names)
 
 
 def _is_left_alone(node: Node, name: str) -> bool:
