@@ -265,11 +265,16 @@ class Catalog:
 
     def unreadable_frames(self, video: LogicalVideo) -> list[range]:
         """The frames of the original that are known to be lost, as their bytes are damaged."""
-        with self.reading() as seen:
-            found = seen.integrity.inspection(video.original.place)
-        if found is None or not found.damage:
+        damage = self.damaged_bytes(video.original)
+        if not damage:
             return []
-        return hit_frames(self.frame_table(video.original), video.original.access, found.damage)
+        return hit_frames(self.frame_table(video.original), video.original.access, damage)
+
+    def damaged_bytes(self, original: PhysicalVideo) -> tuple[range, ...]:
+        """The bytes of an original that are known to be damaged, ascending."""
+        with self.reading() as seen:
+            found = seen.integrity.inspection(original.place)
+        return () if found is None else found.damage
 
     def cost_factor(self, video: LogicalVideo) -> float | None:
         """How many times as much as its codec's rule says decoding the original takes; None where

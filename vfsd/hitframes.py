@@ -45,7 +45,7 @@ def hit_frames(table: FrameTable, access: Access, damaged: Sequence[range]) -> l
         run = table.decode_run(frame)
         if before[run.end_packet] > before[run.first_packet] or hit[packet : run.end_packet].any():
             found.append(frame)
-    return _as_ranges(found)
+    return as_ranges(found)
 
 
 def count(frames: Iterable[range]) -> int:
@@ -95,7 +95,8 @@ def _may_be_hit(hit: Mask, keys: Mask) -> Mask:
     return may_be
 
 
-def _as_ranges(frames: Sequence[int]) -> list[range]:
+def as_ranges(frames: Sequence[int]) -> list[range]:
+    """Numbers that ascend, those that follow each other as one."""
     found: list[range] = []
     for frame in frames:
         if found and found[-1].stop == frame:

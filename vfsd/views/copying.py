@@ -2,7 +2,8 @@
 
 A view is copied when it shows every frame of its span in full size, its container can hold the
 stored codec, and its frames are exactly the packets of a stretch of the file that begins with a
-key packet.  All else is spliced (`vfsd.views.splicing`) or encoded: a span that begins between key
+key packet, and none of them is known to be damaged while tiles show what it did.  All else is
+spliced (`vfsd.views.splicing`) or encoded: a span that begins between key
 frames, one that ends where a decoder needs a packet that is shown later, and files whose packets do
 not tell the whole story.
 """
@@ -26,6 +27,7 @@ from vfsd.framepages import Ints, PacketColumns, PacketFlag
 from vfsd.grammar import Form
 from vfsd.model import Access, MediaInfo
 from vfsd.view import View
+from vfsd.views.damaged import shown_by_tiles
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
 from vfsd.views.showing import Showing, segment_ticks
@@ -50,7 +52,7 @@ def find_copy(
         return None
     media = footage.physical.media
     packets = _stretch(footage, showing)
-    if packets is None:
+    if packets is None or shown_by_tiles(footage, showing.frames).any():
         return None
     columns = footage.table.columns(packets.start, packets.stop)
     largest = int(columns.size.max())

@@ -270,7 +270,8 @@ class Views:
             tiles = tiles_of(self._parts, self._tools, info)
             # That of old videos is looked for late.
             sound = self._parts.catalog.sound(info.original)
-            footage = replace(found[1].footage, tiles=tiles, sound=sound)
+            damage = self._parts.catalog.damaged_bytes(info.original)
+            footage = replace(found[1].footage, tiles=tiles, sound=sound, damage=damage)
         else:
             footage = footage_of(self._parts, self._tools, info)
         known = _Known(info, footage, footage.key, self._objects(info, footage), fresh)

@@ -24,6 +24,7 @@ class Footage:
     path: StoredFile
     tiles: Tiles | None = None  #: what pictures may come from besides
     sound: tuple[Sound, FrameTable] | None = None  #: as `Catalog.sound` has it
+    damage: tuple[range, ...] = ()  #: bytes of the file that are known to be damaged
 
     def of_quality(self, psnr: float) -> Footage:
         """The same, with other demands on tiles: so many dB; infinite: none are taken."""
@@ -54,6 +55,7 @@ class Footage:
                 known.end_pts,
                 known.verified,
                 *tiles,
+                *self.damage,
             )
         )
 
@@ -64,7 +66,8 @@ def footage_of(parts: Parts, tools: Tools, info: LogicalVideo) -> Footage:
     table = parts.catalog.frame_table(original)
     tiles = tiles_of(parts, tools, info)
     sound = parts.catalog.sound(original)
-    return Footage(info.digest, original, table, parts.file_of(original), tiles, sound)
+    damage = parts.catalog.damaged_bytes(original)
+    return Footage(info.digest, original, table, parts.file_of(original), tiles, sound, damage)
 
 
 def tiles_of(parts: Parts, tools: Tools, info: LogicalVideo) -> Tiles:

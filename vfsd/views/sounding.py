@@ -4,7 +4,7 @@ They are copied as they are, and each segment of a file has those that begin whi
 shown.  A view begins with a picture, so that the first packet begins up to the length of a packet
 (20 to 30 milliseconds, as a rule) after it: before that it is silent, and no packet is moved.
 Codecs whose packets overlap (AAC, MP3, Opus ...) fade in during the first, for want of the one
-before.
+before.  Packets that are known to be damaged are left out, and the one before each lasts longer.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.grammar import Form
+from vfsd.hitframes import as_ranges
 from vfsd.units import ticks_at_or_after
 from vfsd.view import View
+from vfsd.views.damaged import are_whole
 from vfsd.views.footage import Footage
 from vfsd.views.infofile import NOT_INDEXED
 from vfsd.views.showing import Showing
@@ -35,7 +37,7 @@ class ViewSound:
     track: SoundTrack
     footage: Footage
     table: FrameTable
-    first: int  #: packet, counted as in `table`
+    packets: Ints  #: which, counted as in `table`; ascending
     times: Ints  #: when each begins, in samples from the start of the view
     sizes: Ints  #: bytes
     end: int  #: when the packet after the last one begins
@@ -43,7 +45,7 @@ class ViewSound:
     @property
     def memory(self) -> int:
         """Bytes that its arrays take up."""
-        return self.times.nbytes + self.sizes.nbytes
+        return self.packets.nbytes + self.times.nbytes + self.sizes.nbytes
 
 
 def find_sound(footage: Footage, view: View, form: Form, showing: Showing) -> ViewSound | str:
@@ -83,13 +85,16 @@ def find_sound(footage: Footage, view: View, form: Form, showing: Showing) -> Vi
     end = table.frame_pts(following) if following < len(table) else sound.end_pts
     samples = rounded(np.append(columns.pts, end), base * sound.sample_rate)
     times = np.maximum(0, samples - round(begin * sound.sample_rate))
+    whole = are_whole(columns, footage.damage)
+    if not whole.any():
+        return "its packets are damaged on disk"
     return ViewSound(
         track,
         footage,
         table,
-        packets.start,
-        times[:-1],
-        columns.size,
+        np.arange(packets.start, packets.stop)[whole],
+        times[:-1][whole],
+        columns.size[whole],
         int(times[-1]),
     )
 
@@ -135,8 +140,11 @@ class SegmentedSound:
         if sound is None:
             return None
         first, stop = int(self._cuts[number]), int(self._stops[number])
+        own = sound.packets[first:stop].tolist()
         with workshop.readers.reader_of_sound(sound.footage, sound.table) as reader:
-            stored = [data for _, data in reader.read(sound.first + first, sound.first + stop)]
+            stored = [
+                data for run in as_ranges(own) for _, data in reader.read(run.start, run.stop)
+            ]
         if [len(data) for data in stored] != sound.sizes[first:stop].tolist():
             raise IntegrityError("the sound of the video is not where it was")
         end = int(sound.times[stop]) if stop < len(sound.times) else sound.end

@@ -39,6 +39,7 @@ from vfsd.grammar import Form
 from vfsd.model import MediaInfo
 from vfsd.view import View
 from vfsd.views.copying import CopiedRun, Opening, can_hold, is_as_stored, whole_segment
+from vfsd.views.damaged import longest_stretch, shown_by_tiles
 from vfsd.views.decoding import Pictures
 from vfsd.views.encoding import CONFIGURATION_BYTES, EncodedRun, encoder_settings
 from vfsd.views.footage import Footage
@@ -88,7 +89,11 @@ def find_splice(
     source = source_of(media)
     if isinstance(source, str):
         return source
-    cut = _find_cut(footage, showing, source)
+    damaged = shown_by_tiles(footage, showing.frames)
+    whole = longest_stretch(damaged)
+    cut = _find_cut(footage, showing, whole, source) if whole else None
+    if cut is None and damaged.any():
+        return "its packets are damaged on disk, and tiles show what they did"
     if cut is None:
         return "no group of pictures in it can be decoded alone"
     columns = _columns(footage, cut)
@@ -130,9 +135,13 @@ def _columns(footage: Footage, cut: _Cut) -> PacketColumns:
     return found[kept]
 
 
-def _find_cut(footage: Footage, showing: Showing, source: SpliceSource) -> _Cut | None:
+def _find_cut(
+    footage: Footage, showing: Showing, within: range, source: SpliceSource
+) -> _Cut | None:
+    """What of the places `within` the list of a view's frames can be copied."""
     table = footage.table
-    packets = table.packets_of(range(int(showing.frames[0]), int(showing.frames[-1]) + 1))
+    frames = showing.frames[within.start : within.stop]
+    packets = table.packets_of(range(int(frames[0]), int(frames[-1]) + 1))
     base = int(packets.min())
     flags = table.columns(base, int(packets.max()) + 1).flags
     keys = flags & PacketFlag.KEY != 0
@@ -143,7 +152,7 @@ def _find_cut(footage: Footage, showing: Showing, source: SpliceSource) -> _Cut 
         starts &= np.maximum.accumulate(np.concatenate(([-1], packets[:-1]))) < packets
     for first in np.flatnonzero(starts & keys[packets - base])[:_KEYS_TRIED].tolist():
         packet = int(packets[first])
-        left_out = _preceding(footage, int(showing.frames[first]), packet)
+        left_out = _preceding(footage, int(frames[first]), packet)
         if left_out is None or (left_out and not source.drops_preceding):
             continue
         # As far as packets and pictures are the same ones.
@@ -155,6 +164,7 @@ def _find_cut(footage: Footage, showing: Showing, source: SpliceSource) -> _Cut 
         length = int(level[-1]) + 1
         copied = range(packet, packet + length + left_out)
         if _holds_a_group(footage, copied) and _starts_anew(footage, packet, source):
+            first += within.start
             return _Cut(first, first + length, copied, left_out)
     return None
 
