@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from sample_videos import FOLDER
 from vfsd import check
+from vfsd.blocksums import BlockSums, Place
 from vfsd.errors import IntegrityError
 from vfsd.fs import Filesystem
 from vfsd.fs.attributes import Caller
+from vfsd.scrubbing import Scrubber
 from vfsd.store import Store
 
 KEYS = (
@@ -92,3 +97,129 @@ def test_links_in_the_place_of_bytes_are_not_followed(place: Path, tmp_path: Pat
                     filesystem.open(name, os.O_RDONLY, Caller(0, 0))
         finally:
             filesystem.close()
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Iterator[tuple[Store, Callable[[str], None]]]:
+    """A store with a file indexed in place, and a way to let its catalog name another."""
+    clip = Path(shutil.copy(FOLDER / "portrait.mp4", tmp_path / "clip.mp4"))
+    with Store.create(tmp_path / "store") as store:
+        store.ingest(clip, "v.mp4", link=True)
+
+        def name(path: str) -> None:
+            with store.catalog.writing() as change:
+                node = change.tree.resolve("v.mp4")
+                before = change.integrity.sums(Place(None, node.link_path))
+                assert before is not None
+                change.tree.update(node.ino, link_path=path)
+                encoded = (os.fsencode(path),)
+                connection = change.tree._connection
+                for table in ("physical_videos", "block_sums"):
+                    connection.exec_driver_sql(f"UPDATE {table} SET link_path = ?", encoded)
+                with suppress(OSError):  # as whoever knows the file would have it
+                    found = os.stat(path)
+                    sums = BlockSums(found.st_size, 1 << 15, bytes(8 * -(-found.st_size >> 15)))
+                    place = Place(None, path)
+                    change.integrity.put_sums(place, sums, mtime_ns=found.st_mtime_ns)
+
+        yield store, name
+
+
+def beginning(filesystem: Filesystem) -> bytes:
+    handle = filesystem.open("/v.mp4", os.O_RDONLY, Caller(0, 0))
+    try:
+        return filesystem.read(handle, 100, 0)
+    finally:
+        filesystem.release(handle)
+
+
+def test_what_comes_after_the_sums_is_not_shown(
+    linked: tuple[Store, Callable[[str], None]], tmp_path: Path
+) -> None:
+    store, _ = linked
+    clip, size = tmp_path / "clip.mp4", FOLDER.joinpath("portrait.mp4").stat().st_size
+    filesystem = Filesystem(store.parts)
+    try:
+        handle = filesystem.open("/v.mp4", os.O_RDONLY, Caller(0, 0))
+        assert filesystem.read(handle, 1 << 20, 0) == clip.read_bytes()
+        with open(clip, "ab") as file:
+            file.write(b"secret")
+        assert filesystem.read(handle, 100, size) == b""
+        filesystem.release(handle)
+        with pytest.raises(IntegrityError, match="has changed"):
+            beginning(filesystem)
+    finally:
+        filesystem.close()
+
+
+def refusals(store: Store) -> list[str]:
+    """What those are told who want the bytes, or a frame; and `fsck`, `scrub`."""
+    filesystem = Filesystem(store.parts)
+    told = []
+    try:
+        with pytest.raises(IntegrityError) as caught:
+            beginning(filesystem)
+        told.append(str(caught.value))
+    finally:
+        filesystem.close()
+    with Store.open(store.path) as again, pytest.raises(IntegrityError) as caught:
+        again["v.mp4"].frames([0])
+    told.append(str(caught.value))
+    told += [one.message for one in check.run(store.parts) if one.check == "linked"]
+    return told + [one.message for one in Scrubber(store.parts).run()]
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("link", "is no regular file"),
+        ("fifo", "is no regular file"),
+        ("/proc/self/environ", "lies in /proc"),
+        ("/dev/fd/0", "is no regular file"),
+        ("catalog", "lies inside the store"),
+        ("clip.mp4", "is no absolute path"),
+    ],
+)
+def test_a_linked_file_is_not_just_any(
+    linked: tuple[Store, Callable[[str], None]], tmp_path: Path, what: str, reason: str
+) -> None:
+    store, name = linked
+    if what == "link":
+        (tmp_path / what).symlink_to(tmp_path / "clip.mp4")
+    elif what == "fifo":
+        os.mkfifo(tmp_path / what)
+    paths = {
+        "link": str(tmp_path / "link"),
+        "fifo": str(tmp_path / "fifo"),
+        "catalog": str(store.path / "catalog.sqlite3"),
+    }
+    name(paths.get(what, what))
+    told = refusals(store)
+    assert len(told) == 4
+    assert all(reason in one for one in told), told
+
+
+def test_nothing_is_shown_of_a_file_whose_sums_nobody_knew(
+    linked: tuple[Store, Callable[[str], None]], tmp_path: Path
+) -> None:
+    store, name = linked
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"nobody should read this" * 10_000)
+    name(str(secret))
+    assert all("damaged" in one for one in refusals(store)[:2])
+    with store.catalog.writing() as change:
+        change.integrity.drop_sums(Place(None, str(secret)))
+    assert "no sums" in refusals(store)[1]  # the first has compared it before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root reads what the store's owner may not")
+def test_what_the_owner_of_the_store_may_not_read_is_not_shown(
+    linked: tuple[Store, Callable[[str], None]], tmp_path: Path
+) -> None:
+    store, _ = linked
+    clip = tmp_path / "clip.mp4"
+    os.chown(store.path, 12345, 12345)
+    clip.chmod(0o600)
+    assert all("may not be read by user 12345" in one for one in refusals(store))
+    clip.chmod(0o604)
+    assert len(store["v.mp4"].frames([0])) == 1

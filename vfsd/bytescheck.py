@@ -10,6 +10,7 @@ from vfsd.blocksums import Place, text
 from vfsd.byteslook import Looked, look_at
 from vfsd.catalog import Transaction
 from vfsd.errors import IntegrityError
+from vfsd.linkedfile import require_linked
 from vfsd.parts import Parts
 
 
@@ -83,7 +84,12 @@ def damage_of_object(parts: Parts, key: str) -> str | None:
 
 
 def _looked(parts: Parts, place: Place, digest: str) -> Looked | None:
-    """None where the file is not there."""
+    """None where the file is not there, or may not be looked at."""
+    if place.link_path is not None:
+        try:
+            require_linked(place.link_path, parts.directory.root)
+        except (IntegrityError, FileNotFoundError):
+            return None
     known = None
     with parts.catalog.reading() as seen, suppress(IntegrityError):
         known = seen.integrity.sums(place)

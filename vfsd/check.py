@@ -12,7 +12,7 @@ objects        every recorded object is there, in its full size
 garbage        nothing lies among the objects that the catalog does not know
 budgets        what derived data takes keeps within its budgets, and pins are of frames there are
 videos         every video has an original and a frame table that adds up
-linked         every file indexed in place is where it was, as large as it was
+linked         every file indexed in place is where it was, what it was, and one that may be shown
 sums           the sums of blocks are of files that there are, and as many as these have blocks
 damage         no original is known to be damaged
 content        (deep) every object's bytes hash to its name
@@ -24,17 +24,20 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from vfsd import bytescheck, soundcheck
+from vfsd.blocksums import Place
 from vfsd.budgetcheck import faults as budget_faults
 from vfsd.catalog import ROOT, Transaction
 from vfsd.codecs.pack import open_pack
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.ingest import describe_original, pages, put_sound
 from vfsd.joinedpictures import side_of
+from vfsd.linkedfile import open_linked
 from vfsd.mending import drop_segments
 from vfsd.model import FileState, Node, PhysicalVideo, Segment
 from vfsd.objects import digest, is_alive, is_key
@@ -490,10 +493,21 @@ def _linked(state: _Run) -> Iterator[Finding]:
         if node.link_path is None:
             continue
         path = Path(node.link_path)
-        if not path.is_file():
+        try:
+            fd = open_linked(path, state.parts.directory.root)
+        except FileNotFoundError:
             yield state.report("linked", f"{path} is not there any more")
-        elif path.stat().st_size != node.size:
-            yield state.report("linked", f"{path} has changed since it was indexed")
+            continue
+        except (IntegrityError, OSError) as error:
+            yield state.report("linked", str(error))
+            continue
+        found = os.fstat(fd)
+        os.close(fd)
+        with state.parts.catalog.reading() as seen, suppress(IntegrityError):
+            known = seen.integrity.sums(Place(None, node.link_path))
+            mtime_ns = found.st_mtime_ns if known is None else known.mtime_ns
+            if (found.st_size, found.st_mtime_ns) != (node.size, mtime_ns):
+                yield state.report("linked", f"{path} has changed since it was indexed")
 
 
 def _sums(state: _Run) -> Iterator[Finding]:

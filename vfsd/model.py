@@ -142,6 +142,11 @@ class PhysicalVideo:
     error: float = 0.0  #: of an original, against the very first; see `vfsd.distortion`
 
     @property
+    def is_growing(self) -> bool:
+        """Whether it is still being written: no catalog has it, and its file is a descriptor."""
+        return self.id < 0
+
+    @property
     def place(self) -> Place:
         """Of an original: where its bytes are."""
         return Place(self.object_key, self.link_path)

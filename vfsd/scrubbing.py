@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from vfsd.blocksums import Place
 from vfsd.byteslook import Looked, look_at
 from vfsd.catalog import Transaction
 from vfsd.catalog.integrity import ScrubRun
 from vfsd.errors import BusyError, IntegrityError, NotFoundError, ReadOnlyError
+from vfsd.linkedfile import require_linked
 from vfsd.mending import drop_segments
 from vfsd.model import LogicalVideo, Segment
 from vfsd.objects import ObjectStore
@@ -177,6 +179,9 @@ class Scrubber:
             known = seen.integrity.sums(item.place)
         path = parts.path_of(item.place)
         try:
+            if item.place.link_path is not None and (fault := self._fault(path)):
+                yield Damage(item.place, "linked", self._names(item), fault, (), (), None)
+                return
             found = look_at(path, item.digest, None if known is None else known.sums, self._read)
         except FileNotFoundError:
             if self._is_there(item):
@@ -204,6 +209,14 @@ class Scrubber:
         self._fine.append((item.place, time.time_ns()))
         if time.monotonic() - self._noted > _NOTE_SECONDS:
             self._write_down()
+
+    def _fault(self, path: Path) -> str | None:
+        """Why a file indexed in place is not opened."""
+        try:
+            require_linked(path, self._parts.directory.root)
+        except IntegrityError as error:
+            return str(error)
+        return None
 
     def _missing(self, item: _Item) -> Damage:
         names = self._names(item)

@@ -110,7 +110,7 @@ class Store(StoreWrites):
             settings,
             Examiner(limits),
             Suspects(directory),
-            SummedFiles(catalog),
+            SummedFiles(catalog, directory.root),
             read_only,
         )
         return cls(parts, threads)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from vfsd.blocksums import BlockSums, merged
-from vfsd.errors import DamagedFileError
+from vfsd.errors import DamagedFileError, IntegrityError
 
 _READ_BYTES = 4 << 20
 """Blocks are read together up to as many bytes."""
@@ -37,7 +37,8 @@ class SeenBlocks:
 
 
 FindBlocks = Callable[[int], SeenBlocks | None]
-"""Given a descriptor: what is known of the blocks of that very file; None: nothing."""
+"""Given a descriptor: what is known of the blocks of that very file; None: nothing.  Raises
+`IntegrityError` where it is not to be read without."""
 Report = Callable[[Sequence[range], bool], DamagedFileError]
 """Given the bytes that are damaged, and whether they were read and are others; makes the error."""
 
@@ -78,7 +79,7 @@ class SummedFile:
         end = min(position + size, position // sums.block * sums.block + _READ_BYTES, sums.size)
         wanted = sums.blocks(position, end)
         if not wanted or blocks.seen.find(0, wanted.start, wanted.stop) < 0:
-            return os.pread(self.fd, size, position)
+            return os.pread(self.fd, max(0, end - position), position)
         start = wanted.start * sums.block
         data = self._read(start, wanted.stop * sums.block - start)
         if not self._are_right(blocks, wanted, data):
@@ -99,11 +100,17 @@ class SummedFile:
         """
         blocks = self._blocks if self._is_known else self._look_up()
         if blocks is not None:
+            buffer = buffer[: self.known(position, len(buffer))]
             block = blocks.sums.block
             end = -(-(position + len(buffer)) // block)
             if blocks.seen.find(0, position // block, end) >= 0:
                 self.require(position, len(buffer))
         return os.preadv(self.fd, (buffer,), position)
+
+    def known(self, position: int, size: int) -> int:
+        """How many of those bytes there were when the sums were made: others are not the file's."""
+        blocks = self._blocks if self._is_known else self._look_up()
+        return size if blocks is None else max(0, min(size, blocks.sums.size - position))
 
     def require(self, position: int, size: int) -> None:
         """Look at those bytes.  Raises as `readinto` does, of all that is damaged there."""
@@ -197,9 +204,12 @@ class SummedFile:
         try:
             if os.path.samestat(os.fstat(fd), os.fstat(self.fd)):
                 return False
-            blocks = self._find(fd)
-            if blocks is None:
+            try:
+                blocks = self._find(fd)
+            except IntegrityError:
                 return False  # it was indexed in place, and is another file now
+            if blocks is None:
+                return False
             os.dup2(fd, self.fd, inheritable=False)
             self._blocks = blocks
             return True
@@ -210,10 +220,14 @@ class SummedFile:
 class StoredFile(os.PathLike[str]):
     """The path of an original; opened as a `SummedFile` by whoever reads its packets."""
 
-    def __init__(self, path: Path, find: FindBlocks, report: Report) -> None:
+    def __init__(
+        self, path: Path, find: FindBlocks, report: Report, opener: Callable[[], int] | None = None
+    ) -> None:
+        """`opener` gives a descriptor, where not just any file may be opened."""
         self.path = path
         self._find = find
         self._report = report
+        self._opener = opener
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)
@@ -222,7 +236,9 @@ class StoredFile(os.PathLike[str]):
         return str(self.path)
 
     def open(self) -> SummedFile:
-        """Raises `OSError`."""
+        """Raises `OSError`, `IntegrityError` for what may not be opened."""
+        if self._opener is not None:
+            return self.of(self._opener())
         return self.of(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC))
 
     def of(self, fd: int) -> SummedFile:

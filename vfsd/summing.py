@@ -13,8 +13,10 @@ from pathlib import Path
 
 from vfsd.blocksums import Place, text
 from vfsd.catalog import Catalog
+from vfsd.catalog.integrity import KnownSums
 from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, VfsdError
 from vfsd.hitframes import hit_frames
+from vfsd.linkedfile import open_linked
 from vfsd.model import LogicalVideo
 from vfsd.summedfile import SeenBlocks, StoredFile, SummedFile
 
@@ -33,8 +35,10 @@ class SummedFiles:
     unless that may not be written.
     """
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, root: Path) -> None:
+        """`root` is the store's directory."""
         self._catalog = catalog
+        self._root = root
         self._blocks: OrderedDict[tuple[int, ...], SeenBlocks] = OrderedDict()  # by file
         self._without: dict[Place, float] = {}  # when they had no sums
         self._told: set[tuple[Place, int]] = set()  # damage: the place, and its first byte
@@ -46,6 +50,17 @@ class SummedFiles:
             path,
             lambda fd: self._find(place, fd),
             lambda ranges, is_proven: self._report(place, ranges, is_proven),
+            None if place.link_path is None else lambda: open_linked(path, self._root),
+        )
+
+    def growing(self, path: Path) -> StoredFile:
+        """A file of this process's own, of which no catalog knows."""
+        return StoredFile(
+            path,
+            lambda fd: None,
+            lambda ranges, is_proven: DamagedFileError(
+                f"{path}: bytes {text(ranges)} cannot be read", ranges, is_proven=is_proven
+            ),
         )
 
     def opened(self, path: str | os.PathLike[str], place: Place, fd: int) -> SummedFile:
@@ -72,9 +87,8 @@ class SummedFiles:
         except IntegrityError as error:
             _log.warning("%s is read without being compared: %s", place, error)
             known = None
-        if known is not None and place.object_key is None:
-            is_same = (found.st_mtime_ns, found.st_size) == (known.mtime_ns, known.sums.size)
-            known = known if is_same else None
+        if place.link_path is not None:
+            _require_as_indexed(place, found, known)
         with self._guard:
             if known is None:
                 self._without[place] = time.monotonic()
@@ -124,6 +138,21 @@ class SummedFiles:
             is_proven=is_proven,
             frames=frames,
             hint="`vfsd scrub --from BACKUP` puts a good copy back; all else can still be read",
+        )
+
+
+def _require_as_indexed(place: Place, found: os.stat_result, known: KnownSums | None) -> None:
+    """Nothing of a file indexed in place is given away that cannot be compared."""
+    if known is None:
+        raise IntegrityError(
+            f"{place} is indexed in place and has no sums of its blocks, without which it is not "
+            "shown",
+            hint="`vfsd scrub` compares it with what was indexed, and makes them",
+        )
+    if (found.st_mtime_ns, found.st_size) != (known.mtime_ns, known.sums.size):
+        raise IntegrityError(
+            f"{place} has changed since it was indexed",
+            hint="`vfsd scrub` if only its time has, else `vfsd ingest --link --replace`",
         )
 
 

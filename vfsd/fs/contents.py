@@ -24,6 +24,7 @@ from vfsd.fs import attributes
 from vfsd.fs.attributes import Attributes, is_private
 from vfsd.fs.names import Names
 from vfsd.fs.posix import copy_start, failure
+from vfsd.linkedfile import open_linked
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 from vfsd.storedir import fsync_path
@@ -56,6 +57,7 @@ class Content:
         "handles",
         "ino",
         "last_known",
+        "linked",
         "lock",
         "pins",
         "private",
@@ -77,6 +79,9 @@ class Content:
         self.handles = 0
         self.writers = 0  #: handles that may write
         self.private = False  #: `fd` is the inode's own file and may be written, if `dirty`
+        self.linked = (
+            False  #: `fd` is a file indexed in place, which is read compared or not at all
+        )
         self.dirty = False  #: the row says that the bytes are being changed; just write
         self.setid = False  #: the mode has set-user-ID or set-group-ID, which a write takes away
         self.grants = False  #: it has file capabilities, which every write takes away
@@ -86,6 +91,11 @@ class Content:
         self.flushed = 0  #: the stamp at the last flush
         self.last_known: Node | None = None
         self.summed: SummedFile | None = None  #: of a video: reads `fd`, and compares
+
+    @property
+    def is_immutable(self) -> bool:
+        """Whether `fd` is an object, which the store itself has written, and nobody changes."""
+        return not self.private and not self.linked
 
     @property
     def is_about_to_be_released(self) -> bool:
@@ -211,6 +221,7 @@ class Contents:
             content.last_known = node
             if not content.private:
                 place = Place(node.object_key, node.link_path)
+                content.linked = node.link_path is not None
                 content.summed = self._parts.summed.opened(self._parts.path_of(place), place, fd)
             content.fd = fd
 
@@ -307,7 +318,7 @@ class Contents:
             raise failure(errno.ENOENT)
         if not is_private(node):
             if node.link_path is not None:
-                return os.open(node.link_path, os.O_RDONLY | os.O_CLOEXEC)
+                return open_linked(node.link_path, self._parts.directory.root)
             path = self._parts.objects.path(node.object_key or "")
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         how = (os.O_RDONLY if self._parts.read_only else os.O_RDWR) | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -320,6 +331,7 @@ class Contents:
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             if content.summed is not None:
+                length = content.summed.known(0, length)
                 content.summed.require(0, length)  # damage is not to become what was written
             copy_start(content.fd, fd, length)
             if node is not None:

@@ -238,6 +238,7 @@ class Files:
         content = self._writable(target).content
         length = min(length, _COPY_AT_ONCE)
         if reading.summed is not None:
+            length = reading.summed.known(source_offset, length)
             reading.summed.require(source_offset, length)
         count = self._with_room(
             lambda: os.copy_file_range(reading.fd, content.fd, length, source_offset, target_offset)

@@ -305,7 +305,7 @@ class Filesystem:
         if content is None:
             return None
         with content.lock:
-            return WholeFile(content.ino, None if content.private else content.fd)
+            return WholeFile(content.ino, content.fd if content.is_immutable else None)
 
     def reader(self, handle: int) -> Reading:
         """How to read a handle until it is released, past looking it up: see `readinto`."""
