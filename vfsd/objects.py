@@ -53,7 +53,7 @@ class ObjectStore:
         catalog lead nowhere else."""
         if not is_key(key):
             raise IntegrityError(f"{key[:80]!r} is no name of an object")
-        return self._root / key[:2] / key[2:]
+        return self._root.joinpath(key[:2], key[2:])
 
     def exists(self, key: str) -> bool:
         return is_key(key) and self.path(key).exists()

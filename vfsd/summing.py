@@ -63,10 +63,9 @@ class SummedFiles:
             ),
         )
 
-    def opened(self, path: str | os.PathLike[str], place: Place, fd: int) -> SummedFile:
+    def opened(self, path: Path, place: Place, fd: int) -> SummedFile:
         """The same, of what somebody has opened; `fd` becomes its own."""
-        stored = self.stored(Path(path), place)
-        return stored.of(fd)
+        return self.stored(path, place).of(fd)
 
     # -- sums
 

@@ -200,12 +200,12 @@ class Contents:
                 return
             node = self._names.node_if_any(content.ino)
             try:
-                fd = self._open_node(node)
+                fd, summed = self._open_node(node)
             except FileNotFoundError:
                 # It may just have become a video, or have ceased to be one.
                 node = self._names.reread(content.ino)
                 try:
-                    fd = self._open_node(node)
+                    fd, summed = self._open_node(node)
                 except FileNotFoundError as error:
                     if node is None:
                         raise
@@ -219,10 +219,8 @@ class Contents:
             content.private = is_private(node)
             content.setid = bool(node.mode & 0o6000)
             content.last_known = node
-            if not content.private:
-                place = Place(node.object_key, node.link_path)
-                content.linked = node.link_path is not None
-                content.summed = self._parts.summed.opened(self._parts.path_of(place), place, fd)
+            content.linked = node.link_path is not None
+            content.summed = summed
             content.fd = fd
 
     def create_private(self, ino: int) -> int:
@@ -313,16 +311,21 @@ class Contents:
             }
         self._closed[ino] = now
 
-    def _open_node(self, node: Node | None) -> int:
+    def _open_node(self, node: Node | None) -> tuple[int, SummedFile | None]:
+        """A descriptor of its bytes, and how to read them where that is not as they are."""
         if node is None:
             raise failure(errno.ENOENT)
-        if not is_private(node):
-            if node.link_path is not None:
-                return open_linked(node.link_path, self._parts.directory.root)
-            path = self._parts.objects.path(node.object_key or "")
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        how = (os.O_RDONLY if self._parts.read_only else os.O_RDWR) | os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(self._parts.directory.spool_file(node.ino), how)
+        if is_private(node):
+            how = os.O_RDONLY if self._parts.read_only else os.O_RDWR
+            path = f"{self._spool}/{node.ino}"  # put together by pathlib in the time of an open(2)
+            return os.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW), None
+        place = Place(node.object_key, node.link_path)
+        stored = self._parts.path_of(place)
+        if node.link_path is not None:
+            fd = open_linked(stored, self._parts.directory.root)
+        else:
+            fd = os.open(stored, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return fd, self._parts.summed.opened(stored, place, fd)
 
     def _copy(self, content: Content, node: Node | None, length: int) -> None:
         """Put a private copy in the place of the bytes that must not be written."""
