@@ -10,6 +10,7 @@ import os
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -209,7 +210,39 @@ def test_it_is_refused_where_it_cannot_work(
     with pytest.raises(MountError, match=r"Linux 6\.9"):
         require_passthrough(chosen, (6, 8))
     with pytest.raises(MountError, match="libfuse"):
-        require_passthrough(replace(chosen, minor=17), kernel_version())
+        require_passthrough(replace(chosen, minor=13), kernel_version())
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(MountError, match="root"):
         require_passthrough(chosen, kernel_version())
+
+
+def test_a_video_that_was_replaced_is_read_as_it_is_now(place: Path) -> None:
+    path, other = put(place / "a.mp4"), put(place / "b.mp4", OTHER)
+    assert [path.read_bytes() for _ in range(3)] == [CLIP.read_bytes()] * 3
+    os.rename(other, path)
+    assert [path.read_bytes() for _ in range(3)] == [OTHER.read_bytes()] * 3
+
+
+def test_a_deleted_video_does_not_stay_on_the_disk(tmp_path: Path, passthrough: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", disk], check=True)
+    mounted = Mounted(disk)
+    try:
+        path = put(mounted.mount(passthrough) / "a.mp4")
+        mebibyte = bytes(1 << 20)
+        with open(path, "ab") as file:
+            file.write(struct.pack(">I4s", 16 << 20, b"free") + mebibyte[8:] + mebibyte * 15)
+        assert os.getxattr(path, "user.vfsd.state") == b"video"
+        for _ in range(3):
+            assert path.read_bytes().endswith(mebibyte * 15)
+
+        def free() -> int:
+            return os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize
+
+        before = free()
+        os.unlink(path)
+        mounted.wait_for(lambda: free() - before > 12 << 20, "the kernel holds the file")
+    finally:
+        mounted.unmount()
+        subprocess.run(["umount", "-l", disk], check=True)  # the daemon is about to end

@@ -183,12 +183,14 @@ class Adapter:
         config.negative_timeout = float(self._given("negative_timeout") or 0.0)
         begin_generation(self._binding.module._libfuse, self._context().contents.fuse)
         if self._passthrough is not None:
-            self._passthrough.start(self._context().contents.fuse)
+            self._passthrough.start(self._context().contents.fuse, connection)
         self._on_init()
 
     def close(self) -> None:
         """To be called when libfuse has ended."""
         self._notifier.shutdown(wait=False, cancel_futures=True)
+        if self._passthrough is not None:
+            self._passthrough.close()
 
     # -- looking
 
@@ -318,7 +320,9 @@ class Adapter:
         else:
             handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
             self._require_told(path, handle)
-            if self._passthrough is not None and self._is_passed_through(self._passthrough, handle):
+            if self._passthrough is not None and self._is_passed_through(
+                self._passthrough, handle, info_at
+            ):
                 info.fh = handle
                 info.noflush = 1
                 self._enter(handle)
@@ -418,12 +422,12 @@ class Adapter:
         passthrough.opened(handle, ino)
         return handle
 
-    def _is_passed_through(self, passthrough: Passthrough, handle: int) -> bool:
+    def _is_passed_through(self, passthrough: Passthrough, handle: int, info: int) -> bool:
         whole = self._fs.whole_file(handle)
         if whole is None:
             return False
         try:
-            return passthrough.open_for_reading(handle, whole)
+            return passthrough.open_for_reading(handle, whole, info)
         except BaseException:
             self._fs.release(handle)
             raise

@@ -13,7 +13,7 @@ _DESCRIBED = {
     "allow_other": "other users may enter, as modes and owners of the files allow",
     "allow_root": "root may enter, though somebody else has mounted",
     "nonempty": "the directory may hold something, which is hidden by the mount",
-    "passthrough": "the kernel reads videos itself; needs root, Linux 6.9 and libfuse 3.14 to 3.16",
+    "passthrough": "the kernel reads videos itself; needs root, Linux 6.9 and libfuse 3.14",
     "dev, suid": "devices and set-uid programs count, which only root can ask for",
     "noexec": "nothing in it is run",
     "sync, dirsync": "every write, or every change of a name, is on the disk when it returns",
