@@ -1,9 +1,14 @@
-"""Plain file reads and copies through the mount, against the local disk and libfuse's C example.
+"""Plain file reads and copies through the mount, against the local disk and other mounts.
 
-Where the kernel can do it, a second mount has ``-o passthrough``; the example is the one that
-keeps files open (``passthrough_fh``).  All read the same bytes; every row is interleaved.
-``first`` drops the mount's own pages before each run and keeps those of the object below,
-``again`` keeps both, ``cold`` drops both.
+Where the kernel can do it, a second mount has ``-o passthrough``.  The others are libfuse's C
+example that keeps files open (``passthrough_fh``), its ``passthrough_hp``, which lets the kernel
+read by itself (``--passthrough-hp``, of a libfuse from 3.17 on), and ffmpegfs, which shows a file
+that it transcodes under its own name as it is.
+
+All read one and the same file on the disk, as how the kernel keeps the pages of a file makes a
+third of a difference between two copies, and all have to read the same bytes, in sequence and at
+random.  Every row is interleaved.  ``first`` drops the mount's own pages before each run and keeps
+those of the object below, ``again`` keeps both, ``cold`` drops both.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import contextlib
 import hashlib
 import mmap
 import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -24,7 +30,13 @@ import numpy as np
 
 from benchmarks.common import Timing, arguments, finish, footage, interleaved, paired_ratio, table
 from benchmarks.freshfiles import EXAMPLE, FRESH, OURS, fresh_figures
-from benchmarks.mounting import build_passthrough, passthrough_mount, vfsd_mount
+from benchmarks.mounting import (
+    build_passthrough,
+    ffmpegfs_mount,
+    kernel_passthrough_mount,
+    passthrough_mount,
+    vfsd_mount,
+)
 from vfsd.errors import VfsdError
 from vfsd.fuse import binding
 from vfsd.fuse.passthrough import require_passthrough
@@ -33,7 +45,13 @@ from vfsd.store import Store
 
 MIB = 1 << 20
 PASSING = "vfsd, passthrough"
+BARE = "passthrough_hp.cc"
+FFMPEGFS = "ffmpegfs"
+READS = ("first", "again", "cold", "random 4 KiB", "random 128 KiB")
 BOUNDS = {"first": 0.30, "again": 0.50, "cold": 0.90, "random 128 KiB": 0.27}
+"""Of native, for mounts that the kernel asks for bytes."""
+PASSING_BOUND = 0.95
+"""Of native, or of the bare passthrough of the kernel where that has less."""
 COPY_BOUND = 0.5
 RANDOM_4K_MICROSECONDS = 15.0
 FRESH_BOUND = 2.0
@@ -45,6 +63,9 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=512, help="size of the video, at least")
     parser.add_argument("--files", type=int, default=1000, help="that nobody has asked for yet")
     parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    parser.add_argument(
+        "--passthrough-hp", type=Path, metavar="PATH", help="the example of libfuse, built"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         work = Path(name)
@@ -53,20 +74,40 @@ def main() -> None:
         with contextlib.ExitStack() as stack:
             below = store_with(big, work / "store")
             mounted = stack.enter_context(vfsd_mount(work / "store", work / "mnt"))
-            files = {OURS: (mounted / "big.mkv", below), "native": (big, big)}
-            if can_pass_through():
-                other = store_with(big, work / "passing")
-                passing = vfsd_mount(work / "passing", work / "pass", "-o", "passthrough")
-                files[PASSING] = (stack.enter_context(passing) / "big.mkv", other)
-            if program is not None:
-                root = stack.enter_context(passthrough_mount(program, work / "pt"))
-                files[EXAMPLE] = (root / str(below).lstrip("/"), below)
+            shown = mounts_of(below, work, program, options.passthrough_hp, stack)
+            files = {OURS: mounted / "big.mkv", "native": below} | shown
             check_content(files)
-            figures = read_figures(files, options.runs)
+            figures = read_figures(files, below, options.runs)
             figures |= copy_figures(work, mounted, big, options.runs)
             figures |= latency_figures(files)
         figures |= {FRESH: fresh_figures(work, program, options.files, options.runs)}
     report(figures, options)
+
+
+def mounts_of(
+    below: Path, work: Path, example: Path | None, bare: Path | None, stack: contextlib.ExitStack
+) -> dict[str, Path]:
+    """The same file through all other mounts that can be had here, until `stack` ends."""
+    files = {}
+    if can_pass_through():
+        other = store_with(below, work / "passing")
+        other.unlink()
+        other.hardlink_to(below)
+        passing = vfsd_mount(work / "passing", work / "pass", "-o", "passthrough")
+        files[PASSING] = stack.enter_context(passing) / "big.mkv"
+    if example is not None:
+        root = stack.enter_context(passthrough_mount(example, work / "pt"))
+        files[EXAMPLE] = root / str(below).lstrip("/")
+    if bare is not None:
+        served = kernel_passthrough_mount(bare.absolute(), below.parent, work / "hp")
+        files[BARE] = stack.enter_context(served) / below.name
+    if shutil.which("ffmpegfs"):
+        folder = work / "films"
+        folder.mkdir()
+        (folder / "big.mkv").hardlink_to(below)
+        films = ffmpegfs_mount(folder, work / "ffmpegfs", work / "ffmpegfs-cache")
+        files[FFMPEGFS] = stack.enter_context(films) / "big.mkv"
+    return files
 
 
 def store_with(big: Path, root: Path) -> Path:
@@ -97,11 +138,18 @@ def make_big_video(work: Path, mib: int) -> Path:
     return out
 
 
-def check_content(files: dict[str, tuple[Path, Path]]) -> None:
+def check_content(files: dict[str, Path]) -> None:
+    """All have the same bytes, in sequence and at random places."""
+    rng = np.random.default_rng(3)
+    size = files["native"].stat().st_size
+    offsets = rng.integers(0, size - 4096, 200).tolist()
     digests = set()
-    for path, _ in files.values():
+    for path in files.values():
         with open(path, "rb") as file:
-            digests.add(hashlib.file_digest(file, "blake2b").hexdigest())
+            digest = hashlib.file_digest(file, "blake2b")
+            for offset in offsets:
+                digest.update(os.pread(file.fileno(), 4096, offset))
+        digests.add(digest.hexdigest())
     assert len(digests) == 1, "not the same bytes"
 
 
@@ -135,38 +183,35 @@ def load(path: Path) -> None:
     os.close(fd)
 
 
-def read_figures(files: dict[str, tuple[Path, Path]], runs: int) -> dict[str, Any]:
-    size = files["native"][0].stat().st_size
+def read_figures(files: dict[str, Path], below: Path, runs: int) -> dict[str, Any]:
+    size = below.stat().st_size
     figures: dict[str, Any] = {}
 
-    def prepared(before: Callable[[Path, Path], None]) -> dict[str, Timing]:
+    def prepared(before: Callable[[Path], None]) -> dict[str, Timing]:
         """Time `load` of each after `before`, which is not timed."""
         times: dict[str, list[float]] = {name: [] for name in files}
         rng = np.random.default_rng(0)
         for number in range(runs + 1):
             for at in rng.permutation(len(files)):
                 name = list(files)[at]
-                path, below = files[name]
-                before(path, below)
+                path = files[name]
+                before(path)
                 start = time.perf_counter()
                 load(path)
                 if number:
                     times[name].append(time.perf_counter() - start)
         return {name: Timing(tuple(values)) for name, values in times.items()}
 
-    def first(path: Path, below: Path) -> None:
+    def first(path: Path) -> None:
         if path != below:
             drop(path)
         load(below)
 
-    def again(path: Path, below: Path) -> None:
-        load(path)
-
-    def cold(path: Path, below: Path) -> None:
+    def cold(path: Path) -> None:
         drop(path)
         drop(below)
 
-    for name, before in (("first", first), ("again", again), ("cold", cold)):
+    for name, before in (("first", first), ("again", load), ("cold", cold)):
         timings = prepared(before)
         figures[name] = {
             who: {
@@ -175,19 +220,20 @@ def read_figures(files: dict[str, tuple[Path, Path]], runs: int) -> dict[str, An
             }
             for who, timing in timings.items()
         }
-    for block, count in ((4096, 20_000), (128 << 10, 2_000)):
-        figures[f"random {block >> 10} KiB"] = random_reads(files, size, block, count, runs)
+    for block, count in ((4096, 10_000), (128 << 10, 1_000)):
+        figures[f"random {block >> 10} KiB"] = random_reads(files, below, block, count, runs)
     return figures
 
 
 def random_reads(
-    files: dict[str, tuple[Path, Path]], size: int, block: int, count: int, runs: int
+    files: dict[str, Path], below: Path, block: int, count: int, runs: int
 ) -> dict[str, Any]:
+    size = below.stat().st_size
     rng = np.random.default_rng(5)
     buffer = mmap.mmap(-1, block)
     count = min(count, size // block)
 
-    def read(path: Path, below: Path) -> None:
+    def read(path: Path) -> None:
         offsets = rng.choice(size // block, count, replace=False) * block
         fd = os.open(path, os.O_RDONLY)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
@@ -197,11 +243,11 @@ def random_reads(
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(fd)
 
-    for path, below in files.values():
-        load(below)
+    load(below)
+    for path in files.values():
         if path != below:
             drop(path)
-    timings = interleaved({who: partial(read, *pair) for who, pair in files.items()}, runs)
+    timings = interleaved({who: partial(read, path) for who, path in files.items()}, runs)
     return {
         who: {
             "us": timing.median / count * 1e6,
@@ -226,7 +272,7 @@ def copy_figures(work: Path, mounted: Path, big: Path, runs: int) -> dict[str, A
     def until_video() -> None:
         target = mounted / f"copy{next(counter)}.mkv"
         subprocess.run(["cp", str(big), str(target)], check=True)
-        assert os.getxattr(target, "user.vfsd.state") == b"video"
+        assert judged(target) == b"video"
 
     def plain() -> Path:
         target = work / f"copy{next(counter)}.mkv"
@@ -265,27 +311,34 @@ def copy_figures(work: Path, mounted: Path, big: Path, runs: int) -> dict[str, A
     }
 
 
+def judged(path: Path) -> bytes:
+    """What a file turns out to be; a busy machine takes longer for that than an answer may."""
+    while (state := os.getxattr(path, "user.vfsd.state")) == b"spooled":
+        time.sleep(0.01)
+    return state
+
+
 def settle(work: Path, mounted: Path) -> None:
     """Let nothing of one run reach into the next: judged, removed, written back."""
     for path in mounted.glob("copy*.mkv"):
-        os.getxattr(path, "user.vfsd.state")
+        judged(path)
         path.unlink()
     for path in work.glob("copy*.mkv"):
         path.unlink()
     os.sync()
 
 
-def latency_figures(files: dict[str, tuple[Path, Path]]) -> dict[str, Any]:
-    found = {}
-    for name, (path, _) in files.items():
-        took = []
-        for _ in range(2000):
-            start = time.perf_counter()
-            fd = os.open(path, os.O_RDONLY)
-            os.fstat(fd)
-            os.close(fd)
-            took.append(time.perf_counter() - start)
-        found[name] = {"us": float(np.median(took)) * 1e6}
+def latency_figures(files: dict[str, Path]) -> dict[str, Any]:
+    took: dict[str, list[float]] = {name: [] for name in files}
+    for _ in range(20):
+        for name, path in files.items():
+            for _ in range(100):
+                start = time.perf_counter()
+                fd = os.open(path, os.O_RDONLY)
+                os.fstat(fd)
+                os.close(fd)
+                took[name].append(time.perf_counter() - start)
+    found = {name: {"us": float(np.median(each)) * 1e6} for name, each in took.items()}
     return {"open + stat + close": found}
 
 
@@ -303,6 +356,17 @@ def behind_the_example(figures: dict[str, Any]) -> list[str]:
     return behind
 
 
+def behind_the_kernel(figures: dict[str, Any]) -> list[str]:
+    """The rows in which passthrough is slower than it has to be."""
+    behind = []
+    for what in READS:
+        row = figures[what]
+        kernel = row.get(BARE, row["native"])["of native"]
+        if row[PASSING]["of native"] < PASSING_BOUND * min(1.0, kernel):
+            behind.append(what)
+    return behind
+
+
 def report(figures: dict[str, Any], options: Any) -> None:
     rows = []
     for what, contestants in figures.items():
@@ -313,15 +377,22 @@ def report(figures: dict[str, Any], options: Any) -> None:
                 (what, who, f"{number:.1f} {unit}", "" if ratio is None else f"{ratio:.2f}")
             )
     print(table(("what", "who", "rate", "of native"), rows))
-    passed = True
-    for what, bound in BOUNDS.items():
-        ours = figures[what]
-        passed &= ours.get(PASSING, ours[OURS])["of native"] >= bound
-    passed &= figures["cp"][OURS]["of native"] >= COPY_BOUND
-    small = figures["random 4 KiB"]
-    passed &= small.get(PASSING, small[OURS])["us"] <= RANDOM_4K_MICROSECONDS
-    passed &= not behind_the_example(figures)
-    finish(options, "mount_io", figures, passed=passed)
+    missed = [f"{what}: slower than the example" for what in behind_the_example(figures)]
+    if PASSING in figures["first"]:
+        missed += [f"{what}: slower than the kernel" for what in behind_the_kernel(figures)]
+    else:
+        missed += [what for what, bound in BOUNDS.items() if of_native(figures, what) < bound]
+        if figures["random 4 KiB"][OURS]["us"] > RANDOM_4K_MICROSECONDS:
+            missed.append("random 4 KiB")
+    if of_native(figures, "cp") < COPY_BOUND:
+        missed.append("cp")
+    for what in missed:
+        print(f"missed: {what}")
+    finish(options, "mount_io", figures, passed=not missed)
+
+
+def of_native(figures: dict[str, Any], what: str) -> float:
+    return float(figures[what][OURS]["of native"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""Mounts for benchmarks: vfsd's own, and the C example of libfuse as a yardstick."""
+"""Mounts for benchmarks: vfsd's own, and others as yardsticks.
+
+These are libfuse's C examples, one of which lets the kernel read by itself (``passthrough_hp``),
+and ffmpegfs.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,12 +48,43 @@ def build_passthrough(folder: Path) -> Path | None:
 def passthrough_mount(program: Path, mountpoint: Path) -> Iterator[Path]:
     """The whole file system once more, seen through the C example."""
     mountpoint.mkdir(exist_ok=True)
-    subprocess.run([str(program), str(mountpoint)], check=True)
+    with _served([program, mountpoint], mountpoint, mountpoint / "etc"):
+        yield mountpoint
+
+
+@contextmanager
+def kernel_passthrough_mount(program: Path, folder: Path, mountpoint: Path) -> Iterator[Path]:
+    """A folder seen through ``passthrough_hp`` of libfuse 3.17 or later, as root."""
+    mountpoint.mkdir(exist_ok=True)
+    first = next(entry.name for entry in folder.iterdir())
+    with _served([program, folder, mountpoint], mountpoint, mountpoint / first):
+        yield mountpoint
+
+
+@contextmanager
+def ffmpegfs_mount(folder: Path, mountpoint: Path, cache: Path) -> Iterator[Path]:
+    """A folder seen through ffmpegfs.
+
+    Its listing has transcoded files; by their own names, which it does not list, files are there as
+    they are.
+    """
+    for path in (mountpoint, cache):
+        path.mkdir(exist_ok=True)
+    first = next(entry.name for entry in folder.iterdir())
+    command = ["ffmpegfs", str(folder), str(mountpoint), "-o", f"cachepath={cache},desttype=mp4"]
+    with _served(command, mountpoint, mountpoint / first):
+        yield mountpoint
+
+
+@contextmanager
+def _served(command: Sequence[str | Path], mountpoint: Path, shown: Path) -> Iterator[None]:
+    """As long as a program serves a mount in which there is `shown`."""
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     for _ in range(200):
-        if (mountpoint / "etc").exists():
+        if shown.exists():
             break
         time.sleep(0.02)
     try:
-        yield mountpoint
+        yield
     finally:
         subprocess.run(["fusermount3", "-u", str(mountpoint)], check=True)
