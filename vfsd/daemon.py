@@ -24,6 +24,7 @@ from vfsd.fs.standing import Standings
 from vfsd.fs.xattrs import STATS, TUNER
 from vfsd.fuse.options import MountOptions, parse_options
 from vfsd.fuse.serving import serve
+from vfsd.heap import Trimmer, share_arenas
 from vfsd.mounting import DRAIN_SECONDS, checked
 from vfsd.reserve import with_reserve
 from vfsd.store import Store
@@ -61,18 +62,20 @@ def _serve(
 ) -> None:
     """Serve until unmounted, or until a signal ends it."""
     parsed = parse_options(options)
+    share_arenas()
     # Signals are for the main thread, where libfuse waits for them; the others inherit this.
     ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     with ExitStack() as stack:
         stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        stack.enter_context(closing(Trimmer()))
         directory = StoreDirectory.open(root)
         with_reserve(directory, lambda: stack.enter_context(directory.mounted(str(place))))
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
-        views = stack.enter_context(closing(_views(store, parsed)))
+        counters = Counters()
+        views = stack.enter_context(closing(_views(store, parsed, counters)))
         foreground = Foreground()
         tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
-        counters = Counters()
         standings = Standings(counters)
         filesystem = Filesystem(
             store.parts,
@@ -129,12 +132,18 @@ def _tell_of_sums(store: Store) -> None:
         _log.warning("%s; %s", found, SUMS_ADVICE)
 
 
-def _views(store: Store, options: MountOptions) -> Views:
+def _views(store: Store, options: MountOptions, counters: Counters) -> Views:
     """Those that the kernel may read by itself are put into files of their own."""
     whole_bytes = 0
     if options.passthrough and not options.read_only:
         whole_bytes = store.settings.view_cache_bytes // _SHARE_OF_WHOLE_VIEWS
-    return Views(store.parts, store.tools, niceness=_RENDER_NICENESS, whole_bytes=whole_bytes)
+    return Views(
+        store.parts,
+        store.tools,
+        niceness=_RENDER_NICENESS,
+        whole_bytes=whole_bytes,
+        gives_way=counters.are_files_read,
+    )
 
 
 def _tunes(store: Store) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.mount.conftest import Mounted
+from vfsd.fs.standing import Standing
 from vfsd.host import cpu_seconds
 
 pytestmark = pytest.mark.mount
@@ -70,8 +71,19 @@ def reader(path: Path) -> subprocess.Popen[bytes]:
 
 
 def threads(mounted: Mounted) -> int:
-    """Of the daemon; each handles a request at a time, or stays from when it has."""
+    """Of the daemon; each handles a request at a time, or is one of those that stay."""
     return len(os.listdir(f"/proc/{mounted.pid}/task"))
+
+
+def descriptors(mounted: Mounted) -> int:
+    return len(os.listdir(f"/proc/{mounted.pid}/fd"))
+
+
+def reads(mounted: Mounted) -> int:
+    """How many requests to read were answered."""
+    text = os.getxattr(mounted.at, "user.vfsd.stats").decode()
+    found = Standing.parse(text).operations.get("read")
+    return found.count if found else 0
 
 
 def cached(mounted: Mounted) -> int:
@@ -166,7 +178,9 @@ while os.read(int(sys.argv[1]), 1 << 17):
 
 
 def test_many_who_wait_for_views_do_not_stop_plain_reads(mounted: Mounted, clip: Path) -> None:
-    """More than there are requests in flight by default, all of them for minutes."""
+    """More than there are requests in flight by default, all of them for minutes; the threads that
+    have answered them end, and what these have counted stays."""
+    before, asked = threads(mounted), reads(mounted)
     names = [f"size={2400 + 2 * number}x1350.mp4" for number in range(70)]
     crowd = [reader(view(clip, name)) for name in names]
     try:
@@ -189,3 +203,6 @@ def test_many_who_wait_for_views_do_not_stop_plain_reads(mounted: Mounted, clip:
     assert time.monotonic() - began < 10
     assert len(view(clip, SHORT).read_bytes()) == view(clip, SHORT).stat().st_size
     assert cpu_left(mounted) < 3 * _LEFT_SECONDS
+    assert threads(mounted) < before + len(names) // 2
+    assert reads(mounted) >= asked + len(names) // 2
+    assert descriptors(mounted) < 60

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 _BUCKETS = 64
 """The i-th counts answers that took less than 2 ** i ns, and not less than half of that."""
+_JUST_NOW_NS = 100_000_000
 
 MOVING = frozenset(("read", "write", "copy_file_range"))
 """Operations that answer with a number of bytes."""
@@ -66,14 +68,28 @@ class Counters:
 
     def __init__(self) -> None:
         self._threads: list[ByOperation] = []
+        self._left: list[ByOperation] = []  # by threads that have ended; the next one goes on
         self._guard = threading.Lock()
+        self.file_read_ns = -_JUST_NOW_NS
+        """When a file was read last that is no view, as `time.perf_counter_ns` has it."""
+
+    def are_files_read(self) -> bool:
+        """Whether somebody reads files that are no views just now."""
+        return time.perf_counter_ns() - self.file_read_ns < _JUST_NOW_NS
 
     def of_this_thread(self) -> ByOperation:
-        """New counts, for the thread that asks: to be called once by each."""
-        mine = ByOperation()
+        """Counts for the thread that asks, its own until it gives them back: once for each."""
         with self._guard:
+            if self._left:
+                return self._left.pop()
+            mine = ByOperation()
             self._threads.append(mine)
         return mine
+
+    def give_back(self, mine: ByOperation) -> None:
+        """The thread that had these ends; what it has counted stays."""
+        with self._guard:
+            self._left.append(mine)
 
     def tallies(self) -> dict[str, Tally]:
         """Of the operations that were asked for at all, by name."""

@@ -7,19 +7,18 @@ kernel's cache from one opening to the next.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from vfsd.fs import Attributes, ByOperation, Caller, Counters, Filesystem
+from vfsd.fs import Attributes, Caller, Counters, Filesystem
 from vfsd.fuse.answers import errno_of
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.hidden import hidden_alias, is_hidden
+from vfsd.fuse.threads import ServingThreads
 from vfsd.fuse.times import UTIME_NOW, UTIME_OMIT
 
 _ENCODING = "latin-1"
@@ -70,7 +69,7 @@ def _answering(method: Callable[P, T]) -> Callable[P, T]:
     def answer(*args: P.args, **kwargs: P.kwargs) -> T:
         operations, path, *_ = args
         assert isinstance(operations, Operations)
-        counts = operations._counts()[method.__name__]
+        counts = operations._threads.counts()[method.__name__]
         began = time.perf_counter_ns()
         size = 0
         try:
@@ -109,9 +108,8 @@ class Operations:
     ) -> None:
         self._module = module
         self._fs = filesystem
-        self._counters = counters
+        self._threads = ServingThreads(counters)
         self._on_init = on_init
-        self._thread = threading.local()
 
     # -- life
 
@@ -282,14 +280,6 @@ class Operations:
     def _caller(self) -> Caller:
         uid, gid, _ = self._module.fuse_get_context()
         return Caller(uid, gid)
-
-    def _counts(self) -> ByOperation:
-        """Those of this thread, whose state is pinned as `libfuse3.Adapter` does it."""
-        if not hasattr(self._thread, "counts"):
-            self._thread.pinned = ctypes.pythonapi.PyGILState_Ensure()
-            self._thread.counts = self._counters.of_this_thread()
-        found: ByOperation = self._thread.counts
-        return found
 
 
 class _CallableOperations(Operations):

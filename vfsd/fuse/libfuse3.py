@@ -13,7 +13,6 @@ import errno
 import logging
 import os
 import stat
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,12 +22,13 @@ from typing import Any
 
 from vfsd.fs import Attributes, Caller, ContentVersion, Counters, Filesystem
 from vfsd.fuse.answers import errno_of
-from vfsd.fuse.asking import Askers
+from vfsd.fuse.asking import Askers, Read
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.generation import begin_generation
 from vfsd.fuse.hidden import hidden_alias, is_hidden
 from vfsd.fuse.passthrough import Passthrough
 from vfsd.fuse.prototypes import ARGUMENTS, RESULTS, Filler
+from vfsd.fuse.threads import ServingThreads
 from vfsd.fuse.times import UTIME_NOW, UTIME_OMIT
 
 _log = logging.getLogger(__name__)
@@ -36,9 +36,9 @@ _log = logging.getLogger(__name__)
 BLOCK_SIZE = 1 << 19
 """What programs are advised to read and write at once, in bytes."""
 
-MAX_BACKGROUND = 192
+MAX_BACKGROUND = 1024
 """Requests that the kernel makes ahead of readers, at a time: beyond that plain files would wait
-behind views that are being made."""
+behind views that are being made.  Each reader of a view that has to be made has one or two."""
 
 _NOBODY_CHANGES = 0xFFFFFFFF  # chown's -1
 _WRITABLE_MEMORY = 0x200
@@ -82,7 +82,7 @@ class Adapter:
         self._given = given
         self._bypass = bypass
         self._passthrough = passthrough
-        self._counters = counters
+        self._threads = ServingThreads(counters)
         self._on_init = on_init
         self._file_info = module.fuse_file_info
         self._stat = module.c_stat
@@ -90,7 +90,10 @@ class Adapter:
         self._timespecs = module.c_timespec * 2
         self._context = module._libfuse.fuse_get_context
         self._askers = Askers(module._libfuse, self._context)
-        self._readers: dict[int, Callable[[memoryview, int], int]] = {}  # by handle
+        self._counters = counters
+        # By handle, of files that are no views, and of views.
+        self._files: dict[int, Read] = {}
+        self._views: dict[int, Read] = {}
         self._fh_at: int = module.fuse_file_info.fh.offset
         self._can_skip_flush = hasattr(module.fuse_file_info, "noflush")
         self._config: Any = None
@@ -98,7 +101,6 @@ class Adapter:
         self._is_caching = True
         self._versions: dict[bytes, ContentVersion | str] = {}
         self._told: dict[bytes, int] = {}  # sizes of views that the kernel may know
-        self._thread = threading.local()
         self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
         self._callbacks: list[Any] = []  # libfuse keeps no reference
 
@@ -114,17 +116,10 @@ class Adapter:
         return table
 
     def _answering(self, name: str, method: Callable[..., int | None]) -> Callable[..., int]:
-        thread, pin = self._thread, ctypes.pythonapi.PyGILState_Ensure
-        clock = time.perf_counter_ns
+        counts_of_this_thread, clock = self._threads.counts, time.perf_counter_ns
 
         def answer(*arguments: Any) -> int:
-            try:
-                counts = thread.counts
-            except AttributeError:
-                # libfuse's threads are foreign to Python, which makes and destroys a thread state
-                # around every callback.  One that is never given back halves the latency.
-                thread.pinned = pin()
-                counts = thread.counts = self._counters.of_this_thread()
+            counts = counts_of_this_thread()
             began = clock()
             try:
                 result = method(*arguments) or 0
@@ -140,19 +135,21 @@ class Adapter:
 
         It does what `_answering` makes of a method, without the calls in between.
         """
-        thread, pin, counters = self._thread, ctypes.pythonapi.PyGILState_Ensure, self._counters
-        clock, at, fh_at = time.perf_counter_ns, c_uint64.from_address, self._fh_at
-        memory, writable, readers = _memory, _WRITABLE_MEMORY, self._readers
+        counts_of_this_thread, clock = self._threads.counts, time.perf_counter_ns
+        at, fh_at = c_uint64.from_address, self._fh_at
+        memory, writable, counters = _memory, _WRITABLE_MEMORY, self._counters
+        files, views = self._files, self._views
 
         def answer(path: int, buffer: int, size: int, offset: int, info: int) -> int:
-            try:
-                counts = thread.counts
-            except AttributeError:
-                thread.pinned = pin()
-                counts = thread.counts = counters.of_this_thread()
+            counts = counts_of_this_thread()
             began = clock()
             try:
-                read = readers.get(at(info + fh_at).value)
+                handle = at(info + fh_at).value
+                read = files.get(handle)
+                if read is not None:
+                    counters.file_read_ns = began
+                else:
+                    read = views.get(handle)
                 if read is None:
                     result = -errno.EBADF
                 else:
@@ -364,7 +361,8 @@ class Adapter:
         try:
             self._fs.release(handle)
         finally:
-            self._readers.pop(handle, None)
+            self._files.pop(handle, None)
+            self._views.pop(handle, None)
             self._askers.released(handle)
             if self._passthrough is not None:
                 self._passthrough.released(handle)
@@ -398,8 +396,10 @@ class Adapter:
     def _enter(self, handle: int) -> None:
         """From now on it can be read."""
         read = self._fs.reader(handle)
-        is_view = self._fs.is_view(handle)
-        self._readers[handle] = self._askers.asking(handle, read) if is_view else read
+        if self._fs.is_view(handle):
+            self._views[handle] = self._askers.asking(handle, read)
+        else:
+            self._files[handle] = read
 
     def _handle(self, info: int) -> int:
         return c_uint64.from_address(info + self._fh_at).value

@@ -21,9 +21,9 @@ _DESCRIBED = {
     "attr_timeout=S": "for how many seconds the kernel remembers attributes (1)",
     "entry_timeout=S": "for how many seconds it remembers names (1)",
     "negative_timeout=S": "for how many seconds it remembers that there is no such name (0)",
-    "max_threads=N": "how many requests are answered at once (256)",
-    "max_idle_threads=N": "how many threads stay when there is nothing to do (256)",
-    "max_background=N": "how many requests the kernel sends ahead (192)",
+    "max_threads=N": "how many requests are answered at once (1088)",
+    "max_idle_threads=N": "how many threads stay when there is nothing to do (16)",
+    "max_background=N": "how many requests the kernel sends ahead (1024)",
     "max_read=BYTES": "the largest request for reading",
     "auto_unmount": "unmounted, too, when the process that serves it is killed",
     "noforget, remember=S": "file handles stay good as long as the mount lasts, or for S seconds: "

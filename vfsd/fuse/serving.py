@@ -20,13 +20,15 @@ from vfsd.fuse.libfuse3 import MAX_BACKGROUND
 from vfsd.fuse.mountinfo import SUBTYPE, mount_at
 from vfsd.fuse.options import MountOptions
 from vfsd.fuse.passthrough import Passthrough, require_passthrough
+from vfsd.fuse.threads import can_end
 
 _log = logging.getLogger(__name__)
 
 _READ_AHEAD_KIB = 512
 _THREADS = MAX_BACKGROUND + 64
-"""So that some are left when all that the kernel reads ahead waits for views.  They stay when they
-were needed once: the state that Python has for a thread is never given back."""
+"""So that some are left when all that the kernel reads ahead waits for views."""
+_IDLE_THREADS = 16
+"""That stay for the next requests; others end when they have nothing to do."""
 _ENDED_BY_SIGNAL = 8
 _FAILURES = {
     1: "an option was refused",
@@ -106,7 +108,8 @@ def _serve3(
     table = adapter.operations()
     # Each thread answers one request at a time, and many may wait for views.
     threads = [] if options.value("max_threads") else [f"max_threads={_THREADS}"]
-    idle = [] if options.value("max_idle_threads") else [f"max_idle_threads={_THREADS}"]
+    staying = _IDLE_THREADS if can_end() else _THREADS
+    idle = [] if options.value("max_idle_threads") else [f"max_idle_threads={staying}"]
     if (binding.major, binding.minor) >= (3, 12):
         words = [*words, *threads, *idle]
     kept = ("max_background=", "negative_timeout=")  # these are set in `Adapter.init`

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -116,16 +117,23 @@ class Views:
     """
 
     def __init__(
-        self, parts: Parts, tools: Tools, *, niceness: int = 0, whole_bytes: int = 0
+        self,
+        parts: Parts,
+        tools: Tools,
+        *,
+        niceness: int = 0,
+        whole_bytes: int = 0,
+        gives_way: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`niceness` is that of the threads which make views, see nice(2).
+        """`niceness` is that of the threads which make views, see nice(2); `gives_way` says when
+        they leave half of the cores to others.
 
         With `whole_bytes`, views that were read to the end are put into files, which take up so
         many bytes at most (`ViewFile.whole`).
         """
         self._parts = parts
         self._tools = tools
-        self._renderer = Renderer(parts, tools, niceness, whole_bytes)
+        self._renderer = Renderer(parts, tools, niceness, whole_bytes, gives_way)
         self._watch = parts.catalog.watch()
         self._guard = threading.Lock()
         self._fresh = 0  # counts changes of the catalog

@@ -43,9 +43,17 @@ def encoders() -> int:
 class Renderer:
     """What all renditions of a process share: tools, caches, threads.  Thread-safe."""
 
-    def __init__(self, parts: Parts, tools: Tools, niceness: int = 0, whole_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        tools: Tools,
+        niceness: int = 0,
+        whole_bytes: int = 0,
+        gives_way: Callable[[], bool] = lambda: False,
+    ) -> None:
         """`niceness` is that of the threads which decode and encode, see nice(2); whole files of
-        views, for the kernel to read, may take up `whole_bytes`."""
+        views, for the kernel to read, may take up `whole_bytes`.  While `gives_way` says so, half
+        of the cores are left to others when single pictures are made."""
         files = None
         if not parts.read_only:
             files = FileCache(parts.directory.cache, parts.settings.view_cache_bytes)
@@ -53,7 +61,10 @@ class Renderer:
         self._reads = tools.reads
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
         self._segments = Lane("encode", encoders(), niceness)
-        self._pictures = Lane("render", DECODERS_A_CORE * cores(), niceness)
+        hands = DECODERS_A_CORE * cores()
+        self._pictures = Lane(
+            "render", hands, niceness, lambda: max(1, cores() // 2) if gives_way() else hands
+        )
         self._wholes = None
         if whole_bytes:
             self._wholes = WholeViews(parts.directory.cache, whole_bytes, self.slot)

@@ -1,0 +1,29 @@
+"""Memory that was freed is given back to the system."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from vfsd.programs import environment
+
+_HOLES = """
+import time
+from vfsd.heap import Trimmer, resident, share_arenas
+
+share_arenas()
+trimmer = Trimmer()
+blocks = [bytearray(b"x") * (1 << 16) for _ in range(4000)]  # too small for mappings of their own
+full = resident()
+del blocks[1::2], blocks[1::2]  # others stay between them
+end = time.monotonic() + 60
+while resident() > full - (150 << 20):
+    assert time.monotonic() < end, f"{resident() >> 20} of {full >> 20} MiB are held"
+    time.sleep(0.05)
+trimmer.close()
+assert all(block.count(b"x") == len(block) for block in blocks)
+"""
+
+
+def test_holes_between_what_is_in_use_are_given_back() -> None:
+    subprocess.run([sys.executable, "-c", _HOLES], env=environment(), check=True, timeout=90)
