@@ -71,14 +71,14 @@ class Watch:
 
 
 def memory_figures(samples: list[Sample]) -> dict[str, float]:
-    """MiB in the first and the last third, the most, and how fast it grows in the last two."""
-    values = [sample.memory / MIB for sample in samples]
-    third = max(1, len(values) // 3)
-    late = samples[third:] if len(samples) > third + 2 else samples
-    slope = np.polyfit([one.at for one in late], [one.memory / MIB for one in late], 1)[0]
+    """MiB in each third, by the median; the most; how fast it grows from the second to the last."""
+    thirds = [part.tolist() for part in np.array_split([one.memory / MIB for one in samples], 3)]
+    first, second, last = (statistics.median(part or thirds[0]) for part in thirds)
+    minutes = max(samples[-1].at - samples[0].at, 1.0) / 3 / 60
     return {
-        "first third": statistics.median(values[:third]),
-        "last third": statistics.median(values[-third:]),
-        "most": max(values),
-        "MiB a minute": float(slope) * 60,
+        "first third": first,
+        "second third": second,
+        "last third": last,
+        "most": max(one.memory / MIB for one in samples),
+        "MiB a minute": (last - second) / minutes,
     }

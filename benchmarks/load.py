@@ -53,12 +53,21 @@ CLIPS = (
 )
 SAMPLES = ("traffic.mp4", "fragmented.mp4", "late-start.mp4")
 BESIDE_DECODERS = 64 + 32 + 100
-"""MiB: rendered slots, renditions that were worked out, decoders of tiles; see "Memory" in
+"""MiB: rendered slots, renditions that were worked out, decoders of tiles; see "Many at once" in
 docs/semantics.md."""
 A_SEGMENT, A_PICTURE, A_REQUEST = 192, 64, 1
 """MiB that each thread may hold which encodes, makes a picture, or answers the kernel."""
+FREE = 64 + 64
+"""MiB that were freed and are not given back yet: so much more than there was last time, and what
+is freed in the seconds between two looks."""
 MOST_KEPT = 32 + 16 + 64
 """Descriptors of decoders, of views, and of packs of tiles, which stay open."""
+THREADS_KEPT = 16 + (32 + 16) * 2
+"""Threads that stay: for the next requests, and two for each decoder that does."""
+GROWTH = 20.0
+"""MiB a minute by which the memory of the last third may be more than that of the second."""
+_LONG_SECONDS = 300.0
+"""Caches fill for minutes: shorter runs say nothing of growth."""
 _SETTLE_SECONDS = 20.0
 _VIEW_CACHE = 64 << 20
 
@@ -187,7 +196,8 @@ def allowed(start: Sample, during: list[Sample], decoder_memory: int) -> float:
     """MiB that the daemon may take, from what it had before anything was rendered."""
     threads = max(one.threads for one in during)
     making = encoders() * A_SEGMENT + DECODERS_A_CORE * cores() * A_PICTURE
-    return start.memory / MIB + decoder_memory + BESIDE_DECODERS + making + threads * A_REQUEST
+    held = decoder_memory + BESIDE_DECODERS + making + threads * A_REQUEST
+    return start.memory / MIB + held + FREE
 
 
 def checked(store: Path) -> dict[str, Any]:
@@ -211,7 +221,8 @@ def report(figures: dict[str, Any]) -> bool:
     print(
         f"\nmemory, MiB: {memory['first third']:.0f} in the first third, "
         f"{memory['last third']:.0f} in the last, {memory['most']:.0f} at most, "
-        f"{memory['MiB a minute']:+.2f} a minute; {figures['allowed']:.0f} are allowed\n"
+        f"{memory['MiB a minute']:+.2f} a minute in the last two; "
+        f"{figures['allowed']:.0f} are allowed\n"
         f"descriptors {daemon['descriptors']}, threads {daemon['threads']} (start, most, end), "
         f"{daemon['cores']:.2f} cores\nchores: {figures['chores']}"
     )
@@ -222,7 +233,9 @@ def report(figures: dict[str, Any]) -> bool:
         not (figures["errors"] or figures["wrong"] or figures["failed chores"])
         and figures["fsck"]["code"] == 0
         and daemon["descriptors"][2] <= daemon["descriptors"][0] + MOST_KEPT
+        and daemon["threads"][2] <= daemon["threads"][0] + THREADS_KEPT
         and memory["most"] <= figures["allowed"]
+        and (figures["seconds"] < _LONG_SECONDS or memory["MiB a minute"] <= GROWTH)
     )
 
 
