@@ -164,7 +164,8 @@ class FrameDecoder:
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         """(frame index, frame) of the frames ``first <= i < stop`` (default: to the end), in order.
 
-        For long runs: the decoder is not drained between groups of pictures, nothing is left out.
+        For long runs: the decoder is not drained between groups of pictures, and nothing is left
+        out but what nothing refers to on the way to the first frame.
         `before_packet` is called ahead of each, of frames that are only decoded for others too; it
         may raise.
         Raises `OutOfRangeError`, and `IntegrityError` naming the frame that the file does not
@@ -179,7 +180,8 @@ class FrameDecoder:
             if attempt >= len(starts):
                 break
             try:
-                packets = self._reader.packets(starts[attempt], end)
+                skip = self._needless(starts[attempt], left)
+                packets = self._reader.packets(starts[attempt], end, skip=skip)
                 if before_packet is not None:
                     packets = _announced(packets, before_packet)
                 ignored = self._leading(starts[attempt])
@@ -237,9 +239,7 @@ class FrameDecoder:
         end = max(first, end) + 4 * (self._media.reorder_delay + threads)
         end = min(self._table.packets, end)
         # Those take none out: their pictures may be wanted next.
-        upto = max(first, max(wanted, default=first))
-        needless = self._table.columns(first, upto).flags & PacketFlag.DISPOSABLE
-        skip = set((np.flatnonzero(needless) + first).tolist()).difference(wanted)
+        skip = self._disposable(first, max(wanted, default=first)).difference(wanted)
         packets = self._reader.packets(first, end, skip=skip)
         if before_packet is not None:
             packets = _announced(packets, before_packet)
@@ -253,6 +253,16 @@ class FrameDecoder:
             goes_on=goes_on,
         )
         return self._sorted(decoded, iter([list(wanted.items())]))
+
+    def _needless(self, first: int, frames: range) -> set[int]:
+        """The packets from `first` on which need not be decoded to have `frames`, all of them."""
+        head = self._table.packets_of(frames[:_MAX_REORDER]).tolist()
+        return self._disposable(first, head[0]).difference(head)
+
+    def _disposable(self, first: int, end: int) -> set[int]:
+        """Of the packets ``first <= p < end`` those that no other needs."""
+        flags = self._table.columns(first, max(first, end)).flags
+        return set((np.flatnonzero(flags & PacketFlag.DISPOSABLE) + first).tolist())
 
     def _discard(self, threads: int) -> None:
         """Forget a strict decoder that met with damage."""

@@ -189,6 +189,23 @@ def test_only_what_is_referred_to_is_decoded(fed: list[int]) -> None:
         assert fed[-1] - run.end_packet <= 4 * (found.media.reorder_delay + 1)
 
 
+@pytest.mark.parametrize("path", [TRAFFIC, OPEN])
+def test_a_stream_decodes_only_what_its_first_frame_refers_to(path: Path, fed: list[int]) -> None:
+    expected = pyav_checksums(path)
+    found = examine(path)
+    table = table_of(found)
+    flags = found.columns.flags
+    for first in (19, 20, 21, 22):
+        fed.clear()
+        with decoder_for(path, found) as decoder:
+            got = [(index, checksum(frame)) for index, frame in decoder.stream(first, 60)]
+        assert got == [(index, expected[index]) for index in range(first, 60)]
+        wanted = set(table.packets_of(range(first, 60)).tolist())
+        before = int(table.packets_of(range(first, first + 1))[0])
+        needless = [p for p in fed if flags[p] & PacketFlag.DISPOSABLE and p not in wanted]
+        assert [p for p in needless if p < before] == []
+
+
 @pytest.mark.parametrize("path", [TRAFFIC, OPEN, TRANSPORT, FOLDER / "open-gop.mkv"])
 @pytest.mark.parametrize("step", [1, 2, 7])
 def test_reading_on_does_not_start_again(path: Path, step: int, fed: list[int]) -> None:
