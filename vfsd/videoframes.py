@@ -361,7 +361,7 @@ class VideoFrames:
                 )
                 try:
                     for place, data in self._reader().stream(rest, pixel_format=pixel_format):
-                        frame = self._dress(data[None], rest.frames[place : place + 1])[0]
+                        frame = self._timed(data, int(rest.frames[place]))
                         done += 1
                         seconds += time.perf_counter() - resumed
                         yield frame
@@ -416,6 +416,13 @@ class VideoFrames:
         if tiles is not None and isinstance(error, DamagedPackError) and tiles.unreadable:
             return tiles.without(error.object_key)
         return None
+
+    def _timed(self, data: Pixels, index: int) -> Frame:
+        """As `_dress`, of one frame, without arrays of one element."""
+        entry, original = self.table.frame(index), self.original
+        base = float(original.time_base)
+        shown = (entry.pts - original.first_pts) * base
+        return Frame(data, index, entry.pts, shown, entry.duration * base)
 
     def _dress(self, data: Pixels, index: Ints) -> Frames:
         table, base = self.table, float(self.original.time_base)
