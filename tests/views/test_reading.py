@@ -160,6 +160,14 @@ def test_nothing_is_made_ahead_for_who_jumps(fresh: Shelf) -> None:
     file.close()
 
 
+def test_who_writes_a_file_has_slots_made_from_the_beginning(fresh: Shelf) -> None:
+    file = fresh.open("traffic.mp4", "size=96x64.mp4")
+    assert isinstance(file, RenditionFile)
+    file.read_on(1)
+    assert all_are_made(file, 1, 2, 3, 4, 5)
+    file.close()
+
+
 def test_what_was_asked_for_before_a_jump_is_no_reason_to_go_on_there(fresh: Shelf) -> None:
     """The kernel asks for more than its reader, and gets some of it after that has jumped."""
     file = fresh.open("traffic.mp4", "size=96x64.mp4")

@@ -36,6 +36,25 @@ def test_a_view_is_the_file_that_a_mount_has(shelf: Shelf, name: str) -> None:
         file.read()
 
 
+@pytest.mark.parametrize(
+    ("video", "name"),
+    [
+        ("traffic.mp4", "fps=5.y4m"),
+        ("traffic.mp4", "t=1-1.5,roi=33x31+5+5.rgb"),
+        ("traffic.mp4", "t=1-1.5,size=160x120,pix=nv12.yuv"),
+        ("portrait.mp4", "t=0-0.5.y4m"),
+        ("portrait.mp4", "t=0-0.5,pix=yuv420p10.y4m"),
+    ],
+)
+def test_a_raw_view_is_saved_as_a_mount_has_it(
+    shelf: Shelf, tmp_path: Path, video: str, name: str
+) -> None:
+    path = tmp_path / "saved"
+    size = shelf.video(video).save_view(path, parse(name))
+    assert path.read_bytes() == shelf.read(video, name)
+    assert size == path.stat().st_size > 0
+
+
 def test_a_view_can_be_given_to_libraries(shelf: Shelf) -> None:
     video = shelf.video("traffic.mp4")
     with video.view("frames=3-23,codec=av1.mp4") as file, av.open(file, mode="r") as opened:

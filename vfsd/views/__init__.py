@@ -3,9 +3,9 @@
 `folder` shows them below ``NAME@/``, `single` gives one by itself; `rendition` says what a name
 stands for; `slots` and `allotment` give every byte its place before it is made; `copying`,
 `stitching`, `splicing`, `encoding` and `raw` make the bytes and `sounding` what is heard with them,
-`rendering` sees to it that each is made once, by the threads of `renderqueue`, and `rendercache`
-keeps them.  `offers` takes frames
-that somebody writes.
+`rendering` sees to it that each is made once, by the threads of `renderqueue`, `forerunner` has
+those made that a reader will want next, and `rendercache` keeps them.  `offers` takes frames that
+somebody writes.
 """
 
 from vfsd.views.folder import ViewFile, Views, ViewStat

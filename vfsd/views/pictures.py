@@ -77,13 +77,15 @@ class PictureConverter:
         """As `PixelConverter.needed_of`."""
         return self._converter.needed_of(width, height)
 
-    def convert(self, frame: VideoFrame, held: Held | None = None) -> Pixels:
-        """The picture's samples, in the order in which raw forms store them.
+    def convert(
+        self, frame: VideoFrame, held: Held | None = None, out: Pixels | None = None
+    ) -> Pixels:
+        """The picture's samples, in the order in which raw forms store them: `out` if given.
 
         `held` is what `frame` is; None: all of the stored picture.
         """
         if held is None:
-            return self._converter.convert(frame)
+            return self._converter.convert(frame, out)
         converter = self._converter.of_scaled(*held.picture)
         assert converter is not None
-        return converter.convert(frame, held=held.rect)
+        return converter.convert(frame, out, held=held.rect)

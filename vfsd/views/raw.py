@@ -7,7 +7,7 @@ its mean rate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import numpy as np
 
@@ -62,6 +62,20 @@ class RawRendition:
         ) as cursor:
             ((picture, held),) = cursor.pictures(place, place + 1)
             return _joined(self._prefix, converter.convert(picture, held))
+
+    def stream(self, workshop: Workshop) -> Generator[Bytes, None, None]:
+        """What `make` gives for each slot, in order.  Each is valid until the next is asked for."""
+        yield self._header
+        footage, frames = self._footage, self._showing.frames
+        converter = PictureConverter(self._pictures)
+        # One place for all: new memory for each would take as long as filling it.
+        whole = np.empty(len(self._prefix) + converter.bytes, np.uint8)
+        whole[: len(self._prefix)] = np.frombuffer(self._prefix, np.uint8)
+        samples = whole[len(self._prefix) :].view(converter.dtype).reshape(converter.shape)
+        with workshop.cursor(self.key, footage, converter.needed_of, frames, 0) as cursor:
+            for picture, held in cursor.pictures(0, len(frames)):
+                converter.convert(picture, held, samples)
+                yield whole.data
 
     def pictures(self, slots: Sequence[int]) -> Pictures | None:
         places = [slot - 1 for slot in slots if slot]

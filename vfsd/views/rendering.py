@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from typing import BinaryIO
 
@@ -17,16 +17,23 @@ from vfsd.objects import Progress
 from vfsd.parts import Parts
 from vfsd.tools import Tools
 from vfsd.views.decoding import SlotsRead
+from vfsd.views.forerunner import Forerunner
 from vfsd.views.rendercache import Bytes, FileCache, MemoryCache, RenderCache
 from vfsd.views.renderqueue import Check, Lane, Patience, Render
-from vfsd.views.rendition import PaddedRendition, Rendition, StillRendition
+from vfsd.views.rendition import (
+    PaddedRendition,
+    Rendition,
+    StillRendition,
+    StreamedRendition,
+)
 from vfsd.views.wholes import WholeViews
 from vfsd.views.workshop import Workshop
 
 _MEMORY_BYTES = 64 << 20
 _AHEAD_BYTES = 16 << 20
-_AHEAD_SLOTS = 8
-"""Slots that follow the one being read are made beforehand: at most so many, and so large."""
+_AHEAD_KEPT_BYTES = 3 * _AHEAD_BYTES
+"""The places of slots that are made beforehand are so large at most; those of slots which are kept
+in files as well may be larger, and hardly ever are full."""
 _CHUNK = 1 << 20
 _LEAST_ENCODERS, _MOST_ENCODERS = 2, 16
 _ENCODERS_BESIDE = 1
@@ -133,7 +140,14 @@ class RenditionFile:
         self._renderer = renderer
         self._rendition = rendition
         self._slots = rendition.slots
-        self._runner = _Forerunner(renderer, rendition)
+        is_kept = bool(rendition.storable)
+        self._runner = Forerunner(
+            self._slots,
+            partial(renderer.ahead, rendition),
+            # Decoding alone goes on where the last slot ended.
+            hands=encoders() if is_kept else 1,
+            most_bytes=_AHEAD_KEPT_BYTES if is_kept else _AHEAD_BYTES,
+        )
         self._whole = renderer.whole(rendition)
         self._opened_ns = time.time_ns()
         self._waited = 0.0
@@ -182,8 +196,13 @@ class RenditionFile:
         self._waited += time.perf_counter() - began
         return done
 
+    def read_on(self, slot: int) -> None:
+        """All slots from `slot` on will be read, one after the other: they are made from now on."""
+        self._runner.begin(slot)
+
     def slot(self, slot: int) -> Bytes:
         """The bytes of a slot, without the zeros that fill it up.  Raises as `readinto` does."""
+        self._runner.asked_for(slot, slot)
         began = time.perf_counter()
         data = self._renderer.slot(self._rendition, slot)
         self._read.add(slot)
@@ -200,110 +219,6 @@ class RenditionFile:
         self._renderer.note(self._rendition, self._read, Timing(self._opened_ns, self._waited))
 
 
-class _Forerunner:
-    """Makes the slots that a sequential reader will want next.
-
-    At most as many as were read in a row before: who opens a file to look at its middle does not
-    wait for what he will never read.
-    """
-
-    def __init__(self, renderer: Renderer, rendition: Rendition) -> None:
-        self._renderer = renderer
-        self._rendition = rendition
-        self._guard = threading.Lock()
-        self._begin = 0  # the first of the slots that are read in a row
-        self._asked = -1  # the last of them that was asked for
-        self._position = -1  # the last that was read
-        self._next = 0  # the slot to be made next
-        self._ahead = 0  # slots to be made after the position
-        self._making: dict[int, Render | None] = {}  # None: just begun
-        # Encoding keeps a thread busy by itself; decoding goes on where the last slot ended.
-        self._most = cores() if rendition.storable else 1
-        self._closed = False
-
-    def asked_for(self, first: int, last: int) -> None:
-        """The reader wants the slots ``first <= slot <= last``, none of which he has got yet.
-
-        Where he has jumped, nothing more is made in the old place, as he waits for the new one.
-        """
-        given_up: list[Render | None] = []
-        with self._guard:
-            if not self._begin <= first <= self._asked + 1:
-                self._begin, self._position, self._asked = first, first - 1, last
-                self._next, self._ahead = first + 1, 0
-                given_up = self._give_up()
-            self._asked = max(self._asked, last)
-        _unwant(given_up)
-
-    def follow(self, slot: int) -> None:
-        """The reader has got `slot`."""
-        with self._guard:
-            # What lies elsewhere was asked for before he jumped.
-            if not self._position < slot <= self._asked or self._closed:
-                return
-            self._position = slot
-            # The first two segments are what players look at to learn what is in a file.
-            self._ahead = min(_AHEAD_SLOTS, slot - self._begin) if slot else 2
-            self._next = max(self._next, slot + 1)
-        self._go_on()
-
-    def close(self) -> None:
-        with self._guard:
-            self._closed = True
-            given_up = self._give_up()
-        _unwant(given_up)
-
-    def _go_on(self) -> None:
-        """Have as many slots made at a time as may be."""
-        while (slot := self._claim()) is not None:
-            render = self._renderer.ahead(self._rendition, slot, partial(self._made, slot))
-            with self._guard:
-                if slot in self._making:
-                    if render is None:
-                        del self._making[slot]
-                    else:
-                        self._making[slot] = render
-                        render = None
-            _unwant([render])  # it is done, or was given up meanwhile
-
-    def _made(self, slot: int) -> None:
-        with self._guard:
-            render = self._making.pop(slot, None)
-        _unwant([render])
-        self._go_on()
-
-    def _give_up(self) -> list[Render | None]:
-        """What is to be unwanted; to be called under the guard."""
-        making, self._making = self._making, {}
-        return list(making.values())
-
-    def _claim(self) -> int | None:
-        with self._guard:
-            if self._closed or len(self._making) >= self._most or self._next >= self._limit():
-                return None
-            self._next += 1
-            self._making[self._next - 1] = None
-            return self._next - 1
-
-    def _limit(self) -> int:
-        """The slot before which to stop."""
-        slots, first = self._rendition.slots, self._position + 1
-        stop = first
-        size = 0
-        while stop < min(len(slots), first + self._ahead):
-            size += slots[stop].size
-            if size > _AHEAD_BYTES:
-                break
-            stop += 1
-        return stop
-
-
-def _unwant(renders: Iterable[Render | None]) -> None:
-    for render in renders:
-        if render is not None:
-            render.unwant()
-
-
 def write_out(
     renderer: Renderer, rendition: Rendition, out: BinaryIO, on_progress: Progress | None = None
 ) -> int:
@@ -314,10 +229,13 @@ def write_out(
     """
     if isinstance(rendition, PaddedRendition) and out.seekable():
         return _write_trimmed(renderer, rendition, out, on_progress)
+    if isinstance(rendition, StreamedRendition):
+        return _write_streamed(renderer, rendition, out, on_progress)
     file = RenditionFile(renderer, rendition)
     buffer = memoryview(bytearray(_CHUNK))
     at = 0
     try:
+        file.read_on(0)
         while count := file.readinto(buffer, at):
             out.write(buffer[:count])
             at += count
@@ -326,6 +244,31 @@ def write_out(
     finally:
         file.close()
     return at
+
+
+def _write_streamed(
+    renderer: Renderer,
+    rendition: StreamedRendition,
+    out: BinaryIO,
+    on_progress: Progress | None,
+) -> int:
+    """With no cache in between, as nobody else waits."""
+    opened_ns, resumed, seconds = time.time_ns(), time.perf_counter(), 0.0
+    read = SlotsRead()
+    size = 0
+    try:
+        with closing(rendition.stream(renderer.workshop)) as stream:
+            for slot, data in enumerate(stream):
+                seconds += time.perf_counter() - resumed
+                out.write(data)
+                read.add(slot)
+                size += len(data)
+                if on_progress is not None:
+                    on_progress(len(data))
+                resumed = time.perf_counter()
+    finally:
+        renderer.note(rendition, read, Timing(opened_ns, seconds))
+    return size
 
 
 def _write_trimmed(
@@ -338,6 +281,7 @@ def _write_trimmed(
     sizes = np.zeros(len(slots) - 1, np.int64)
     out.write(bytes(slots[0].size))
     try:
+        file.read_on(1)
         for slot in range(1, len(slots)):
             data = rendition.trimmed(slot, bytes(file.slot(slot)))
             out.write(data)

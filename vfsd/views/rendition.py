@@ -7,7 +7,7 @@ bytes, in every process and at any time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -94,6 +94,14 @@ class PaddedRendition(Rendition, Protocol):
 
     def header_of(self, sizes: Ints) -> bytes:
         """As large as that of the file, for segments of these sizes."""
+
+
+@runtime_checkable
+class StreamedRendition(Rendition, Protocol):
+    """One whose slots cost least one after the other."""
+
+    def stream(self, workshop: Workshop) -> Generator[Bytes, None, None]:
+        """What `make` gives for each slot, in order.  Each is valid until the next is asked for."""
 
 
 def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRendition:

@@ -20,6 +20,8 @@ from vfsd.views.renderqueue import Check
 
 _READERS = 4
 _CHECK_SECONDS = 0.1
+_NEAR_PLACES = 512
+"""Pictures between two places in a rendition that hardly have a group of pictures in common."""
 
 
 def _go_on() -> None:
@@ -86,15 +88,15 @@ class PacketReaders:
 
 
 class Turns:
-    """Lets one thread at a time decode for a rendition: of those who wait, the foremost.
+    """Lets one thread at a time decode in one part of a rendition: of those who wait, the foremost.
 
     Parts of a file are made side by side.  If each had a decoder of its own, each would first have
-    to decode what another is just decoding.
+    to decode what another is just decoding.  Who is far from all others does not wait for them.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._busy: set[str] = set()
+        self._busy: list[tuple[str, int]] = []
         self._waiting: list[tuple[str, int]] = []
 
     @contextmanager
@@ -106,7 +108,7 @@ class Turns:
             try:
                 while not self._changed.wait_for(lambda: self._may_start(me), _CHECK_SECONDS):
                     check()
-                self._busy.add(key)
+                self._busy.append(me)
             finally:
                 self._waiting.remove(me)
                 self._changed.notify_all()
@@ -114,13 +116,16 @@ class Turns:
             yield
         finally:
             with self._changed:
-                self._busy.remove(key)
+                self._busy.remove(me)
                 self._changed.notify_all()
 
     def _may_start(self, me: tuple[str, int]) -> bool:
-        return me[0] not in self._busy and me == min(
-            other for other in self._waiting if other[0] == me[0]
-        )
+        foremost = all(me <= other for other in self._waiting if _are_near(me, other))
+        return foremost and not any(_are_near(me, other) for other in self._busy)
+
+
+def _are_near(one: tuple[str, int], other: tuple[str, int]) -> bool:
+    return one[0] == other[0] and abs(one[1] - other[1]) <= _NEAR_PLACES
 
 
 class Workshop:
