@@ -11,7 +11,7 @@ whatever fragments are complete can be read (`vfsd.codecs.prefix`).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,7 +23,10 @@ from av.error import FFmpegError
 from av.packet import Packet
 from av.video.stream import VideoStream
 
+from vfsd.codecs.archive import ArchiveCodec, encoder_options
 from vfsd.codecs.encode import LARGEST_SIDE, NOMINAL_RATE
+from vfsd.codecs.groupencoder import GROUP_CODECS, GroupEncoder, group_media
+from vfsd.codecs.siting import SITINGS
 from vfsd.errors import UsageError
 
 MATROSKA_TICK = Fraction(1, 1000)
@@ -147,6 +150,7 @@ class FileForm:
     quality: int | None  #: the rate factor; None: lossless
     colors: Mapping[str, str]  #: what the stream is to tell of them, as options of an encoder
     sample_aspect_ratio: Fraction | None = None
+    psnr: float | None = None  #: dB of the worst picture, instead of `quality`
 
 
 COLOR_RANGES = ("limited", "full")
@@ -220,7 +224,12 @@ class FileWriter:
             buffer_size=_BUFFER_BYTES,
         )
         try:
-            self._stream = self._added()
+            self._encode: Callable[[av.VideoFrame | None], list[Packet[VideoStream]]]
+            if form.psnr is None:
+                self._stream = self._added(form.codec.encoders[form.pixel_format], self._options())
+                self._encode = self._stream.encode
+            else:
+                self._encode = self._add_groups(GROUP_CODECS[form.codec.name], form.psnr).encode
         except BaseException:
             self._close()
             raise
@@ -244,12 +253,12 @@ class FileWriter:
         picture.pict_type = 0  # else an encoder repeats what a decoder met
         self._pts[self._given] = self._last = pts
         self._given += 1
-        for packet in self._stream.encode(picture):
+        for packet in self._encode(picture):
             self._mux(packet)
 
     def finish(self) -> None:
         """All pictures have come; afterwards the file is whole."""
-        for packet in self._stream.encode(None):
+        for packet in self._encode(None):
             self._mux(packet)
         self._output.close()
 
@@ -271,16 +280,27 @@ class FileWriter:
     def _shown(self, pts: int) -> int:
         return round(pts * self._form.time_base / MATROSKA_TICK) if self._is_matroska else pts
 
-    def _added(self) -> VideoStream:
+    def _options(self) -> dict[str, str]:
         form = self._form
         lossless = form.quality is None
         options = form.codec.lossless if lossless else {"crf": str(form.quality)}
         assert options is not None
-        stream = self._output.add_stream(
-            form.codec.encoders[form.pixel_format],
-            rate=form.rate,
-            options={**form.codec.options, **options, **form.colors},
+        return {**form.codec.options, **options, **form.colors}
+
+    def _add_groups(self, codec: ArchiveCodec, psnr: float) -> GroupEncoder:
+        form = self._form
+        size = form.width, form.height
+        media = group_media(
+            codec, size, form.pixel_format, form.rate, form.colors, form.sample_aspect_ratio
         )
+        # An encoder of its own, which is given nothing, makes the header.
+        options = encoder_options(codec, media, codec.quality, SITINGS[0])
+        self._stream = self._added(codec.encoder, options)
+        return GroupEncoder(codec, media, psnr, form.key_interval)
+
+    def _added(self, encoder: str, options: dict[str, str]) -> VideoStream:
+        form = self._form
+        stream = self._output.add_stream(encoder, rate=form.rate, options=options)
         assert isinstance(stream, VideoStream)
         stream.width, stream.height = form.width, form.height
         stream.pix_fmt = form.pixel_format

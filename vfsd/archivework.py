@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from vfsd.codecs.archive import (
     encode_run,
     whole_picture_error,
 )
+from vfsd.codecs.coarsest import coarsest_run
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.fidelity import pairs, picture_error
 from vfsd.codecs.rewrite import FileRewriter, require_plain_pictures, require_rewritable
@@ -34,10 +34,6 @@ from vfsd.units import human_bytes
 _RUN_SECONDS = 2.0
 """How long a run is that starts with a key picture, about; as few as two bytes in a hundred go to
 key pictures then, and any frame is near one."""
-_TRIES = 8
-"""How often a run is encoded until its quality is right."""
-_SPARE = 1.0
-"""dB above what is wanted from which on a run is encoded coarser."""
 _SAMPLES = 3
 """Runs that are encoded to see what it would come to."""
 
@@ -126,35 +122,22 @@ class ArchiveWork:
 
     def encoded(self, decoder: FrameDecoder, frames: range) -> EncodedRun:
         """A run, as coarse as it may be."""
-        best: EncodedRun | None = None
-        quality = self._quality
-        for _ in range(_TRIES):
+
+        def encode(quality: int) -> EncodedRun:
             pictures = self._pictures(decoder, frames)
-            run = encode_run(
+            return encode_run(
                 self.codec, self._media, quality, pictures, self._measure_from(frames), self._siting
             )
-            spare = psnr_of(run.error) - psnr_of(self.limit)
-            if run.error <= self.limit:
-                best, self._quality = run, quality
-                steps = int(spare / self.codec.decibels) if spare != math.inf else 8
-                coarser = min(self.codec.coarsest, quality + steps)
-                if spare < _SPARE or coarser == quality:
-                    return run
-                quality = coarser
-            elif best is not None:
-                return best
-            elif quality == self.codec.finest:
-                break
-            else:
-                steps = max(1, math.ceil(-spare / self.codec.decibels))
-                quality = max(self.codec.finest, quality - steps)
-        if best is None:
+
+        found = coarsest_run(self.codec, self._quality, self.limit, encode)
+        if found is None:
             raise NothingSavedError(
                 f"{self.codec.name} does not give frames {frames.start} to {frames.stop - 1} of "
                 f"{self._video.name} the {psnr_of(self.limit):.1f} dB that they need",
                 hint="allow a lower one in the policy, or try another --codec",
             )
-        return best
+        run, self._quality = found
+        return run
 
     def forecast(self, on_progress: OnProgress) -> Forecast:
         """Encode a few runs, spread over the video, and measure them.  Nothing is stored."""

@@ -42,6 +42,7 @@ class WriteOptions(TypedDict, total=False):
     codec: str
     pixel_format: str | None
     quality: int | None
+    psnr: float | None
     lossless: bool
     key_interval: int | None
     color_range: str | None
@@ -82,6 +83,7 @@ class StoreWrites:
             store.write("a.mp4", pixels, fps=25)
             store.write("b.mkv", other.iterate(size=(640, 360)), fps=other.rate, codec="ffv1")
             store.write("c.mp4", open("c.rgb", "rb"), size=(640, 360), fps="29.97", quality=18)
+            store.write("e.mp4", pixels, fps=25, codec="hevc", psnr=42)
             store.write("d.ts", socket.makefile("rb"))
 
         All of it is there at once when it is done, or nothing.  Raises `UsageError` for what does

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class WriteForm:
     codec: str = "h264"  #: h264, hevc, av1 or ffv1
     pixel_format: str | None = None  #: that is encoded; None: what suits `format`
     quality: int | None = None  #: rate factor, lower is better; None: hard to tell from the source
+    psnr: float | None = None  #: dB that the worst plane of each picture has, instead of a quality
     lossless: bool = False  #: every sample is kept; an error where it cannot be
     key_interval: int | None = None  #: frames; None: a second
     color_range: str | None = None  #: of samples that are YUV: limited or full; None: not told
@@ -102,6 +104,7 @@ class WriteForm:
             quality=self._quality(),
             colors=self._colors(stored),
             sample_aspect_ratio=self.sample_aspect_ratio,
+            psnr=self._psnr(),
         )
 
     def _colors(self, stored: str) -> Mapping[str, str]:
@@ -139,13 +142,24 @@ class WriteForm:
     def _quality(self) -> int | None:
         codec = FILE_CODECS[self.codec]
         if self.lossless or codec.quality is None:
-            if self.quality is not None:
+            if self.quality is not None or self.psnr is not None:
                 raise UsageError("what is written without loss has no quality to choose")
             return None
         quality = codec.quality if self.quality is None else self.quality
         if not 0 <= quality <= codec.worst:
             raise UsageError(f"rate factors of {codec.name} are 0 to {codec.worst}, not {quality}")
         return quality
+
+    def _psnr(self) -> float | None:
+        if self.psnr is None:
+            return None
+        if self.quality is not None:
+            raise UsageError("a rate factor and a PSNR are one too many", hint="give one of them")
+        if not 0 < self.psnr < math.inf:
+            raise UsageError(
+                f"{self.psnr} dB cannot be asked for", hint="lossless=True keeps every sample"
+            )
+        return float(self.psnr)
 
     def _key_interval(self, rate: Fraction | None) -> int:
         if self.key_interval is not None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     examples=[
         "vfsd -s videos write cam1/raw.mp4 pixels.rgb --size 64x48 --fps 25",
         "vfsd -s videos write cam1/clip.mp4 clip.y4m --codec hevc --quality 18",
+        "vfsd -s videos write cam1/fine.mp4 clip.y4m --psnr 42",
         "vfsd -s videos write cam1/stills.mkv stills/%06d.png --fps 5 --lossless --codec ffv1",
         "vfsd -s videos write cam1/copy.mp4 footage/traffic.mp4 --tag copied",
     ],
@@ -79,6 +80,9 @@ if TYPE_CHECKING:
 @click.option(
     "--quality", metavar="N", type=click.IntRange(0, 63), help="Rate factor; lower is better."
 )
+@click.option(
+    "--psnr", metavar="DB", type=click.FloatRange(0, min_open=True), help="Of the worst picture."
+)
 @click.option("--lossless", is_flag=True, help="Keep every sample, or fail.")
 @click.option("--key-interval", metavar="N", type=click.IntRange(1), help="Frames; else a second.")
 @click.option("--replace", is_flag=True, help="Put the video in the place of an old one.")
@@ -94,6 +98,7 @@ def command(
     codec: str | None,
     encode_as: str | None,
     quality: int | None,
+    psnr: float | None,
     lossless: bool,
     key_interval: int | None,
     replace: bool,
@@ -116,10 +121,10 @@ def command(
     `ffmpeg -i rtsp://... -f yuv4mpegpipe - | vfsd write cam1/today.mp4`
     """
     form: WriteOptions = {"lossless": lossless, "quality": quality, "key_interval": key_interval}
-    form["pixel_format"] = encode_as
+    form["pixel_format"], form["psnr"] = encode_as, psnr
     if codec is not None:
         form["codec"] = codec
-    is_said = codec or encode_as or quality is not None or lossless or key_interval
+    is_said = codec or encode_as or quality is not None or psnr or lossless or key_interval
     place = session.place(name)
     with session.opened(place.root, writing=True) as store, ExitStack() as stack:
         pixels, stream = _source(stack, place.name, source, size, fps, pixel_format)
