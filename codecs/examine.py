@@ -113,7 +113,7 @@ class _Examiner:
         self._source = source
         self._on_progress = on_progress
         self._container: Container = sniff(source.read_at(0, HEAD_BYTES))
-        self._told_pts: Ints | None = None  # of all packets, as the container has them
+        self._scanned: Scan | None = None  # what the container says of all packets
 
     def examine(self, full: bool) -> Examination:
         result = self._examine(full)
@@ -125,10 +125,15 @@ class _Examiner:
 
     def _was_retimed(self, result: Examination) -> bool:
         """Whether the timeline is no longer the one that the sound goes by."""
-        told = self._told_pts
-        return told is None or not np.array_equal(
-            result.columns.pts[result.order], told[result.order]
-        )
+        told = self._scanned
+        if told is None:
+            return True
+        if not self._container.timed:
+            # Pictures go by the times of decoding, here as in players.
+            return bool((told.dts == NONE).any() or (np.diff(told.dts) <= 0).any())
+        known = told.pts[result.order] != NONE
+        agree = result.columns.pts[result.order] == told.pts[result.order]
+        return not known.any() or not agree[known].all()
 
     def _examine(self, full: bool) -> Examination:
         try:
@@ -141,7 +146,7 @@ class _Examiner:
             stream = choose_stream(opened)
             discard_others(opened, stream)
             scanned = scan(self._source, self._container, opened, stream, self._on_progress)
-            self._told_pts = scanned.pts
+            self._scanned = scanned
             if not len(scanned):
                 raise RefusedMediaError("it holds no picture: the media data is missing")
             first = _first_frame(stream, scanned)

@@ -1,8 +1,9 @@
 """One pass of the demuxer over the sound of a file: where its packets lie, and when they sound.
 
 One stream is kept: the one that the file prefers, or the first.  Views carry its packets as they
-are, so that only those count which lie in the file in one piece, one after the other in time.  What
-speaks against it is told in words; it never speaks against the video.
+are, so that only those count which lie in the file in one piece, or can be had whole from the
+demuxer (`vfsd.codecs.soundunits`), one after the other in time.  What speaks against it is told in
+words; it never speaks against the video.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from av.stream import Disposition
 
 from vfsd.codecs.scan import Slices
 from vfsd.codecs.sniff import Container
+from vfsd.codecs.soundunits import UNITED, UnitPackets
 from vfsd.codecs.source import Source, demuxed, discard_others, open_container
 from vfsd.framepages import Ints, PacketColumns, PacketFlag
 from vfsd.model import Sound
@@ -66,6 +68,8 @@ def scan_sound(
             try:
                 _require_fit(container, stream)
                 discard_others(opened, stream)
+                if container.name in UNITED:
+                    return _scanned_units(source, opened, stream, on_progress)
                 return _scanned(source, container, opened, stream, on_progress)
             except _UnfitError as reason:
                 return without_sound(_codec(stream), stream.index, str(reason))
@@ -97,12 +101,14 @@ def _require_fit(container: Container, stream: AudioStream) -> None:
     codec = _codec(stream)
     if codec not in CODECS:
         raise _UnfitError(f"no container of views takes {codec}")
-    if not container.sliced:
+    is_united = container.name in UNITED
+    if not (container.sliced or is_united):
         raise _UnfitError(f"{container.name} files cut packets up")
-    if not container.timed:
+    if not (container.timed or is_united):
         raise _UnfitError(f"{container.name} files do not time pictures")
     context = stream.codec_context
-    if codec in _CONFIGURED and not context.extradata:
+    has_headers = is_united and codec == "aac"
+    if codec in _CONFIGURED and not (context.extradata or has_headers):
         raise _UnfitError(f"{codec} without a configuration ahead of its packets")
     if not context.sample_rate or not context.channels or not stream.time_base:
         raise _UnfitError("its sample rate or channels are not told")
@@ -143,11 +149,50 @@ def _scanned(
             on_progress(min(total, at), total)
     if not pts:
         raise _UnfitError("it holds no packet")
-    return _told(stream, head, duration, *(_ints(column) for column in (pts, position, size)))
+    return _told(stream, head, duration, _ints(pts), _ints(position), _ints(size))
+
+
+def _scanned_units(
+    source: Source,
+    opened: InputContainer,
+    stream: AudioStream,
+    on_progress: Progress | None,
+) -> SoundScan:
+    pts, position, size = array("q"), array("q"), array("q")
+    head, form, configuration, duration = b"", b"", b"", 0
+    total = source.size
+    for packet in UnitPackets(opened, stream):
+        if pts and packet.form != form:
+            raise _UnfitError("its configuration changes on the way")
+        if packet.pts is None or not packet.payload:
+            raise _UnfitError("not every packet has a time stamp")
+        if pts and packet.pts <= pts[-1]:
+            raise _UnfitError("its time stamps are set back on the way")
+        if not pts:
+            head, form = packet.payload[:_HEAD_BYTES], packet.form
+            configuration = packet.configuration
+        pts.append(packet.pts)
+        position.append(packet.position)
+        size.append(len(packet.payload))
+        duration = packet.duration
+        if len(pts) > MOST_PACKETS:
+            raise _UnfitError("its packets are too many")
+        if on_progress and len(pts) % _PROGRESS_PACKETS == 0:
+            on_progress(min(total, max(0, packet.position)), total)
+    if not pts:
+        raise _UnfitError("it holds no packet")
+    columns = _ints(pts), _ints(position), _ints(size)
+    return _told(stream, head, duration, *columns, configuration)
 
 
 def _told(
-    stream: AudioStream, head: bytes, duration: int, pts: Ints, position: Ints, size: Ints
+    stream: AudioStream,
+    head: bytes,
+    duration: int,
+    pts: Ints,
+    position: Ints,
+    size: Ints,
+    configuration: bytes = b"",
 ) -> SoundScan:
     context = stream.codec_context
     codec = _codec(stream)
@@ -161,7 +206,9 @@ def _told(
         sample_rate=context.sample_rate,
         channels=context.channels,
         bit_depth=context.format.bits if codec.startswith("pcm") else 0,
-        configuration=head if codec in ("ac3", "eac3") else context.extradata or b"",
+        configuration=head
+        if codec in ("ac3", "eac3")
+        else configuration or context.extradata or b"",
         packets=len(pts),
         first_pts=int(pts[0]),
         end_pts=int(pts[-1]) + max(1, duration),

@@ -24,10 +24,15 @@ def make_talking(
     group: int = 15,
     rate: int = 25,
     late: Fraction = Fraction(0),
+    video_codec: str = "libx264",
+    options: dict[str, str] | None = None,
 ) -> Path:
-    """Pictures in H.264 with B-frames, and a sound that never repeats, `late` seconds behind."""
-    with av.open(str(path), "w") as output:
-        video = output.add_stream("libx264", rate=rate, options={"g": str(group), "bf": "2"})
+    """Pictures with B-frames, and a sound that never repeats, `late` seconds behind.
+
+    `options` are those of the muxer.
+    """
+    with av.open(str(path), "w", options=options or {}) as output:
+        video = output.add_stream(video_codec, rate=rate, options={"g": str(group), "bf": "2"})
         assert isinstance(video, VideoStream)
         video.width, video.height, video.pix_fmt, video.thread_count = 96, 64, "yuv420p", 1
         audio = output.add_stream(codec, rate=RATE)

@@ -8,14 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from vfsd.codecs.soundunits import UNITED
 from vfsd.framepages import PacketFlag
 from vfsd.frametable import FrameTable
 from vfsd.model import LogicalVideo, MediaInfo, PhysicalVideo, Sound
 
 _VIEWS = "t=10-20.mp4  roi=400x300+600+300,size=200x150,fps=5.h264  frames/000123.png"
 
-
 NOT_INDEXED = "the video was indexed by a vfsd that did not look for sound; `vfsd verify` does"
+
+
+_OUTGROWN = ("files cut packets up", "files do not time pictures")
+"""How reasons end that count no more where the demuxer gives whole packets."""
+
+
+def silence_of(media: MediaInfo, sound: Sound) -> str | None:
+    """Why views do not carry a video's sound; None: they do."""
+    if sound.reason is not None and media.container in UNITED:
+        return NOT_INDEXED if sound.reason.endswith(_OUTGROWN) else sound.reason
+    return sound.reason
 
 
 def sound_record(media: MediaInfo, sound: Sound | None) -> dict[str, Any] | None:
@@ -32,7 +43,7 @@ def sound_record(media: MediaInfo, sound: Sound | None) -> dict[str, Any] | None
         "channels": sound.channels or None,
         "packets": sound.packets,
         "seconds": float((sound.end_pts - sound.first_pts) * sound.time_base),
-        "silence": sound.reason,
+        "silence": silence_of(media, sound),
     }
 
 

@@ -21,11 +21,12 @@ from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.grammar import Form
 from vfsd.hitframes import as_ranges
+from vfsd.model import Sound
 from vfsd.units import ticks_at_or_after
 from vfsd.view import View
 from vfsd.views.damaged import are_whole
 from vfsd.views.footage import Footage
-from vfsd.views.infofile import NOT_INDEXED
+from vfsd.views.infofile import NOT_INDEXED, silence_of
 from vfsd.views.showing import Showing
 from vfsd.views.workshop import Workshop
 
@@ -35,6 +36,7 @@ class ViewSound:
     """The packets that a view carries, one array element each."""
 
     track: SoundTrack
+    stored: Sound
     footage: Footage
     table: FrameTable
     packets: Ints  #: which, counted as in `table`; ascending
@@ -61,8 +63,9 @@ def find_sound(footage: Footage, view: View, form: Form, showing: Showing) -> Vi
     if view.frames is not None and view.frames[2] > 1:
         return "the view runs faster than the video"
     sound, table = footage.sound
-    if sound.reason is not None:
-        return sound.reason
+    silence = silence_of(footage.physical.media, sound)
+    if silence is not None:
+        return silence
     track = SoundTrack(
         sound.codec,
         sound.configuration,
@@ -90,6 +93,7 @@ def find_sound(footage: Footage, view: View, form: Form, showing: Showing) -> Vi
         return "its packets are damaged on disk"
     return ViewSound(
         track,
+        sound,
         footage,
         table,
         np.arange(packets.start, packets.stop)[whole],
@@ -141,7 +145,7 @@ class SegmentedSound:
             return None
         first, stop = int(self._cuts[number]), int(self._stops[number])
         own = sound.packets[first:stop].tolist()
-        with workshop.readers.reader_of_sound(sound.footage, sound.table) as reader:
+        with workshop.readers.reader_of_sound(sound.footage, sound.stored, sound.table) as reader:
             stored = [
                 data for run in as_ranges(own) for _, data in reader.read(run.start, run.stop)
             ]

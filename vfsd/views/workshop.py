@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 
 from vfsd.codecs.packets import PacketReader
+from vfsd.codecs.soundunits import UNITED, UnitReader
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
-from vfsd.model import Access
+from vfsd.model import Access, PhysicalVideo, Sound
 from vfsd.suspects import Suspects
 from vfsd.tileplan import Needed
 from vfsd.tools import Tools
 from vfsd.views.cursors import Cursor, Cursors
 from vfsd.views.footage import Footage
 from vfsd.views.renderqueue import Check
+
+Reader = PacketReader | UnitReader
 
 _READERS = 4
 _CHECK_SECONDS = 0.1
@@ -36,30 +39,43 @@ class PacketReaders:
 
     def __init__(self, suspects: Suspects) -> None:
         self._suspects = suspects
-        self._idle: list[tuple[str, PacketReader]] = []
+        self._idle: list[tuple[str, Reader]] = []
         self._most = _READERS
         self._guard = threading.Lock()
 
     @contextmanager
     def reader(self, footage: Footage) -> Iterator[PacketReader]:
         """A reader of this block's own.  Raises `OSError`."""
-        with self._of(footage, footage.key, footage.physical.access, footage.table) as reader:
+        physical = footage.physical
+
+        def make() -> PacketReader:
+            return PacketReader(footage.path, physical.media, physical.access, footage.table)
+
+        with self._lent(physical, footage.key, make) as reader:
+            assert isinstance(reader, PacketReader)
             yield reader
 
     @contextmanager
-    def reader_of_sound(self, footage: Footage, table: FrameTable) -> Iterator[PacketReader]:
-        """As `reader`, of packets of sound, which lie in the file in one piece."""
-        with self._of(footage, f"{footage.key}/sound", Access.EXTENT, table) as reader:
+    def reader_of_sound(
+        self, footage: Footage, sound: Sound, table: FrameTable
+    ) -> Iterator[Reader]:
+        """As `reader`, of packets of sound."""
+        media = footage.physical.media
+
+        def make() -> Reader:
+            if media.container in UNITED:
+                return UnitReader(footage.path, media.container, sound.stream_index, table)
+            return PacketReader(footage.path, media, Access.EXTENT, table)
+
+        with self._lent(footage.physical, f"{footage.key}/sound", make) as reader:
             yield reader
 
     @contextmanager
-    def _of(
-        self, footage: Footage, key: str, access: Access, table: FrameTable
-    ) -> Iterator[PacketReader]:
-        with self._suspects.decoding(footage.physical):  # some containers only FFmpeg takes apart
-            reader = self._take(key)
-            if reader is None:
-                reader = PacketReader(footage.path, footage.physical.media, access, table)
+    def _lent(
+        self, physical: PhysicalVideo, key: str, make: Callable[[], Reader]
+    ) -> Iterator[Reader]:
+        with self._suspects.decoding(physical):  # some containers only FFmpeg takes apart
+            reader = self._take(key) or make()
             try:
                 yield reader
             except BaseException:
@@ -79,7 +95,7 @@ class PacketReaders:
         for _, reader in idle:
             reader.close()
 
-    def _take(self, key: str) -> PacketReader | None:
+    def _take(self, key: str) -> Reader | None:
         with self._guard:
             for number in range(len(self._idle) - 1, -1, -1):
                 if self._idle[number][0] == key:
