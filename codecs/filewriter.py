@@ -25,6 +25,7 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.archive import ArchiveCodec, encoder_options
 from vfsd.codecs.encode import LARGEST_SIDE, NOMINAL_RATE
+from vfsd.codecs.givensound import SoundFeed, SoundForm, sound_feed
 from vfsd.codecs.groupencoder import GROUP_CODECS, GroupEncoder, group_media
 from vfsd.codecs.siting import SITINGS
 from vfsd.errors import UsageError
@@ -35,6 +36,10 @@ MATROSKA_TICK = Fraction(1, 1000)
 _BUFFER_BYTES = 1 << 18
 _FRAGMENT_MICROSECONDS = 500_000
 """A fragment ends with the first group of pictures that ends after so long."""
+_SOUND_OPTIONS = {"max_interleave_delta": "1000000"}
+"""Pictures wait a second at most for sound that has ended."""
+_MOV_SOUND_OPTIONS = {"use_editlist": "1", "movie_timescale": "240000"}
+"""What encoders put before the first sample is cut off, to a quarter of a sample."""
 _TRUE_RATES = range(10, 241)
 """Rates that encoders are told; others change how fine they make pictures."""
 _MOV_OPTIONS = {
@@ -151,6 +156,7 @@ class FileForm:
     colors: Mapping[str, str]  #: what the stream is to tell of them, as options of an encoder
     sample_aspect_ratio: Fraction | None = None
     psnr: float | None = None  #: dB of the worst picture, instead of `quality`
+    sound: SoundForm | None = None  #: beside the pictures
 
 
 COLOR_RANGES = ("limited", "full")
@@ -215,21 +221,24 @@ class FileWriter:
         self._given = 0
         self._last = -1  # pts of the picture that came last
         self._step = 1  # ticks between the last two
-        muxer, options = _CONTAINERS[form.container]
+        muxer, _ = _CONTAINERS[form.container]
         self._output = av.open(
             file,
             "w",
             format=muxer,
-            options={"flush_packets": "1", **options},
+            options=_muxer_options(form),
             buffer_size=_BUFFER_BYTES,
         )
         try:
+            self._sound: SoundFeed | None = None
             self._encode: Callable[[av.VideoFrame | None], list[Packet[VideoStream]]]
             if form.psnr is None:
                 self._stream = self._added(form.codec.encoders[form.pixel_format], self._options())
                 self._encode = self._stream.encode
             else:
                 self._encode = self._add_groups(GROUP_CODECS[form.codec.name], form.psnr).encode
+            if form.sound is not None:
+                self._sound = sound_feed(form.sound, form.container, self._output)
         except BaseException:
             self._close()
             raise
@@ -248,6 +257,9 @@ class FileWriter:
             )
         if self._given:
             self._step = pts - self._last
+        if self._sound is not None:
+            for sounding in self._sound.until(pts * self._form.time_base):
+                self._output.mux(sounding)
         picture.pts = self._given
         picture.time_base = 1 / self._form.rate
         picture.pict_type = 0  # else an encoder repeats what a decoder met
@@ -260,6 +272,11 @@ class FileWriter:
         """All pictures have come; afterwards the file is whole."""
         for packet in self._encode(None):
             self._mux(packet)
+        if self._sound is not None:
+            end = (self._last + self._step) * self._form.time_base
+            for sounding in self._sound.finish(end):
+                self._output.mux(sounding)
+            self._sound.close()
         self._output.close()
 
     def abandon(self) -> None:
@@ -270,6 +287,8 @@ class FileWriter:
         self._close()
 
     def _close(self) -> None:
+        if self._sound is not None:
+            self._sound.close()
         with suppress(FFmpegError, OSError, ValueError):
             self._output.close()
 
@@ -327,6 +346,15 @@ class FileWriter:
         packet.duration = self._step
         packet.stream = self._stream
         self._output.mux(packet)
+
+
+def _muxer_options(form: FileForm) -> dict[str, str]:
+    options = {"flush_packets": "1", **_CONTAINERS[form.container][1]}
+    if form.sound is not None:
+        options.update(_SOUND_OPTIONS)
+        if form.container in GROWING_CONTAINERS:
+            options.update(_MOV_SOUND_OPTIONS)
+    return options
 
 
 def told_rate(rate: Fraction | None) -> Fraction:

@@ -155,14 +155,19 @@ def _open_nothing(url: str, flags: int, options: dict[str, Any]) -> NoReturn:
 
 
 def open_container(source: Source, container: str) -> InputContainer:
-    """`source` demuxed as what `vfsd.codecs.sniff` calls `container`.
+    """`source` demuxed as what `vfsd.codecs.sniff` calls `container`; see `open_as`."""
+    return open_as(source, container_of(container).demuxer)
+
+
+def open_as(source: Source, demuxer: str) -> InputContainer:
+    """`source` taken apart by FFmpeg's demuxer of that name.
 
     Time stamps are those of the file: missing ones are not made up.  Raises `FFmpegError`.
     """
     opened = av.open(
         _Stream(source),
         mode="r",
-        format=container_of(container).demuxer,
+        format=demuxer,
         options=_OPTIONS,
         metadata_errors="replace",
         buffer_size=_BUFFER_BYTES,

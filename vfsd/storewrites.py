@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from vfsd.catalog import split
+from vfsd.codecs.givensound import Sounding
 from vfsd.codecs.pixels import pixel_layout
 from vfsd.errors import NoSpaceError, NotFoundError, ReadOnlyError, UsageError
 from vfsd.frames import Pixels
@@ -48,6 +49,8 @@ class WriteOptions(TypedDict, total=False):
     color_range: str | None
     color_space: str | None
     sample_aspect_ratio: Fraction | None
+    sound: Sounding | None
+    sound_codec: str | None
 
 
 class StoreWrites:
@@ -84,6 +87,8 @@ class StoreWrites:
             store.write("b.mkv", other.iterate(size=(640, 360)), fps=other.rate, codec="ffv1")
             store.write("c.mp4", open("c.rgb", "rb"), size=(640, 360), fps="29.97", quality=18)
             store.write("e.mp4", pixels, fps=25, codec="hevc", psnr=42)
+            store.write("f.mp4", pixels, fps=25, sound="talk.wav")
+            store.write("g.mkv", pixels, fps=25, sound=(samples, 48000), sound_codec="flac")
             store.write("d.ts", socket.makefile("rb"))
 
         All of it is there at once when it is done, or nothing.  Raises `UsageError` for what does

@@ -25,6 +25,7 @@ from vfsd.codecs.filewriter import (
     stored_format,
     told_rate,
 )
+from vfsd.codecs.givensound import SoundForm, Sounding
 from vfsd.codecs.pixels import pixel_layout
 from vfsd.errors import NoSpaceError, UsageError
 from vfsd.frames import Pixels
@@ -68,6 +69,8 @@ class WriteForm:
     color_range: str | None = None  #: of samples that are YUV: limited or full; None: not told
     color_space: str | None = None  #: of samples that are YUV: bt709, smpte170m ...; None: not told
     sample_aspect_ratio: Fraction | None = None  #: of pixels that are not square
+    sound: Sounding | None = None  #: a file of which it is taken, or (samples x channels, rate)
+    sound_codec: str | None = None  #: aac, flac, opus or pcm; None: as in the file, else aac
 
     def file_form(self, name: str, size: tuple[int, int]) -> FileForm:
         """As what the file of a video called `name` is written.  Raises `UsageError`."""
@@ -105,6 +108,7 @@ class WriteForm:
             colors=self._colors(stored),
             sample_aspect_ratio=self.sample_aspect_ratio,
             psnr=self._psnr(),
+            sound=self._sound(),
         )
 
     def _colors(self, stored: str) -> Mapping[str, str]:
@@ -149,6 +153,13 @@ class WriteForm:
         if not 0 <= quality <= codec.worst:
             raise UsageError(f"rate factors of {codec.name} are 0 to {codec.worst}, not {quality}")
         return quality
+
+    def _sound(self) -> SoundForm | None:
+        if self.sound is None:
+            if self.sound_codec is not None:
+                raise UsageError("there is no sound to encode", hint="give sound")
+            return None
+        return SoundForm(self.sound, self.sound_codec)
 
     def _psnr(self) -> float | None:
         if self.psnr is None:
@@ -205,8 +216,12 @@ class VideoWriter(Generic[_V]):
         self.unfinished = begin(parts.objects, name)
         try:
             self._file = FileIO(self.unfinished.path, "r+b")
-            with self._making_room():
-                self._writer = FileWriter(self._file, file_form)
+            try:
+                with self._making_room():
+                    self._writer = FileWriter(self._file, file_form)
+            except BaseException:
+                self._file.close()
+                raise
         except BaseException:
             self.unfinished.remove()
             raise

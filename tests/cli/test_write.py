@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Y4M, Run
+from tests.codecs.talking import make_talking
 from vfsd.store import Store
 
 
@@ -115,3 +116,12 @@ def test_damaged_headers(run: Run, header: str) -> None:
     assert run("write", "a.mp4", input=Y4M[:-1]).code == 2
     assert run("write", "a.mp4", input=Y4M + b"nonsense").code == 2
     assert run("ls", "a.mp4").code == 3
+
+
+def test_sound_of_a_file_goes_beside_the_pictures(run: Run, place: Path) -> None:
+    make_talking(place / "talk.mp4", "aac", frames=25)
+    assert run("write", "loud.mp4", "clip.y4m", "--sound", "talk.mp4", "--psnr", "40").code == 0
+    told = run("info", "loud.mp4", "--json").object
+    assert (told["frames"], told["sound"]["codec"], told["sound"]["silence"]) == (7, "aac", None)
+    done = run("write", "kept.mp4", "footage/traffic.mp4", "--sound", "talk.mp4")
+    assert done.code == 2

@@ -31,12 +31,16 @@ if TYPE_CHECKING:
     from vfsd.video import Video
 
 
+_FILE = click.Path(exists=True, dir_okay=False)
+
+
 @define(
     "write",
     examples=[
         "vfsd -s videos write cam1/raw.mp4 pixels.rgb --size 64x48 --fps 25",
         "vfsd -s videos write cam1/clip.mp4 clip.y4m --codec hevc --quality 18",
         "vfsd -s videos write cam1/fine.mp4 clip.y4m --psnr 42",
+        "vfsd -s videos write cam1/loud.mp4 clip.y4m --sound footage/traffic.mp4",
         "vfsd -s videos write cam1/stills.mkv stills/%06d.png --fps 5 --lossless --codec ffv1",
         "vfsd -s videos write cam1/copy.mp4 footage/traffic.mp4 --tag copied",
     ],
@@ -85,6 +89,12 @@ if TYPE_CHECKING:
 )
 @click.option("--lossless", is_flag=True, help="Keep every sample, or fail.")
 @click.option("--key-interval", metavar="N", type=click.IntRange(1), help="Frames; else a second.")
+@click.option("--sound", metavar="FILE", type=_FILE, help="A media file of which sound is taken.")
+@click.option(
+    "--sound-codec",
+    type=click.Choice(("aac", "flac", "opus", "pcm")),
+    help="As it is in FILE where it can be, else aac.",
+)
 @click.option("--replace", is_flag=True, help="Put the video in the place of an old one.")
 @click.option("--tag", "tags", metavar="WORD", multiple=True, help="Tag the video.")
 @click.pass_obj
@@ -101,6 +111,8 @@ def command(
     psnr: float | None,
     lossless: bool,
     key_interval: int | None,
+    sound: str | None,
+    sound_codec: str | None,
     replace: bool,
     tags: tuple[str, ...],
 ) -> None:
@@ -118,13 +130,18 @@ def command(
     Every second begins with a key picture.  The video is there when all of it is written; what was
     interrupted leaves nothing.
 
+    Sound begins with the first picture of FILE, if it has any, and ends with the last one that is
+    written.
+
     `ffmpeg -i rtsp://... -f yuv4mpegpipe - | vfsd write cam1/today.mp4`
     """
     form: WriteOptions = {"lossless": lossless, "quality": quality, "key_interval": key_interval}
     form["pixel_format"], form["psnr"] = encode_as, psnr
+    form["sound"], form["sound_codec"] = sound, sound_codec
     if codec is not None:
         form["codec"] = codec
     is_said = codec or encode_as or quality is not None or psnr or lossless or key_interval
+    is_said = is_said or sound or sound_codec
     place = session.place(name)
     with session.opened(place.root, writing=True) as store, ExitStack() as stack:
         pixels, stream = _source(stack, place.name, source, size, fps, pixel_format)

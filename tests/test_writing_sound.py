@@ -1,0 +1,164 @@
+"""Videos that are written with sound: in step with the pictures, and as long as they are."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from sample_videos import FOLDER
+from tests.codecs.talking import RATE, make_talking
+from tests.views.test_sound import packets
+from tests.writing import is_as_before, smooth
+from vfsd.errors import UsageError
+from vfsd.store import Store
+from vfsd.video import Video
+
+PICTURES = smooth(50, 64, 48)
+_AT = np.arange(3 * RATE) / RATE
+TONE = (0.4 * np.sin(2 * np.pi * (200 + 150 * _AT) * _AT)).astype(np.float32)
+"""Three seconds that never repeat; the pictures take two."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.create(tmp_path / "store") as opened:
+        yield opened
+
+
+def heard(data: bytes) -> tuple[int, npt.NDArray[Any]]:
+    """(samples from the first picture to the first sample, the first channel from -1 to 1)."""
+    with av.open(io.BytesIO(data), mode="r") as opened:
+        picture = next(opened.decode(video=0))
+    with av.open(io.BytesIO(data), mode="r") as opened:
+        frames = list(opened.decode(audio=0))
+    begin = (frames[0].time or 0) - (picture.time or 0)
+    parts = [frame.to_ndarray() for frame in frames]
+    channels = len(frames[0].layout.channels)
+    whole = np.concatenate(
+        [
+            part[0] if frame.format.is_planar else part.reshape(-1, channels)[:, 0]
+            for frame, part in zip(frames, parts, strict=True)
+        ]
+    )
+    if whole.dtype.kind == "i":
+        whole = whole / float(np.iinfo(whole.dtype).max + 1)
+    return round(begin * RATE), whole
+
+
+def content(store: Store, video: Video) -> bytes:
+    return store.parts.bytes_of(video.original).read_bytes()
+
+
+def off_by(begin: int, found: npt.NDArray[Any], reach: int) -> tuple[int, float]:
+    """(samples by which it is late or early, how far it is from the tone then, on average)."""
+    first, last = 6000, min(len(found), 2 * RATE) - 6000
+    errors = {
+        by: float(np.abs(found[first:last] - TONE[begin + first + by : begin + last + by]).mean())
+        for by in range(-reach, reach + 1)
+    }
+    best = min(errors, key=lambda by: errors[by])
+    return best, errors[best]
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"), [("a.mp4", "flac"), ("a.mkv", "flac"), ("a.mov", "pcm"), ("a.mkv", "pcm")]
+)
+def test_samples_are_kept_and_cut_where_the_pictures_end(
+    store: Store, name: str, codec: str
+) -> None:
+    samples = np.stack([(TONE * 32767).astype(np.int16), np.zeros(len(TONE), np.int16)], axis=1)
+    video = store.write(name, PICTURES, fps=25, sound=(samples, RATE), sound_codec=codec)
+    assert len(video) == 50
+    begin, found = heard(content(store, video))
+    assert begin == 0
+    assert np.array_equal(np.round(found * 32768), samples[: 2 * RATE, 0])
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mov", "a.mkv"])
+@pytest.mark.parametrize("codec", ["aac", "opus"])
+def test_what_is_encoded_is_in_step(store: Store, name: str, codec: str) -> None:
+    if (name, codec) == ("a.mov", "opus"):
+        pytest.skip("mov does not hold it")
+    video = store.write(name, PICTURES, fps=25, sound=(TONE, RATE), sound_codec=codec)
+    begin, found = heard(content(store, video))
+    assert abs(begin) <= 48
+    assert off_by(begin, found, 60)[0] == 0
+    assert off_by(begin, found, 60)[1] < 0.02
+    assert len(found) + begin < 2 * RATE + 1024  # the last packet may be longer
+    assert video.original.first_pts == 0
+
+
+@pytest.mark.parametrize("ending", ["mp4", "mkv"])
+@pytest.mark.parametrize("source", ["aac mp4", "libmp3lame mp4", "flac mkv", "aac ts"])
+def test_sound_of_a_file_begins_with_its_first_picture(
+    store: Store, tmp_path: Path, source: str, ending: str
+) -> None:
+    codec, kind = source.split()
+    clip = make_talking(tmp_path / f"clip.{kind}", codec, frames=75)
+    video = store.write(f"a.{ending}", PICTURES, fps=25, sound=clip)
+    begin, found = heard(content(store, video))
+    by, error = off_by(begin, found, 60)
+    assert abs(by) <= (1 if ending == "mp4" else 48)  # Matroska has milliseconds
+    assert error < 0.02
+    if kind != "ts":  # AAC that has headers of its own is encoded anew
+        stored = [payload for _, payload in packets(clip)]
+        copied = [payload for _, payload in packets(content(store, video))]
+        assert copied in (
+            stored[: len(copied)],
+            stored[1 : len(copied) + 1],
+            stored[2 : len(copied) + 2],
+        )
+        assert 1.9 < len(copied) / len(stored) * 3 < 2.2
+
+
+def test_sound_that_ends_early_leaves_the_rest_silent(store: Store) -> None:
+    with store.writer(
+        "a.mp4", width=64, height=48, fps=5, sound=(TONE[: RATE // 2], RATE)
+    ) as writer:
+        for picture in PICTURES:
+            writer.write(picture)
+    assert len(writer.video) == 50
+    assert writer.video.duration == 10
+    assert len(heard(content(store, writer.video))[1]) < RATE
+
+
+def test_views_carry_what_was_written_and_it_can_grow(store: Store) -> None:
+    with store.writer("a.mp4", width=64, height=48, fps=25, sound=(TONE, RATE)) as writer:
+        for picture in PICTURES:
+            writer.write(picture)
+        with store.growing("a.mp4") as growing:
+            assert 0 < len(growing) < 50
+            assert growing[0].index == 0
+    with writer.video.view("t=0.4-1.4.mp4") as file:
+        begin, found = heard(file.read())
+    assert 0 <= begin < 1024
+    settled = found[4096 : RATE // 2]
+    at = RATE * 2 // 5 + begin + 4096
+    assert np.abs(settled - TONE[at : at + len(settled)]).mean() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "what"),
+    [
+        ("a.mp4", {"sound": FOLDER / "portrait.mp4"}, "has no sound"),
+        ("a.mp4", {"sound": Path(__file__)}, "no sound that can be read"),
+        ("a.mp4", {"sound": (TONE, RATE), "sound_codec": "pcm"}, "in mp4"),
+        ("a.mp4", {"sound": (TONE.astype(complex), RATE)}, "is no sound"),
+        ("a.mp4", {"sound": (TONE, 0)}, "no rate"),
+        ("a.mp4", {"sound_codec": "aac"}, "no sound to encode"),
+    ],
+)
+def test_what_cannot_be_written_is_said_and_leaves_nothing(
+    store: Store, name: str, options: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(UsageError) as raised:
+        store.write(name, PICTURES, fps=25, **options)
+    assert what in f"{raised.value} {raised.value.hint}"
+    assert is_as_before(store, [])
