@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.context import decoder_for
+from vfsd.codecs.pack import CellStream
 from vfsd.codecs.planes import plane_samples
 from vfsd.distortion import LOSSLESS_PSNR
 from vfsd.errors import IntegrityError
@@ -93,6 +94,31 @@ def checked_psnr(
         if payload is not None:
             check.packet(payload, configuration)
     return check.finish(peak)
+
+
+def require_decodable(cell: CellStream, frames: int, between: Callable[[], None]) -> None:
+    """Raises `IntegrityError` unless a cell's i-th packet shows its i-th picture, of `frames`.
+
+    `between` is called before each packet.
+    """
+    shown = 0
+    for picture in _decoded(cell, between):
+        if (picture.pts, picture.width, picture.height) != (shown, cell.width, cell.height):
+            raise IntegrityError(f"picture {shown} of a cell is another one than its packet's")
+        shown += 1
+    if not shown == len(cell.packets) == frames:
+        raise IntegrityError(f"{len(cell.packets)} packets show {shown} pictures, not {frames}")
+
+
+def _decoded(cell: CellStream, between: Callable[[], None]) -> Iterator[av.VideoFrame]:
+    decoder = decoder_for(cell.codec, cell.extradata)
+    try:
+        for number, payload in enumerate(cell.packets):
+            between()
+            yield from decoder.decode(numbered_packet(number, payload))
+        yield from decoder.decode(None)
+    except FFmpegError as error:
+        raise IntegrityError("a packet of a cell does not decode") from error
 
 
 def numbered_packet(number: int, payload: bytes | memoryview) -> Packet[VideoStream]:

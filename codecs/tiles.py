@@ -31,7 +31,7 @@ from vfsd.codecs.planes import plane_samples
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
 from vfsd.tiling import LayoutRules, Rect
-from vfsd.tiling.cost import LOSSLESS
+from vfsd.tiling.cost import LOSSLESS, VIEW_PROFILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,24 @@ TILE_CODECS = {
     )
 }
 """By name."""
+
+
+VIEW_CODECS = {
+    name: TileCodec(
+        name=name,
+        codec=name,
+        encoder="",
+        options={},
+        rules=LayoutRules(align=2, minimum_width=2, minimum_height=2),
+        quality=0,
+        finest=0,
+        decibels=1.0,
+        pixel_formats={"yuv420p": "yuv420p", "yuvj420p": "yuv420p"},
+    )
+    for name in VIEW_PROFILES
+}
+"""What cells are of that were encoded for a view, by `vfsd.codecs.encode`: by name of the format.
+Nobody encodes tiles in them."""
 
 
 def tile_codec(name: str, media: MediaInfo) -> TileCodec:

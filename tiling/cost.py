@@ -61,6 +61,10 @@ JOINED_LEFT, JOINED_RIGHT = "joined-left", "joined-right"
 are put together from two pieces, the right one's are projected back as well."""
 JOINED_SIDES = (JOINED_LEFT, JOINED_RIGHT)
 
+VIEW_PROFILES = ("h264", "hevc", "av1")
+"""What segments are called, by their format, that were encoded for somebody who read a view: the
+cheapest to decode first.  They cost what originals in it do, which are encoded much alike."""
+
 DEFAULT_COSTS = {
     "h264": DecodeCost(0.0, 25e-6, 0.88e-9, 88e-9),
     "hevc": DecodeCost(19e-6, 38e-6, 1.32e-9, 114e-9),

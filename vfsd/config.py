@@ -29,6 +29,7 @@ _HELP = {
     "tune_max_load": "percent of all cores that may be busy with other things meanwhile",
     "tune_bytes": "disk space for all tiles that mounts make by themselves",
     "tune_quiet_hours": "hours, as in 22-6, in which alone it is done; empty: at any time",
+    "admit_views": "measure what is encoded for views, so that it may be kept as renditions",
     "compress": "let mounts compress lossless tiles as budgets fill, at such times",
 }
 
@@ -48,6 +49,7 @@ class Settings:
     tune_max_load: int = 50
     tune_bytes: int = 10 << 30
     tune_quiet_hours: str = ""
+    admit_views: bool = True
     compress: bool = True
 
     def __post_init__(self) -> None:

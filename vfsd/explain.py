@@ -125,6 +125,7 @@ def _source_record(physical: PhysicalVideo, source: Source) -> dict[str, Any]:
         "count": len(source.frames),
         "layout": None if layout is None else str(layout),
         "codec": None if segment is None else segment.profile,
+        "from_view": segment is not None and segment.is_from_view,
         "tiles": None if segment is None else list(source.tiles),
         **_work_record(source.work, source.seconds),
     }

@@ -17,7 +17,7 @@ from typing import Any
 from vfsd.blocksums import Place
 from vfsd.distortion import psnr_of
 from vfsd.tiling import Rect, TileLayout
-from vfsd.tiling.cost import JOINED_SIDES, DecodeCost
+from vfsd.tiling.cost import JOINED_SIDES, VIEW_PROFILES, DecodeCost
 
 # ---------------------------------------------------------------------------------------- media
 
@@ -231,7 +231,8 @@ class Segment:
     first_frame: int
     end_frame: int
     layout: TileLayout  #: of `picture`, which is not turned upright yet
-    profile: str  #: the tile codec, see `vfsd.codecs.tiles`, or one of `JOINED_SIDES`
+    profile: str
+    """The tile codec, see `vfsd.codecs.tiles`, one of `VIEW_PROFILES`, or one of `JOINED_SIDES`."""
     object_key: str  #: the pack
     size: int  #: bytes of the pack; of a joined segment, its share of them
     psnr: float  #: dB, of the worst cell
@@ -266,6 +267,11 @@ class Segment:
         Its only cell is then the part of the pack that holds those pieces.
         """
         return self.profile in JOINED_SIDES
+
+    @property
+    def is_from_view(self) -> bool:
+        """Whether it was encoded for somebody who read a view, and kept."""
+        return self.profile in VIEW_PROFILES
 
     @property
     def is_whole(self) -> bool:

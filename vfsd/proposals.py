@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
-
+from vfsd.athand import AtHand, common
 from vfsd.codecs.tiles import TILE_CODECS
 from vfsd.distortion import FINEST_PSNR, psnr_left
 from vfsd.model import Decision, LogicalVideo, PhysicalVideo, Reason, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
+from vfsd.present import Present
 from vfsd.readqueries import Asked, asked_by, sizes_asked_by
-from vfsd.tiling import Rect, meet
-from vfsd.tiling.policy import Aim, Ledger, Query, Size, Terms, Tiling, World
+from vfsd.tiling import Rect, TileLayout, meet
+from vfsd.tiling.policy import Aim, Ledger, Query, Size, SizeWorld, Terms, Tiling, World
 from vfsd.videotiles import VideoTiles
+from vfsd.views.candidates import Candidate
 
 _MOST_WEIGHED = 500_000
 """Reads, each as many times as it touches SOTs: about 20 us each."""
@@ -31,7 +31,7 @@ _MOST_WEIGHED = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A segment that should be made, and why."""
+    """A segment that should be made, or was for a view and should be kept, and why."""
 
     video: LogicalVideo
     plan: PlannedSegment
@@ -43,6 +43,7 @@ class Proposal:
     spent: float  #: CPU seconds of decoding that the remembered reads take as things are
     saved: float  #: of these, with it
     present: frozenset[int]  #: numbers of the segments in use that it was held against
+    candidate: Candidate | None = None  #: encoded already, for a view; None: it has to be made
 
     @property
     def value(self) -> float:
@@ -86,9 +87,19 @@ def proposals_for(parts: Parts, video: VideoTiles, terms: Terms | None = None) -
         mine = [one for one in undone if (one.picture == (media.width, media.height)) == is_tiled]
         told = _newest(list(_since_undone(asked, sots, mine)), sots)
         if told:
-            world = _world(video, told, settings) if is_tiled else video.size_world(settings)
-            there = _Present(world, sots, segments, minimum)
-            found += _proposed(info, sots, told, world, there, settings, encodings, terms)
+            if is_tiled:
+                world = _world(video, told, settings)
+                there = Present(world, sots, segments, minimum)
+                opinion = _opinion(world, told, terms)
+            else:
+                at_hand = AtHand.of(parts, info, segments, minimum)
+                sizes = video.size_world(settings, at_hand.frames)
+                there = Present(sizes, sots, segments, minimum)
+                opinion = _opinion(sizes, told, terms)
+                found += _admitted(info, sots, told, sizes, there, opinion, at_hand, terms)
+                opinion = at_hand.left(opinion, sots)
+                world = video.size_world(settings)
+            found += _proposed(info, sots, told, world, there, opinion, settings, encodings, terms)
     return sorted(found, key=lambda one: one.plan.frames.start)
 
 
@@ -114,12 +125,12 @@ def _proposed(
     sots: Sequence[range],
     told: Sequence[Query],
     world: World,
-    present: _Present,
+    present: Present,
+    opinion: Mapping[int, Tiling],
     settings: TileSettings,
     encodings: Mapping[int, PhysicalVideo],
     terms: Terms,
 ) -> Iterator[Proposal]:
-    opinion = _opinion(world, told, terms)
     for sot, queries in _by_sot(world, told, opinion).items():
         plan = PlannedSegment(sots[sot], opinion[sot].layout, opinion[sot].tiles)
         there = present.like(plan, sot)
@@ -145,11 +156,67 @@ def _proposed(
         )
 
 
+def _admitted(
+    video: LogicalVideo,
+    sots: Sequence[range],
+    told: Sequence[Query],
+    world: SizeWorld,
+    present: Present,
+    opinion: Mapping[int, Tiling],
+    at_hand: AtHand,
+    terms: Terms,
+) -> Iterator[Proposal]:
+    """What is at hand of what should be there: segments with frames of their own, not of SOTs."""
+    if not at_hand.candidates:
+        return
+    queries = _by_sot(world, told, opinion)
+    figures = {
+        sot: [
+            (query, present.seconds(sot, query), world.decode(sot, query, opinion[sot]))
+            for query in mine
+        ]
+        for sot, mine in queries.items()
+    }
+    for candidate in at_hand.candidates:
+        made = candidate.made
+        plan = PlannedSegment(made.frames, TileLayout.untiled(*made.size))
+        shares = {
+            sot: len(both) / len(sots[sot])
+            for sot in opinion
+            if opinion[sot].layout == plan.layout and (both := common(sots[sot], plan.frames))
+        }
+        if not shares:
+            continue
+        rows = [(share, *row) for sot, share in shares.items() for row in figures[sot]]
+        spent = sum(share * there for share, _, there, _ in rows)
+        tiled = sum(share * then for share, _, _, then in rows)
+        seconds = world.looking_through(plan.layout, len(plan.frames))
+        numbers = present.numbers(plan)
+        if not _beats(tiled + seconds, spent, tiled, numbers, terms):
+            continue
+        better = list(dict.fromkeys(query for _, query, there, then in rows if then < there))
+        yield Proposal(
+            video,
+            plan,
+            TileSettings(made.codec, quality=made.quality),
+            _reasons(better),
+            len(better),
+            seconds,
+            candidate.bytes,
+            spent,
+            spent - tiled,
+            numbers,
+            candidate,
+        )
+
+
 def settings_like(
     segments: Sequence[Segment], encodings: Mapping[int, PhysicalVideo], minimum_psnr: float
 ) -> TileSettings:
     """How to make tiles of a video that has `segments`, so that reads may use them."""
-    usable = [segment for segment in segments if segment.psnr >= minimum_psnr]
+    usable = [
+        segment for segment in segments if segment.psnr >= minimum_psnr and not segment.is_from_view
+    ]
     if not usable:
         return replace(TileSettings(), psnr=max(TileSettings().psnr, minimum_psnr))
     made = encodings[max(usable, key=lambda segment: segment.id).physical_id].parameters
@@ -225,77 +292,7 @@ def _by_sot(
     return found
 
 
-# ------------------------------------------------------------------------------- what there is
-
-
-class _Present:
-    """What reads of each SOT may use: of each size the newest."""
-
-    def __init__(
-        self,
-        world: World,
-        sots: Sequence[range],
-        segments: Sequence[Segment],
-        minimum_psnr: float,
-    ) -> None:
-        self._world = world
-        self._all = segments
-        self._shares: dict[tuple[int, int], list[list[tuple[Segment, float]]]] = {}
-        for picture in {segment.picture for segment in segments}:
-            usable = [
-                segment
-                for segment in segments
-                if segment.picture == picture and segment.psnr >= minimum_psnr
-            ]
-            owners = _owners(sots[-1].stop, usable)
-            self._shares[picture] = [_shares(frames, owners, usable) for frames in sots]
-
-    def like(self, plan: PlannedSegment, sot: int) -> list[Segment]:
-        """Those that reads may use in its place."""
-        mine = self._shares.get((plan.layout.width, plan.layout.height))
-        return [] if mine is None else [segment for segment, _ in mine[sot]]
-
-    def numbers(self, plan: PlannedSegment) -> frozenset[int]:
-        """Of all that are in its place, whether reads may use them or not."""
-        picture = plan.layout.width, plan.layout.height
-        return frozenset(
-            one.id for one in self._all if one.picture == picture and meet(one.frames, plan.frames)
-        )
-
-    def seconds(self, sot: int, query: Query) -> float:
-        """What a query decodes there.
-
-        Segments that are shorter or longer than the SOT count by the share of it that they have.
-        """
-        ways = [self._seconds(sot, query, shares[sot]) for shares in self._shares.values()]
-        return min(ways, default=self._world.decode(sot, query, None))
-
-    def _seconds(self, sot: int, query: Query, shares: list[tuple[Segment, float]]) -> float:
-        rest, total = 1.0, 0.0
-        for segment, share in shares:
-            tiling = Tiling(segment.layout, segment.tiles)
-            total += share * self._world.decode(sot, query, tiling)
-            rest -= share
-        return total + max(0.0, rest) * self._world.decode(sot, query, None)
-
-
-def _shares(
-    frames: range, owners: npt.NDArray[np.int32], usable: Sequence[Segment]
-) -> list[tuple[Segment, float]]:
-    numbers, counts = np.unique(owners[frames.start : frames.stop], return_counts=True)
-    return [
-        (usable[number], count / len(frames))
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
-        if number >= 0
-    ]
-
-
-def _owners(frames: int, segments: Sequence[Segment]) -> npt.NDArray[np.int32]:
-    """For each frame the place of the newest segment that has it; -1: none."""
-    owner = np.full(frames, -1, np.int32)
-    for number, segment in sorted(enumerate(segments), key=lambda pair: pair[1].id):
-        owner[segment.first_frame : segment.end_frame] = number
-    return owner
+# ------------------------------------------------------------------------------------ weighing
 
 
 def _is_it(
@@ -314,7 +311,7 @@ def _is_it(
 
 
 def _beats(
-    total: float, spent: float, tiled: float, there: Sequence[Segment], terms: Terms
+    total: float, spent: float, tiled: float, there: Collection[object], terms: Terms
 ) -> bool:
     """Whether tiles that come to `total`, making them included, should take the place of others.
 

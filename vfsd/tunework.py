@@ -21,6 +21,7 @@ from vfsd.model import Decision, LogicalVideo, MediaInfo, Reason
 from vfsd.proposals import Proposal, by_value, proposals_for
 from vfsd.recompress import recompress
 from vfsd.store import Store
+from vfsd.tiling.cost import VIEW_PROFILES
 from vfsd.tuneorders import ALL, DONE, FAILED, MADE, MAKING, NOTE, Report
 from vfsd.units import human_bytes
 from vfsd.video import Video
@@ -193,6 +194,8 @@ def explained(decision: Decision, media: MediaInfo) -> str:
         what = f"{stored} of {decision.layout.count} tiles"
     else:
         what = f"pictures of {decision.layout.width}x{decision.layout.height}"
+        if decision.profile in VIEW_PROFILES:
+            what += " that were encoded for a view"
     reasons = [_reason(reason) for reason in decision.reasons[:_REASONS]]
     if len(decision.reasons) > _REASONS:
         reasons.append(f"{len(decision.reasons) - _REASONS} more")

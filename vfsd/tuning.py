@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from vfsd.admissions import Admissions, Publish
 from vfsd.catalog import Transaction
 from vfsd.errors import (
     ExistsError,
@@ -84,6 +85,7 @@ class Tuner:
         self._pictures: int | None = None  # of the present segment that were worked on
         self._on_picture: Callable[[int], None] | None = None
         self._retilers: dict[tuple[int, TileSettings], Retiler] = {}
+        self._admissions = Admissions(parts, tools, self._pause)
         self._refused: dict[tuple[int, PlannedSegment], int] = {}  # bytes to find room for next
 
     def proposals(self) -> list[Proposal]:
@@ -123,9 +125,10 @@ class Tuner:
         video = self._verified(proposal.video)
         with self._parts.catalog.reading() as seen:
             _require_present(seen, proposal, None)
-        retiler = self._retiler(video, proposal.settings)
-        if self._parts.catalog.cost_factor(video.info) is None:
-            retiler.note_cost(proposal.plan.frames)
+        if proposal.candidate is None:
+            publish = self._to_encode(video, proposal)
+        else:
+            publish = self._admissions.of(video, proposal.candidate, proposal)
         began, self._paused, self._pictures = time.perf_counter(), 0.0, 0
         made: list[Decision] = []
 
@@ -136,7 +139,7 @@ class Tuner:
             made.append(change.decisions.add(decision))
 
         try:
-            retiler.make(proposal.plan, beside=beside, worth=proposal.saved)
+            publish(beside)
         except OverBudgetError:
             # It had more bytes than was foretold: it should not be made again just to see that.
             self._refused[_key(proposal)] = 2 * self._bytes_of(proposal)
@@ -180,6 +183,12 @@ class Tuner:
         return made
 
     # -- inside
+
+    def _to_encode(self, video: Video, proposal: Proposal) -> Publish:
+        retiler = self._retiler(video, proposal.settings)
+        if self._parts.catalog.cost_factor(video.info) is None:
+            retiler.note_cost(proposal.plan.frames)
+        return lambda beside: retiler.make(proposal.plan, beside=beside, worth=proposal.saved)
 
     def _bytes_of(self, proposal: Proposal) -> int:
         """At least so many that room has to be found for."""

@@ -25,6 +25,7 @@ from vfsd.retile import OnProgress, retile
 from vfsd.tiling import TileLayout, cut_sequences, fine, parse_layout
 from vfsd.tiling.policy import (
     Aim,
+    AtHand,
     BoxWorld,
     Footage,
     Seen,
@@ -211,8 +212,13 @@ class VideoTiles(VideoDetect):
             AsPlanned(),
         )
 
-    def size_world(self, settings: TileSettings | None = None) -> SizeWorld:
-        """What policies may ask of renditions of the video, of the stored pictures' sizes."""
+    def size_world(
+        self, settings: TileSettings | None = None, at_hand: AtHand | None = None
+    ) -> SizeWorld:
+        """What policies may ask of renditions of the video, of the stored pictures' sizes.
+
+        `at_hand` tells of what need not be encoded; None: nothing is.
+        """
         settings = settings or TileSettings()
         tiles = self._tiles(None)
         assert tiles is not None
@@ -226,6 +232,7 @@ class VideoTiles(VideoDetect):
             Footage(media.width, media.height, self.sequences(), nothing, codec.rules, table),
             rates_of(self.original, table.whole, codec, tiles.costs, measured, like),
             AsPlanned(),
+            at_hand,
         )
 
     def sequences(

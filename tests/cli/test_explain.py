@@ -38,6 +38,7 @@ def test_with_tiles_for_a_part(run: Run) -> None:
         "count",
         "layout",
         "codec",
+        "from_view",
         "tiles",
         "starts",
         "pictures",

@@ -22,6 +22,7 @@ from tests.writing import smooth
 from vfsd import check
 from vfsd.ageing import Ager
 from vfsd.backup import back_up
+from vfsd.config import Settings
 from vfsd.fs import Filesystem
 from vfsd.labels import ReadOptions, read_labels
 from vfsd.planned import TileSettings
@@ -138,6 +139,20 @@ def with_layouts(place: Place) -> None:
     with place.open() as store:
         store["b.mp4"].retile("uniform:1x2", settings=FEW, jobs=1)
         store["b.mp4"].retile("uniform:2x1", settings=FEW, jobs=1)
+
+
+def with_read_view(place: Place) -> None:
+    """A view that somebody has read, of a video that is said to be dear to decode."""
+    with_videos(place)
+    with place.open() as store:
+        Settings(minimum_psnr=30).save(store.parts.directory.settings)
+    with place.open() as store:
+        video = store["b.mp4"]
+        video.verify()
+        with store.catalog.writing() as change:
+            change.videos.set_cost_factor(video.original.id, 1000.0)
+        store["b.mp4"].save(place.root / "small.mp4", size=(64, 64))
+        (place.root / "small.mp4").unlink()
 
 
 def with_reads(place: Place) -> None:
@@ -323,6 +338,14 @@ def tune(place: Place) -> Steps:
         yield
 
 
+def keep_view(place: Place) -> Steps:
+    with place.open() as store:
+        store.tune()
+        there = store.catalog.renditions(store["b.mp4"].info)
+        assert [one.frames for one in there if one.is_from_view], "nothing was kept"
+        yield
+
+
 def compress(place: Place) -> Steps:
     with place.open() as store:
         assert store["b.mp4"].compress(9, jobs=1)
@@ -481,6 +504,7 @@ ALL = (
     Operation("retile", with_videos, retile, gradual=True),
     Operation("render", with_videos, render, gradual=True),
     Operation("tune --apply, undo", with_reads, tune, gradual=True),
+    Operation("tune --apply: a view", with_read_view, keep_view, gradual=True),
     Operation("compress", with_raw_tiles, compress, gradual=True),
     Operation("budget eviction", with_videos, evict),
     Operation("pin, hold", with_videos, pin),

@@ -14,7 +14,7 @@ from tests.views.conftest import Shelf
 from vfsd.config import Settings
 from vfsd.store import Store
 from vfsd.views import Views
-from vfsd.views.encoding import EncodedRun
+from vfsd.views.encodedrun import EncodedRun
 from vfsd.views.rendercache import FileCache, MemoryCache
 
 VIEW = "size=128x96.mp4"
@@ -34,7 +34,7 @@ def test_what_was_rendered_is_found_by_others(
 ) -> None:
     assert fresh.read("traffic.mp4", VIEW) == right
     assert files(fresh.store.parts.directory.cache)
-    monkeypatch.delattr(EncodedRun, "payloads")  # nobody encodes any more
+    monkeypatch.delattr(EncodedRun, "encoded")  # nobody encodes any more
     again = Views(fresh.store.parts, fresh.store.tools)
     assert Shelf(fresh.store, again).read("traffic.mp4", VIEW) == right
     again.close()
@@ -95,16 +95,16 @@ def test_other_encoders_make_other_files(
 def test_the_file_used_longest_ago_goes_first(tmp_path: Path) -> None:
     cache = FileCache(tmp_path, 1000)
     long_ago = time.time() - 1000
-    for age, key in enumerate(("aa1", "bb2", "cc3")):
+    for age, key in enumerate(("aa/1", "bb/2", "cc/3")):
         cache.put(key, bytes(200))
-        os.utime(tmp_path / key[:2] / key[2:], (long_ago + age, long_ago + age))
-    assert cache.get("aa1") == bytes(200)  # used now
-    cache.put("dd4", bytes(200))
-    cache.put("ee5", bytes(200))
+        os.utime(tmp_path / key, (long_ago + age, long_ago + age))
+    assert cache.get("aa/1") == bytes(200)  # used now
+    cache.put("dd/4", bytes(200))
+    cache.put("ee/5", bytes(200))
     cache.sweep()
-    assert cache.get("bb2") is None
-    assert cache.get("aa1") == bytes(200)
-    assert cache.get("ee5") == bytes(200)
+    assert cache.get("bb/2") is None
+    assert cache.get("aa/1") == bytes(200)
+    assert cache.get("ee/5") == bytes(200)
 
 
 def test_what_dead_writers_left_goes_too(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_what_dead_writers_left_goes_too(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_no_harm(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cache = FileCache(tmp_path / "file" / "below", 1000)
-    cache.put("aa1", b"x")
-    assert cache.get("aa1") is None
+    cache.put("aa/1", b"x")
+    assert cache.get("aa/1") is None
 
 
 def test_memory_is_bounded_but_for_the_newest() -> None:

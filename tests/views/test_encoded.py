@@ -21,9 +21,9 @@ from vfsd.codecs.framing import framing_of_encoder
 from vfsd.codecs.segments import PacketTimes, Track, overhead
 from vfsd.errors import UsageError
 from vfsd.store import Store
-from vfsd.views import Views, allotment, encoding
+from vfsd.views import Views, allotment, encodedrun
 from vfsd.views.allotment import coarsest
-from vfsd.views.encoding import EncodedRun
+from vfsd.views.encodedrun import EncodedRun
 
 
 def shown(data: bytes) -> list[Fraction]:
@@ -160,7 +160,7 @@ def test_what_is_encoded_again_is_not_decoded_again(
         assert numbers(Shelf(store, views).read("a.mp4", "codec=hevc.mp4")) == list(range(120))
         assert len(decoded_for) == len(set(decoded_for)) == 5
         decoded_for.clear()
-        monkeypatch.setattr(encoding, "_HELD_BYTES", 0)
+        monkeypatch.setattr(encodedrun, "_HELD_BYTES", 0)
         assert numbers(Shelf(store, views).read("a.mp4", "codec=hevc.mkv")) == list(range(120))
         assert len(decoded_for) > 5
         views.close()

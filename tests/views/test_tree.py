@@ -144,7 +144,7 @@ def test_sizes_are_told_without_reading_the_video(
     }
     for kind in (FrameDecoder, PacketReader):
         monkeypatch.setattr(kind, "__init__", refuse)
-    monkeypatch.setattr("vfsd.views.encoding.encode", refuse)
+    monkeypatch.setattr("vfsd.views.encodedrun.encode", refuse)
     monkeypatch.setattr("vfsd.views.encoding.parameter_sets", refuse)
     views = Views(fresh.store.parts, fresh.store.tools)
     ino = fresh.video("traffic.mp4").info.ino

@@ -29,13 +29,14 @@ from vfsd.tiling.policy.ledger import Ledger
 from vfsd.tiling.policy.query import Aim, Aims, Query, Retile, Size, Tiling
 from vfsd.tiling.policy.regret import IncrementalRegret
 from vfsd.tiling.policy.replay import Bill, replay
-from vfsd.tiling.policy.sizes import SizeWorld
+from vfsd.tiling.policy.sizes import AtHand, SizeWorld
 from vfsd.tiling.policy.terms import Terms
 from vfsd.tiling.policy.world import Making, World
 
 __all__ = [
     "Aim",
     "Aims",
+    "AtHand",
     "Bill",
     "BoxWorld",
     "Cheaper",

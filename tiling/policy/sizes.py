@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from vfsd.tiling.cost import Work
@@ -10,6 +11,9 @@ from vfsd.tiling.policy.boxes import Cheaper, Footage, Rates, Reading
 from vfsd.tiling.policy.query import Aims, Query, Size, Tiling, within
 from vfsd.tiling.policy.world import Making
 
+AtHand = Callable[[tuple[int, int], range], int]
+"""How many of some frames were encoded in a size already, for somebody, and are at hand."""
+
 
 class SizeWorld:
     """A `World` whose queries aim at sizes, and whose tilings are whole pictures in one.
@@ -17,13 +21,23 @@ class SizeWorld:
     A rendition serves its own size and whole fractions of it.
     """
 
-    def __init__(self, footage: Footage, rates: Rates, reading: Reading | None = None) -> None:
-        """`footage` tells of its original; what was seen there does not matter."""
+    def __init__(
+        self,
+        footage: Footage,
+        rates: Rates,
+        reading: Reading | None = None,
+        at_hand: AtHand | None = None,
+    ) -> None:
+        """`footage` tells of its original; what was seen there does not matter.
+
+        `at_hand` tells of what need not be encoded; None: nothing is.
+        """
         assert footage.original is not None
         self._original = footage.original
         self._sots = footage.sots
         self._rates = rates
         self._reading = reading or Cheaper()
+        self._at_hand = at_hand or _nothing
         self._full = footage.width, footage.height
         self.around = lru_cache(maxsize=None)(self._around)
         self.making = lru_cache(maxsize=None)(self._making)
@@ -59,6 +73,11 @@ class SizeWorld:
         width, height = _picture(tiling.layout) if tiling is not None and served else self._full
         return (frames[-1] - self._sots[sot].start + 1) * width * height
 
+    def looking_through(self, layout: TileLayout, frames: int) -> float:
+        """Seconds of decoding so many frames of a rendition once: all that is left to do for what
+        is at hand."""
+        return self._rates.tiles.seconds(self._work(layout, frames))
+
     # -- what is asked again and again
 
     def _around(self, sot: int, aims: Aims) -> Tiling | None:
@@ -73,13 +92,20 @@ class SizeWorld:
         mine = self._sots[sot]
         work = self._work(tiling.layout, len(mine))
         seconds = self._rates.original.seconds(self._original.work(mine[0], mine[-1], None))
-        return Making(seconds + self._rates.encode.seconds(1, work.pixels, work.bytes), work.bytes)
+        seconds += self._rates.encode.seconds(1, work.pixels, work.bytes)
+        share = self._at_hand(_picture(tiling.layout), mine) / len(mine)
+        seconds += share * (self.looking_through(tiling.layout, len(mine)) - seconds)
+        return Making(seconds, work.bytes)
 
     def _work(self, layout: TileLayout, frames: int) -> Work:
         width, height = _picture(layout)
         pixels = frames * width * height
         density = self._rates.density
         return Work(1, frames, pixels, (density.still + density.moving) * pixels)
+
+
+def _nothing(size: tuple[int, int], frames: range) -> int:
+    return 0
 
 
 def _picture(layout: TileLayout) -> tuple[int, int]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         "first written",
         "sources": "list of objects, by time: source (original, tiles or joined), frames "
         "([first, end]), count (frames wanted of them), layout, codec and tiles "
-        "(numbers; null for the original), "
+        "(numbers; null for the original), from_view (whether it was encoded for a view), "
         "starts, pictures, pixels, bytes, seconds",
         "decoded": "object: starts (decoders that start at a key frame), pictures (packets), "
         "pixels, bytes, and seconds (predicted CPU time)",
@@ -204,6 +204,8 @@ def _cells(video: Video, together: Sequence[Source]) -> tuple[str, ...]:
             f"{_tiles(first.tiles)} of {first.segment.layout.count}, {first.segment.profile}, "
             f"{displayed(video, first.segment)}"
         )
+        if first.segment.is_from_view:
+            origin += ", encoded for a view"
         if len(together) > 1:
             origin += f", {len(together)} segments"
     work = sum((source.work for source in together), Work())

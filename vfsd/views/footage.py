@@ -10,7 +10,8 @@ from vfsd.model import LogicalVideo, PhysicalVideo, Sound
 from vfsd.parts import Parts
 from vfsd.plan import Tiles
 from vfsd.summedfile import StoredFile
-from vfsd.tileplan import Costs
+from vfsd.tileplan import Costs, Needed
+from vfsd.tiling import meet
 from vfsd.tools import Tools
 
 
@@ -31,6 +32,22 @@ class Footage:
         if self.tiles is None or psnr == math.inf:
             return replace(self, tiles=None)
         return replace(self, tiles=replace(self.tiles, psnr=psnr))
+
+    def serving(self, needed: Needed, frames: range) -> Footage:
+        """The same, without tiles that are of no use for those frames.
+
+        `needed` is what of each picture has to be there.
+        """
+        if self.tiles is None:
+            return self
+        kept = [
+            one
+            for one in self.tiles.segments
+            if meet(one.frames, frames)
+            and max(cell.psnr for cell in one.cells) >= self.tiles.psnr
+            and needed(*one.picture) is not None
+        ]
+        return replace(self, tiles=replace(self.tiles, segments=kept))
 
     @property
     def key(self) -> str:

@@ -3,6 +3,7 @@
 The files lie in the store's ``cache`` directory as ``ab/cdef...``: 32 bytes of blake3, then what
 was rendered.  A file appears whole or not at all, and may be deleted at any time, by any process;
 one that does not match its checksum is taken for missing.  The one used longest ago goes first.
+Beside them are notes about some of them (`vfsd.views.candidates`).
 """
 
 from __future__ import annotations
@@ -37,8 +38,16 @@ _SWEEPS = 16
 """The directory is looked through whenever a sixteenth of the budget has been written."""
 
 
+def file_of(key: str) -> str:
+    """The name of the file that has what was rendered under a key."""
+    return f"{key[:2]}/{key[2:]}"
+
+
 class FileCache:
-    """Rendered bytes in files, at most about `budget` bytes.  Thread-safe, and process-safe."""
+    """Bytes in files below a directory, at most about `budget` of them.
+
+    Names are relative, as ``ab/cdef``.  Thread-safe, and process-safe.
+    """
 
     def __init__(self, directory: Path, budget: int) -> None:
         self._directory = directory
@@ -46,24 +55,47 @@ class FileCache:
         self._unswept = budget  # so that the first write looks what is there
         self._guard = threading.Lock()
 
-    def get(self, key: str) -> bytes | None:
-        path = self._path(key)
+    def get(self, name: str) -> bytes | None:
+        """What a file has, which counts as using it."""
+        data = self.look(name)
+        if data is not None:
+            with contextlib.suppress(OSError):
+                os.utime(self._directory / name)
+        return data
+
+    def look(self, name: str) -> bytes | None:
+        """What a file has, which is no older or younger for that."""
+        path = self._directory / name
         try:
             data = path.read_bytes()
         except OSError:
             return None
-        with contextlib.suppress(OSError):
-            os.utime(path)
         if blake3(data[_CHECKSUM:]).digest() != data[:_CHECKSUM]:
             path.unlink(missing_ok=True)
             return None
         return data[_CHECKSUM:]
 
-    def put(self, key: str, data: Bytes) -> None:
+    def has(self, name: str) -> bool:
+        return (self._directory / name).exists()
+
+    def names(self, folder: str) -> list[str]:
+        """Of the files in a folder; none where that is not there."""
+        try:
+            found = os.listdir(self._directory / folder)
+        except OSError:
+            return []
+        return [f"{folder}/{name}" for name in sorted(found)]
+
+    def drop(self, name: str) -> None:
+        """Never fails: what cannot be deleted goes when its time comes."""
+        with contextlib.suppress(OSError):
+            (self._directory / name).unlink()
+
+    def put(self, name: str, data: Bytes) -> None:
         """Never fails: what cannot be kept is made again when it is wanted."""
         if len(data) + _CHECKSUM > self._budget:
             return
-        path = self._path(key)
+        path = self._directory / name
         temporary = self._directory / f"tmp-{os.getpid()}-{uuid.uuid4().hex}"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,9 +135,6 @@ class FileCache:
             if kept > self._budget:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
-
-    def _path(self, key: str) -> Path:
-        return self._directory / key[:2] / key[2:]
 
 
 class MemoryCache:
@@ -203,11 +232,11 @@ class RenderCache:
 
     def _made(self, key: str, make: Make, check: Check, keep: bool) -> Bytes:
         files = self._files if keep else None
-        data: Bytes | None = files.get(key) if files is not None else None
+        data: Bytes | None = files.get(file_of(key)) if files is not None else None
         if data is None:
             data = make(check)
             if files is not None:
-                files.put(key, data)
+                files.put(file_of(key), data)
         self._memory.put(key, data)
         return data
 

@@ -16,6 +16,7 @@ from vfsd.host import cores
 from vfsd.objects import Progress
 from vfsd.parts import Parts
 from vfsd.tools import Tools
+from vfsd.views.candidates import Candidates
 from vfsd.views.decoding import SlotsRead
 from vfsd.views.forerunner import Forerunner
 from vfsd.views.rendercache import Bytes, FileCache, MemoryCache, RenderCache
@@ -23,6 +24,7 @@ from vfsd.views.renderqueue import Check, Lane, Patience, Render
 from vfsd.views.rendition import (
     PaddedRendition,
     Rendition,
+    SlotKeys,
     StillRendition,
     StreamedRendition,
 )
@@ -61,10 +63,12 @@ class Renderer:
         """`niceness` is that of the threads which decode and encode, see nice(2); whole files of
         views, for the kernel to read, may take up `whole_bytes`.  While `gives_way` says so, half
         of the cores are left to others when single pictures are made."""
-        files = None
+        files = candidates = None
         if not parts.read_only:
             files = FileCache(parts.directory.cache, parts.settings.view_cache_bytes)
-        self.workshop = Workshop(tools, parts.settings.decoder_memory // 2, parts.suspects)
+            candidates = Candidates(files) if parts.settings.admit_views else None
+        memory = parts.settings.decoder_memory // 2
+        self.workshop = Workshop(tools, memory, parts.suspects, candidates)
         self._reads = tools.reads
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
         self._segments = Lane("encode", encoders(), niceness)
@@ -82,7 +86,7 @@ class Renderer:
         Raises what `patience` does, which is asked now and then while this takes long.
         """
         return self._cache.get(
-            f"{rendition.key}.{slot}",
+            _key(rendition, slot),
             partial(self._make, rendition, slot),
             self._lane(rendition, slot),
             keep=slot in rendition.storable,
@@ -92,7 +96,7 @@ class Renderer:
     def ahead(self, rendition: Rendition, slot: int, then: Callable[[], None]) -> Render | None:
         """Have a slot made; see `RenderCache.ahead`."""
         return self._cache.ahead(
-            f"{rendition.key}.{slot}",
+            _key(rendition, slot),
             partial(self._make, rendition, slot),
             self._lane(rendition, slot),
             then,
@@ -131,6 +135,12 @@ class Renderer:
         self._segments.close()
         self._pictures.close()
         self.workshop.close()
+
+
+def _key(rendition: Rendition, slot: int) -> str:
+    if isinstance(rendition, SlotKeys):
+        return rendition.key_of_slot(slot)
+    return f"{rendition.key}.{slot}"
 
 
 class RenditionFile:

@@ -8,6 +8,7 @@ bytes, in every process and at any time.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -104,6 +105,14 @@ class StreamedRendition(Rendition, Protocol):
         """What `make` gives for each slot, in order.  Each is valid until the next is asked for."""
 
 
+@runtime_checkable
+class SlotKeys(Rendition, Protocol):
+    """One whose slots have keys that may stay the same when its own changes."""
+
+    def key_of_slot(self, slot: int) -> str:
+        """Stands for the bytes of a slot."""
+
+
 def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRendition:
     """What `request` asks for: of what can be done, the cheapest.
 
@@ -119,7 +128,7 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
     view = request.sized(media.display_width, media.display_height)
     form = request.form
     key = key_of(footage, unparse(request))
-    picture_form(media, view, form.layout)  # complains before anything is worked out
+    pictures = picture_form(media, view, form.layout)  # complains before anything is worked out
     showing = show(view, footage.physical, footage.table)
     if form.is_raw:
         return RawRendition(key, footage, view, form, showing)
@@ -133,7 +142,11 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
     spliced = find_splice(key, footage, view, form, showing, sound)
     if not isinstance(spliced, str):
         return spliced
-    return EncodedRendition(key, footage, view, form, showing, sound, why=spliced)
+    # Tiles that are of no use for it may come and go: what was encoded stays what it is.
+    frames = range(int(showing.frames[0]), int(showing.frames[-1]) + 1)
+    footage = footage.serving(PictureConverter(pictures).needed_of, frames)
+    keys = key_of(footage, unparse(request)), key_of(replace(footage, tiles=None), unparse(request))
+    return EncodedRendition(keys, footage, view, form, showing, sound, why=spliced)
 
 
 def sound_of(footage: Footage, request: Request) -> tuple[str | None, str | None]:

@@ -41,7 +41,8 @@ from vfsd.view import View
 from vfsd.views.copying import CopiedRun, Opening, can_hold, is_as_stored, whole_segment
 from vfsd.views.damaged import longest_stretch, shown_by_tiles
 from vfsd.views.decoding import Pictures
-from vfsd.views.encoding import CONFIGURATION_BYTES, EncodedRun, encoder_settings
+from vfsd.views.encodedrun import EncodedRun
+from vfsd.views.encoding import CONFIGURATION_BYTES, encoder_settings
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import picture_form
 from vfsd.views.showing import Showing
@@ -302,7 +303,7 @@ class SplicedRendition:
             room = size - overhead(muxer, times) - LEAST_PADDING
             room -= int(self._sound.sizes[slot - 1])
             framing = framing_of_encoder(codec, sets, stream=self._container == codec)
-            payloads = part.run.payloads(number, framing, room, workshop)
+            payloads = part.run.encoded(number, framing, room, workshop).payloads
         sound = self._sound.packets(slot - 1, workshop)
         return whole_segment(muxer.segment(slot - 1, times, payloads, size, sound), size)
 

@@ -15,6 +15,7 @@ from vfsd.model import Access, PhysicalVideo, Sound
 from vfsd.suspects import Suspects
 from vfsd.tileplan import Needed
 from vfsd.tools import Tools
+from vfsd.views.candidates import Candidates
 from vfsd.views.cursors import Cursor, Cursors
 from vfsd.views.footage import Footage
 from vfsd.views.renderqueue import Check
@@ -147,8 +148,18 @@ def _are_near(one: tuple[str, int], other: tuple[str, int]) -> bool:
 class Workshop:
     """The tools that renditions are made with, shared by all of a process."""
 
-    def __init__(self, tools: Tools, memory: int, suspects: Suspects) -> None:
-        """`memory` is what idle decoders may hold: bytes."""
+    def __init__(
+        self,
+        tools: Tools,
+        memory: int,
+        suspects: Suspects,
+        candidates: Candidates | None = None,
+    ) -> None:
+        """`memory` is what idle decoders may hold: bytes.
+
+        `candidates` are told of what may become a part of a rendition; None: nothing shall.
+        """
+        self.candidates = candidates
         self.pool = tools.pool
         self.packs = tools.packs
         self.mender = tools.mender

@@ -57,6 +57,7 @@ def limit_text(limit: Limit) -> str:
 def kind_text(held: Held) -> str:
     """What a segment is, in a word or two."""
     from vfsd.model import Role
+    from vfsd.tiling.cost import VIEW_PROFILES
 
     if held.is_retired:
         return "retired"
@@ -64,7 +65,8 @@ def kind_text(held: Held) -> str:
         return "tiles"
     if held.role is Role.JOINED:
         return "joined"
-    return f"rendition {held.size[0]}x{held.size[1]}"
+    origin = " of a view" if held.profile in VIEW_PROFILES else ""
+    return f"rendition {held.size[0]}x{held.size[1]}{origin}"
 
 
 def budget_argument(function: Callable[..., None]) -> Callable[..., None]:

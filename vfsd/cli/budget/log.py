@@ -28,7 +28,8 @@ if TYPE_CHECKING:
         "size": "[width, height] of the displayed frame",
         "frames": "[first, end]",
         "layout": "of the stored picture",
-        "codec": "of the tiles: fast, small or stitchable",
+        "codec": "of the tiles: fast, small or stitchable; h264, hevc or av1 where they were "
+        "encoded for a view",
         "bytes": "of the segment",
         "retired": "whether it was only kept for a step back",
         "created": "when it was made, ISO 8601, UTC",
@@ -89,9 +90,12 @@ def _record(name: str, one: Eviction) -> dict[str, Any]:
 
 def _cells(name: str, one: Eviction) -> tuple[str, str, str, str, str, str, str]:
     from vfsd.cli.explain import duration
+    from vfsd.tiling.cost import VIEW_PROFILES
 
     kind = _kind(one)
     what = kind if kind == "tiles" else f"{kind} {one.size[0]}x{one.size[1]}"
+    if one.profile in VIEW_PROFILES:
+        what += " of a view"
     return (
         local_time(one.at_ns),
         one.why,

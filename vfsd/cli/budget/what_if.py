@@ -39,8 +39,9 @@ if TYPE_CHECKING:
         "bytes": "their size",
         "uses": "reads that used them, those of long ago counting less",
         "saved": "CPU seconds that they saved these reads, counted likewise",
-        "gone": "list of objects with name, what (tiles, rendition WxH, retired), frames "
-        "([first, end]), bytes and saved (up to its last use), what goes first first",
+        "gone": "list of objects with name, what (tiles, rendition WxH, rendition WxH of a view, "
+        "retired), frames ([first, end]), bytes and saved (up to its last use), what goes first "
+        "first",
     },
     exits=[NotFoundError],
     listing=True,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
+from vfsd.cli.origins import origin_of
 from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
         "name": "path from the root of the store",
         "width": "pixels of the displayed frame",
         "height": "pixels of the displayed frame",
-        "codecs": "list of the names of codecs in it: fast, small, lossless",
+        "codecs": "list of the names of codecs in it: fast, small, lossless; h264, hevc or av1 "
+        "where it was encoded for a view",
+        "origins": "list of where its segments come from: command (`vfsd render`, or frames that "
+        "were written), tuner, view (encoded for somebody who read one)",
         "segments": "number of segments",
         "frames": "number of frames in them",
         "total_frames": "number of frames of the video",
@@ -61,7 +65,7 @@ def command(session: Session, names: tuple[str, ...]) -> None:
         if not found:
             session.remark("there are no renditions; `vfsd render` makes them")
         rows = [_cells(record) for record in found]
-        for line in columns(rows, "<><>>>"):
+        for line in columns(rows, "<><<>>>"):
             print_line(line)
 
 
@@ -73,6 +77,7 @@ def _records(store: Store, video: Video) -> Iterator[dict[str, Any]]:
     by_size: dict[tuple[int, int], list[Segment]] = {}
     for segment in store.catalog.renditions(video.info):
         by_size.setdefault(segment.picture, []).append(segment)
+    decided = {one.segment_id for one in store.catalog.decisions(video.info)}
     is_turned = video.original.media.rotation in (90, 270)
     for size, segments in sorted(by_size.items(), reverse=True):
         width, height = size[::-1] if is_turned else size
@@ -81,6 +86,7 @@ def _records(store: Store, video: Video) -> Iterator[dict[str, Any]]:
             "width": width,
             "height": height,
             "codecs": sorted({segment.profile for segment in segments}),
+            "origins": sorted({origin_of(segment, decided) for segment in segments}),
             "segments": len(segments),
             "frames": sum(len(segment.frames) for segment in segments),
             "total_frames": len(video),
@@ -94,6 +100,7 @@ def _cells(record: Mapping[str, Any]) -> Sequence[str]:
         shown(record["name"]),
         f"{record['width']}x{record['height']}",
         ", ".join(record["codecs"]),
+        "by " + ", ".join(record["origins"]),
         f"{record['frames'] / record['total_frames']:.0%} of frames",
         human_bytes(record["bytes"]),
         f"{record['psnr']:.1f} dB",

@@ -27,7 +27,8 @@ _PLACE_FIELDS = {
     "the size of its pictures",
     "tiles": "list of the regions (WxH+X+Y of the displayed frame, or of the rendition's pictures) "
     "that are stored",
-    "codec": "name of the tile codec: fast, small or stitchable",
+    "codec": "name of the tile codec: fast, small or stitchable; h264, hevc or av1: of what was "
+    "encoded for a view, and is kept",
     "reasons": "what is read there: list of objects with label (an expression, or null), region "
     "(WxH+X+Y of the displayed frame, or null), size ([width, height] of whole frames, or null) "
     "and reads (how often)",

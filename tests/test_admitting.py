@@ -1,0 +1,236 @@
+"""What was encoded for a view becomes a rendition, which other reads and views are served from."""
+
+from __future__ import annotations
+
+import math
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from tests.views.conftest import Shelf, decoded
+from vfsd import check
+from vfsd.config import Settings
+from vfsd.host import host_name
+from vfsd.model import MeasuredCost
+from vfsd.store import Store
+from vfsd.tiling.cost import DecodeCost
+from vfsd.video import Video
+from vfsd.views import Views
+
+VIEW = "size=160x120.mp4"
+NAME = "mpeg4.avi"
+
+
+@contextmanager
+def filled(folder: Path, settings: Settings) -> Iterator[Shelf]:
+    """A store with one video of 320x240."""
+    with Store.create(folder / "store") as store:
+        settings.save(store.parts.directory.settings)
+        store.ingest(FOLDER / NAME, NAME).verify()
+        make_dear(store)
+    with Store.open(folder / "store") as store:
+        views = Views(store.parts, store.tools)
+        yield Shelf(store, views)
+        views.close()
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Iterator[Shelf]:
+    with filled(tmp_path, Settings()) as opened:
+        yield opened
+
+
+def make_dear(store: Store) -> None:
+    """Small as it is, decoding the original costs hardly more than decoding a rendition."""
+    cost = DecodeCost(0.01, 0.01, 0, 0)
+    with store.catalog.writing() as change:
+        change.costs.put(MeasuredCost(host_name(), "mpeg4", cost, None, 1, 1, "test", 1))
+
+
+def renditions(shelf: Shelf) -> list[range]:
+    return [one.frames for one in shelf.store.catalog.renditions(shelf.video(NAME).info)]
+
+
+def psnr_of_luma(found: list[np.ndarray], exact: list[np.ndarray]) -> float:
+    errors = [np.square(a.astype(float) - b).mean() for a, b in zip(found, exact, strict=True)]
+    return 10 * math.log10(255**2 / max(float(np.mean(errors)), 1e-9))
+
+
+def exact_luma(video: Video, size: tuple[int, int]) -> list[np.ndarray]:
+    """By decoding the original, and nothing else of vfsd's planning."""
+    data = video.read(size=size, format="yuv420p", psnr=math.inf).data
+    return list(data[:, : size[1]])
+
+
+def test_a_view_that_was_read_is_what_other_reads_decode(shelf: Shelf) -> None:
+    before = shelf.read(NAME, VIEW)
+    made = shelf.store.tune()
+    video = shelf.video(NAME)
+    there = shelf.store.catalog.renditions(video.info)
+    assert [frame for one in there for frame in one.frames] == list(range(len(video)))
+    assert {one.profile for one in there} == {"h264"}
+    assert len(made) == len(there)
+    plan = video.explain(size=(160, 120)).plan
+    assert not plan.runs, "nothing comes from the original"
+    assert plan.contiguous is None
+    found = video.read(size=(160, 120), format="yuv420p")
+    assert 40 <= found.psnr < 100
+    exact = exact_luma(video, (160, 120))
+    for one in there:  # each segment has what is said of it, measured here anew
+        mine = slice(one.first_frame, one.end_frame)
+        luma = list(found.data[mine, :120])
+        assert psnr_of_luma(luma, exact[mine]) == pytest.approx(one.psnr, abs=0.01)
+    assert shelf.read(NAME, VIEW) == before
+
+
+def test_views_in_other_containers_have_the_same_packets(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = decoded(shelf.read(NAME, VIEW))
+    shelf.store.tune()
+    monkeypatch.setattr("vfsd.views.encodedrun.encode", None)  # nobody encodes any more
+    for name in ("size=160x120.mkv", "size=160x120.h264", VIEW):
+        again = decoded(shelf.read(NAME, name))
+        assert len(again) == len(first)
+        assert all(
+            (a.to_ndarray() == b.to_ndarray()).all() for a, b in zip(again, first, strict=True)
+        )
+
+
+def test_bytes_are_in_one_place(shelf: Shelf) -> None:
+    data = shelf.read(NAME, VIEW)
+    cache = shelf.store.parts.directory.cache
+    assert bytes_below(cache) > len(data) // 4
+    shelf.store.tune()
+    assert bytes_below(cache) == 0, "the cache has given them up"
+    shelf.read(NAME, VIEW)
+    assert bytes_below(cache) == 0, "and does not take them again"
+
+
+def bytes_below(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_other_views_keep_their_place_in_the_cache(shelf: Shelf) -> None:
+    other = "roi=100x100+20+20.mp4"
+    shelf.read(NAME, other)
+    cache = shelf.store.parts.directory.cache
+    before = {path for path in cache.rglob("*") if path.is_file()}
+    shelf.read(NAME, VIEW)
+    shelf.store.tune()
+    views = Views(shelf.store.parts, shelf.store.tools)  # with nothing in memory
+    Shelf(shelf.store, views).read(NAME, other)
+    views.close()
+    assert {path for path in cache.rglob("*") if path.is_file()} == before
+
+
+def test_evicted_ones_leave_views_readable(shelf: Shelf) -> None:
+    before = decoded(shelf.read(NAME, VIEW))
+    shelf.store.tune()
+    video = shelf.video(NAME)
+    opened = shelf.open(NAME, VIEW)  # while the packs are there
+    gone = video.budget.set("0M")
+    assert len(gone) > 0
+    assert renditions(shelf) == []
+    data = bytearray(opened.size)
+    assert opened.readinto(memoryview(data), 0) == len(data)
+    opened.close()
+    for found in (decoded(bytes(data)), decoded(shelf.read(NAME, VIEW))):
+        assert len(found) == len(before)
+    assert {one.why for one in video.budget.evictions()} == {"video"}
+    assert {one.profile for one in video.budget.evictions()} == {"h264"}
+
+
+def test_a_budget_is_never_exceeded(shelf: Shelf) -> None:
+    shelf.read(NAME, VIEW)
+    video = shelf.video(NAME)
+    shelf.store.tools.reads.flush()
+    some = shelf.store.proposals()
+    limit = sum(one.bytes for one in some) // 2
+    video.budget.set(limit)
+    shelf.store.tune()
+    usage = video.budget.usage()
+    assert 0 < usage.renditions <= limit
+    assert usage.used <= limit
+    assert 0 < len(renditions(shelf)) < len(some)
+
+
+def test_cut_offs_hold(shelf: Shelf) -> None:
+    shelf.read(NAME, VIEW)
+    shelf.store.tune()
+    video = shelf.video(NAME)
+    least = min(one.psnr for one in shelf.store.catalog.renditions(video.info))
+    asked = math.floor(least) + 1.0
+    for psnr in (math.inf, 60.0):
+        assert not video.explain(size=(160, 120), psnr=psnr).plan.tiled
+    assert video.read(size=(160, 120), psnr=asked).psnr >= asked
+
+
+@pytest.mark.parametrize("settings", [Settings(minimum_psnr=59), Settings(admit_views=False)])
+def test_what_is_too_coarse_or_not_wanted_is_not_kept(tmp_path: Path, settings: Settings) -> None:
+    with filled(tmp_path, settings) as shelf:
+        shelf.read(NAME, VIEW)
+        shelf.store.tools.reads.flush()
+        assert [one for one in shelf.store.proposals() if one.candidate is not None] == []
+
+
+def test_a_damaged_cache_makes_no_rendition(shelf: Shelf) -> None:
+    shelf.read(NAME, VIEW)
+    shelf.store.tools.reads.flush()
+    for path in shelf.store.parts.directory.cache.rglob("*"):
+        if path.is_file() and path.parent.parent.name != "candidates":
+            data = bytearray(path.read_bytes())
+            data[-20] ^= 255
+            path.write_bytes(data)
+    shelf.store.tune()
+    profiles = {one.profile for one in shelf.store.catalog.renditions(shelf.video(NAME).info)}
+    assert profiles <= {"fast"}, "made from the original, if at all"
+
+
+def test_taken_back_it_is_not_proposed_again(shelf: Shelf) -> None:
+    shelf.read(NAME, VIEW)
+    for decision in shelf.store.tune():
+        shelf.store.undo(decision.id)
+    assert renditions(shelf) == []
+    assert shelf.store.proposals() == []
+
+
+@pytest.mark.parametrize("code", ["hevc", "av1"])
+def test_other_codecs_become_renditions_too(tmp_path: Path, code: str) -> None:
+    with filled(tmp_path, Settings(minimum_psnr=30)) as shelf:
+        shelf.read(NAME, f"size=160x120,codec={code}.mkv")
+        shelf.store.tune()
+        video = shelf.video(NAME)
+        (first, *_) = shelf.store.catalog.renditions(video.info)
+        assert first.profile == code
+        found = video.read(frames=first.frames, size=(160, 120), format="yuv420p")
+        assert found.psnr == first.psnr
+        exact = exact_luma(video, (160, 120))[: len(first.frames)]
+        assert psnr_of_luma(list(found.data[:, :120]), exact) == pytest.approx(first.psnr, abs=0.01)
+
+
+def test_two_processes_and_a_kill(shelf: Shelf) -> None:
+    shelf.read(NAME, VIEW)
+    shelf.store.tools.reads.flush()
+    place = str(shelf.store.parts.directory.root)
+    command = [sys.executable, "-m", "tests.tuning", place]
+    killed = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert killed.stdout is not None
+    assert killed.stdout.readline() == "tuning\n"
+    killed.stdout.readline()  # it has made one, and is at the next
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    killed.stdout.close()
+    assert [one for one in check.run(shelf.store.parts) if one.check != "garbage"] == []
+    both = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [one.wait() for one in both] == [0, 0]
+    frames = [frame for one in renditions(shelf) for frame in one]
+    assert frames == list(range(len(shelf.video(NAME)))), "each once"
+    assert [one for one in check.run(shelf.store.parts) if one.check != "garbage"] == []
