@@ -29,7 +29,7 @@ from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
 from vfsd.video import Video
-from vfsd.views import Views, encoding, stitching
+from vfsd.views import Views, encodedrun, stitching
 
 LAYOUTS = (
     # Of all sample videos that are tiled here.  Inner edges that they share: 64, 192; 128.
@@ -76,8 +76,8 @@ def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
         (FrameDecoder, "stream"),
         (FrameDecoder, "decode"),
         (StreamCellDecoder, "decode"),
-        (encoding, "encode"),
-        (encoding, "parameter_sets"),
+        (encodedrun, "encode"),
+        (encodedrun, "parameter_sets"),
     ):
         monkeypatch.setattr(owner, name, refuse)
 
