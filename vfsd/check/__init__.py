@@ -1,0 +1,28 @@
+"""Checks that find, and repair, one broken promise each; and the collection of garbage.
+
+catalog        the database file is whole
+orphans        no file without a name is left when nobody can have it open
+pending        no file waits for judgement when no mount is there to judge it
+links          every file counts as many names as it has, and can be reached
+spool          every file that is no video has its private bytes, and nothing else lies there
+tiles          every segment of tiles has its pack, with the cells that it says; joined ones come
+               in pairs
+decisions      every decision to tile means the segment that it has made
+objects        every recorded object is there, in its full size
+garbage        nothing lies among the objects that the catalog does not know
+budgets        what derived data takes keeps within its budgets, and pins are of frames there are
+videos         every video has an original and a frame table that adds up
+linked         every file indexed in place is where it was, what it was, and one that may be shown
+sums           the sums of blocks are of files that there are, and as many as these have blocks
+damage         no original is known to be damaged
+content        (deep) every object's bytes hash to its name
+"""
+
+from __future__ import annotations
+
+from vfsd.check.checks import OnProgress, run
+from vfsd.check.finding import Finding
+from vfsd.check.garbage import Collected, collect
+from vfsd.check.tree import LOST_AND_FOUND
+
+__all__ = ["LOST_AND_FOUND", "Collected", "Finding", "OnProgress", "collect", "run"]

@@ -1,0 +1,54 @@
+"""All checks, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from vfsd.check import derived, objects, originals, spool, tree
+from vfsd.check.finding import Finding, Run
+from vfsd.parts import Parts
+
+Check = Callable[[Run], Iterator[Finding]]
+
+_CHECKS: tuple[tuple[str, Check], ...] = (
+    ("catalog", tree.catalog),
+    ("orphans", tree.orphans),
+    ("pending", tree.pending),
+    ("links", tree.links),
+    ("spool", spool.spool),
+    ("tiles", derived.tiles),
+    ("decisions", derived.decisions),
+    ("objects", objects.objects),
+    ("garbage", objects.garbage),
+    ("budgets", derived.budgets),
+    ("videos", originals.videos),
+    ("linked", originals.linked),
+    ("sums", originals.sums),
+    ("damage", originals.damage),
+)
+_DEEP: tuple[tuple[str, Check], ...] = (("content", objects.content),)
+"""Those that read all that is stored."""
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with (name of the check, checks done, checks in all)."""
+
+
+def run(
+    parts: Parts,
+    *,
+    repair: bool = False,
+    deep: bool = False,
+    on_progress: OnProgress | None = None,
+) -> list[Finding]:
+    """Run every check; what they found, and whether it was repaired.
+
+    Checks that only make sense on a store at rest are left out while it is mounted.
+    """
+    state = Run(parts, repair, parts.directory.mounted_by() is not None)
+    checks = [*_CHECKS, *(_DEEP if deep else ())]
+    findings: list[Finding] = []
+    for done, (name, check) in enumerate(checks):
+        if on_progress is not None:
+            on_progress(name, done, len(checks))
+        findings += check(state)
+    return findings

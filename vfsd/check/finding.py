@@ -1,0 +1,25 @@
+"""What checks are given, and what they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vfsd.parts import Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One broken promise."""
+
+    check: str
+    message: str
+    repaired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One look at a store."""
+
+    parts: Parts
+    repair: bool
+    mounted: bool

@@ -1,0 +1,48 @@
+"""What nothing refers to any more, and taking it away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vfsd.check.spool import dead_copies, remove_stray_spool, stray_spool
+from vfsd.objects import is_key
+from vfsd.parts import Parts
+from vfsd.reclaim import discard_unpublished, reclaim
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Garbage that was, or would be, taken away."""
+
+    objects: list[str] = field(default_factory=list)  #: keys
+    files: list[Path] = field(default_factory=list)  #: private and temporary files
+    bytes: int = 0
+
+
+def collect(parts: Parts, *, dry_run: bool = False) -> Collected:
+    """Take away what nothing refers to: objects, private files, what died on its way."""
+    with parts.catalog.reading() as seen:
+        recorded = seen.objects.sizes()
+        referenced = seen.objects.referenced()
+    stray = [key for key in parts.objects.all_keys() if key not in recorded]
+    unused = [key for key in recorded if key not in referenced]
+    files = [*parts.objects.leftovers(), *parts.objects.misnamed(), *dead_copies(parts)]
+    spooled = [path for _, path in stray_spool(parts)]
+    size = sum(_size(path) for path in files + spooled)
+    size += sum(_size(parts.objects.path(key)) for key in stray + unused if is_key(key))
+    if not dry_run:
+        reclaim(parts, keys=unused)
+        for key in stray:
+            discard_unpublished(parts, key)
+        for path in files:
+            path.unlink(missing_ok=True)
+        remove_stray_spool(parts)
+    return Collected(unused + stray, files + spooled, size)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

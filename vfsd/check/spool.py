@@ -1,0 +1,76 @@
+"""The private bytes of files that are no videos: all that are needed, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vfsd.catalog import Transaction
+from vfsd.check.finding import Finding, Run
+from vfsd.errors import NotFoundError
+from vfsd.model import FileState
+from vfsd.objects import is_alive
+from vfsd.parts import Parts
+
+
+def spool(run: Run) -> Iterator[Finding]:
+    parts = run.parts
+    with parts.catalog.reading() as seen:
+        own = [
+            node
+            for wanted in (FileState.SPOOLED, FileState.PLAIN)
+            for node in seen.tree.files_in_state(wanted)
+        ]
+    for node in own:
+        path = parts.directory.spool_file(node.ino)
+        if not path.exists():
+            if run.repair:
+                path.touch(mode=0o600)
+                with parts.catalog.writing() as change:
+                    change.tree.update(
+                        node.ino, state=FileState.PLAIN, reason="its bytes were lost in a crash"
+                    )
+            yield Finding(
+                "spool", f"the bytes of inode {node.ino} are missing", repaired=run.repair
+            )
+    stray = list(stray_spool(parts))
+    if run.repair:
+        remove_stray_spool(parts)
+    for ino, _ in stray:
+        yield Finding(
+            "spool", f"private bytes of inode {ino} that nobody needs", repaired=run.repair
+        )
+
+
+def stray_spool(parts: Parts) -> Iterator[tuple[int, Path]]:
+    listed = sorted(parts.directory.spooled())
+    with parts.catalog.reading() as seen:
+        for ino, path in listed:
+            if not _needs_spool(seen, ino):
+                yield ino, path
+
+
+def dead_copies(parts: Parts) -> Iterator[Path]:
+    """What mounts that were killed were just copying to be written (``INODE.PID.copy``)."""
+    for path in sorted(parts.directory.spool.glob("*.*.copy")):
+        if not is_alive(path.name.split(".")[1] + "-"):
+            yield path
+
+
+def remove_stray_spool(parts: Parts) -> None:
+    """Inside a write transaction: a mount makes a private file and its row in one, too."""
+    suspects = list(stray_spool(parts))
+    if not suspects:
+        return
+    parts.catalog.sync()
+    with parts.catalog.writing() as change:
+        for ino, path in suspects:
+            if not _needs_spool(change, ino):
+                path.unlink(missing_ok=True)
+
+
+def _needs_spool(seen: Transaction, ino: int) -> bool:
+    try:
+        return seen.tree.node(ino).state in (FileState.SPOOLED, FileState.PLAIN)
+    except NotFoundError:
+        return False
