@@ -23,6 +23,7 @@ from vfsd import check
 from vfsd.ageing import Ager
 from vfsd.backup import back_up
 from vfsd.config import Settings
+from vfsd.errors import NotFoundError
 from vfsd.fs import Filesystem
 from vfsd.labels import ReadOptions, read_labels
 from vfsd.planned import TileSettings
@@ -342,7 +343,8 @@ def keep_view(place: Place) -> Steps:
     with place.open() as store:
         store.tune()
         there = store.catalog.renditions(store["b.mp4"].info)
-        assert [one.frames for one in there if one.is_from_view], "nothing was kept"
+        if not any(one.is_from_view for one in there):
+            raise NotFoundError("what was encoded for the view could not be read, and is not kept")
         yield
 
 

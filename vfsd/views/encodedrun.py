@@ -46,6 +46,11 @@ from vfsd.views.workshop import Workshop
 LEAST_PICTURES = 8
 """Of a segment: fewer would spend most of their bytes on key pictures."""
 
+_TELLING_PICTURES, _TELLING_SHARE = 6, 4
+"""After so many pictures, and such a part of a segment, those to come are taken to be like them."""
+_BARELY = 1.03, 1.25
+"""Times the room that a segment would need for it to be given up then.  With less it may fit after
+all; with more it is given up soon in any case, and would be made too coarse if it gets calmer."""
 _HELD_BYTES = 128 << 20
 """Of pictures that wait to be encoded, for each thread that does: 40 of 1080p."""
 
@@ -299,10 +304,14 @@ def _packets(
 ) -> tuple[list[bytes], int]:
     """The packets of `count` pictures, and their size together.
 
-    Stops as soon as they are more than `room` bytes; the size is then what it would have become.
+    Stops as soon as they are more than `room` bytes, or bound to be; the size is then what it would
+    have become.
     """
     payloads: list[bytes] = []
     size = 0
+    foreseen = max(_TELLING_PICTURES, count // _TELLING_SHARE)
+    if settings.quality == WORST_QUALITY[settings.codec]:
+        foreseen = count  # what does not fit then cannot be made
     if measure is not None:
         pictures = measure.seen(pictures)
     for ordinal, packet in enumerate(encode(settings, pictures)):
@@ -311,9 +320,11 @@ def _packets(
             measure.packet(packet)
         payloads.append(framing.convert(packet, ordinal == 0))
         size += len(payloads[-1])
-        if size > room:
+        if size > room or ordinal >= foreseen:
             key = len(payloads[0])
-            return payloads, key + (size - key) * (count - 1) // max(1, ordinal)
+            whole = key + (size - key) * (count - 1) // max(1, ordinal)
+            if size > room or _BARELY[0] < whole / room < _BARELY[1]:
+                return payloads, whole
     return payloads, size
 
 
