@@ -18,13 +18,13 @@ from vfsd.parts import Parts
 from vfsd.tools import Tools
 from vfsd.views.candidates import Candidates
 from vfsd.views.decoding import SlotsRead
+from vfsd.views.encoding import EncodedRendition
 from vfsd.views.forerunner import Forerunner
 from vfsd.views.rendercache import Bytes, FileCache, MemoryCache, RenderCache
 from vfsd.views.renderqueue import Check, Lane, Patience, Render
 from vfsd.views.rendition import (
     PaddedRendition,
     Rendition,
-    SlotKeys,
     StillRendition,
     StreamedRendition,
 )
@@ -138,7 +138,7 @@ class Renderer:
 
 
 def _key(rendition: Rendition, slot: int) -> str:
-    if isinstance(rendition, SlotKeys):
+    if isinstance(rendition, EncodedRendition):
         return rendition.key_of_slot(slot)
     return f"{rendition.key}.{slot}"
 

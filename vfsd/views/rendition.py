@@ -105,14 +105,6 @@ class StreamedRendition(Rendition, Protocol):
         """What `make` gives for each slot, in order.  Each is valid until the next is asked for."""
 
 
-@runtime_checkable
-class SlotKeys(Rendition, Protocol):
-    """One whose slots have keys that may stay the same when its own changes."""
-
-    def key_of_slot(self, slot: int) -> str:
-        """Stands for the bytes of a slot."""
-
-
 def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRendition:
     """What `request` asks for: of what can be done, the cheapest.
 
