@@ -7,7 +7,7 @@ from vfsd.tiling.counting import TILE_COST, Decoded, decoded_frames, decoded_pix
 from vfsd.tiling.geometry import Rect
 from vfsd.tiling.layout import LayoutRules, TileLayout
 from vfsd.tiling.partition import coarse, fine
-from vfsd.tiling.sot import cut_sequences, meet
+from vfsd.tiling.sot import common, cut_sequences, meet
 from vfsd.tiling.uniform import parse_layout, uniform
 from vfsd.tiling.wanted import Boxes, FrameNumbers
 
@@ -20,6 +20,7 @@ __all__ = [
     "Rect",
     "TileLayout",
     "coarse",
+    "common",
     "cut_sequences",
     "decoded_frames",
     "decoded_pixels",

@@ -21,6 +21,11 @@ def meet(some: range, others: range) -> bool:
     return some.start < others.stop and others.start < some.stop
 
 
+def common(some: range, others: range) -> range:
+    """The frames that two runs of them have in common; may be empty."""
+    return range(max(some.start, others.start), min(some.stop, others.stop))
+
+
 def cut_sequences(
     starts_of_gops: Sequence[int] | npt.NDArray[np.integer[Any]],
     frame_seconds: Sequence[float] | npt.NDArray[np.floating[Any]],

@@ -9,6 +9,7 @@ from vfsd.codecs.tiles import VIEW_CODECS
 from vfsd.distortion import chained_psnr
 from vfsd.model import LogicalVideo, Segment
 from vfsd.parts import Parts
+from vfsd.tiling import common
 from vfsd.tiling.policy import Tiling
 from vfsd.views.candidates import Candidate, Candidates, Made
 
@@ -77,8 +78,3 @@ def _is_among(made: Made, renditions: Sequence[Segment]) -> bool:
 
 def _count(ranges: Sequence[range], frames: range) -> int:
     return sum(len(common(one, frames)) for one in ranges)
-
-
-def common(some: range, others: range) -> range:
-    """The frames that are in both."""
-    return range(max(some.start, others.start), min(some.stop, others.stop))

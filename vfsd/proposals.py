@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vfsd.athand import AtHand, common
+from vfsd.athand import AtHand
 from vfsd.codecs.tiles import TILE_CODECS
 from vfsd.distortion import FINEST_PSNR, psnr_left
 from vfsd.model import Decision, LogicalVideo, PhysicalVideo, Reason, Segment
@@ -20,7 +20,7 @@ from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.present import Present
 from vfsd.readqueries import Asked, asked_by, sizes_asked_by
-from vfsd.tiling import Rect, TileLayout, meet
+from vfsd.tiling import Rect, TileLayout, common, meet
 from vfsd.tiling.policy import Aim, Ledger, Query, Size, SizeWorld, Terms, Tiling, World
 from vfsd.videotiles import VideoTiles
 from vfsd.views.candidates import Candidate

@@ -12,7 +12,7 @@ from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.labelexpr import Labels, clauses_of
 from vfsd.regionscan import Interest, RegionScan, interests_around
 from vfsd.scan import Scan
-from vfsd.tiling import Rect
+from vfsd.tiling import Rect, common
 from vfsd.units import Seconds
 from vfsd.videoadvice import VideoAdvice
 from vfsd.videoframes import Region
@@ -121,7 +121,7 @@ class VideoScans(VideoAdvice):
         padding: int,
     ) -> list[Interest]:
         frames = range(len(self)) if chosen is None else chosen
-        sequences = [run for run in self.sequences() if _common(run, frames)]
+        sequences = [run for run in self.sequences() if common(run, frames)]
         if not isinstance(roi, str):
             nothing = DetectionColumns.of([], [], [])
             found = [Interest(run, (roi,), nothing) for run in sequences]
@@ -131,8 +131,4 @@ class VideoScans(VideoAdvice):
             examined = [one.frames for who in sources for one in other.examined(who)]
             media = self.original.media
             found = interests_around(seen, media, sequences, examined, padding=padding)
-        return [dataclasses.replace(one, frames=_common(one.frames, frames)) for one in found]
-
-
-def _common(some: range, others: range) -> range:
-    return range(max(some.start, others.start), min(some.stop, others.stop))
+        return [dataclasses.replace(one, frames=common(one.frames, frames)) for one in found]

@@ -11,7 +11,7 @@ from vfsd.model import Segment
 from vfsd.offering import require_offerable, stored_pictures, take_offer
 from vfsd.planned import PlannedSegment
 from vfsd.retile import OnProgress
-from vfsd.tiling import TileLayout
+from vfsd.tiling import TileLayout, common
 from vfsd.units import Seconds
 from vfsd.videotiles import VideoTiles
 
@@ -58,10 +58,7 @@ class VideoWrites(VideoTiles):
         require_offerable(self.original.media, *size)
         self._require_verified()
         layout, done = TileLayout.untiled(*size), itertools.count(1)
-        parts = (
-            range(max(run.start, frames.start), min(run.stop, frames.stop))
-            for run in self.sequences()
-        )
+        parts = (common(run, frames) for run in self.sequences())
         planned = [PlannedSegment(part, layout) for part in parts if part]
 
         def on_frame() -> None:

@@ -77,6 +77,7 @@ def command(
     """
     from vfsd.labelexpr import parse_labels
     from vfsd.labels import WriteOptions, lost_in, write_labels
+    from vfsd.tiling import common
 
     place = session.place(name)
     if out == "-" and format_ not in _STREAMS:
@@ -100,9 +101,7 @@ def command(
         examined = [one.frames for one in video.examined(who)]
         if span is not None:
             within = video.frames_of_span(span)
-            examined = [
-                range(max(one.start, within.start), min(one.stop, within.stop)) for one in examined
-            ]
+            examined = [common(one, within) for one in examined]
         files = write_labels(
             format_, rows, examined, video.clip, WriteOptions(frame_base, pixel_base)
         )
