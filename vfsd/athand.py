@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from vfsd.blocksums import merged
 from vfsd.codecs.tiles import VIEW_CODECS
@@ -19,7 +21,8 @@ class AtHand:
 
     def __init__(self, candidates: Sequence[Candidate], renditions: Sequence[Segment]) -> None:
         """`candidates` of a size do not overlap; `renditions` are those that reads may use."""
-        self.candidates = [one for one in candidates if not _is_among(one.made, renditions)]
+        stored = _Stored(renditions)
+        self.candidates = [one for one in candidates if not stored.has(one.made)]
         found: dict[tuple[int, int], list[range]] = {}
         for made in (one.made for one in self.candidates):
             found.setdefault(made.size, []).append(made.frames)
@@ -66,14 +69,24 @@ class AtHand:
 _SOURCES = frozenset[str]().union(*(codec.pixel_formats for codec in VIEW_CODECS.values()))
 
 
-def _is_among(made: Made, renditions: Sequence[Segment]) -> bool:
-    """Whether one of them has all of its frames, in its size."""
-    return any(
-        one.picture == made.size
-        and one.first_frame <= made.frames.start
-        and made.frames.stop <= one.end_frame
-        for one in renditions
-    )
+class _Stored:
+    """Frames that renditions have, by size."""
+
+    def __init__(self, renditions: Sequence[Segment]) -> None:
+        runs: dict[tuple[int, int], list[range]] = {}
+        for one in sorted(renditions, key=lambda one: one.first_frame):
+            runs.setdefault(one.picture, []).append(one.frames)
+        # The first frames, and how far one of those up to there reaches.
+        self._of = {
+            size: ([one.start for one in each], list(accumulate((one.stop for one in each), max)))
+            for size, each in runs.items()
+        }
+
+    def has(self, made: Made) -> bool:
+        """Whether one of them has all of its frames, in its size."""
+        starts, reach = self._of.get(made.size, ([], []))
+        place = bisect_right(starts, made.frames.start)
+        return place > 0 and made.frames.stop <= reach[place - 1]
 
 
 def _count(ranges: Sequence[range], frames: range) -> int:

@@ -7,7 +7,7 @@ there by the store's own figures.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -177,13 +177,15 @@ def _admitted(
         ]
         for sot, mine in queries.items()
     }
+    starts = [one.start for one in sots]
     for candidate in at_hand.candidates:
         made = candidate.made
         plan = PlannedSegment(made.frames, TileLayout.untiled(*made.size))
+        first = bisect_right(starts, made.frames.start) - 1
         shares = {
-            sot: len(both) / len(sots[sot])
-            for sot in opinion
-            if opinion[sot].layout == plan.layout and (both := common(sots[sot], plan.frames))
+            sot: len(common(sots[sot], made.frames)) / len(sots[sot])
+            for sot in range(first, bisect_left(starts, made.frames.stop))
+            if sot in opinion and opinion[sot].layout == plan.layout
         }
         if not shares:
             continue
