@@ -13,12 +13,14 @@ import pytest
 from hypothesis import settings
 
 from sample_videos import Encoding, Scene, write
+from tests.stores import new_store
 from vfsd.codecs.kvazaar import kvazaar_available
 from vfsd.errors import EnvironmentMissingError
 from vfsd.examiner import Examiner, Workers
 from vfsd.fuse.binding import require_fuse
 from vfsd.fuse.options import MountOptions
 from vfsd.layouts import TileSources
+from vfsd.store import Store
 from vfsd.tilework import TileWork
 
 # How long an example takes says nothing: the machine may be busy.
@@ -55,6 +57,13 @@ def costs_by_rule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     if request.node.get_closest_marker("measured") is None:
         monkeypatch.setattr(TileWork, "note_cost", lambda self, frames: None)
         monkeypatch.setattr(TileSources, "note", lambda self, segment, work, seconds: None)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """Open, with nothing in it yet."""
+    with new_store(tmp_path / "store") as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

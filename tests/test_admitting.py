@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from vfsd import check
 from vfsd.config import Settings
@@ -31,7 +32,7 @@ NAME = "mpeg4.avi"
 @contextmanager
 def filled(folder: Path, settings: Settings) -> Iterator[Shelf]:
     """A store with one video of 320x240."""
-    with Store.create(folder / "store") as store:
+    with new_store(folder / "store") as store:
         settings.save(store.parts.directory.settings)
         store.ingest(FOLDER / NAME, NAME).verify()
         make_dear(store)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,12 +24,6 @@ from vfsd.workload import WorkloadQuery
 RATES = Rates(DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, Density(0.01, 0.0))
 CORNER = Rect(0, 0, 64, 64)
 CAR, MAN = (40, 50, 80, 90), (200, 160, 220, 200)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture

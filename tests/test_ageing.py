@@ -7,13 +7,13 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from sample_videos import FOLDER
+from tests.stores import new_store
 from vfsd import ageing, check
 from vfsd.ageing import Ager
 from vfsd.agerules import Stage
@@ -26,12 +26,6 @@ from vfsd.video import Video
 
 DAY_NS = 86_400 * 1_000_000_000
 NAME = "traffic.mp4"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 def quietly(what: str, done: int, total: int) -> None:
@@ -159,7 +153,7 @@ def test_a_clock_that_contradicts_the_store_does_nothing(store: Store) -> None:
 
 
 def test_killed_while_deleting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         put(store, "a.mp4", 100, "delete-after=30d")
 
     def die(*_: object, **__: object) -> None:

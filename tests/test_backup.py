@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.stores import new_store
 from vfsd import check
 from vfsd.backup import back_up
 from vfsd.errors import ExistsError, NoSpaceError, UsageError
@@ -24,7 +25,7 @@ CLIPS = ("traffic.mp4", "portrait.mp4", "mjpeg.avi")
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
+    with new_store(tmp_path / "store") as opened:
         for clip in CLIPS:
             opened.ingest(FOLDER / clip)
         opened["traffic.mp4"].retile("uniform:2x2", span=(0, 1))
@@ -115,7 +116,7 @@ def test_nothing_else_is_written_over(store: Store, target: Path, tmp_path: Path
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     with pytest.raises(ExistsError, match="neither"):
         back_up(store.parts, tmp_path / "mine")
-    with Store.create(tmp_path / "other") as other:
+    with new_store(tmp_path / "other") as other:
         back_up(other.parts, target)
     with pytest.raises(ExistsError, match="another store"):
         back_up(store.parts, target)

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.stores import new_store
 from vfsd.errors import NotFoundError, OutOfRangeError
 from vfsd.store import Store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
+    with new_store(tmp_path / "store") as opened:
         for name in ("traffic.mp4", "portrait.mp4", "open-gop.mov"):
             opened.ingest(FOLDER / name)
         yield opened

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.composing import take_tiles
+from tests.stores import new_store
 from vfsd import check
 from vfsd.budgets import OF_VIDEO, Limit, Pin
 from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
@@ -29,12 +29,6 @@ from vfsd.video import Video
 
 ROOT = FOLDER.parent
 NAME = "traffic.mp4"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -472,7 +466,7 @@ def test_reading_while_others_evict(store: Store, video: Video) -> None:
 @pytest.mark.parametrize("evictions", [1, 6])
 def test_a_kill_while_evicting_leaves_a_store_that_adds_up(tmp_path: Path, evictions: int) -> None:
     place = tmp_path / "store"
-    with Store.create(place) as store:
+    with new_store(place) as store:
         video = store.ingest(FOLDER / NAME)
         video.render((160, 120))
         allowed = video.budget.usage().used * 3 // 2
@@ -494,7 +488,7 @@ def test_a_kill_while_evicting_leaves_a_store_that_adds_up(tmp_path: Path, evict
 
 def test_two_processes_stay_within_the_budget_together(tmp_path: Path) -> None:
     place = tmp_path / "store"
-    with Store.create(place) as store:
+    with new_store(place) as store:
         video = store.ingest(FOLDER / NAME)
         video.render((160, 120))
         allowed = video.budget.usage().used * 3 // 2
@@ -574,7 +568,7 @@ def test_fsck_has_what_exceeds_go(store: Store, video: Video) -> None:
 
 
 def test_a_store_that_may_not_be_written(tmp_path: Path) -> None:
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / NAME).retile("uniform:2x2")
     with Store.open(tmp_path / "store", read_only=True) as store:
         video = store[NAME]

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.stores import new_store
 from vfsd import calibrate
 from vfsd.codecs import trial
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.trial import TRIAL_CODECS, trials
 from vfsd.errors import UsageError
 from vfsd.model import MeasuredCost
-from vfsd.store import Store
 from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost
 
 
@@ -30,7 +30,7 @@ def test_codecs_without_an_encoder_are_left_out(
 ) -> None:
     monkeypatch.setattr(calibrate, "measure", measured)
     monkeypatch.setattr(trial, "kvazaar_available", lambda: there)
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         names = [cost.name for cost in calibrate.calibrate(store.parts)]
     assert names == [name for name in TRIAL_CODECS if there or name != STITCHABLE]
     assert ("stitchable is not measured" in caplog.text) != there
@@ -38,7 +38,7 @@ def test_codecs_without_an_encoder_are_left_out(
 
 def test_some_codecs_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "measure", measured)
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         assert [cost.name for cost in calibrate.calibrate(store.parts, ["vp9", "fast"])] == [
             name for name in TRIAL_CODECS if name in ("fast", "vp9")
         ]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog import ROOT
 from vfsd.model import Decision, FileState
@@ -24,7 +25,7 @@ CLIP = FOLDER / "traffic.mp4"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
+    with new_store(tmp_path / "store") as opened:
         opened.ingest(CLIP, "cam/a.mp4")
         yield opened
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import av
@@ -21,12 +20,6 @@ from vfsd.video import Video
 
 NAME = "traffic.mp4"
 RULES = "original=replaceable,psnr=34,codec=h264,decay-after=30d,keep=car|truck"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 def label(video: Video) -> None:

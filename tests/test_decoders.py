@@ -14,17 +14,12 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from sample_videos import FOLDER
+from tests.stores import new_store
 from vfsd.codecs.packets import PacketReader
 from vfsd.store import Store
 from vfsd.video import Video
 
 CLIPS = ("traffic.mp4", "open-gop.mkv", "mpeg4.avi", "portrait.mp4", "transport.ts")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -46,7 +41,7 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def ingest(path: Path, clip: str, *, decoder_memory: int) -> Store:
     """A store with that clip as `video`, opened anew."""
-    with Store.create(path) as store:
+    with new_store(path) as store:
         settings = store.settings.with_text("decoder_memory", str(decoder_memory))
         settings.save(store.parts.directory.settings)
         store.ingest(FOLDER / clip, "video")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,12 +19,6 @@ from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import DecodeCost, Work
 from vfsd.tiling.fit import fit
 from vfsd.view import View
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 def test_a_layout_is_estimated_as_it_is_read_when_it_is_made(store: Store) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -19,12 +16,6 @@ from vfsd.video import Video
 
 CAR = (40, 50, 80, 90)
 MAN = (200, 160, 220, 200)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 def seen(store: Store, clip: str = "traffic.mp4") -> Video:

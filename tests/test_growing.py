@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -24,12 +23,6 @@ from vfsd.growing import GrowingVideo
 from vfsd.store import Store
 
 CLIP = FOLDER / "traffic.mp4"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 def grown(store: Store, name: str) -> GrowingVideo | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests.stores import new_store
 from vfsd import check
 from vfsd.blocksums import BlockSums, Place
 from vfsd.errors import IntegrityError
@@ -34,7 +35,7 @@ KEYS = (
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     (tmp_path / "secret").write_text("nobody should read this")
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "portrait.mp4", "v.mp4")
     return tmp_path / "store"
 
@@ -103,7 +104,7 @@ def test_links_in_the_place_of_bytes_are_not_followed(place: Path, tmp_path: Pat
 def linked(tmp_path: Path) -> Iterator[tuple[Store, Callable[[str], None]]]:
     """A store with a file indexed in place, and a way to let its catalog name another."""
     clip = Path(shutil.copy(FOLDER / "portrait.mp4", tmp_path / "clip.mp4"))
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         store.ingest(clip, "v.mp4", link=True)
 
         def name(path: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.stores import new_store
 from vfsd import check
 from vfsd.backup import back_up
 from vfsd.blocksums import BLOCK_BYTES, BlockSummer, BlockSums, Place
@@ -37,7 +38,7 @@ LAST = range(SIZE // BLOCK_BYTES * BLOCK_BYTES, SIZE)
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("integrity") / "store"
-    with Store.create(path) as store:
+    with new_store(path) as store:
         store.ingest(CLIP, "cam/a.mp4").verify()
     return path
 
@@ -115,7 +116,7 @@ def test_sums_do_not_depend_on_how_the_bytes_come() -> None:
 
 @pytest.mark.parametrize("how", ["ingest", "link", "write", "settled"])
 def test_every_way_in_makes_them(tmp_path: Path, how: str) -> None:
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         if how == "write":
             store.write("a.mp4", np.zeros((3, 32, 32, 3), np.uint8), fps=5)
         elif how == "settled":
@@ -144,7 +145,7 @@ def test_every_way_in_makes_them(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("clip", ["traffic.mp4", "transport.ts", "variable-rate.mkv"])
 def test_what_is_hit_is_refused_and_all_else_is_exact(tmp_path: Path, clip: str) -> None:
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         video = store.ingest(FOLDER / clip, "a")
         video.verify()
         exact = video.read().data
@@ -278,7 +279,7 @@ def test_an_open_reader_takes_the_good_copy_that_is_put_back(
 
 def test_linked_files_are_compared_as_long_as_nobody_writes_them(tmp_path: Path) -> None:
     mine = Path(shutil.copy(CLIP, tmp_path / "mine.mp4"))
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         store.ingest(mine, "a", link=True).verify()
         flip(mine, LAST[100])
     with Store.open(tmp_path / "store") as store:

@@ -19,6 +19,7 @@ import pytest
 
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from tests.composing import take_tiles
+from tests.stores import new_store
 from vfsd import Store
 from vfsd.check import run as check
 from vfsd.codecs.pack import open_pack
@@ -51,7 +52,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def made(tmp_path_factory: pytest.TempPathFactory, clips: Path) -> Path:
     """A store in which two videos are joined."""
     place = tmp_path_factory.mktemp("made") / "store"
-    with Store.create(place) as store:
+    with new_store(place) as store:
         for path in sorted(clips.iterdir()):
             store.ingest(path)
         report = store.join(EAST, WEST, seconds_each=0.3)
@@ -392,7 +393,7 @@ def _die(store: Store, step: str) -> None:
 @pytest.mark.slow
 @pytest.mark.footage
 def test_filmed_pairs(tmp_path: Path, footage: Path) -> None:
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         for path in sorted((footage / "pairs").glob("*.mp4")):
             store.ingest(path, path.stem.rpartition("_")[0], link=True)
         report = store.join("derived_futsal_left", "derived_futsal_right")

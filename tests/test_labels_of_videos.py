@@ -6,7 +6,6 @@ import csv
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,6 @@ from sample_videos import FOLDER
 from vfsd import Detection, DetectionColumns, Source, Store, Video
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.labels import FORMATS, read_labels, write_labels
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture

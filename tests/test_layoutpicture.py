@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.stores import new_store
 from vfsd.detections import Detection
 from vfsd.layoutfacts import LayoutFacts, heat_of, layout_facts
 from vfsd.layoutpicture import Picture, draw_layout, picture_size
@@ -23,7 +24,7 @@ SCALE = 3  # of traffic.mp4, which is 320x240
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
+    with new_store(tmp_path / "store") as opened:
         for name in NAMES:
             opened.ingest(FOLDER / name)
         yield opened

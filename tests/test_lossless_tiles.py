@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,12 +29,6 @@ from vfsd.video import Video
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "odd-size.webm", "variable-rate.mp4", "mjpeg.avi")
 RAW = TileSettings("lossless", quality=0)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +24,6 @@ from vfsd.packs import OpenPack
 from vfsd.planned import TileSettings
 from vfsd.store import Store
 from vfsd.video import Video
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from sample_videos.scene import Scene
+from tests.stores import new_store
 from vfsd import Store
 from vfsd.errors import IntegrityError, NotFoundError
 from vfsd.overlap.pair import Verdict
@@ -33,7 +34,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path, clips: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
+    with new_store(tmp_path / "store") as opened:
         for path in sorted(clips.iterdir()):
             opened.ingest(path)
         yield opened
@@ -85,7 +86,7 @@ def test_a_video_that_cannot_be_read_is_left_out(tmp_path: Path, clips: Path) ->
     copies = [tmp_path / name for name in ("west.mp4", "east.mp4", "gone.mp4")]
     for path in copies:
         path.write_bytes((clips / path.name.replace("gone", "later")).read_bytes())
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         for path in copies:
             store.ingest(path, link=True)
         copies[-1].unlink()
@@ -108,7 +109,7 @@ def test_any_two_videos_have_moments_in_common() -> None:
 @pytest.mark.slow
 @pytest.mark.footage
 def test_filmed_pairs(tmp_path: Path, footage: Path) -> None:
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         for path in sorted((footage / "pairs").glob("*.mp4")):
             store.ingest(path, path.stem.rpartition("_")[0], link=True)
         report = store.overlaps()

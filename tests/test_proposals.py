@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reading import label_read, region_read, remember
+from tests.stores import new_store
 from vfsd.detections import Detection
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.proposals import Proposal, _newest, _without, by_value
@@ -21,12 +21,6 @@ from vfsd.video import Video
 FIRST, SECOND = range(0, 30), range(30, 60)
 CORNER = Rect(0, 0, 64, 64)
 ENOUGH = 10
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -119,7 +113,7 @@ def test_tiles_are_made_as_the_newest_are(store: Store, video: Video) -> None:
 
 
 def test_tiles_are_made_so_that_reads_may_use_them(tmp_path: Path, wide_clip: Path) -> None:
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         store.settings.with_text("minimum_psnr", "43").save(store.parts.directory.settings)
     with Store.open(tmp_path / "store") as store:
         video = store.ingest(wide_clip)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from sample_videos import FOLDER
 from vfsd.detections import Detection
 from vfsd.readqueries import Asked, asked_by
@@ -16,12 +11,6 @@ from vfsd.tiling.policy import Aims, Query
 from vfsd.video import Video
 
 CAR = (40, 50, 80, 90)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 def seen(store: Store) -> Video:

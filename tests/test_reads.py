@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests.stores import new_store
 from vfsd.accounting import Timing, account_of_plan
 from vfsd.detect import MotionDetector
 from vfsd.detections import Detection
@@ -28,7 +29,7 @@ NAME = "traffic.mp4"
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A store with one video, not open."""
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / NAME)
     return tmp_path / "store"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,12 +17,6 @@ from vfsd.video import Video
 
 BOXES = ((40, 40, 60, 60), (200, 165, 230, 190))
 """Seen on frame 5, in the first second, of a video of 320x240 pixels."""
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture

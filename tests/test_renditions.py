@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,12 +23,6 @@ from vfsd.tiling import Rect
 from vfsd.video import Video
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "variable-rate.mp4", "open-gop.mov", "av1.mp4")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import av
@@ -17,6 +17,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.replaceable import rich_clip
+from tests.stores import new_store
 from vfsd import check, replacing
 from vfsd.catalog.videos import Videos
 from vfsd.codecs.siting import siting_of
@@ -38,12 +39,6 @@ from vfsd.video import Video
 NAME = "traffic.mp4"
 REPLACEABLE = "original=replaceable,psnr=34"
 FORK = multiprocessing.get_context("fork")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -288,7 +283,7 @@ def die(*_: object, **__: object) -> None:
 
 
 def prepared(path: Path) -> tuple[str, int]:
-    with Store.create(path) as store:
+    with new_store(path) as store:
         video = store.ingest(FOLDER / NAME)
         video.set_policy(REPLACEABLE)
         video.retile("uniform:2x2", span=(0, 1))

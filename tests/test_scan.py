@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,12 +18,6 @@ from vfsd.video import Video
 from vfsd.view import View
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "variable-rate.mp4", "odd-size.webm")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 def labelled(store: Store, clip: str, name: str | None = None) -> Video:

@@ -7,13 +7,13 @@ import os
 import pickle
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sample_videos import CLIPS, FOLDER, GroundTruth, read_frame_number
+from tests.stores import new_store
 from vfsd.errors import (
     ExistsError,
     NoStoreError,
@@ -31,12 +31,6 @@ from vfsd.video import Video
 
 CLIP = FOLDER / "traffic.mp4"
 """320x240, H.264 with B-frames, AAC."""
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -65,7 +59,7 @@ def test_a_store_is_made_in_an_empty_place_only(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    Store.create(tmp_path / "s").close()
+    new_store(tmp_path / "s").close()
     marker = tmp_path / "s" / "vfsd-store.json"
     marker.write_text(marker.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(StoreVersionError, match="format 2"):
@@ -322,7 +316,7 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
         return len(os.listdir("/proc/self/fd"))
 
     before = count()
-    with Store.create(tmp_path / "s") as store:
+    with new_store(tmp_path / "s") as store:
         video = store.ingest(CLIP)
         for index in range(0, len(video), 5):
             video[index]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests.stores import new_store
 from vfsd.errors import RefusedMediaError
 from vfsd.store import Store
 from vfsd.verifier import Verifier
@@ -16,7 +17,7 @@ from vfsd.verifier import Verifier
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as made:
+    with new_store(tmp_path / "store") as made:
         made.ingest(FOLDER / "portrait.mp4", "v.mp4")
         yield made
 

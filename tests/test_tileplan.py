@@ -20,9 +20,9 @@ from tests.planning import (
     some_frames,
     some_segments,
 )
+from tests.stores import new_store
 from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo
-from vfsd.store import Store
 from vfsd.tileplan import choose_tiles, in_full_size
 
 CLIPS = ("traffic.mp4", "open-gop.mov", "open-gop.mkv", "variable-rate.mp4")
@@ -32,7 +32,7 @@ CLIPS = ("traffic.mp4", "open-gop.mov", "open-gop.mkv", "variable-rate.mp4")
 def known(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[PhysicalVideo, FrameTable]]:
-    with Store.create(tmp_path_factory.mktemp("plan") / "store") as store:
+    with new_store(tmp_path_factory.mktemp("plan") / "store") as store:
         video = store.ingest(FOLDER / request.param)
         yield video.original, video.table
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +36,6 @@ from vfsd.view import View
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "odd-size.webm", "variable-rate.mp4", "open-gop.mov")
 FORMATS = ("rgb24", "bgr24", "gray", "rgb48", "yuv444p", "yuv420p")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.reading import region_read, remember
+from tests.stores import new_store
 from vfsd import check, relayout
 from vfsd.errors import ExistsError, NotFoundError, OutdatedError, ReadOnlyError
 from vfsd.planned import PlannedSegment
@@ -31,7 +32,7 @@ CORNER, OTHER = Rect(0, 0, 64, 64), Rect(800, 400, 864, 464)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
+    with new_store(tmp_path / "store") as opened:
         yield opened
         adds_up(opened)
 
@@ -269,7 +270,7 @@ def test_what_was_thought_of_for_other_tiles_is_not_made(store: Store, video: Vi
 
 def busy_store(place: Path, clip: Path, copies: int) -> int:
     """A store with so many videos whose corner is read often; how many segments that makes."""
-    with Store.create(place) as store:
+    with new_store(place) as store:
         for number in range(copies):
             video = store.ingest(clip, f"{number}.mp4")
             remember(store, video, region_read(video, range(60), CORNER), times=10)

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -28,12 +27,6 @@ from vfsd.store import Store
 from vfsd.video import Video
 
 CLIP = FOLDER / "traffic.mp4"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 def noise(pixel_format: str, count: int, width: int, height: int, seed: int = 0) -> Pixels:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,12 +11,6 @@ from vfsd.codecs.pixels import pixel_layout
 from vfsd.errors import BusyError, UsageError
 from vfsd.frames import Pixels
 from vfsd.store import Store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 @pytest.fixture

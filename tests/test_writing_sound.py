@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,6 @@ PICTURES = smooth(50, 64, 48)
 _AT = np.arange(3 * RATE) / RATE
 TONE = (0.4 * np.sin(2 * np.pi * (200 + 150 * _AT) * _AT)).astype(np.float32)
 """Three seconds that never repeat; the pictures take two."""
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
 
 
 def heard(data: bytes) -> tuple[int, npt.NDArray[Any]]:

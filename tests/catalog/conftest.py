@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.stores import new_catalog
 from vfsd.catalog import Catalog
 
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    with Catalog.create(f"sqlite:///{tmp_path}/catalog.sqlite3") as opened:
+    with new_catalog(tmp_path / "catalog.sqlite3") as opened:
         yield opened
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.catalog.make import add_file
+from tests.stores import new_catalog
 from vfsd.catalog import ROOT, Catalog
 from vfsd.errors import ExistsError, NotFoundError
 from vfsd.model import FileState
@@ -131,10 +135,8 @@ class TreeMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        import tempfile
-
         self.folder = tempfile.TemporaryDirectory()
-        self.catalog = Catalog.create(f"sqlite:///{self.folder.name}/c.sqlite3")
+        self.catalog = new_catalog(Path(self.folder.name) / "c.sqlite3")
         self.model: dict[str, int] = {}
 
     def teardown(self) -> None:

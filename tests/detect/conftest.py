@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 
 import cv2
 import numpy as np
-import pytest
 
 from sample_videos.scene import Scene
-from vfsd import Detection, Frame, Store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
-        yield opened
+from vfsd import Detection, Frame
 
 
 def frames_of(scene: Scene, size: tuple[int, int] | None = None) -> list[Frame]:

@@ -10,6 +10,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.reading import region_read, remember
+from tests.stores import new_store
 from vfsd import check
 from vfsd.ageing import Ager
 from vfsd.errors import ForbiddenError
@@ -40,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.create(tmp_path / "store") as opened:
+    with new_store(tmp_path / "store") as opened:
         yield opened
         assert check.run(opened.parts, deep=True) == []
 

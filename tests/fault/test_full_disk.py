@@ -13,6 +13,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.fault.state import difference, image_of, state_of
 from tests.fs.driver import Driver
+from tests.stores import new_store
 from vfsd import check
 from vfsd.errors import NoSpaceError
 from vfsd.fs import Filesystem
@@ -26,7 +27,7 @@ CLIP, OTHER = FOLDER / "traffic.mp4", FOLDER / "portrait.mp4"
 @pytest.fixture
 def place(small_disk: Path) -> Path:
     """A store with a video on a small disk."""
-    with Store.create(small_disk / "store") as store:
+    with new_store(small_disk / "store") as store:
         store.ingest(CLIP, "a.mp4")
     return small_disk / "store"
 

@@ -11,6 +11,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.fs.driver import Driver
+from tests.stores import new_store
 from vfsd.fs import Filesystem
 from vfsd.fs.xattrs import TUNER
 from vfsd.store import Store
@@ -20,7 +21,7 @@ from vfsd.store import Store
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that nobody has open, to be copied."""
     path = tmp_path_factory.mktemp("template") / "store"
-    Store.create(path).close()
+    new_store(path).close()
     return path
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.stores import new_store
 from vfsd import mounting
 from vfsd.config import Settings
 from vfsd.errors import VfsdError
@@ -34,7 +35,7 @@ class Mounted:
         self.at = root / "mnt"
         self.log = root / "log"
         self.at.mkdir(parents=True)
-        with Store.create(self.store) as store:
+        with new_store(self.store) as store:
             # What is done in the background has tests of its own.
             Settings(verify=False, tune=False, compress=False).save(store.parts.directory.settings)
 

@@ -14,6 +14,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
+from tests.stores import new_store
 from tests.test_integrity import LAST, flip, scrubbed
 from vfsd.blocksums import BLOCK_BYTES
 from vfsd.store import Store
@@ -73,7 +74,7 @@ def test_the_log_tells_of_originals_without_sums(mounted: Mounted) -> None:
 
 
 def test_a_good_copy_is_there_for_who_has_it_open(mounted: Mounted, tmp_path: Path) -> None:
-    with Store.create(tmp_path / "other") as other:
+    with new_store(tmp_path / "other") as other:
         other.ingest(CLIP)
     with Store.open(mounted.store) as store:
         store.ingest(CLIP, "v.mp4")

@@ -11,6 +11,7 @@ import av
 import pytest
 
 from sample_videos import CLIPS, FOLDER
+from tests.stores import new_store
 from vfsd.store import Store
 from vfsd.video import Video
 from vfsd.views import ViewFile, Views
@@ -51,7 +52,7 @@ class Shelf:
 
 @pytest.fixture(scope="session")
 def filled_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with Store.create(tmp_path_factory.mktemp("views") / "store") as store:
+    with new_store(tmp_path_factory.mktemp("views") / "store") as store:
         for name in CLIPS:
             store.ingest(FOLDER / name, name)
         yield store
@@ -67,7 +68,7 @@ def shelf(filled_store: Store) -> Iterator[Shelf]:
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Shelf]:
     """A store with one video, whose views nobody has read yet."""
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "traffic.mp4")
         views = Views(store.parts, store.tools)
         yield Shelf(store, views)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests.stores import new_store
 from tests.views.conftest import Shelf
 from vfsd.config import Settings
 from vfsd.store import Store
@@ -57,7 +58,7 @@ def test_files_may_vanish_or_be_damaged_at_any_time(fresh: Shelf, right: bytes) 
 def test_a_small_budget_is_kept_and_nothing_is_wrong(
     tmp_path: Path, right: bytes, budget: int
 ) -> None:
-    Store.create(tmp_path / "store").close()
+    new_store(tmp_path / "store").close()
     Settings(view_cache_bytes=budget).save(tmp_path / "store" / "config.toml")
     with Store.open(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "traffic.mp4")

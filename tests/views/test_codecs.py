@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER, read_frame_number
+from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_encoded import numbers, shown
 from tests.views.test_players import _ffprobe, psnr
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.forms import CODECS, CONTAINERS
-from vfsd.store import Store
 from vfsd.views import Views
 
 HELD = [
@@ -135,7 +135,7 @@ def test_what_samples_mean_is_told_where_packets_do_not(shelf: Shelf) -> None:
 def test_ten_bits_are_kept_where_they_are_asked_for(tmp_path: Path, codec: str) -> None:
     deep = tmp_path / "deep.mkv"
     _make_ramp(deep)
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         store.ingest(deep, "deep.mkv")
         shelf = Shelf(store, Views(store.parts, store.tools))
         wanted = store["deep.mkv"].read(format="yuv420p10").data
@@ -152,7 +152,7 @@ def test_ten_bits_are_kept_where_they_are_asked_for(tmp_path: Path, codec: str) 
 def test_a_copy_has_the_layout_that_is_asked_for(tmp_path: Path) -> None:
     deep = tmp_path / "deep.mkv"
     _make_ramp(deep)
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         store.ingest(deep, "deep.mkv")
         shelf = Shelf(store, Views(store.parts, store.tools))
         for path, layout in (
@@ -180,7 +180,7 @@ def _make_ramp(path: Path) -> None:
 
 def test_noise_fits_into_what_lossless_views_are_allotted(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         shelf = Shelf(store, Views(store.parts, store.tools))
         for width, height in ((16, 16), (66, 50), (320, 240)):
             path = tmp_path / f"{width}.mkv"

@@ -12,6 +12,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.codecs.talking import make_talking
+from tests.stores import new_store
 from tests.test_integrity import LAST, flip
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_sound import packets, shelved
@@ -26,7 +27,7 @@ CLIP = FOLDER / "traffic.mp4"
 @pytest.fixture
 def damaged(tmp_path: Path) -> Iterator[Shelf]:
     """A clip whose last block has changed, which nobody knows yet; tiles show its last second."""
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         video = store.ingest(CLIP, CLIP.name)
         video.budget.set("none")
         video.retile("uniform:1x1", span=(3, None), settings=TileSettings("lossless"))

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from sample_videos import FOLDER, Scene, read_frame_number
+from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
 from vfsd.codecs.encode import WORST_QUALITY, EncoderSettings, encode, parameter_sets
@@ -20,7 +21,6 @@ from vfsd.codecs.fragments import FragmentMuxer
 from vfsd.codecs.framing import framing_of_encoder
 from vfsd.codecs.segments import PacketTimes, Track, overhead
 from vfsd.errors import UsageError
-from vfsd.store import Store
 from vfsd.views import Views, allotment, encodedrun
 from vfsd.views.allotment import coarsest
 from vfsd.views.encodedrun import EncodedRun
@@ -130,7 +130,7 @@ def test_what_is_allotted_too_little_becomes_coarser(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(allotment, "_MARGIN", 0.12)
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "a.mp4")
         views = Views(store.parts, store.tools)
         tight = Shelf(store, views)
@@ -154,7 +154,7 @@ def test_what_is_encoded_again_is_not_decoded_again(
 
     monkeypatch.setattr(EncodedRun, "_decoded", counting)
     monkeypatch.setattr(allotment, "_MARGIN", 0.3)
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         store.ingest(FOLDER / "traffic.mp4", "a.mp4")
         views = Views(store.parts, store.tools)
         assert numbers(Shelf(store, views).read("a.mp4", "codec=hevc.mp4")) == list(range(120))
@@ -172,7 +172,7 @@ def test_noise_after_a_black_key_frame_fits(tmp_path: Path) -> None:
     black = np.zeros((240, 320, 3), np.uint8)
     pictures = [black if index < 5 else scene.frame(index) for index in range(40)]
     (tmp_path / "noise.mp4").write_bytes(made(pictures, quality=30))
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         store.ingest(tmp_path / "noise.mp4", "a.mp4")
         views = Views(store.parts, store.tools)
         frames = decoded(Shelf(store, views).read("a.mp4", "t=0.1-.mp4"))

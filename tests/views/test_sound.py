@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.codecs.talking import RATE, make_talking
+from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from vfsd import grammar
 from vfsd.codecs.planes import fingerprint
@@ -81,7 +82,7 @@ def samples(file: Path | bytes) -> tuple[int, npt.NDArray[Any]]:
 
 @contextmanager
 def shelved(tmp_path: Path, clip: Path) -> Iterator[Shelf]:
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         store.ingest(clip, clip.name)
         views = Views(store.parts, store.tools)
         yield Shelf(store, views)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.codecs.talking import RATE, make_talking
+from tests.stores import new_store
 from tests.views.conftest import Shelf
 from tests.views.test_sound import begins, packets, samples, shelved
 from vfsd.codecs.soundunits import UnitPackets, UnitReader
@@ -79,7 +80,7 @@ def test_packets_are_the_same_wherever_reading_begins(
     clip = make_talking(
         tmp_path / f"clip.{ending}", codec, frames=300, video_codec=_pictures_of(ending)
     )
-    with Store.create(tmp_path / "store") as store:
+    with new_store(tmp_path / "store") as store:
         original = store.ingest(clip, clip.name).original
         container = original.media.container
         with Source(clip) as source, open_container(source, container) as opened:

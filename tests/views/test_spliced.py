@@ -15,12 +15,12 @@ import cv2
 import pytest
 
 from tests.codecs.making import make_clip
+from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
 from vfsd import grammar
 from vfsd.codecs import nal
 from vfsd.codecs.planes import fingerprint
-from vfsd.store import Store
 from vfsd.video import Video
 from vfsd.views import Views
 from vfsd.views.footage import footage_of
@@ -63,7 +63,7 @@ class Kept:
 
 
 def keep(tmp_path: Path, clip: Path) -> Kept:
-    store = Store.create(tmp_path / "store")
+    store = new_store(tmp_path / "store")
     store.ingest(clip, clip.name)
     return Kept(Shelf(store, Views(store.parts, store.tools)), clip.name)
 

@@ -17,6 +17,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.codecs.stitching import Planes, are_equal, cut, file_by_libde265, samples
 from tests.composing import Composed
+from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import times
 from vfsd.codecs import nal
@@ -26,7 +27,6 @@ from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.errors import IntegrityError
 from vfsd.packs import PackPool
 from vfsd.planned import PlannedSegment, TileSettings
-from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
 from vfsd.video import Video
 from vfsd.views import Views, encodedrun, stitching
@@ -55,7 +55,7 @@ def tile(video: Video, codec: str = STITCHABLE) -> None:
 
 @pytest.fixture(scope="module")
 def tiled(tmp_path_factory: pytest.TempPathFactory, kvazaar: None) -> Iterator[Shelf]:
-    with Store.create(tmp_path_factory.mktemp("stitched") / "store") as store:
+    with new_store(tmp_path_factory.mktemp("stitched") / "store") as store:
         for name in CLIPS:
             tile(store.ingest(FOLDER / name, name))
         turned = store.ingest(FOLDER / "portrait.mp4", "portrait.mp4")

@@ -1,0 +1,46 @@
+"""Fresh stores and catalogs: copies of one that was made in full.
+
+To make one takes all steps of its schema, which is thirty times as long as to copy it, and most
+tests want one of their own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import tempfile
+import uuid
+from functools import cache
+from pathlib import Path
+
+from vfsd.catalog import Catalog
+from vfsd.store import Store
+from vfsd.storedir import CATALOG
+
+_MARKER = "vfsd-store.json"
+
+
+@cache
+def _made_in_full() -> Path:
+    folder = tempfile.mkdtemp(prefix="vfsd-tests-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "store"
+    Store.create(path).close()
+    (path / "reserve").unlink()  # whoever opens it makes another, for less than a copy
+    return path
+
+
+def new_store(path: Path) -> Store:
+    """As `Store.create(path)`, for tests that are not about how a store is made."""
+    shutil.copytree(_made_in_full(), path)
+    marker = json.loads((path / _MARKER).read_text(encoding="utf-8"))
+    marker["id"] = str(uuid.uuid4())
+    (path / _MARKER).write_text(json.dumps(marker), encoding="utf-8")
+    return Store.open(path)
+
+
+def new_catalog(path: Path) -> Catalog:
+    """As `Catalog.create` for an SQLite file `path`."""
+    shutil.copyfile(_made_in_full() / CATALOG, path)
+    return Catalog.open(f"sqlite:///{path}")
