@@ -10,28 +10,23 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import logging
 import os
-import stat
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotInTimeError
-from ctypes import c_char_p, c_int, c_ssize_t, c_uint64, c_void_p
+from ctypes import c_int, c_ssize_t, c_uint64, c_void_p
 from typing import Any
 
-from vfsd.fs import Attributes, Caller, ContentVersion, Counters, Filesystem
+from vfsd.fs import Attributes, Caller, Counters, Filesystem
 from vfsd.fuse.answers import errno_of
 from vfsd.fuse.asking import Askers, Read
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.generation import begin_generation
 from vfsd.fuse.hidden import hidden_alias, is_hidden
+from vfsd.fuse.kernelcache import KernelCache
 from vfsd.fuse.passthrough import Passthrough
 from vfsd.fuse.prototypes import ARGUMENTS, RESULTS, Filler
 from vfsd.fuse.threads import ServingThreads
 from vfsd.fuse.times import UTIME_NOW, UTIME_OMIT
-
-_log = logging.getLogger(__name__)
 
 BLOCK_SIZE = 1 << 19
 """What programs are advised to read and write at once, in bytes."""
@@ -47,8 +42,6 @@ _READABLE_MEMORY = 0x100
 _SPLICE_WRITE, _SPLICE_MOVE, _SPLICE_READ = 1 << 7, 1 << 8, 1 << 9
 _HANDLE_KILLPRIV_V2 = 1 << 21
 _CHANGING = os.O_ACCMODE | os.O_TRUNC
-_INVALIDATE_SECONDS = 0.05
-_CACHED_VERSIONS = 10_000
 
 _memory = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory.restype = ctypes.py_object
@@ -80,7 +73,6 @@ class Adapter:
         self._binding = binding
         self._fs = filesystem
         self._given = given
-        self._bypass = bypass
         self._passthrough = passthrough
         self._threads = ServingThreads(counters)
         self._on_init = on_init
@@ -90,18 +82,13 @@ class Adapter:
         self._timespecs = module.c_timespec * 2
         self._context = module._libfuse.fuse_get_context
         self._askers = Askers(module._libfuse, self._context)
+        self._cache = KernelCache(module._libfuse, self._context, filesystem, bypass=bypass)
         self._counters = counters
         # By handle, of files that are no views, and of views.
         self._files: dict[int, Read] = {}
         self._views: dict[int, Read] = {}
         self._fh_at: int = module.fuse_file_info.fh.offset
         self._can_skip_flush = hasattr(module.fuse_file_info, "noflush")
-        self._config: Any = None
-        self._attr_timeout = 0.0
-        self._is_caching = True
-        self._versions: dict[bytes, ContentVersion | str] = {}
-        self._told: dict[bytes, int] = {}  # sizes of views that the kernel may know
-        self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
         self._callbacks: list[Any] = []  # libfuse keeps no reference
 
     def operations(self) -> Any:
@@ -166,7 +153,7 @@ class Adapter:
     def init(self, connection_at: int, config_at: int) -> None:
         module = self._binding.module
         connection = module.fuse_conn_info.from_address(connection_at)
-        config = self._config = module.fuse_config.from_address(config_at)
+        config = module.fuse_config.from_address(config_at)
         # Splicing is slower than copying here, for reads and for writes.
         connection.want &= ~(_SPLICE_READ | _SPLICE_WRITE | _SPLICE_MOVE)
         if (self._binding.major, self._binding.minor) >= (3, 17):
@@ -176,7 +163,7 @@ class Adapter:
         config.use_ino = 1
         config.nullpath_ok = 1
         config.entry_timeout = float(self._given("entry_timeout") or 1.0)
-        config.attr_timeout = self._attr_timeout = float(self._given("attr_timeout") or 1.0)
+        self._cache.start(config, float(self._given("attr_timeout") or 1.0))
         config.negative_timeout = float(self._given("negative_timeout") or 0.0)
         begin_generation(self._binding.module._libfuse, self._context().contents.fuse)
         if self._passthrough is not None:
@@ -185,7 +172,7 @@ class Adapter:
 
     def close(self) -> None:
         """To be called when libfuse has ended."""
-        self._notifier.shutdown(wait=False, cancel_futures=True)
+        self._cache.close()
         if self._passthrough is not None:
             self._passthrough.close()
 
@@ -193,11 +180,7 @@ class Adapter:
 
     def getattr(self, path: bytes | None, stat_at: int, info: int | None) -> None:
         found = self._fs.getattr(_text(path), self._handle(info) if info else None)
-        self._let_cache(found.nlink < 2 or stat.S_ISDIR(found.mode))
-        if path is not None and found.is_view:
-            if len(self._told) >= _CACHED_VERSIONS:
-                self._told.clear()
-            self._told[path] = found.size
+        self._cache.answering(path, found)
         self._fill(stat_at, found)
         if path is not None and found.nlink and is_hidden(path):
             self._stat.from_address(stat_at).st_nlink = found.nlink + 1  # libfuse takes one off
@@ -264,7 +247,7 @@ class Adapter:
 
     def link(self, path: bytes, new_path: bytes) -> None:
         self._fs.link(os.fsdecode(path), os.fsdecode(new_path))
-        self._invalidate(path)
+        self._cache.forget(path)
 
     def rename(self, old: bytes, new: bytes, flags: int) -> None:
         old_path = os.fsdecode(old)
@@ -316,7 +299,7 @@ class Adapter:
             handle = self._open_for_change(self._passthrough, os.fsdecode(path), info.flags)
         else:
             handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
-            self._require_told(path, handle)
+            self._cache.require_told(path, handle)
             if self._passthrough is not None and self._is_passed_through(
                 self._passthrough, handle, info_at
             ):
@@ -329,7 +312,7 @@ class Adapter:
         is_read_only = info.flags & os.O_ACCMODE == os.O_RDONLY
         if self._can_skip_flush and is_read_only and handle not in self._askers:
             info.noflush = 1  # closing what is only read changes nothing, and no view waits for it
-        self._choose_caching(path, info, handle)
+        self._cache.choose(path, info, handle)
 
     def create(self, path: bytes, mode: int, info_at: int) -> None:
         info = self._file_info.from_address(info_at)
@@ -340,7 +323,7 @@ class Adapter:
         if self._passthrough is not None and whole is not None:
             self._passthrough.reserve(whole.ino)
             self._passthrough.opened(handle, whole.ino)
-        self._choose_caching(path, info, handle)
+        self._cache.choose(path, info, handle)
 
     def write(self, _path: int, buffer: int, size: int, offset: int, info: int) -> int:
         handle = c_uint64.from_address(info + self._fh_at).value
@@ -431,60 +414,6 @@ class Adapter:
         except BaseException:
             self._fs.release(handle)
             raise
-
-    def _choose_caching(self, path: bytes, info: Any, handle: int) -> None:
-        """Let the kernel keep what it has read of these very bytes under this very name."""
-        # Past its cache the kernel would forget that a file is to be synced after each write.
-        if self._bypass and info.flags & (os.O_ACCMODE | os.O_DSYNC) == os.O_WRONLY:
-            info.direct_io = 1
-            return
-        version = self._fs.content_version(handle)
-        if version is None:
-            self._versions.pop(path, None)
-            return
-        if self._versions.get(path) == version:
-            info.keep_cache = 1
-        elif len(self._versions) >= _CACHED_VERSIONS:
-            self._versions.clear()
-        self._versions[path] = version
-
-    def _require_told(self, path: bytes, handle: int) -> None:
-        """Let the kernel forget the size of a view that has another one by now.
-
-        What a view holds may change with what is stored of its video.  The kernel reads no further
-        than to the size that it was told last.
-        """
-        if self._fs.is_view(handle):
-            size = self._fs.getattr(None, handle).size
-            if self._told.get(path) != size:
-                self._told[path] = size
-                self._invalidate(path)
-
-    def _let_cache(self, allowed: bool) -> None:
-        """Whether the kernel may cache the attributes that this thread is about to give it.
-
-        To libfuse, and so to the kernel, names of one file are different files: what changes
-        through one of them would be seen through the others only when the cache has expired.
-        libfuse looks at this when the callback has returned.  Should another thread come in
-        between, a change may be seen a second late.
-        """
-        if allowed is not self._is_caching:
-            self._is_caching = allowed
-            self._config.attr_timeout = self._attr_timeout if allowed else 0.0
-
-    def _invalidate(self, path: bytes) -> None:
-        """Let the kernel forget the attributes of what it knows by this path.
-
-        It may have to wait for answers to other requests.  So it is not done by this thread, which
-        may be the only one left to give them, and not waited for without end.
-        """
-        library = self._binding.module._libfuse
-        session = c_void_p(self._context().contents.fuse)
-        done = self._notifier.submit(library.fuse_invalidate_path, session, c_char_p(path))
-        try:
-            done.result(_INVALIDATE_SECONDS)
-        except NotInTimeError:
-            _log.debug("the kernel takes its time to forget %r", path)
 
     def _fill(self, stat_at: int, found: Attributes) -> None:
         about = self._stat.from_address(stat_at)

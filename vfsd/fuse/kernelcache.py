@@ -1,0 +1,116 @@
+"""What the kernel keeps of files and attributes, and what it has to forget."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotInTimeError
+from ctypes import c_char_p, c_void_p
+from typing import Any
+
+from vfsd.fs import Attributes, ContentVersion, Filesystem
+
+_log = logging.getLogger(__name__)
+
+_INVALIDATE_SECONDS = 0.05
+_CACHED_VERSIONS = 10_000
+
+
+class KernelCache:
+    """Says so to libfuse, in the callbacks of which it is called.  Thread-safe."""
+
+    def __init__(
+        self,
+        library: Any,
+        context: Callable[[], Any],
+        filesystem: Filesystem,
+        *,
+        bypass: bool,
+    ) -> None:
+        """`context` is ``fuse_get_context``; `bypass` says that writers may go past the cache."""
+        self._library = library
+        self._context = context
+        self._fs = filesystem
+        self._bypass = bypass
+        self._config: Any = None
+        self._attr_timeout = 0.0
+        self._is_caching = True
+        self._versions: dict[bytes, ContentVersion | str] = {}
+        self._told: dict[bytes, int] = {}  # sizes of views that the kernel may know
+        self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
+
+    def start(self, config: Any, attr_timeout: float) -> None:
+        """To be called while libfuse handles INIT; `config` is its ``fuse_config``."""
+        self._config = config
+        config.attr_timeout = self._attr_timeout = attr_timeout
+
+    def close(self) -> None:
+        self._notifier.shutdown(wait=False, cancel_futures=True)
+
+    # -- attributes
+
+    def answering(self, path: bytes | None, found: Attributes) -> None:
+        """These attributes are about to be given to the kernel by this thread.
+
+        To libfuse, and so to the kernel, names of one file are different files: what changes
+        through one of them would be seen through the others only when the cache has expired.
+        libfuse looks at the timeout when the callback has returned.  Should another thread come in
+        between, a change may be seen a second late.
+        """
+        allowed = found.nlink < 2 or stat.S_ISDIR(found.mode)
+        if allowed is not self._is_caching:
+            self._is_caching = allowed
+            self._config.attr_timeout = self._attr_timeout if allowed else 0.0
+        if path is not None and found.is_view:
+            if len(self._told) >= _CACHED_VERSIONS:
+                self._told.clear()
+            self._told[path] = found.size
+
+    def require_told(self, path: bytes, handle: int) -> None:
+        """Let the kernel forget the size of a view that has another one by now.
+
+        What a view holds may change with what is stored of its video.  The kernel reads no further
+        than to the size that it was told last.
+        """
+        if self._fs.is_view(handle):
+            size = self._fs.getattr(None, handle).size
+            if self._told.get(path) != size:
+                self._told[path] = size
+                self.forget(path)
+
+    def forget(self, path: bytes) -> None:
+        """Let the kernel forget the attributes of what it knows by this path.
+
+        It may have to wait for answers to other requests.  So it is not done by this thread, which
+        may be the only one left to give them, and not waited for without end.
+        """
+        session = c_void_p(self._context().contents.fuse)
+        done = self._notifier.submit(self._library.fuse_invalidate_path, session, c_char_p(path))
+        try:
+            done.result(_INVALIDATE_SECONDS)
+        except NotInTimeError:
+            _log.debug("the kernel takes its time to forget %r", path)
+
+    # -- bytes
+
+    def choose(self, path: bytes, info: Any, handle: int) -> None:
+        """Let the kernel keep what it has read of these very bytes under this very name.
+
+        `info` is the ``fuse_file_info`` of a file that is being opened.
+        """
+        # Past its cache the kernel would forget that a file is to be synced after each write.
+        if self._bypass and info.flags & (os.O_ACCMODE | os.O_DSYNC) == os.O_WRONLY:
+            info.direct_io = 1
+            return
+        version = self._fs.content_version(handle)
+        if version is None:
+            self._versions.pop(path, None)
+            return
+        if self._versions.get(path) == version:
+            info.keep_cache = 1
+        elif len(self._versions) >= _CACHED_VERSIONS:
+            self._versions.clear()
+        self._versions[path] = version
