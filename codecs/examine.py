@@ -17,8 +17,8 @@ import numpy as np
 from av.error import FFmpegError
 from av.video.stream import VideoStream
 
-from vfsd.codecs import nal
 from vfsd.codecs.context import prepare
+from vfsd.codecs.doubts import doubt_of
 from vfsd.codecs.media import choose_stream, describe
 from vfsd.codecs.packets import PacketReader
 from vfsd.codecs.planes import fingerprint
@@ -26,8 +26,9 @@ from vfsd.codecs.scan import NONE, Scan, scan
 from vfsd.codecs.sniff import HEAD_BYTES, Container, sniff
 from vfsd.codecs.soundscan import SoundScan, scan_sound, without_sound
 from vfsd.codecs.source import Source, discard_others, open_container
-from vfsd.codecs.timeline import Timeline, continued, settle
-from vfsd.codecs.traits import INTRA_CODECS, Trait
+from vfsd.codecs.tablecolumns import h264_leading, packet_flags, proven_times, reorder_delay
+from vfsd.codecs.timeline import Timeline, settle
+from vfsd.codecs.traits import Trait
 from vfsd.codecs.verify import Decoded, KeyProof, decode_all
 from vfsd.errors import DamagedFileError, IntegrityError, RefusedMediaError
 from vfsd.framepages import Ints, PacketColumns, PacketFlag
@@ -38,8 +39,6 @@ _SAMPLE_PACKETS = 12
 """As many are decoded to see whether the container can be believed."""
 _MAX_UNSTABLE = 0.02
 """Of all frames: those that may look different each time, for damage, in a file that is served."""
-_WHOLE_PICTURES = ("mp4", "mov", "matroska", "webm")
-"""Containers whose packets hold both fields of a picture."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ class _Examiner:
             if not len(scanned):
                 raise RefusedMediaError("it holds no picture: the media data is missing")
             first = _first_frame(stream, scanned)
-            doubt = _doubt(self._container, stream, scanned)
+            doubt = doubt_of(self._container, stream, scanned)
             if first is not None and not doubt:
                 media, notes = describe(self._container, opened, stream, first)
                 believed = self._believe(scanned, media, fingerprint(first), notes)
@@ -173,9 +172,9 @@ class _Examiner:
         hidden = scanned.traits & Trait.HIDDEN != 0
         shown = np.flatnonzero(~hidden)
         order = shown[np.argsort(scanned.pts[shown], kind="stable")]
-        flags = _flags(scanned, hidden)
-        flags[_h264_leading(media, scanned)] |= np.uint8(PacketFlag.LEADING)
-        delay = _reorder_delay(order)
+        flags = packet_flags(scanned, hidden)
+        flags[h264_leading(media, scanned)] |= np.uint8(PacketFlag.LEADING)
+        delay = reorder_delay(order)
         if delay > media.reorder_delay and media.codec in ("h264", "hevc"):
             return None
         times = self._times(scanned, scanned.pts, scanned.dts, order, media, delay)
@@ -211,7 +210,7 @@ class _Examiner:
         order = decoded.order
         hidden = np.ones(len(scanned), np.bool_)
         hidden[order] = False
-        flags = _flags(scanned, hidden)
+        flags = packet_flags(scanned, hidden)
         if (scanned.traits & Trait.FOREIGN != 0).any():
             bare = scanned.traits & Trait.PARAMETERS == 0
             flags[bare] &= ~np.uint8(PacketFlag.KEY)
@@ -219,8 +218,8 @@ class _Examiner:
             flags[1:] &= ~np.uint8(PacketFlag.KEY)
         if hidden.any():
             notes.append(f"packets that show no picture of their own: {int(hidden.sum())}")
-        delay = max(_reorder_delay(order), media.reorder_delay)
-        pts, dts = _proven_times(self._container, scanned, decoded, media, notes)
+        delay = max(reorder_delay(order), media.reorder_delay)
+        pts, dts = proven_times(self._container, scanned, decoded, media, notes)
         times = self._times(scanned, pts, dts, order, media, delay)
         result = self._examination(scanned, media, order, flags, times, delay, notes)
         unstable: set[int] = set()
@@ -287,137 +286,6 @@ class _Examiner:
             verified=False,
             notes=tuple(notes),
         )
-
-
-def _doubt(container: Container, stream: VideoStream, scanned: Scan) -> str:
-    """Why the table has to be proven by decoding; empty when it need not be."""
-    codec = stream.codec_context.codec.canonical_name
-    traits = scanned.traits
-    if not scanned.inspected:
-        return f"packets of {codec} are not looked into"
-    if scanned.error or scanned.corrupt.any():
-        return "the container is damaged"
-    if (traits & Trait.DAMAGED != 0).any() or not scanned.size.all():
-        return "a packet is damaged"
-    if scanned.discard.any():
-        return "an edit list hides pictures"
-    if scanned.reconfigured or (traits & Trait.FOREIGN != 0).any():
-        return "the codec configuration changes on the way"
-    if not traits[0] & Trait.STARTS:
-        return "it does not start with a key picture"
-    if (traits & Trait.ODD != 0).any():
-        return "key pictures that may not be exact"
-    if (scanned.pts == NONE).any():
-        return "not every picture has a time stamp"
-    if not container.timed and not (codec in INTRA_CODECS and (np.diff(scanned.pts) > 0).all()):
-        return f"{container.name} files do not time pictures"
-    if _has_odd_parameters(container, codec, stream.codec_context.extradata or b""):
-        return "fields or hidden pictures may have packets of their own"
-    if not _keys_part_the_pictures(scanned):
-        return "time stamps that contradict the key pictures"
-    return ""
-
-
-def _has_odd_parameters(container: Container, codec: str, extradata: bytes) -> bool:
-    try:
-        for unit in nal.parameter_sets(codec, extradata) if codec in ("h264", "hevc") else ():
-            kind = nal.unit_type(codec, unit)
-            if codec == "hevc" and kind == nal.HEVC_PPS and nal.hevc_pps_hides_pictures(unit):
-                return True
-            if codec == "h264" and kind == nal.H264_SPS and container.name not in _WHOLE_PICTURES:
-                return nal.parse_h264_sps(unit).has_fields
-    except nal.DamagedError:
-        return True
-    return False
-
-
-def _keys_part_the_pictures(scanned: Scan) -> bool:
-    """Whether time stamps are unique, and run over a key picture as its kind allows."""
-    pts = scanned.pts[scanned.traits & Trait.HIDDEN == 0]
-    traits = scanned.traits[scanned.traits & Trait.HIDDEN == 0]
-    if len(np.unique(pts)) < len(pts):
-        return False
-    keys = np.flatnonzero(traits & Trait.STARTS)
-    before = np.maximum.accumulate(pts)
-    after = np.minimum.accumulate(pts[::-1])[::-1]
-    resets = keys[traits[keys] & Trait.RESETS != 0]
-    return bool(
-        (before[keys] == pts[keys]).all()
-        and (after[resets] == pts[resets]).all()
-        and (after[keys[1:]] > pts[keys[:-1]]).all()
-    )
-
-
-def _flags(
-    scanned: Scan, hidden: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """What is known before any decoding; where packets are not looked into, the container's."""
-    traits = scanned.traits
-    flags = np.zeros(len(scanned), np.uint8)
-    starts = traits & Trait.STARTS != 0
-    odd = scanned.key & (traits & Trait.ODD != 0)
-    flags[starts | odd | (scanned.key if not scanned.inspected else False)] |= np.uint8(
-        PacketFlag.KEY
-    )
-    flags[traits & Trait.LEADING != 0] |= np.uint8(PacketFlag.LEADING)
-    flags[hidden] |= np.uint8(PacketFlag.HIDDEN)
-    flags[(traits & Trait.UNREFERENCED != 0) & ~hidden] |= np.uint8(PacketFlag.DISPOSABLE)
-    return flags
-
-
-def _h264_leading(media: MediaInfo, scanned: Scan) -> Ints:
-    """H.264 does not mark the pictures that lead an open key picture: they are shown before it."""
-    if media.codec != "h264":
-        return np.empty(0, np.int64)
-    starts = scanned.traits & Trait.STARTS != 0
-    key = np.maximum.accumulate(np.where(starts, np.arange(len(scanned)), 0))
-    return np.flatnonzero(scanned.pts < scanned.pts[key])
-
-
-def _reorder_delay(order: Ints) -> int:
-    """How many frames a decoder must hold back: the most that a frame moves towards the front."""
-    place = np.argsort(order, kind="stable")  # in display order, of each shown packet
-    return max(0, int((np.arange(len(order)) - place).max()))
-
-
-def _proven_times(
-    container: Container, scanned: Scan, decoded: Decoded, media: MediaInfo, notes: list[str]
-) -> tuple[Ints, Ints]:
-    """(pts, dts), such that pts are known and ascend along the decoder's output."""
-    pts, dts, moved = continued(scanned)
-    if moved:
-        notes.append("time stamps are set back on the way; they are read as going on")
-    order = decoded.order
-    pts = pts.copy()
-    shown = pts[order]
-    if container.timed and (shown != NONE).all():
-        if (np.diff(shown) > 0).all():
-            return pts, dts
-        if len(np.unique(shown)) == len(shown):
-            notes.append("pictures do not come in the order of their time stamps; sorted")
-            pts[order] = np.sort(shown)
-            return pts, np.full(len(pts), NONE, np.int64)
-    pts[:] = NONE
-    if (dts != NONE).all() and (np.diff(dts) > 0).all():
-        pts[order] = _times_of_output(decoded, dts)
-        return pts, dts
-    rate = media.average_rate or 25
-    notes.append(f"no time stamps: frames are numbered at {rate} per second")
-    pts[order] = [round(i / (rate * media.time_base)) for i in range(len(order))]
-    return pts, np.full(len(pts), NONE, np.int64)
-
-
-def _times_of_output(decoded: Decoded, dts: Ints) -> Ints:
-    """Frames shown when the decoder gives them: the decoding time of the packet it is then fed."""
-    steps = np.diff(dts)
-    step = int(np.median(steps)) if len(steps) else 1
-    drained = np.cumsum(decoded.fed >= len(dts))
-    times = np.where(
-        drained > 0, dts[-1] + step * drained, dts[np.minimum(decoded.fed, len(dts) - 1)]
-    )
-    if (np.diff(times) > 0).all():
-        return times
-    return np.sort(dts[decoded.order])
 
 
 def _access(container: Container, scanned: Scan) -> Access:
