@@ -13,8 +13,9 @@ from sample_videos import FOLDER
 from tests.stores import new_store
 from vfsd.detections import Detection
 from vfsd.layoutfacts import LayoutFacts, heat_of, layout_facts
-from vfsd.layoutpicture import Picture, draw_layout, picture_size
+from vfsd.layoutpicture import draw_layout, picture_size
 from vfsd.layouttext import layout_text
+from vfsd.lettering import Picture
 from vfsd.store import Store
 from vfsd.tiling import Rect
 

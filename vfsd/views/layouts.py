@@ -15,7 +15,8 @@ from vfsd.catalog import Catalog
 from vfsd.codecs.plainstills import png, png_size
 from vfsd.errors import NotFoundError, OutOfRangeError
 from vfsd.layoutfacts import layout_facts
-from vfsd.layoutpicture import Picture, draw_layout, picture_size
+from vfsd.layoutpicture import draw_layout, picture_size
+from vfsd.lettering import Picture
 from vfsd.model import LogicalVideo
 from vfsd.tools import Tools
 from vfsd.units import seconds, ticks_at_or_after, ticks_at_or_before

@@ -27,7 +27,7 @@ from vfsd.units import human_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vfsd.layoutpicture import Picture
+    from vfsd.lettering import Picture
     from vfsd.model import Segment
     from vfsd.store import Store
     from vfsd.video import Video

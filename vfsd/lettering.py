@@ -1,0 +1,77 @@
+"""Letters on pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+Picture = npt.NDArray[np.uint8]
+"""height x width x 3, RGB."""
+Colour = tuple[int, int, int]
+
+FONT = cv2.FONT_HERSHEY_DUPLEX
+LETTERS: Colour = (255, 255, 255)
+GROUND: Colour = (24, 24, 24)
+"""What lies behind letters."""
+_VEIL = 0.58
+"""How much of it that covers."""
+
+
+def plain(text: str) -> str:
+    """The font has no other letters."""
+    return text.encode("ascii", "replace").decode()
+
+
+def line_height(size: float) -> int:
+    """Pixels from one line to the next."""
+    return round(size * 34)
+
+
+def _thickness(size: float) -> int:
+    return max(1, round(size * 1.4))
+
+
+def text_width(text: str, size: float) -> int:
+    """Pixels of a line."""
+    ((width, _), _) = cv2.getTextSize(text, FONT, size, _thickness(size))
+    return int(width)
+
+
+def size_for(lines: Sequence[str], size: float, room: int) -> float:
+    """The largest size, from `size` down, in which every line has room."""
+    least = 0.3 * size
+    while size > least and max(text_width(line, size) for line in lines) > room:
+        size *= 0.95
+    return size
+
+
+def write_line(
+    picture: Picture, text: str, base: tuple[int, int], size: float, colour: Colour
+) -> None:
+    """`base` is where its left end stands, (x, y)."""
+    cv2.putText(picture, text, base, FONT, size, colour, _thickness(size), cv2.LINE_AA)
+
+
+def extent(lines: list[str], size: float) -> tuple[int, int]:
+    """Pixels that lines take with the ground behind them."""
+    widest = max(text_width(line, size) for line in lines)
+    return widest + round(size * 20), len(lines) * line_height(size) + round(size * 12)
+
+
+def write_block(
+    picture: Picture, corner: tuple[int, int], lines: list[str], size: float, first: Colour
+) -> None:
+    """Lines on darkened ground, from `corner` (x, y) on; the first in a colour of its own."""
+    x, y = corner
+    width, height = extent(lines, size)
+    behind = picture[y : y + height, x : x + width]
+    behind[...] = (behind * (1 - _VEIL) + np.array(GROUND) * _VEIL).astype(np.uint8)
+    for number, line in enumerate(lines):
+        base = (
+            x + round(size * 10),
+            y + round(size * 3) + (number + 1) * line_height(size) - round(size * 7),
+        )
+        write_line(picture, line, base, size, first if number == 0 else LETTERS)

@@ -1,0 +1,174 @@
+"""What is known of a video: the part of `vfsd.video.Video` that counts frames and decodes none.
+
+But once: to find out whether what is known is right.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+
+from vfsd.framepages import Ints
+from vfsd.frametable import FrameTable
+from vfsd.ingest import describe_original, pages, put_sound
+from vfsd.model import LogicalVideo, PhysicalVideo
+from vfsd.parts import Parts
+from vfsd.plan import select_frames
+from vfsd.tileplan import Costs
+from vfsd.tools import Tools
+from vfsd.units import Seconds, seconds, ticks_at_or_after, ticks_at_or_before
+from vfsd.view import View
+
+
+class VideoFacts:
+    """Size, times and frame table of one video."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        tools: Tools,
+        info: LogicalVideo,
+    ) -> None:
+        self._parts = parts
+        self._tools = tools
+        self.info = info  #: what the catalog says
+        self._table: FrameTable | None = None
+        self._guard = threading.Lock()
+
+    # -- what it is
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def original(self) -> PhysicalVideo:
+        return self.info.original
+
+    @property
+    def width(self) -> int:
+        """Pixels of the displayed frame."""
+        return self.original.media.display_width
+
+    @property
+    def height(self) -> int:
+        """Pixels of the displayed frame."""
+        return self.original.media.display_height
+
+    @property
+    def duration(self) -> Fraction:
+        """Seconds, from the first frame's appearance to the last one's end."""
+        return self.original.duration
+
+    @property
+    def rate(self) -> Fraction:
+        """Mean frames per second, from the frames' own times."""
+        return Fraction(len(self)) / self.duration if self.duration else Fraction(0)
+
+    @property
+    def table(self) -> FrameTable:
+        """Every frame's time and the place of its packet."""
+        with self._guard:
+            if self._table is None:
+                self._table = self._parts.catalog.frame_table(self.original)
+            return self._table
+
+    @property
+    def costs(self) -> Costs:
+        """What decoding takes on this host, as planners know it now."""
+        return self._tools.sources.of(self.info, 0.0).costs
+
+    @property
+    def keyframes(self) -> Ints:
+        """Indices of the frames at which decoding can start, ascending."""
+        return self.table.keyframes()
+
+    def __len__(self) -> int:
+        """Number of displayed frames."""
+        return self.original.frames
+
+    # -- frames and times
+
+    def index_at(self, time: Seconds) -> int:
+        """The number of the frame that is on the screen at `time`.  Raises `OutOfRangeError`."""
+        ticks = ticks_at_or_before(seconds(time), self.info.original.time_base)
+        return self.table.frame_at(self.info.original.first_pts + ticks)
+
+    def frames_of_span(self, span: tuple[Seconds, Seconds | None]) -> range:
+        """The numbers of the frames that appear in ``span[0] <= t < span[1]`` seconds."""
+        original = self.info.original
+        low, high = (
+            None
+            if time is None
+            else original.first_pts + ticks_at_or_after(seconds(time), original.time_base)
+            for time in span
+        )
+        table = self.table
+        return table.frames_starting_between(
+            original.first_pts if low is None else low, table.end_pts if high is None else high
+        )
+
+    def frames_in(self, span: tuple[Seconds, Seconds | None] | None = None) -> range:
+        """The frames that appear in a span of seconds; all of them without one.
+
+        Raises `OutOfRangeError` where the span starts after the end.
+        """
+        if span is None:
+            return range(len(self))
+        start, stop = span
+        view = View((seconds(start), None if stop is None else seconds(stop)))
+        chosen = select_frames(view, self.original, self.table)
+        return range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
+
+    # -- checking
+
+    def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> bool:
+        """Decode everything once and correct the frame table; whether it had to be corrected.
+
+        `on_progress` is told (bytes done, bytes in all); it may raise to give up.
+        Raises `RefusedMediaError` when the file does not decode at all any more.
+        """
+        self._parts.require_whole(self.original)
+        path = self._parts.bytes_of(self.original)
+        found = self._parts.examiner.examine(
+            path, name=self.name, full=True, on_progress=on_progress
+        )
+        old = self.table
+        before = old.columns(0, old.packets)
+        same = (
+            np.array_equal(before.flags, found.columns.flags)
+            and np.array_equal(before.pts, found.columns.pts)
+            and np.array_equal(old.packets_of(range(len(old))), found.order)
+        )
+        corrected = dataclasses.replace(
+            describe_original(
+                found,
+                object_key=self.original.object_key,
+                link_path=self.original.link_path,
+                size=self.original.size,
+                now_ns=self.original.created_ns,
+            ),
+            parameters=self.original.parameters,
+            error=self.original.error,
+        )
+        if not self._parts.read_only:
+            self._parts.suspects.lift(self.original)
+            with self._parts.catalog.writing() as change:
+                change.videos.physical(self.original.id)  # it may be gone meanwhile
+                if same:
+                    change.videos.mark_verified(self.original.id)
+                else:
+                    change.videos.replace_table(self.original.id, corrected, pages(found))
+                put_sound(change, self.original, found)
+                info = change.videos.get(self.info.id)
+            with self._guard:
+                self.info, self._table = info, None
+        return not same
+
+    def _corrects_table(self) -> bool:
+        """The file holds other frames than its packets promised.  A full decode tells which."""
+        return not self.original.verified and self.verify()
