@@ -26,6 +26,7 @@ from vfsd.errors import (
     RefusedMediaError,
     UsageError,
 )
+from vfsd.guarding import entry_of
 from vfsd.model import LogicalVideo
 from vfsd.originals import Action, Entry
 from vfsd.parts import Parts
@@ -126,7 +127,7 @@ class Ager:
 
     def _leave(self, video: LogicalVideo, reason: str, why: str) -> Entry:
         with self._parts.catalog.writing() as change:
-            return change.originals.add(_entry(video, Action.LEFT, reason, {"why": why}))
+            return change.originals.add(entry_of(video, Action.LEFT, reason, {"why": why}))
 
     def _aged(self, seen: Transaction, video: LogicalVideo) -> Aged:
         original = video.original
@@ -163,23 +164,9 @@ def delete(parts: Parts, video: LogicalVideo, reason: str) -> Entry:
             folder, _, last = name.rpartition("/")
             change.tree.unlink(change.tree.resolve(folder).ino, last, now_ns=now)
         change.tree.delete(video.ino)
-        entry = change.originals.add(_entry(there, Action.DELETED, reason, {"names": names}))
+        entry = change.originals.add(entry_of(there, Action.DELETED, reason, {"names": names}))
     clear_away(parts, inodes=[video.ino])
     return entry
-
-
-def _entry(video: LogicalVideo, action: Action, reason: str, details: dict[str, object]) -> Entry:
-    return Entry(
-        id=0,
-        at_ns=time.time_ns(),
-        action=action,
-        video_id=video.id,
-        name=video.name,
-        reason=reason,
-        digest=video.digest,
-        size=video.size,
-        details=details,
-    )
 
 
 def _outdated(video: LogicalVideo) -> OutdatedError:

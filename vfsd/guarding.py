@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
-from vfsd.catalog import ROOT, Transaction
+from vfsd.catalog import ROOT
 from vfsd.errors import NotFoundError, ReadOnlyError, UsageError
 from vfsd.model import LogicalVideo
 from vfsd.originals import Action, Entry, Hold, Policy
@@ -47,7 +48,7 @@ def hold(parts: Parts, video: LogicalVideo, reason: str) -> Hold:
     with parts.catalog.writing() as change:
         now = change.videos.get(video.id)
         made = change.originals.hold(Hold(0, now.id, reason, time.time_ns()))
-        _note(change, now, Action.HELD, reason)
+        change.originals.add(entry_of(now, Action.HELD, reason))
         return made
 
 
@@ -66,12 +67,16 @@ def release(
             raise NotFoundError(f"{now.name} has no such hold", hint="see `vfsd hold ls`")
         change.originals.release(one.id for one in found)
         for one in found:
-            _note(change, now, Action.RELEASED, f"{reason} (held for: {one.reason})")
+            why = f"{reason} (held for: {one.reason})"
+            change.originals.add(entry_of(now, Action.RELEASED, why))
         return found
 
 
-def _note(change: Transaction, video: LogicalVideo, action: Action, reason: str) -> None:
-    entry = Entry(
+def entry_of(
+    video: LogicalVideo, action: Action, reason: str, details: Mapping[str, object] | None = None
+) -> Entry:
+    """What is done to a video now, for the log of originals; its bytes stay, or it goes."""
+    return Entry(
         id=0,
         at_ns=time.time_ns(),
         action=action,
@@ -80,8 +85,8 @@ def _note(change: Transaction, video: LogicalVideo, action: Action, reason: str)
         reason=reason,
         digest=video.digest,
         size=video.size,
+        details=details,
     )
-    change.originals.add(entry)
 
 
 def _require_reason(reason: str) -> None:

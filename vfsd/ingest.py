@@ -154,7 +154,7 @@ def ingest_copy(
     require_free(parts, source.name, replace)
     before = source.path.stat()
     examination = parts.examiner.examine(source.path, name=source.path.name)
-    key, size, sums = parts.objects.put_file(source.path, on_progress=on_progress)
+    key, _, sums = parts.objects.put_file(source.path, on_progress=on_progress)
     after = source.path.stat()
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         discard_failed(parts, key)
@@ -165,10 +165,7 @@ def ingest_copy(
         with parts.catalog.writing() as change:
             if not parts.objects.exists(key):  # somebody collected the same bytes meanwhile
                 parts.objects.put_file(source.path)
-            change.objects.record(key, size, now_ns=time.time_ns())
-            node = _new_file(change, source, replace)
-            node = change.tree.update(node.ino, object_key=key, state=FileState.VIDEO, size=size)
-            return _put_video(change, node, verdict, time.time_ns())
+            return _put_stored(change, source, verdict, replace)
     except BaseException:
         discard_failed(parts, key)
         raise
@@ -185,7 +182,7 @@ def ingest_made(
     examination = parts.examiner.examine(source.path, name=source.name)
     fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        key, size, sums = digest(fd, on_progress=on_progress)
+        key, _, sums = digest(fd, on_progress=on_progress)
     finally:
         os.close(fd)
     verdict = Indexed(examination, key, sums)
@@ -194,10 +191,7 @@ def ingest_made(
         heal(parts, key, source.path)
         with parts.catalog.writing() as change:
             parts.objects.adopt(source.path, key)  # unless it was collected, no work
-            change.objects.record(key, size, now_ns=time.time_ns())
-            node = _new_file(change, source, replace)
-            node = change.tree.update(node.ino, object_key=key, state=FileState.VIDEO, size=size)
-            return _put_video(change, node, verdict, time.time_ns())
+            return _put_stored(change, source, verdict, replace)
     except BaseException:
         discard_failed(parts, key)
         raise
@@ -264,6 +258,17 @@ def require_free(parts: Parts, name: str, replace: bool) -> None:
         raise ExistsError(f"{name!r} is a directory")
     if not replace:
         raise ExistsError(f"{name!r} exists", hint="use --replace to put the new file in its place")
+
+
+def _put_stored(
+    change: Transaction, source: Source, verdict: Indexed, replace: bool
+) -> LogicalVideo:
+    """The video of bytes that are an object by now, under the name of `source`."""
+    key, size = verdict.digest, verdict.size
+    change.objects.record(key, size, now_ns=time.time_ns())
+    node = _new_file(change, source, replace)
+    node = change.tree.update(node.ino, object_key=key, state=FileState.VIDEO, size=size)
+    return _put_video(change, node, verdict, time.time_ns())
 
 
 def _new_file(change: Transaction, source: Source, replace: bool) -> Node:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -132,6 +133,20 @@ class Rows:
     def complaint(self, where: object, what: str, *, hint: str | None = None) -> UsageError:
         place = f"line {where}" if isinstance(where, int) else str(where)
         return UsageError(f"{self.path}, {place}: {what}", hint=hint)
+
+    @contextmanager
+    def reading(self, where: object) -> Iterator[None]:
+        """A `ValueError` in there becomes a complaint that names the place."""
+        try:
+            yield
+        except UsageError:
+            raise
+        except ValueError as error:
+            raise self.complaint(where, str(error)) from None
+
+    def of_file(self, path: Path) -> Rows:
+        """For the rows of one of several files; they are among these, what it skips is not."""
+        return Rows(self.clip, self.options, path, _rows=self._rows, _labels=self._labels)
 
     def report(self, done: int, total: int) -> None:
         """Every so many rows, how far reading has come."""

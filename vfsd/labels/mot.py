@@ -13,7 +13,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from vfsd.detections import DetectionColumns
-from vfsd.errors import UsageError
 from vfsd.labels.common import (
     Clip,
     LabelFile,
@@ -57,12 +56,8 @@ def read(
         cells = [cell.strip() for cell in line.strip().rstrip(",").split(",")]
         if not 6 <= len(cells) <= 10:
             raise rows.complaint(where, f"{len(cells)} columns, where MOT has 6 to 10")
-        try:
+        with rows.reading(where):
             _add(rows, where, cells, names)
-        except ValueError as error:
-            if isinstance(error, UsageError):
-                raise
-            raise rows.complaint(where, str(error)) from None
         rows.report(where, 0)
     return rows.file()
 

@@ -17,7 +17,6 @@ from xml.parsers import expat
 import numpy as np
 
 from vfsd.detections import Attributes, DetectionColumns
-from vfsd.errors import UsageError
 from vfsd.labels.common import (
     Clip,
     LabelFile,
@@ -44,18 +43,13 @@ def read(
     rows = Rows(clip, options, path, on_progress)
     files = frames_of_files(rows, ".xml")
     for done, (frame, file) in enumerate(files):
-        inside = Rows(clip, options, file)
-        inside._rows, inside._labels = rows._rows, rows._labels
+        inside = rows.of_file(file)
         root = _parsed(inside)
         _require_size(inside, root)
         for number, one in enumerate(root.iterfind("object")):
             where = f"object {number + 1}"
-            try:
+            with inside.reading(where):
                 _add(inside, where, frame, one)
-            except ValueError as error:
-                if isinstance(error, UsageError):
-                    raise
-                raise inside.complaint(where, str(error)) from None
         rows.skipped += inside.skipped
         if on_progress is not None:
             on_progress(done + 1, len(files))

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from vfsd.detections import Box, DetectionColumns
-from vfsd.errors import UsageError
 from vfsd.labels.common import (
     Clip,
     LabelFile,
@@ -43,15 +42,10 @@ def read(
     names = options.names if options.names is not None else names_beside(path)
     files = frames_of_files(rows, ".txt", BESIDE)
     for done, (frame, file) in enumerate(files):
-        inside = Rows(clip, options, file)
-        inside._rows, inside._labels = rows._rows, rows._labels
+        inside = rows.of_file(file)
         for where, line in lines_of(file):
-            try:
+            with inside.reading(where):
                 _add(inside, where, frame, line.split(), names)
-            except ValueError as error:
-                if isinstance(error, UsageError):
-                    raise
-                raise inside.complaint(where, str(error)) from None
         rows.skipped += inside.skipped
         if on_progress is not None:
             on_progress(done + 1, len(files))
