@@ -134,15 +134,30 @@ def test_others_who_want_it_get_it(mounted: Mounted, shorter: Path) -> None:
     victims = [reader(shorter) for _ in range(2)]
     begun(mounted)
     found: list[bytes] = []
-    other = threading.Thread(target=lambda: found.append(shorter.read_bytes()))
-    other.start()
-    time.sleep(0.05)
-    for victim in victims:
-        victim.kill()
-        victim.wait(5)
-    other.join(60)
+    with open(shorter, "rb", buffering=0) as file:
+        other = threading.Thread(target=lambda: found.append(file.readall()))
+        other.start()
+        mounted.wait_for(
+            lambda: bool(found) or is_in_a_call_on(file.fileno(), other), "nobody asks"
+        )
+        for victim in victims:
+            victim.kill()
+            victim.wait(60)
+        while other.is_alive():
+            before = cpu_seconds(mounted.pid)
+            other.join(10)
+            assert not other.is_alive() or cpu_seconds(mounted.pid) > before, "it is not made"
     assert len(found[0]) == shorter.stat().st_size
     assert found[0] == asked_again(shorter)
+
+
+def is_in_a_call_on(fd: int, thread: threading.Thread) -> bool:
+    """Whether a thread of this process waits for the kernel to answer a call about a descriptor."""
+    try:
+        call = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # it has ended
+    return len(call) > 1 and int(call[1], 16) == fd
 
 
 def asked_again(path: Path) -> bytes:

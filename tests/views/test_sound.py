@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.codecs.talking import RATE, make_talking
+from tests.fault.older import execute
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from vfsd import grammar
@@ -84,6 +84,20 @@ def samples(file: Path | bytes) -> tuple[int, npt.NDArray[Any]]:
 def shelved(tmp_path: Path, clip: Path) -> Iterator[Shelf]:
     with new_store(tmp_path / "store") as store:
         store.ingest(clip, clip.name)
+        views = Views(store.parts, store.tools)
+        yield Shelf(store, views)
+        views.close()
+
+
+@contextmanager
+def shelved_before(tmp_path: Path, clip: Path, change: str) -> Iterator[Shelf]:
+    """The same as a version that knew less of sound has left it: without its pages, and with a
+    `change` in SQL."""
+    with shelved(tmp_path, clip):
+        pass
+    for statement in ("DELETE FROM sound_pages", change):
+        execute(tmp_path / "store", statement)
+    with Store.open(tmp_path / "store") as store:
         views = Views(store.parts, store.tools)
         yield Shelf(store, views)
         views.close()
@@ -294,21 +308,11 @@ def test_a_video_without_sound_has_none(shelf: Shelf) -> None:
 
 def test_videos_from_before_are_silent_until_they_are_verified(tmp_path: Path) -> None:
     clip = make_talking(tmp_path / "clip.mp4", "aac")
-    with shelved(tmp_path, clip):
-        pass
-    raw = sqlite3.connect(tmp_path / "store" / "catalog.sqlite3")
-    with raw:
-        raw.execute("DELETE FROM sound_pages")
-        raw.execute("DELETE FROM sounds")
-    raw.close()
-    with Store.open(tmp_path / "store") as store:
-        views = Views(store.parts, store.tools)
-        shelf = Shelf(store, views)
+    with shelved_before(tmp_path, clip, "DELETE FROM sounds") as shelf:
         before = shelf.read(clip.name, "t=0.6-1.8.mp4")
         told = json.loads(shelf.read(clip.name, "explain/t=0.6-1.8.mp4.json"))
         assert "vfsd verify" in told["silence"]
-        store[clip.name].verify()
+        shelf.video(clip.name).verify()
         after = shelf.read(clip.name, "t=0.6-1.8.mp4")
         assert len(after) > len(before)
         assert packets(after)
-        views.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -14,12 +13,9 @@ import pytest
 
 from tests.codecs.talking import RATE, make_talking
 from tests.stores import new_store
-from tests.views.conftest import Shelf
-from tests.views.test_sound import begins, packets, samples, shelved
+from tests.views.test_sound import begins, packets, samples, shelved, shelved_before
 from vfsd.codecs.soundunits import UnitPackets, UnitReader
 from vfsd.codecs.source import Source, open_container
-from vfsd.store import Store
-from vfsd.views import Views
 
 WRAPS = {"output_ts_offset": "95442.2"}
 """Seconds after which the clock of MPEG-TS, 33 bits at 90 kHz, starts again within the clip."""
@@ -121,21 +117,12 @@ def test_aac_has_its_configuration_ahead(tmp_path: Path) -> None:
 
 def test_streams_from_before_are_silent_until_they_are_verified(tmp_path: Path) -> None:
     clip = make_talking(tmp_path / "clip.ts", "aac")
-    with shelved(tmp_path, clip):
-        pass
-    raw = sqlite3.connect(tmp_path / "store" / "catalog.sqlite3")
-    with raw:
-        raw.execute("DELETE FROM sound_pages")
-        raw.execute("UPDATE sounds SET packets = 0, reason = 'mpegts files cut packets up'")
-    raw.close()
-    with Store.open(tmp_path / "store") as store:
-        views = Views(store.parts, store.tools)
-        shelf = Shelf(store, views)
+    unread = "UPDATE sounds SET packets = 0, reason = 'mpegts files cut packets up'"
+    with shelved_before(tmp_path, clip, unread) as shelf:
         told = json.loads(shelf.read(clip.name, "explain/full.mp4.json"))
         assert "vfsd verify" in told["silence"]
-        store[clip.name].verify()
+        shelf.video(clip.name).verify()
         assert packets(shelf.read(clip.name, "full.mp4"))
-        views.close()
 
 
 def test_a_clock_that_is_set_back_is_told(tmp_path: Path) -> None:
