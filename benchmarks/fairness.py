@@ -48,8 +48,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         prepare(work)
-        words = [word for option in options.option for word in ("-o", option)]
-        with vfsd_mount(work / "store", work / "mnt", *words) as place:
+        with vfsd_mount(work / "store", work / "mnt", *options.option) as place:
             phases = measured(work, place, options)
             stops = [stop_seconds(place, number) for number in range(options.runs)]
     figures = {"phases": phases, "stop": statistics.median(stops), "stops": stops}

@@ -110,7 +110,7 @@ def main() -> None:
         with Store.create(work / "store") as store, ExitStack() as stack:
             videos = {key: store.ingest(path, path.name) for key, path in clips.items()}
             mounted = None
-            words = ("-o", "passthrough") if options.passthrough else ()
+            words = ("passthrough",) if options.passthrough else ()
             if not options.no_mount:
                 mounted = stack.enter_context(vfsd_mount(work / "store", work / "mnt", *words))
             for case in cases:

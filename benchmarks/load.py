@@ -83,8 +83,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         truths = prepared(work, options.decoder_memory << 20)
-        words = [word for option in options.option for word in ("-o", option)]
-        with vfsd_mount(work / "store", work / "mnt", *words) as place:
+        with vfsd_mount(work / "store", work / "mnt", *options.option) as place:
             figures = under_load(work, place, truths, options)
         figures["fsck"] = checked(work / "store")
     finish(options, "load", figures, passed=report(figures))

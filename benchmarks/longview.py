@@ -198,7 +198,7 @@ def ours(work: Path, long: Path, size: tuple[int, int]) -> Mount:
     def mount() -> Iterator[Mounted]:
         shutil.rmtree(root / "cache", ignore_errors=True)
         (root / "cache").mkdir()
-        with vfsd_mount(root, work / "mnt", "--quiet") as at:
+        with vfsd_mount(root, work / "mnt") as at:
             view = at / f"{NAME}@" / f"size={size[0]}x{size[1]}.mp4"
             yield Mounted(lambda at: (view, at), lambda: None)
 

@@ -93,7 +93,7 @@ def mounts_of(
         other = store_with(below, work / "passing")
         other.unlink()
         other.hardlink_to(below)
-        passing = vfsd_mount(work / "passing", work / "pass", "-o", "passthrough")
+        passing = vfsd_mount(work / "passing", work / "pass", "passthrough")
         files[PASSING] = stack.enter_context(passing) / "big.mkv"
     if example is not None:
         root = stack.enter_context(passthrough_mount(example, work / "pt"))

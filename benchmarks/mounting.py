@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from vfsd import mounting
 
 _EXAMPLE = Path("/usr/share/doc/libfuse3-dev/examples/passthrough_fh.c")
 """The one of the high-level examples that keeps files open."""
@@ -20,14 +21,13 @@ _EXAMPLE = Path("/usr/share/doc/libfuse3-dev/examples/passthrough_fh.c")
 
 @contextmanager
 def vfsd_mount(store: Path, mountpoint: Path, *options: str) -> Iterator[Path]:
-    """A store, mounted by the command line as users do it."""
+    """A store, mounted with what people write after ``-o``, by a process in the background."""
     mountpoint.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "vfsd"]
-    subprocess.run([*command, "mount", str(store), str(mountpoint), *options], check=True)
+    mounting.mount(store, mountpoint, options)
     try:
         yield mountpoint
     finally:
-        subprocess.run([*command, "umount", str(mountpoint)], check=True)
+        mounting.unmount(mountpoint)
 
 
 def build_passthrough(folder: Path) -> Path | None:

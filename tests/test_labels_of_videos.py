@@ -146,7 +146,7 @@ def test_every_label_file_of_the_footage_goes_in_and_out(
 def test_many_boxes_go_in_through_the_command_line(tmp_path: Path, video: Video) -> None:
     """In another process, while this one has the store open."""
     path = tmp_path / "many.csv"
-    count = 200_000
+    count = 50_000
     with path.open("w") as file:
         file.write("frame,label,x1,y1,x2,y2,confidence\n")
         for at in range(count):

@@ -81,7 +81,7 @@ def test_odd_sizes_are_served_by_their_double(store: Store, video: Video) -> Non
 
 
 def test_full_size_speaks_for_nothing(store: Store, video: Video) -> None:
-    for _ in range(20):
+    for _ in range(12):
         video.read(size=(320, 240))
         video.read()
         video.read(size=(640, 480))

@@ -6,6 +6,7 @@ import dataclasses
 import multiprocessing
 import sqlite3
 import threading
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -232,7 +233,8 @@ def test_processes_write_in_turns_and_readers_never_wait(catalog: Catalog) -> No
     for writer in writers:
         writer.start()
     looks = 0
-    while any(writer.is_alive() for writer in writers):
+    ends = [writer.sentinel for writer in writers]
+    while len(wait(ends, 0.005)) < len(ends):
         with catalog.reading() as seen:
             seen.tree.children(ROOT)
         looks += 1

@@ -7,6 +7,7 @@ import itertools
 import json
 import multiprocessing
 import sqlite3
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -518,7 +519,8 @@ def test_processes_add_while_others_look(catalog: Catalog, video: LogicalVideo) 
     for writer in writers:
         writer.start()
     looks = 0
-    while any(writer.is_alive() for writer in writers):
+    ends = [writer.sentinel for writer in writers]
+    while len(wait(ends, 0.005)) < len(ends):
         found = catalog.detections(video).columns()
         assert len(found) % 100 == 0  # never half a transaction
         looks += 1

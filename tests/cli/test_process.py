@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, run_command
 from vfsd.errors import NoSpaceError
 
 VFSD = [sys.executable, "-m", "vfsd"]
@@ -49,22 +49,30 @@ def at_a_terminal(args: list[str], *, typed: bytes = b"") -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     ("args", "code"),
+    [(["-s", "videos", "ls"], 0), (["ls"], 2), (["-s", "nowhere", "ls"], 10)],
+)
+def test_a_process_ends_with_the_code(place: Path, args: list[str], code: int) -> None:
+    done = subprocess.run([*VFSD, *args], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == code, done.stderr
+    assert (done.stderr == "") == (code == 0)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
     [
-        (["-s", "videos", "ls"], 0),
-        (["ls"], 2),
         (["-s", "videos", "ls", "--nothing"], 2),
         (["-s", "videos", "info", "none"], 3),
         (["init", "footage"], 4),
         (["-s", "videos", "ingest", "footage/notes.txt"], 5),
         (["-s", "videos", "frames", TRAFFIC, "--range", "900:"], 6),
-        (["-s", "nowhere", "ls"], 10),
     ],
 )
 def test_exit_codes(place: Path, args: list[str], code: int) -> None:
-    done = subprocess.run([*VFSD, *args], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert done.returncode == code, done.stderr
-    assert (done.stderr == "") == (code == 0)
-    assert "Traceback" not in done.stderr
+    done = run_command(*args)
+    assert done.code == code, done.err
+    assert done.err
+    assert "Traceback" not in done.err
 
 
 def test_a_reader_that_goes_away_is_no_error(place: Path) -> None:
@@ -184,21 +192,20 @@ def test_progress_appears_after_a_while_and_only_at_a_terminal(
 
 
 def test_an_error_is_a_sentence_and_what_to_do(place: Path) -> None:
-    done = subprocess.run([*VFSD, "-s", "nowhere", "ls"], capture_output=True, text=True)
-    said, hint = done.stderr.splitlines()
+    said, hint = run_command("-s", "nowhere", "ls").err.splitlines()
     assert said == f"vfsd: there is no store in {place / 'nowhere'}"
     assert hint == f"  make one with `vfsd init {place / 'nowhere'}`"
 
 
 def test_an_error_is_an_object_for_programs(place: Path) -> None:
     for args in (["--json", "-s", "nowhere", "ls"], ["ls", "-s", "nowhere", "--json"]):
-        done = subprocess.run([*VFSD, *args], capture_output=True, text=True)
-        found = json.loads(done.stderr)
+        done = run_command(*args)
+        found = json.loads(done.err)
         assert list(found) == ["schema", "error", "message", "hint", "exit_code"]
-        assert (found["error"], found["exit_code"]) == ("NoStoreError", done.returncode)
+        assert (found["error"], found["exit_code"]) == ("NoStoreError", done.code)
 
 
 def test_debug_shows_where_an_error_comes_from(place: Path) -> None:
-    done = subprocess.run([*VFSD, "-s", "nowhere", "ls", "--debug"], capture_output=True, text=True)
-    assert "Traceback" in done.stderr
-    assert done.returncode == 10
+    done = run_command("-s", "nowhere", "ls", "--debug")
+    assert "Traceback" in done.err
+    assert done.code == 10

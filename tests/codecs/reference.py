@@ -25,8 +25,9 @@ def checksum(frame: av.VideoFrame) -> str:
     return f"{value:08x}"
 
 
-def ffmpeg_checksums(path: Path) -> list[str]:
-    """Those of every frame of the first video stream, decoded in order by one thread."""
+def ffmpeg_checksums(path: Path, most: int | None = None) -> list[str]:
+    """Those of every frame of the first video stream, or of the first, decoded in order by one
+    thread."""
     command = shutil.which("ffmpeg")
     if command is None:
         pytest.skip("there is no ffmpeg command")
@@ -34,6 +35,7 @@ def ffmpeg_checksums(path: Path) -> list[str]:
         [
             *(command, "-nostdin", "-v", "quiet", "-threads", "1", "-noautorotate", "-i", path),
             *("-map", "0:v:0", "-fps_mode", "passthrough"),
+            *([] if most is None else ["-frames:v", str(most)]),
             *("-f", "framehash", "-hash", "CRC32", "-"),
         ],
         capture_output=True,
@@ -41,6 +43,21 @@ def ffmpeg_checksums(path: Path) -> list[str]:
     )
     lines = [line for line in done.stdout.splitlines() if line and not line.startswith("#")]
     return [line.rsplit(",", 1)[1].strip() for line in lines]
+
+
+def ffmpeg_packets(path: Path) -> int:
+    """The packets of the first video stream, counted."""
+    command = shutil.which("ffprobe")
+    if command is None:
+        pytest.skip("there is no ffprobe command")
+    shown = ["-select_streams", "v:0", "-count_packets", "-show_entries", "stream=nb_read_packets"]
+    done = subprocess.run(
+        [command, "-v", "quiet", *shown, "-of", "csv=p=0", path],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(done.stdout.strip().rstrip(","))
 
 
 def pyav_checksums(path: Path) -> list[str]:

@@ -109,7 +109,7 @@ def test_readers_see_whole_writes_while_a_video_is_written_over(
     readers = [threading.Thread(target=read) for _ in range(3)]
     for reader in readers:
         reader.start()
-    for _ in range(10):
+    for _ in range(5):
         for start in (other, one):
             with it.opened("/v.mp4", os.O_RDWR) as handle:
                 it.fs.write(handle, start, 0)

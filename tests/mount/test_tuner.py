@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shutil
 import signal
 import threading
 import time
@@ -19,6 +20,7 @@ from sample_videos.scene import Scene
 from sample_videos.writing import write
 from tests.mount.conftest import Mounted
 from tests.mount.test_life import gone
+from tests.stores import new_store
 from vfsd import check, mounting
 from vfsd.config import Settings
 from vfsd.errors import NotFoundError
@@ -47,6 +49,15 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory, clip: Path) -> Path:
+    """A store with the clip, verified; to be copied."""
+    path = tmp_path_factory.mktemp("filled") / "store"
+    with new_store(path) as store:
+        store.ingest(clip, "v.mp4").verify()
+    return path
+
+
 def wait(
     condition: Callable[[], bool],
     why: Callable[[], str],
@@ -64,12 +75,12 @@ def is_under_way(state: str) -> bool:
 
 
 class Place(Mounted):
-    """A store with the clip, whose mounts do not mind how busy the machine is."""
+    """A copy of a store, whose mounts do not mind how busy the machine is."""
 
-    def __init__(self, root: Path, clip: Path) -> None:
+    def __init__(self, root: Path, filled: Path) -> None:
         super().__init__(root)
-        with Store.open(self.store) as store:
-            store.ingest(clip, "v.mp4").verify()
+        shutil.rmtree(self.store)
+        shutil.copytree(filled, self.store)
         self.settle_on()
 
     def settle_on(self, **settings: object) -> None:
@@ -133,8 +144,8 @@ class Place(Mounted):
 
 
 @pytest.fixture
-def place(tmp_path: Path, clip: Path) -> Iterator[Place]:
-    made = Place(tmp_path, clip)
+def place(tmp_path: Path, filled: Path) -> Iterator[Place]:
+    made = Place(tmp_path, filled)
     yield made
     with contextlib.suppress(NotFoundError):
         made.unmount()

@@ -27,6 +27,7 @@ from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.errors import IntegrityError
 from vfsd.packs import PackPool
 from vfsd.planned import PlannedSegment, TileSettings
+from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
 from vfsd.video import Video
 from vfsd.views import Views, encodedrun, stitching
@@ -302,10 +303,22 @@ def test_tiles_of_other_codecs_are_never_stitched(fresh: Shelf) -> None:
     assert not is_stitched(fresh, "traffic.mp4", "roi=192x128+0+0.mp4")
 
 
+@pytest.fixture(scope="module")
+def tiled_alone(tmp_path_factory: pytest.TempPathFactory, kvazaar: None) -> Path:
+    """A store with one tiled video, not open."""
+    path = tmp_path_factory.mktemp("alone") / "store"
+    with new_store(path) as store:
+        tile(store.ingest(FOLDER / "traffic.mp4", "traffic.mp4"))
+    return path
+
+
 @pytest.fixture
-def one(fresh: Shelf, kvazaar: None) -> Shelf:
-    tile(fresh.video("traffic.mp4"))
-    return fresh
+def one(tiled_alone: Path, tmp_path: Path) -> Iterator[Shelf]:
+    """A copy of it, of which nobody has read a view yet."""
+    with Store.open(shutil.copytree(tiled_alone, tmp_path / "store")) as store:
+        views = Views(store.parts, store.tools)
+        yield Shelf(store, views)
+        views.close()
 
 
 def test_nor_are_tiles_that_are_too_coarse(one: Shelf) -> None:
