@@ -15,7 +15,7 @@ from vfsd.catalog.costs import MeasuredCosts
 from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detectionquery import DetectionQuery, make_filter, require_same_bytes
 from vfsd.catalog.detections import Detections, Progress, ranges_of
-from vfsd.catalog.engine import ChangeWatch, Database, current_revision
+from vfsd.catalog.engine import LOST, ChangeWatch, Database, current_revision
 from vfsd.catalog.evictions import Evictions
 from vfsd.catalog.holdings import Holdings, Used
 from vfsd.catalog.integrity import Integrity
@@ -111,7 +111,7 @@ class Catalog:
                 revision = current_revision(connection)
             require_known(revision)
             if revision is None and not create:
-                raise NoStoreError(f"there is no catalog at {database.url}")
+                raise NoStoreError(f"there is no catalog at {database.url}", hint=LOST)
             if revision != HEAD and read_only:
                 raise StoreVersionError(
                     f"the catalog is at revision {revision} and has to be brought to {HEAD} first",

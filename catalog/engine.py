@@ -35,6 +35,11 @@ _MOST_CHANGES = 1 << 31
 _SHARED_BYTES = 1 << 16
 """SQLite's shared memory takes 32 KiB at first, and its log at least a page."""
 
+LOST = (
+    "put it back from a backup (`vfsd backup`), or see `.recover` of sqlite3; all bytes of videos "
+    "are whole files below objects/, and are not lost with it"
+)
+
 _WRITE = {"vfsd_begin": "BEGIN IMMEDIATE"}
 _TURN = "SELECT version_num FROM alembic_version FOR UPDATE"
 
@@ -290,7 +295,7 @@ def _translated(error: DatabaseError, path: str | None) -> StoreError | ReadOnly
             "of the disk; then run `vfsd fsck`",
         )
     if "malformed" in text or "not a database" in text:
-        return IntegrityError(f"the catalog is damaged: {text}", hint="run `vfsd fsck`")
+        return IntegrityError(f"the catalog {path or ''} is damaged: {text}", hint=LOST)
     if "readonly" in text or "read-only" in text:
         return ReadOnlyError("the catalog cannot be written: no permission, or a read-only disk")
     return StoreError(f"the catalog answered: {text}") if type(error) is OperationalError else None

@@ -23,6 +23,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from vfsd.diskfile import open_stored
 from vfsd.errors import IntegrityError
 
 _HEAD = struct.Struct("<4sBI")
@@ -134,7 +135,7 @@ def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
 
 def open_pack(path: Path) -> tuple[int, PackTable]:
     """A descriptor of a pack, and what is in it.  Raises `IntegrityError`, `OSError`."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_stored(path)
     try:
         return fd, read_table(lambda at, size: os.pread(fd, size, at))
     except BaseException:

@@ -444,3 +444,38 @@ def test_a_backup_knows_nothing_of_damage_elsewhere(place: Path, tmp_path: Path)
         assert check.run(copy.parts, deep=True) == []
         with copy.catalog.reading() as seen:
             assert len(seen.integrity.places_with_sums()) == 1
+
+
+@pytest.mark.parametrize("what", ["nothing", "fifo", "link", "directory", "short"])
+def test_an_original_that_is_no_more_there_is_damaged_as_a_whole(
+    place: Path, tmp_path: Path, what: str
+) -> None:
+    with Store.open(place) as store:
+        path = object_of(store)
+        whole = path.read_bytes()
+        path.unlink()
+        if what == "fifo":
+            os.mkfifo(path)
+        elif what == "link":
+            path.symlink_to(CLIP)
+        elif what == "directory":
+            path.mkdir()
+        elif what == "short":
+            path.write_bytes(b"")
+        video = store["cam/a.mp4"]
+        with pytest.raises(DamagedFileError) as caught:
+            video.frames([5], psnr=math.inf)
+        assert "cam/a.mp4" in str(caught.value)
+        assert any(5 in lost for lost in caught.value.frames)
+        (told,) = (found for found in check.run(store.parts) if found.check == "objects")
+        assert "cam/a.mp4" in told.message
+        (found,) = scrubbed(store)
+        assert found.names == ("cam/a.mp4",)
+        assert found.repaired is None
+        if what == "directory":
+            path.rmdir()
+        good = tmp_path / "good.mp4"
+        good.write_bytes(whole)
+        store.ingest(good, "again.mp4")
+        assert not check.run(store.parts, deep=True)
+        assert video.frames([5], psnr=math.inf)

@@ -32,9 +32,17 @@ def look_at(
 ) -> Looked:
     """Read a file and compare it with its hash, and with its sums where there are any.
 
-    Whatever is not as it should be is read a second time.  Raises `FileNotFoundError`.
+    Whatever is not as it should be is read a second time; what cannot be opened is damaged as a
+    whole.  Raises `FileNotFoundError`.
     """
-    with DiskFile(path) as file:
+    try:
+        opened = DiskFile(path)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        lost = range(known.size) if known is not None and known.size else range(1)
+        return Looked(0, 0, False, (lost,), False, known)
+    with opened as file:
         found = file.stat()
         first = _Pass(file, known, on_bytes)
         first.run()

@@ -5,10 +5,27 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import stat
 from contextlib import suppress
 
 CHUNK = 1 << 20
 """Bytes that are read at a time; places are multiples of it."""
+
+AS_BYTES = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+"""How files of a store are opened: who made it may have put links and pipes there, which are
+neither followed nor waited for."""
+
+
+def open_stored(path: str | os.PathLike[str], flags: int = 0) -> int:
+    """A descriptor of a file of a store, to be read.  `flags` are others of open(2).
+
+    Raises `OSError`: EIO for what is no regular file, ELOOP for a symbolic link.
+    """
+    fd = os.open(path, os.O_RDONLY | AS_BYTES | flags)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EIO, "it is no regular file", os.fspath(path))
+    return fd
 
 
 class DiskFile:
@@ -22,13 +39,16 @@ class DiskFile:
         self._buffer = mmap.mmap(-1, CHUNK)  # which begins at a page, as direct reads want it
         self._is_direct = True
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+            self._fd = open_stored(path, os.O_DIRECT)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            self._is_direct = False
+            try:
+                if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                    raise
+                self._fd = open_stored(path)
+            except OSError:
                 self._buffer.close()
                 raise
-            self._is_direct = False
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def stat(self) -> os.stat_result:
         return os.fstat(self._fd)

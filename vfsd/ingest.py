@@ -143,6 +143,17 @@ def is_there(parts: Parts, source: Source) -> bool:
     )
 
 
+def put_back(parts: Parts, source: Source) -> bool:
+    """Put the bytes of a video that `is_there` back, if they are damaged, for all that is known, or
+    gone; whether they were.  Those of a file that is indexed in place are its owner's.
+
+    Raises `NoSpaceError`, `OSError`, and `IntegrityError` for a file with other bytes.
+    """
+    with parts.catalog.reading() as seen:
+        key = seen.tree.resolve(source.name).object_key
+    return key is not None and heal(parts, key, source.path)
+
+
 def ingest_copy(
     parts: Parts, source: Source, *, replace: bool = False, on_progress: Progress | None = None
 ) -> LogicalVideo:

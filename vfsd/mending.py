@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
 from vfsd.blocksums import Place
+from vfsd.diskfile import open_stored
 from vfsd.errors import DamagedPackError, VfsdError
 from vfsd.model import Segment
 from vfsd.objects import digest
@@ -49,7 +51,7 @@ def drop_if_damaged(parts: Parts, object_key: str) -> list[Segment]:
     A disk that fails to read is no proof of damage.  Raises `OSError`.
     """
     with suppress(FileNotFoundError):
-        fd = os.open(parts.objects.path(object_key), os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_stored(parts.objects.path(object_key))
         try:
             found = digest(fd).key
         finally:
@@ -62,17 +64,18 @@ def drop_if_damaged(parts: Parts, object_key: str) -> list[Segment]:
     return mine
 
 
-def heal(parts: Parts, object_key: str, path: Path) -> None:
-    """Let the bytes of `path`, which hash to `object_key`, take the place of that object where it
-    is known to be damaged: somebody has put them into the store again.
+def heal(parts: Parts, object_key: str, path: Path) -> bool:
+    """Let the bytes of `path` take the place of an object that is damaged, for all that is known,
+    or not there: somebody has put them into the store again.  Whether that was so.
 
-    Raises `NoSpaceError`, `IntegrityError`, `OSError`.
+    Raises `IntegrityError` where they do not hash to `object_key`, `NoSpaceError`, `OSError`.
     """
     place = Place(object_key, None)
     with parts.catalog.reading() as seen:
         known = seen.integrity.inspection(place)
-    if known is None or not known.damage:
-        return
+        size = seen.objects.size(object_key)
+    if not (known and known.damage) and _has_size(parts.objects.path(object_key), size):
+        return False
     temporary = parts.objects.put_back(path, object_key)
     try:
         with parts.catalog.writing() as change:
@@ -81,6 +84,16 @@ def heal(parts: Parts, object_key: str, path: Path) -> None:
                 change.integrity.forget_inspection(place)
     finally:
         temporary.unlink(missing_ok=True)
+    return True
+
+
+def _has_size(path: Path, size: int | None) -> bool:
+    """Whether there is a file of so many bytes; of any size where none is known."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and size in (None, found.st_size)
 
 
 def drop_segments(parts: Parts, segments: list[Segment]) -> None:

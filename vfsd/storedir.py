@@ -94,6 +94,11 @@ class StoreDirectory:
             number = int(marker["format"])
             str(marker["id"])
         except (FileNotFoundError, NotADirectoryError):
+            if (root / CATALOG).exists():
+                raise NoStoreError(
+                    f"the store in {root} has lost its {_MARKER}",
+                    hint="put that file back from a backup (`vfsd backup`) of this store",
+                ) from None
             raise NoStoreError(
                 f"there is no store in {root}", hint=f"make one with `vfsd init {root}`"
             ) from None

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from vfsd.blocksums import BlockSums, merged
+from vfsd.diskfile import open_stored
 from vfsd.errors import DamagedFileError, IntegrityError
 
 _READ_BYTES = 4 << 20
@@ -198,7 +199,7 @@ class SummedFile:
         The number of the descriptor stays, for whoever reads by it at the moment.
         """
         try:
-            fd = os.open(self.name, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_stored(self.name)
         except OSError:
             return False
         try:
@@ -221,9 +222,9 @@ class StoredFile(os.PathLike[str]):
     """The path of an original; opened as a `SummedFile` by whoever reads its packets."""
 
     def __init__(
-        self, path: Path, find: FindBlocks, report: Report, opener: Callable[[], int] | None = None
+        self, path: Path, find: FindBlocks, report: Report, opener: Callable[[], int]
     ) -> None:
-        """`opener` gives a descriptor, where not just any file may be opened."""
+        """`opener` gives a descriptor."""
         self.path = path
         self._find = find
         self._report = report
@@ -236,10 +237,8 @@ class StoredFile(os.PathLike[str]):
         return str(self.path)
 
     def open(self) -> SummedFile:
-        """Raises `OSError`, `IntegrityError` for what may not be opened."""
-        if self._opener is not None:
-            return self.of(self._opener())
-        return self.of(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC))
+        """Raises `OSError`, `IntegrityError` for what may not be opened or is not there."""
+        return self.of(self._opener())
 
     def of(self, fd: int) -> SummedFile:
         """The same, of a descriptor, which becomes its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 from vfsd.blocksums import Place, text
 from vfsd.catalog import Catalog
 from vfsd.catalog.integrity import KnownSums
+from vfsd.diskfile import open_stored
 from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, VfsdError
 from vfsd.hitframes import hit_frames
 from vfsd.linkedfile import open_linked
@@ -26,6 +28,7 @@ _MEMORY = 32 << 20
 """Bytes of maps and sums that are kept, and those of one file: of some 100 GB of videos."""
 _WITHOUT_SECONDS = 10.0
 """How long it is believed that a file has no sums yet."""
+_LOST = (errno.ENOENT, errno.ELOOP, errno.EIO, errno.ENXIO)
 
 
 class SummedFiles:
@@ -50,7 +53,7 @@ class SummedFiles:
             path,
             lambda fd: self._find(place, fd),
             lambda ranges, is_proven: self._report(place, ranges, is_proven),
-            None if place.link_path is None else lambda: open_linked(path, self._root),
+            lambda: self._open(path, place),
         )
 
     def growing(self, path: Path) -> StoredFile:
@@ -61,11 +64,26 @@ class SummedFiles:
             lambda ranges, is_proven: DamagedFileError(
                 f"{path}: bytes {text(ranges)} cannot be read", ranges, is_proven=is_proven
             ),
+            lambda: open_stored(path),
         )
 
     def opened(self, path: Path, place: Place, fd: int) -> SummedFile:
         """The same, of what somebody has opened; `fd` becomes its own."""
         return self.stored(path, place).of(fd)
+
+    def _open(self, path: Path, place: Place) -> int:
+        """Raises `DamagedFileError` where an object is not there, or is something else."""
+        if place.object_key is None:
+            return open_linked(path, self._root)
+        try:
+            return open_stored(path)
+        except OSError as error:
+            if error.errno not in _LOST:
+                raise
+            with self._catalog.reading() as seen:
+                size = seen.objects.size(place.object_key)
+            # It may be put back by hand, and is not written down.
+            raise self._report(place, [range(size or 1)], False) from error
 
     # -- sums
 

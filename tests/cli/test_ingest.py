@@ -110,3 +110,24 @@ def test_what_cannot_be_meant_is_refused(run: Run, args: tuple[str, ...]) -> Non
 
 def test_a_device_is_no_video(run: Run) -> None:
     assert run("ingest", "/dev/null").code == 5
+
+
+def test_what_is_damaged_or_gone_is_put_back_by_the_same_file(run: Run, place: Path) -> None:
+    assert run("ingest", "footage/traffic.mp4", "--as", "v.mp4").code == 0
+    key: str = run("info", "v.mp4", "--json").object["digest"]
+    path = place / "videos/objects" / key[:2] / key[2:]
+    whole = path.read_bytes()
+    path.chmod(0o600)
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert run("scrub").code == 30
+    assert run("ingest", "footage/traffic.mp4", "--as", "v.mp4", "--json").object["status"] == (
+        "put back"
+    )
+    assert path.read_bytes() == whole
+    assert run("info", "v.mp4", "--json").object["damage"] is None
+    path.unlink()
+    assert run("ingest", "footage/traffic.mp4", "--as", "v.mp4").out == "v.mp4\n"
+    assert run("scrub").code == 0
+    assert run("ingest", "footage/traffic.mp4", "--as", "v.mp4", "--json").object["status"] == (
+        "skipped"
+    )

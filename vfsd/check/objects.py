@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
+from vfsd.blocksums import Place
 from vfsd.check import bytes as stored
 from vfsd.check.finding import Finding, Run
 from vfsd.check.spool import dead_copies
+from vfsd.errors import NotFoundError
 from vfsd.mending import drop_segments
 from vfsd.objects import is_key
+from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished
 
 
@@ -22,11 +28,29 @@ def objects(run: Run) -> Iterator[Finding]:
         if not is_key(key):
             yield Finding("objects", f"{key[:80]!r} is no name of an object")
             continue
-        path = run.parts.objects.path(key)
-        if not path.exists():
-            yield Finding("objects", f"object {key} is missing ({size} bytes)")
-        elif path.stat().st_size != size:
-            yield Finding("objects", f"object {key} has {path.stat().st_size} bytes, not {size}")
+        fault = _fault(run.parts.objects.path(key), size)
+        if fault is not None:
+            yield Finding("objects", f"object {key}, {_use(run.parts, key)}, {fault}")
+
+
+def _fault(path: Path, size: int) -> str | None:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return f"is missing ({size} bytes)"
+    if not stat.S_ISREG(found.st_mode):
+        return f"is no file of {size} bytes, but a directory, link or device"
+    return None if found.st_size == size else f"has {found.st_size} bytes, not {size}"
+
+
+def _use(parts: Parts, key: str) -> str:
+    """What an object is to people: the names of its videos."""
+    with parts.catalog.reading() as seen:
+        names = []
+        for number in seen.integrity.videos_of(Place(key, None)):
+            with suppress(NotFoundError):  # it is just being written, or removed
+                names.append(seen.videos.get(number).name)
+    return f"which holds {' and '.join(names)}" if names else "which no video needs"
 
 
 def garbage(run: Run) -> Iterator[Finding]:

@@ -30,8 +30,12 @@ def spool(run: Run) -> Iterator[Finding]:
                     change.tree.update(
                         node.ino, state=FileState.PLAIN, reason="its bytes were lost in a crash"
                     )
+            with parts.catalog.reading() as seen:
+                name = " or ".join(map(repr, seen.tree.paths_of(node.ino)))
             yield Finding(
-                "spool", f"the bytes of inode {node.ino} are missing", repaired=run.repair
+                "spool",
+                f"the bytes of {name or 'a file without a name'} (inode {node.ino}) are missing",
+                repaired=run.repair,
             )
     stray = list(stray_spool(parts))
     if run.repair:

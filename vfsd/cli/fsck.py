@@ -10,6 +10,11 @@ from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
 from vfsd.errors import EXIT_FINDINGS
 
+_LEFT = (
+    "`vfsd scrub --from BACKUP` puts back bytes that are damaged or gone, and so does "
+    "`vfsd ingest` of the same files"
+)
+
 
 @define(
     "fsck",
@@ -63,7 +68,7 @@ def command(session: Session, repair: bool, deep: bool) -> None:
     elif not left:
         session.remark(f"{len(findings)} repaired")
     else:
-        session.remark(f"{left} not repaired" + ("" if repair else "; try --repair"))
+        session.remark(f"{left} not repaired; {_LEFT if repair else 'try --repair'}")
         click.get_current_context().exit(EXIT_FINDINGS)
 
 

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     fields={
         "source": "the file that was to be taken in",
         "name": "its path from the root of the store",
-        "status": "ingested, skipped (was there), refused, exists, failed; planned with --dry-run",
+        "status": "ingested, skipped (was there), put back (was there, and damaged), refused, "
+        "exists, failed; planned with --dry-run",
         "size": "bytes",
         "reason": "why it was refused or failed, else null",
         "frames": "number of displayed frames, null for what was not ingested",
@@ -77,8 +78,9 @@ def command(
     Each PATH is a file, or a directory that is taken in whole, under its own name (`DIR/.`: only
     what is in it).  Missing directories in the store are made.  A video that is there already with
     the same name, size and time is skipped, so what was interrupted is finished by saying it
-    again.  A file that is no video is refused, and the rest goes on; the names of the videos that
-    went in are printed.
+    again; if its bytes in the store are known to be damaged, or gone, they are put back.  A file
+    that is no video is refused, and the rest goes on; the names of the videos that went in are
+    printed.
     """
     from vfsd.cli.ingesting import Ingester, plan_sources
 
@@ -117,7 +119,7 @@ def command(
 def _print(session: Session, outcome: Outcome) -> None:
     if session.json:
         print_json(_record(outcome))
-    elif outcome.status in ("ingested", "planned"):
+    elif outcome.status in ("ingested", "put back", "planned"):
         print_line(shown(outcome.source.name))
 
 

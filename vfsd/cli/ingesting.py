@@ -19,7 +19,7 @@ from vfsd.errors import (
     StoreError,
     UsageError,
 )
-from vfsd.ingest import Source, is_there, plan_tree
+from vfsd.ingest import Source, is_there, plan_tree, put_back
 from vfsd.model import LogicalVideo
 from vfsd.store import Store
 
@@ -29,7 +29,7 @@ class Outcome:
     """What became of one file."""
 
     source: Source
-    status: str  #: ingested, skipped, planned, refused, exists or failed
+    status: str  #: ingested, skipped, put back, planned, refused, exists or failed
     reason: str | None = None
     exit_code: int = 0
     video: LogicalVideo | None = None
@@ -65,8 +65,9 @@ class Ingester:
         progress.label(os.path.basename(source.name))
         try:
             if is_there(self.store.parts, source):
+                was_damaged = put_back(self.store.parts, source)
                 self._tag(self.store.catalog.video(source.name))
-                return Outcome(source, "skipped")
+                return Outcome(source, "put back" if was_damaged else "skipped")
             video = self.store.ingest(
                 source.path,
                 source.name,

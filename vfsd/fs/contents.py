@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vfsd.blocksums import Place
+from vfsd.diskfile import AS_BYTES
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.fs import attributes
 from vfsd.fs.attributes import Attributes, is_private
@@ -318,13 +319,13 @@ class Contents:
         if is_private(node):
             how = os.O_RDONLY if self._parts.read_only else os.O_RDWR
             path = f"{self._spool}/{node.ino}"  # put together by pathlib in the time of an open(2)
-            return os.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW), None
+            return os.open(path, how | AS_BYTES), None
         place = Place(node.object_key, node.link_path)
         stored = self._parts.path_of(place)
         if node.link_path is not None:
             fd = open_linked(stored, self._parts.directory.root)
         else:
-            fd = os.open(stored, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(stored, os.O_RDONLY | AS_BYTES)
         return fd, self._parts.summed.opened(stored, place, fd)
 
     def _copy(self, content: Content, node: Node | None, length: int) -> None:
