@@ -106,6 +106,10 @@ class Request:
     scale: tuple[int, int] | None = None
     psnr: float | None = None  #: dB that a source has to have; None: as the store has it
 
+    def __post_init__(self) -> None:
+        if self.psnr is not None and math.isnan(self.psnr):
+            raise UsageError(f"{self.psnr} dB cannot be asked for")
+
     def sized(self, width: int, height: int) -> View:
         """The view with its size worked out for a video of width x height displayed pixels.
 

@@ -257,6 +257,8 @@ class VideoFrames(VideoFacts):
         if psnr == math.inf:
             return None
         wanted = float(self._parts.settings.minimum_psnr) if psnr is None else psnr
+        if math.isnan(wanted):
+            raise UsageError(f"{wanted} dB cannot be asked for")
         return self._tools.sources.of(self.info, wanted)
 
     def _without_damaged(self, tiles: Tiles | None, error: Exception) -> Tiles | None:

@@ -28,5 +28,9 @@ def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
         with open(temporary, "xb") as file:
             yield file
         os.replace(temporary, path)
+    except OSError as error:
+        if error.filename == os.fspath(temporary):
+            error.filename = os.fspath(path)  # nobody has heard of the other name
+        raise
     finally:
         temporary.unlink(missing_ok=True)

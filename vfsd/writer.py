@@ -168,7 +168,8 @@ class WriteForm:
             raise UsageError("a rate factor and a PSNR are one too many", hint="give one of them")
         if not 0 < self.psnr < math.inf:
             raise UsageError(
-                f"{self.psnr} dB cannot be asked for", hint="lossless=True keeps every sample"
+                f"{self.psnr} dB cannot be asked for",
+                hint="what is lossless keeps all of it",
             )
         return float(self.psnr)
 

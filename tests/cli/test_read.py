@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from sample_videos import read_frame_number
 from tests.cli.conftest import Run
 from vfsd.codecs.pixels import PIXEL_FORMATS
+from vfsd.errors import UsageError
 from vfsd.forms import PIXEL_LAYOUTS
 from vfsd.framepages import PacketColumns, paginate
 from vfsd.store import Store
@@ -263,3 +265,34 @@ def test_info_tells_of_the_sound(run: Run) -> None:
     assert (told["codec"], told["silence"]) == ("aac", None)
     assert told["packets"] > 100
     assert "aac, in views too" in run("info", TRAFFIC).out
+
+
+@pytest.mark.parametrize("span", ["-1:1", "-1:30", "5", "1:2:3"])
+def test_a_span_that_may_mean_two_things_is_refused(run: Run, place: Path, span: str) -> None:
+    done = run("read", TRAFFIC, "out.npy", "--span", span)
+    assert done.code == 2
+    assert "is not of the form A:B" in done.err
+    assert not (place / "out.npy").exists()
+
+
+@pytest.mark.parametrize("name", ["out.npy", "out.mp4", "out.png"])
+def test_what_is_no_number_is_no_quality(run: Run, place: Path, name: str) -> None:
+    done = run("read", TRAFFIC, name, "--frames", "0", "--psnr", "nan")
+    assert done.code == 2
+    assert "'nan' is no number" in done.err
+
+
+def test_what_is_no_number_is_no_quality_in_python(place: Path) -> None:
+    with Store.open(place / "videos") as store:
+        video = store[TRAFFIC]
+        with pytest.raises(UsageError, match="nan dB cannot be asked for"):
+            video.read(frames=range(1), psnr=math.nan)
+        with pytest.raises(UsageError, match="nan dB cannot be asked for"):
+            video.save(place / "out.mp4", frames=range(1), psnr=math.nan)
+
+
+def test_a_file_that_cannot_be_made_is_told_by_its_own_name(run: Run, place: Path) -> None:
+    done = run("read", TRAFFIC, "nowhere/out.png", "--at", "1")
+    assert done.code == 1
+    assert f"{Path('nowhere/out.png')}: No such file or directory" in done.err
+    assert ".part" not in done.err

@@ -104,6 +104,16 @@ def test_frames_that_are_copied_to_a_view_become_a_rendition(
     assert (at / "a.mp4").read_bytes() == CLIP.read_bytes()
 
 
+def test_a_view_that_somebody_emptied_and_did_not_write_is_the_view(at: Path) -> None:
+    """The kernel, which was told of a size of 0, does not go by that afterwards."""
+    view = at / "a.mp4@" / "size=160x120.yuv"
+    before = view.read_bytes()
+    with open(view, "r+b", 0) as file:
+        file.truncate(0)
+    assert view.stat().st_size == len(before)
+    assert view.read_bytes() == before
+
+
 def test_a_part_of_the_timeline_by_redirection(mounted: Mounted, at: Path, tmp_path: Path) -> None:
     """A shell opens, duplicates and closes before anything is written."""
     (tmp_path / "x.yuv").write_bytes(read(mounted)[30:60].tobytes())

@@ -11,7 +11,7 @@ from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
-from vfsd.cli.values import Span, a_span
+from vfsd.cli.values import Number, Span, a_span
 from vfsd.errors import ExtraMissingError, NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 @click.option("--span", metavar="A-B", type=a_span, help="Only frames in these seconds.")
 @click.option(
     "--min-confidence",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     metavar="C",
     help="Only boxes with this confidence, or more; not for motion.",
 )

@@ -8,7 +8,7 @@ from vfsd.cli.command import define
 from vfsd.cli.making import FORETOLD_FIELDS, MADE_FIELDS, PSNR, foretell, make
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
-from vfsd.cli.values import Span, a_size, a_span
+from vfsd.cli.values import Number, Span, a_size, a_span
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     IntegrityError,
@@ -59,7 +59,7 @@ from vfsd.errors import (
 @click.option(
     "--psnr",
     metavar="DB",
-    type=click.FloatRange(1, 100),
+    type=Number(1, 100),
     help="What every segment has at least against the original in that size; "
     f"{PSNR:.0f} if nothing is said.",
 )

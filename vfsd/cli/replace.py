@@ -13,6 +13,7 @@ from vfsd.cli.output import print_json, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
+from vfsd.cli.values import Number
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     ForbiddenError,
@@ -82,7 +83,7 @@ _FIELDS: Mapping[str, str] = MappingProxyType(
 @click.option(
     "--psnr",
     metavar="DB",
-    type=click.FloatRange(20, 80),
+    type=Number(20, 80),
     help="What each picture has at least, in each plane, against the very first original; as the "
     "policy has it if nothing is said, and no less.",
 )

@@ -11,7 +11,7 @@ from vfsd.cli.command import define
 from vfsd.cli.making import FORETOLD_FIELDS, MADE_FIELDS, PSNR, foretell, make
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
-from vfsd.cli.values import Span, a_region, a_span
+from vfsd.cli.values import Number, Span, a_region, a_span
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     IntegrityError,
@@ -105,7 +105,7 @@ if TYPE_CHECKING:
 @click.option(
     "--psnr",
     metavar="DB",
-    type=click.FloatRange(1, 100),
+    type=Number(1, 100),
     help=f"What every tile has at least against the original; {PSNR:.0f} if nothing is said.",
 )
 @click.option(
@@ -119,7 +119,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seconds",
     metavar="S",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     help="How long a segment is, about; 1 if nothing is said.",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what it would come to.")

@@ -13,7 +13,7 @@ from vfsd.cli.output import print_json, print_line
 from vfsd.cli.progress import Progress
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
-from vfsd.cli.values import a_byte_count
+from vfsd.cli.values import Number, a_byte_count
 from vfsd.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -67,7 +67,7 @@ _DAY_SECONDS = 86400.0
 @click.option(
     "--older-than",
     metavar="DAYS",
-    type=click.FloatRange(0),
+    type=Number(0),
     help="Leave out what was looked at since then.",
 )
 @click.option(

@@ -12,6 +12,7 @@ from vfsd.cli.figures import standing_of
 from vfsd.cli.output import columns, print_json, print_line
 from vfsd.cli.session import Session
 from vfsd.cli.stats import brief
+from vfsd.cli.values import Number
 from vfsd.errors import EXIT_INTERRUPTED, NotFoundError
 from vfsd.units import human_bytes
 
@@ -44,7 +45,7 @@ _SECONDS = 2.0
     "--every",
     "interval",
     metavar="SECONDS",
-    type=click.FloatRange(0.1),
+    type=Number(0.1),
     default=_SECONDS,
     show_default=True,
     help="How long a stretch of time is.",

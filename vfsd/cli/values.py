@@ -1,16 +1,17 @@
 """Option values: times, ranges, sizes, rates and regions as the user types them.
 
-Each function here is the `type` of an option.
+Each function here is the `type` of an option, and so is a `Number`.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
 Span = tuple[Fraction, Fraction | None]
 
 _T = TypeVar("_T")
+
+
+class Number(click.FloatRange):
+    """A number within a range.  NaN, which click finds within all of them, is in none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return number
 
 
 def _of_form(form: str) -> Callable[[Callable[[str], _T]], Callable[[str], _T]]:
@@ -52,6 +65,8 @@ def a_time(text: str) -> Fraction:
 @_of_form("A:B, in seconds, or A-B")
 def a_span(text: str) -> Span:
     # With clock times in it (1:00-1:30) the colon is taken; a dash parts them as well.
+    if text.startswith("-") and ":" in text:
+        raise ValueError(text)  # to 1:30, or from before the beginning on?
     start, stop = text.split("-" if "-" in text else ":")
     return (seconds(start) if start else Fraction(0), seconds(stop) if stop else None)
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from vfsd.cli.values import Span, a_rate, a_region, a_size, a_span, a_time, frame_range, some_frames
+from vfsd.cli.values import (
+    Number,
+    Span,
+    a_rate,
+    a_region,
+    a_size,
+    a_span,
+    a_time,
+    frame_range,
+    some_frames,
+)
 from vfsd.errors import UsageError
 from vfsd.forms import PIXEL_LAYOUTS
 
@@ -61,7 +71,7 @@ _OPTIONS = (
 _PSNR = click.option(
     "--psnr",
     metavar="DB",
-    type=click.FloatRange(0),
+    type=Number(0),
     help="Take tiles from so many dB against the original on; inf: never. Else as the store has "
     "it in minimum_psnr.",
 )

@@ -12,7 +12,7 @@ from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
-from vfsd.cli.values import a_rate, a_size
+from vfsd.cli.values import Number, a_rate, a_size
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     BusyError,
@@ -84,9 +84,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
 @click.option(
     "--quality", metavar="N", type=click.IntRange(0, 63), help="Rate factor; lower is better."
 )
-@click.option(
-    "--psnr", metavar="DB", type=click.FloatRange(0, min_open=True), help="Of the worst picture."
-)
+@click.option("--psnr", metavar="DB", type=Number(0, min_open=True), help="Of the worst picture.")
 @click.option("--lossless", is_flag=True, help="Keep every sample, or fail.")
 @click.option("--key-interval", metavar="N", type=click.IntRange(1), help="Frames; else a second.")
 @click.option("--sound", metavar="FILE", type=_FILE, help="A media file of which sound is taken.")

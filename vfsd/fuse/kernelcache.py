@@ -52,15 +52,19 @@ class KernelCache:
 
     # -- attributes
 
-    def answering(self, path: bytes | None, found: Attributes) -> None:
-        """These attributes are about to be given to the kernel by this thread.
+    def answering(self, path: bytes | None, found: Attributes, handle: int | None) -> None:
+        """These attributes, of what `handle` is open on if there is one, are about to be given to
+        the kernel by this thread.
+
+        What is being written to a view is not what will be read from it: of that nothing is kept.
 
         To libfuse, and so to the kernel, names of one file are different files: what changes
         through one of them would be seen through the others only when the cache has expired.
         libfuse looks at the timeout when the callback has returned.  Should another thread come in
         between, a change may be seen a second late.
         """
-        allowed = found.nlink < 2 or stat.S_ISDIR(found.mode)
+        is_offered = handle is not None and found.is_view and bool(found.mode & stat.S_IWUSR)
+        allowed = (found.nlink < 2 or stat.S_ISDIR(found.mode)) and not is_offered
         if allowed is not self._is_caching:
             self._is_caching = allowed
             self._config.attr_timeout = self._attr_timeout if allowed else 0.0

@@ -179,8 +179,9 @@ class Adapter:
     # -- looking
 
     def getattr(self, path: bytes | None, stat_at: int, info: int | None) -> None:
-        found = self._fs.getattr(_text(path), self._handle(info) if info else None)
-        self._cache.answering(path, found)
+        handle = self._handle(info) if info else None
+        found = self._fs.getattr(_text(path), handle)
+        self._cache.answering(path, found, handle)
         self._fill(stat_at, found)
         if path is not None and found.nlink and is_hidden(path):
             self._stat.from_address(stat_at).st_nlink = found.nlink + 1  # libfuse takes one off

@@ -10,6 +10,7 @@ from vfsd.cli.command import define
 from vfsd.cli.output import facts, print_json, print_line, shown
 from vfsd.cli.overlap.records import pair_of_psnr
 from vfsd.cli.session import Session
+from vfsd.cli.values import Number
 from vfsd.errors import (
     EXIT_FINDINGS,
     EXIT_INTERRUPTED,
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
 @click.option(
     "--psnr",
     metavar="DB",
-    type=click.FloatRange(24, 100),
+    type=Number(24, 100),
     default=30.0,
     help="What every picture of either has at least against the original, in every plane; 30 if "
     "nothing is said.",
@@ -94,7 +95,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seconds",
     metavar="S",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     default=1.0,
     help="How long a segment is, about; 1 if nothing is said.",
 )

@@ -20,7 +20,7 @@ from vfsd.cli.tune.records import (
     proposal_record,
     what_for,
 )
-from vfsd.cli.values import a_byte_count
+from vfsd.cli.values import Number, a_byte_count
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     IntegrityError,
@@ -62,7 +62,7 @@ _ALIGNMENT = "<<><>>>>"
 @click.option(
     "--budget-seconds",
     metavar="S",
-    type=click.FloatRange(0),
+    type=Number(0),
     help="Begin no segment that would go beyond so many seconds of making them.",
 )
 @click.option(
