@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.composing import DEAR_ORIGINALS, Composed, take_tiles
-from vfsd import packs, reader
+from vfsd import packs, readahead
 from vfsd.codecs import kvazaar as kvazaar_program
 from vfsd.codecs import stitchable
 from vfsd.codecs.celldecoders import StreamCellDecoder
@@ -179,7 +180,7 @@ def test_frames_in_a_row_are_decoded_once(
     segments = video.retile("uniform:3x3")
     take_tiles(store)
     exact = video.read(format=form).data
-    monkeypatch.setattr(reader, "_AHEAD_BYTES", 4 * exact[0].nbytes)
+    monkeypatch.setattr(readahead, "_AHEAD_BYTES", 4 * exact[0].nbytes)
     monkeypatch.setattr(packs, "_IDLE_PIXELS", 0)
     store.tools.packs.close()
     decoded = []
@@ -260,6 +261,54 @@ def test_damaged_and_missing_tiles_are_read_from_the_original(
     assert np.array_equal(shown, exact.data)
     assert "not from tiles" in caplog.text
     assert segments[0] not in store.catalog.segments(video.info)  # it was seen to be damaged
+
+
+def test_tiles_damaged_in_mid_run_give_way_to_the_original_in_order(
+    store: Store, video: Video
+) -> None:
+    """Though they are read ahead: what is before the damage comes from tiles all the same."""
+    segments = video.retile("uniform:2x2")
+    take_tiles(store)
+    near = [frame.data for frame in video.iterate()]
+    exact = video.read(psnr=math.inf).data
+    bad = segments[2]
+    path = store.parts.objects.path(bad.object_key)
+    path.chmod(0o600)
+    content = bytearray(path.read_bytes())
+    cell = bad.cells[1]
+    end = cell.position + cell.size
+    content[end - cell.size // 4 : end] = bytes(cell.size // 4)
+    path.write_bytes(content)
+    store.tools.packs.close()
+    shown = list(video.iterate())
+    assert [frame.index for frame in shown] == list(range(len(video)))
+    from_tiles = [np.array_equal(frame.data, near[frame.index]) for frame in shown]
+    changes = [n for n in range(1, len(shown)) if from_tiles[n] != from_tiles[n - 1]]
+    assert from_tiles[0]
+    assert all(from_tiles[: bad.first_frame])
+    assert len(changes) == 1
+    assert changes[0] < bad.end_frame
+    assert np.array_equal(
+        np.stack([frame.data for frame in shown[changes[0] :]]), exact[changes[0] :]
+    )
+
+
+def test_who_stops_reading_early_leaves_no_thread_and_no_decoder_at_work(
+    store: Store, video: Video
+) -> None:
+    video.retile("uniform:2x2")
+    take_tiles(store)
+    store.tools.pool.close()
+    before = set(threading.enumerate())
+    whole = [frame.data for frame in video.iterate()]
+    for taken in (0, 1, 2, 5, len(video) // 2):
+        shown = [frame.data for frame in islice(video.iterate(), taken)]
+        assert all(map(np.array_equal, shown, whole))
+    store.tools.pool.close()
+    left = set(threading.enumerate()) - before
+    assert not [thread for thread in left if thread.name.startswith("decode")]
+    again = [frame.data for frame in video.iterate()]
+    assert np.array_equal(np.stack(again), np.stack(whole))
 
 
 def test_new_bytes_have_no_old_tiles(store: Store, video: Video) -> None:

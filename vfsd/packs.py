@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from time import thread_time
 
 from vfsd.codecs import VideoFrame
@@ -105,7 +105,7 @@ class PackPool:
 
     def pictures(
         self, segment: Segment, tile: int, wanted: Sequence[int], note: Note | None = None
-    ) -> Iterator[tuple[int, VideoFrame]]:
+    ) -> Generator[tuple[int, VideoFrame]]:
         """(frame of the video, picture) of the frames in `wanted`, which ascends.
 
         A picture is the caller's until the next is asked for.  What that took is told to `note`

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
-from itertools import groupby, islice
-from typing import Protocol
+from itertools import groupby
 
 import numpy as np
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.pixels import Held, PixelConverter
-from vfsd.decoders import DecoderPool
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.plan import ReadPlan, is_stream
+from vfsd.readahead import Direct, ReadAhead, Stretch
 from vfsd.tileplan import Needed, TileRun
-from vfsd.tilestreams import Hand, TileStreams, plan_converter, run_converter, shared_out
+from vfsd.tilestreams import TileStreams, plan_converter, run_converter, shared_out
 from vfsd.tiling import Rect
 from vfsd.tools import Tools
-
-_AHEAD_BYTES = 8 << 20
-"""Of pictures that are read from tiles together, while those before are with the caller."""
 
 Job = Callable[[], None]
 
@@ -61,30 +55,37 @@ class Reader:
     ) -> Iterator[tuple[int, Pixels]]:
         """(place in the result, picture) one at a time, for a plan whose frames ascend.
 
-        Takes the memory of a few pictures: tiles are read a little ahead, by all cores.  Those of
-        the next run are begun while the one before is read, once the caller has gone on from its
-        first picture.
+        Those that come from tiles are made ahead by all cores, as `ReadAhead` has it.
         """
-        flows = (self._flow(run, places, plan, pixel_format) for run, places in _by_source(plan))
-        for flow, following in _with_next(flows):
-            pictures = flow.pictures()
-            yield from islice(pictures, 1)
-            if following is not None:
-                following.begin()
-            yield from pictures
+        form = plan_converter(plan, pixel_format)
+        stretches = (
+            self._stretch(run, places, plan, pixel_format) for run, places in _by_source(plan)
+        )
+        pool = self._pool
+        ahead = ReadAhead(stretches, form.shape, form.dtype, pool.workers(), pool.threads)
+        yield from ahead.pictures()
 
-    def _flow(
+    def _stretch(
         self,
         run: TileRun | None,
         places: Mapping[int, Sequence[int]],
         plan: ReadPlan,
         pixel_format: str,
-    ) -> _Flow:
+    ) -> Stretch | Direct:
+        frames = list(places)
         if run is None:
-            decoded = self._from_original(plan, list(places))
-            return _OriginalFlow(decoded, places, plan_converter(plan, pixel_format))
-        open_hands = partial(self._tiles.hands, run, list(places), plan, pixel_format)
-        return _TileFlow(open_hands, places, plan_converter(plan, pixel_format), self._pool)
+            # Its decoder has threads of its own, and is in the middle of the frames before.
+            return Direct(places, partial(self._converted, plan, frames, pixel_format))
+        hands = partial(self._tiles.hands, run, frames, plan, pixel_format)
+        return Stretch(run.segment.object_key, places, hands)
+
+    def _converted(
+        self, plan: ReadPlan, frames: list[int], pixel_format: str
+    ) -> Generator[tuple[int, Pixels]]:
+        converter = plan_converter(plan, pixel_format)
+        with closing(self._from_original(plan, frames)) as decoded:
+            for frame, picture in decoded:
+                yield frame, converter.convert(picture)
 
     def pictures(
         self, plan: ReadPlan, needed: Needed
@@ -146,7 +147,9 @@ class Reader:
             ):
                 result.put(frame, picture, converter)
 
-    def _from_original(self, plan: ReadPlan, frames: list[int]) -> Iterator[tuple[int, VideoFrame]]:
+    def _from_original(
+        self, plan: ReadPlan, frames: list[int]
+    ) -> Generator[tuple[int, VideoFrame]]:
         with self._pool.decoder(plan.physical, self._table) as decoder:
             if is_stream(np.asarray(frames)):
                 yield from decoder.stream(
@@ -199,90 +202,6 @@ class Reader:
             result.put(frame, picture, converter, held)
 
 
-class _Flow(Protocol):
-    """Pictures of a run of frames from one source."""
-
-    def begin(self) -> None:
-        """Its pictures will be wanted soon, and nobody waits for the first of them yet."""
-
-    def pictures(self) -> Iterator[tuple[int, Pixels]]:
-        """(place in the result, picture), for each place of each frame."""
-
-
-class _OriginalFlow:
-    """From the original."""
-
-    def __init__(
-        self,
-        decoded: Iterator[tuple[int, VideoFrame]],
-        places: Mapping[int, Sequence[int]],
-        converter: PixelConverter,
-    ) -> None:
-        self._decoded = decoded
-        self._places = places
-        self._converter = converter
-
-    def begin(self) -> None:
-        """Nothing: its decoder may be at work on the frames before."""
-
-    def pictures(self) -> Iterator[tuple[int, Pixels]]:
-        for frame, picture in self._decoded:
-            data = self._converter.convert(picture)
-            for place in self._places[frame]:
-                yield place, data
-
-
-class _TileFlow:
-    """From tiles: a part of the frames is filled by workers while the caller has the one before."""
-
-    def __init__(
-        self,
-        open_hands: Callable[[], Sequence[Hand]],
-        places: Mapping[int, Sequence[int]],
-        form: PixelConverter,
-        pool: DecoderPool,
-    ) -> None:
-        self._open_hands = open_hands
-        self._places = places
-        self._form = form
-        self._workers = pool.workers()
-        picture_bytes = math.prod(form.shape) * form.dtype.itemsize
-        self._most = max(1, _AHEAD_BYTES // picture_bytes)
-        self._hands: Sequence[Hand] = ()
-        self._parts: Iterator[Sequence[int]] = iter(())
-        self._ahead: deque[tuple[Sequence[int], list[Pixels], list[Future[None]]]] = deque()
-
-    def begin(self) -> None:
-        self._start(self._most)
-
-    def pictures(self) -> Iterator[tuple[int, Pixels]]:
-        if not self._ahead:
-            self._start(1)
-        while self._ahead:
-            frames, pictures, jobs = self._ahead.popleft()
-            for job in jobs:
-                job.result()
-            self._submit()
-            for frame, data in zip(frames, pictures, strict=True):
-                for place in self._places[frame]:
-                    yield place, data
-        for hand in self._hands:
-            hand.finish()
-
-    def _start(self, first: int) -> None:
-        """Have the `first` frames filled."""
-        self._hands = self._open_hands()
-        self._parts = _growing(list(self._places), first, self._most)
-        self._submit()
-
-    def _submit(self) -> None:
-        for frames in islice(self._parts, 1):
-            # Each has memory of its own, so that the caller may keep some without the others.
-            pictures = [np.empty(self._form.shape, self._form.dtype) for _ in frames]
-            jobs = [self._workers.submit(hand.fill, pictures) for hand in self._hands]
-            self._ahead.append((frames, pictures, jobs))
-
-
 class _Result:
     """The pictures that a plan fills, and where each frame goes."""
 
@@ -316,23 +235,3 @@ def _by_source(plan: ReadPlan) -> Iterator[tuple[TileRun | None, dict[int, list[
         for place, frame in group:
             places.setdefault(frame, []).append(place)
         yield (None if number < 0 else plan.tiled[number]), places
-
-
-def _with_next(flows: Iterable[_Flow]) -> Iterator[tuple[_Flow, _Flow | None]]:
-    """Each, and the one after it."""
-    last: _Flow | None = None
-    for flow in flows:
-        if last is not None:
-            yield last, flow
-        last = flow
-    if last is not None:
-        yield last, None
-
-
-def _growing(frames: Sequence[int], first: int, most: int) -> Iterator[Sequence[int]]:
-    """All of them in parts, each twice as long as the one before, of `first` up to `most`: where
-    somebody waits for them, the first is there soon."""
-    start, count = 0, first
-    while start < len(frames):
-        yield frames[start : start + count]
-        start, count = start + count, min(2 * count, most)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Protocol
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.compose import Composer
 from vfsd.codecs.pixels import PixelConverter, in_display, in_picture
 from vfsd.frames import Pixels
 from vfsd.plan import ReadPlan
+from vfsd.readahead import Hand
 from vfsd.tileplan import TileRun
 from vfsd.tiling import Rect
 from vfsd.tools import Tools
@@ -24,7 +24,7 @@ _GRID = 16
 class Placing:
     """One tile of a run, and where its part of the region goes."""
 
-    pictures: Iterator[tuple[int, VideoFrame]]
+    pictures: Generator[tuple[int, VideoFrame]]
     converter: PixelConverter
     rect: Rect  #: of the tile, in the stored picture
     inner: tuple[slice, slice]  #: rows and columns of the result
@@ -33,18 +33,10 @@ class Placing:
         self.converter.convert(picture, data[self.inner], held=self.rect)
 
 
-class Hand(Protocol):
-    """Fills pictures that follow each other, or parts of them.  Used by one thread at a time."""
-
-    def fill(self, pictures: Sequence[Pixels]) -> None:
-        """The next so many."""
-
-    def finish(self) -> None:
-        """That was the last: decoders may go on elsewhere."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Parts:
+    """A `Hand` that puts each tile where it goes."""
+
     placings: tuple[Placing, ...]
 
     def fill(self, pictures: Sequence[Pixels]) -> None:
@@ -57,10 +49,16 @@ class _Parts:
         for placing in self.placings:
             next(placing.pictures, None)
 
+    def close(self) -> None:
+        for placing in self.placings:
+            placing.pictures.close()
+
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    composed: Iterator[tuple[int, VideoFrame, Rect]]
+    """A `Hand` that has all tiles put together first."""
+
+    composed: Generator[tuple[int, VideoFrame, Rect]]
     converter: PixelConverter
 
     def fill(self, pictures: Sequence[Pixels]) -> None:
@@ -70,6 +68,9 @@ class _Whole:
 
     def finish(self) -> None:
         next(self.composed, None)
+
+    def close(self) -> None:
+        self.composed.close()
 
 
 class TileStreams:
@@ -120,7 +121,7 @@ class TileStreams:
 
     def composed(
         self, run: TileRun, frames: list[int], needed: Rect
-    ) -> Iterator[tuple[int, VideoFrame, Rect]]:
+    ) -> Generator[tuple[int, VideoFrame, Rect]]:
         """Put the tiles of each frame together, so that `needed`, of the segment's pictures, is
         whole."""
         cells = [run.segment.cell(tile) for tile in run.tiles]
