@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from io import FileIO
 from types import MappingProxyType
@@ -24,10 +23,12 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from vfsd.codecs.archive import ArchiveCodec, encoder_options
-from vfsd.codecs.encode import LARGEST_SIDE, NOMINAL_RATE
-from vfsd.codecs.givensound import SoundFeed, SoundForm, sound_feed
+from vfsd.codecs.fileforms import FileForm
+from vfsd.codecs.givensound import SoundFeed, sound_feed
 from vfsd.codecs.groupencoder import GROUP_CODECS, GroupEncoder, group_media
+from vfsd.codecs.samples import SampleArray, Samples
 from vfsd.codecs.siting import SITINGS
+from vfsd.codecs.soundpieces import SoundPieces
 from vfsd.errors import UsageError
 
 MATROSKA_TICK = Fraction(1, 1000)
@@ -37,15 +38,15 @@ _BUFFER_BYTES = 1 << 18
 _FRAGMENT_MICROSECONDS = 500_000
 """A fragment ends with the first group of pictures that ends after so long."""
 _SOUND_OPTIONS = {"max_interleave_delta": "1000000"}
-"""Pictures wait a second at most for sound that has ended."""
-_MOV_SOUND_OPTIONS = {"use_editlist": "1", "movie_timescale": "240000"}
-"""What encoders put before the first sample is cut off, to a quarter of a sample."""
-_TRUE_RATES = range(10, 241)
-"""Rates that encoders are told; others change how fine they make pictures."""
+"""Pictures wait a second at most for sound that has ended, or comes later."""
 _MOV_OPTIONS = {
     "movflags": "hybrid_fragmented+empty_moov+frag_keyframe+default_base_moof",
     "min_frag_duration": str(_FRAGMENT_MICROSECONDS),
 }
+_MOV_SOUND_OPTIONS = {"use_editlist": "1", "movie_timescale": "240000"}
+"""What encoders put before the first sample is cut off, to a quarter of a sample."""
+_TIMED_MOVIE = {"movflags": _MOV_OPTIONS["movflags"].replace("empty_moov", "delay_moov")}
+"""The first fragment waits for a packet of each stream, so that its movie box has that, too."""
 _CONTAINERS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
     {
         "mp4": ("mp4", _MOV_OPTIONS),
@@ -55,156 +56,6 @@ _CONTAINERS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
 )
 GROWING_CONTAINERS = ("mp4", "mov")
 """Those that can be read while they are written."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileCodec:
-    """A codec that files can be written in."""
-
-    name: str  #: FFmpeg's name of the format
-    containers: tuple[str, ...]
-    quality: int | None  #: the rate factor where nothing is said; None: it has none
-    worst: int  #: the coarsest rate factor
-    options: Mapping[str, str]
-    lossless: Mapping[str, str] | None  #: options instead of a rate factor; None: cannot be
-    encoders: Mapping[str, str]  #: the encoder for each pixel format that it takes (FFmpeg's names)
-    exact: Mapping[str, str]  #: lossless: how arrays of a pixel format are stored, every bit kept
-    lossy: Mapping[str, str]  #: how arrays of a pixel format are stored otherwise
-
-
-_YUV = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10le")
-_OWN = {"yuv420p": "yuv420p", "yuv422p": "yuv422p", "yuv444p": "yuv444p", "nv12": "yuv420p"}
-_OWN_DEEP = {**_OWN, "yuv420p10": "yuv420p10le"}
-_SHARED = dict.fromkeys(("rgb24", "bgr24", "gray"), "yuv420p")
-_DEEP = dict.fromkeys(("rgb48", "gray16"), "yuv420p10le")
-_FFV1_EXACT = {
-    "rgb24": "bgr0",
-    "bgr24": "bgr0",
-    "rgb48": "rgb48le",
-    "gray": "gray",
-    "gray16": "gray16le",
-    **_OWN_DEEP,
-}
-
-FILE_CODECS: Mapping[str, FileCodec] = MappingProxyType(
-    {
-        codec.name: codec
-        for codec in (
-            FileCodec(
-                "h264",
-                ("mp4", "mov", "matroska"),
-                20,
-                51,
-                {"preset": "veryfast", "x264-params": "bframes=0:open-gop=0"},
-                {"qp": "0"},
-                {**dict.fromkeys(_YUV, "libx264"), "rgb24": "libx264rgb"},
-                {"rgb24": "rgb24", "bgr24": "rgb24", **_OWN_DEEP},
-                {**_SHARED, **_DEEP, **_OWN_DEEP},
-            ),
-            FileCodec(
-                "hevc",
-                ("mp4", "mov", "matroska"),
-                20,
-                51,
-                {"preset": "veryfast", "x265-params": "bframes=0:open-gop=0:log-level=none"},
-                {"x265-params": "bframes=0:open-gop=0:log-level=none:lossless=1"},
-                {**dict.fromkeys(_YUV, "libx265"), "gbrp": "libx265"},
-                {"rgb24": "gbrp", "bgr24": "gbrp", **_OWN_DEEP},
-                {**_SHARED, **_DEEP, **_OWN_DEEP},
-            ),
-            FileCodec(
-                "av1",
-                ("mp4", "matroska"),
-                30,
-                63,
-                {"preset": "10", "svtav1-params": "pred-struct=1"},
-                None,
-                {"yuv420p": "libsvtav1", "yuv420p10le": "libsvtav1"},
-                {},
-                {**_SHARED, **_DEEP, "yuv420p": "yuv420p", "yuv420p10": "yuv420p10le"},
-            ),
-            FileCodec(
-                "ffv1",
-                ("mp4", "matroska"),
-                None,
-                0,
-                {"level": "3", "slicecrc": "1"},
-                {"level": "3", "slicecrc": "1"},
-                dict.fromkeys(_FFV1_EXACT.values(), "ffv1"),
-                _FFV1_EXACT,
-                _FFV1_EXACT,
-            ),
-        )
-    }
-)
-"""By name."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileForm:
-    """What a file is written as; made by `file_form`, which checks it."""
-
-    container: str  #: mp4, mov or matroska
-    codec: FileCodec
-    width: int
-    height: int
-    pixel_format: str  #: FFmpeg's name of the one that is encoded
-    time_base: Fraction  #: seconds per tick
-    rate: Fraction  #: frames per second, that the encoder is told
-    key_interval: int  #: a key picture after so many pictures, or earlier
-    quality: int | None  #: the rate factor; None: lossless
-    colors: Mapping[str, str]  #: what the stream is to tell of them, as options of an encoder
-    sample_aspect_ratio: Fraction | None = None
-    psnr: float | None = None  #: dB of the worst picture, instead of `quality`
-    sound: SoundForm | None = None  #: beside the pictures
-
-
-COLOR_RANGES = ("limited", "full")
-COLOR_SPACES = ("bt709", "smpte170m", "bt470bg", "bt2020nc")
-BT709 = MappingProxyType(
-    {
-        "colorspace": "bt709",
-        "color_primaries": "bt709",
-        "color_trc": "bt709",
-        "color_range": "limited",
-    }
-)
-
-
-def stored_format(codec: FileCodec, given: str, wanted: str | None, lossless: bool) -> str:
-    """The pixel format in which arrays in the format `given` are encoded, in FFmpeg's name.
-
-    `wanted`: that one, instead of the one that suits best.  Raises `UsageError` where that cannot
-    be, or not without loss although it must.
-    """
-    if lossless and codec.lossless is None:
-        raise UsageError(f"{codec.name} is not written without loss", hint="take ffv1")
-    fitting = codec.exact if lossless else codec.lossy
-    name = "yuv420p10le" if wanted == "yuv420p10" else wanted or fitting.get(given)
-    if name is None:
-        raise UsageError(
-            f"{given} does not go into {codec.name}{' without loss' if lossless else ''}",
-            hint=f"it takes {', '.join(fitting)}; ffv1 takes all",
-        )
-    if name not in codec.encoders:
-        raise UsageError(
-            f"{codec.name} does not hold {name}", hint=f"it holds {', '.join(codec.encoders)}"
-        )
-    if lossless and codec.exact.get(given) != name:
-        raise UsageError(f"{given} is not the same any more once it is {name}")
-    return name
-
-
-def require_size(pixel_format: str, width: int, height: int) -> None:
-    """Raises `UsageError` for a size that cannot be encoded in that pixel format."""
-    if not (0 < width <= LARGEST_SIDE and 0 < height <= LARGEST_SIDE):
-        raise UsageError(f"{width}x{height} is no size of a video: 1 to {LARGEST_SIDE} pixels are")
-    shared = "420" in pixel_format or "422" in pixel_format
-    if (width % 2 and shared) or (height % 2 and "420" in pixel_format):
-        raise UsageError(
-            f"{width}x{height} is odd, and {pixel_format} has one sample of colour for two pixels",
-            hint="take the codec ffv1, the pixel format yuv444p, or frames of an even size",
-        )
 
 
 class FileWriter:
@@ -239,6 +90,8 @@ class FileWriter:
                 self._encode = self._add_groups(GROUP_CODECS[form.codec.name], form.psnr).encode
             if form.sound is not None:
                 self._sound = sound_feed(form.sound, form.container, self._output)
+                if self._sound.is_prompt and form.container in GROWING_CONTAINERS:
+                    self._output.options.update(_TIMED_MOVIE)
         except BaseException:
             self._close()
             raise
@@ -257,9 +110,7 @@ class FileWriter:
             )
         if self._given:
             self._step = pts - self._last
-        if self._sound is not None:
-            for sounding in self._sound.until(pts * self._form.time_base):
-                self._output.mux(sounding)
+        self._mux_sound(pts)
         picture.pts = self._given
         picture.time_base = 1 / self._form.rate
         picture.pict_type = 0  # else an encoder repeats what a decoder met
@@ -268,13 +119,34 @@ class FileWriter:
         for packet in self._encode(picture):
             self._mux(packet)
 
+    def put_sound(self, samples: SampleArray | Samples, first: int | None = None) -> int:
+        """The next piece of sound, or that which begins with sample number `first`; how many
+        samples of each channel there are now.
+
+        Raises `UsageError` unless the form says that sound comes in pieces, and see `SoundPieces`.
+        """
+        if not isinstance(self._sound, SoundPieces):
+            how = "with all of its sound" if self._sound is not None else "without sound"
+            raise UsageError(
+                f"it was opened {how}, and not for pieces of it",
+                hint="open it with sound=SoundFormat(rate, layout, dtype)",
+            )
+        count = self._sound.push(samples, first, self._end)
+        if self._given:
+            self._mux_sound(self._last)
+        return count
+
+    def require_end(self) -> None:
+        """Raises `UsageError` where the pictures have ended long before their sound."""
+        if isinstance(self._sound, SoundPieces):
+            self._sound.require_end(self._end)
+
     def finish(self) -> None:
         """All pictures have come; afterwards the file is whole."""
         for packet in self._encode(None):
             self._mux(packet)
         if self._sound is not None:
-            end = (self._last + self._step) * self._form.time_base
-            for sounding in self._sound.finish(end):
+            for sounding in self._sound.finish(self._end):
                 self._output.mux(sounding)
             self._sound.close()
         self._output.close()
@@ -291,6 +163,11 @@ class FileWriter:
             self._sound.close()
         with suppress(FFmpegError, OSError, ValueError):
             self._output.close()
+
+    @property
+    def _end(self) -> Fraction:
+        """When the last picture stops being shown, as far as is known; seconds."""
+        return (self._last + self._step) * self._form.time_base if self._given else Fraction(0)
 
     @property
     def _is_matroska(self) -> bool:
@@ -338,6 +215,12 @@ class FileWriter:
             ) from error
         return stream
 
+    def _mux_sound(self, pts: int) -> None:
+        """What belongs before the picture of that time."""
+        if self._sound is not None:
+            for sounding in self._sound.until(pts * self._form.time_base):
+                self._output.mux(sounding)
+
     def _mux(self, packet: Packet[VideoStream]) -> None:
         assert packet.pts is not None
         packet.pts = packet.dts = self._pts.pop(packet.pts)
@@ -355,8 +238,3 @@ def _muxer_options(form: FileForm) -> dict[str, str]:
         if form.container in GROWING_CONTAINERS:
             options.update(_MOV_SOUND_OPTIONS)
     return options
-
-
-def told_rate(rate: Fraction | None) -> Fraction:
-    """The rate that an encoder is told of pictures that come at `rate`, or at none."""
-    return rate if rate is not None and int(rate) in _TRUE_RATES else NOMINAL_RATE

@@ -8,11 +8,18 @@ box in the place of all that it knows already, and the rest.
 
 from __future__ import annotations
 
+import errno
+import io
 import os
+from typing import TYPE_CHECKING
 
 from vfsd.codecs.examine import Examination, examine_source
 from vfsd.codecs.source import Source
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_BUFFER = 1 << 18
 _BEFORE_THE_MOVIE = (b"ftyp", b"free", b"skip", b"wide", b"uuid")
 _AROUND_FRAGMENTS = (b"free", b"skip", b"styp", b"sidx", b"prft", b"emsg", b"uuid")
 _LONGEST_BEGINNING = 1 << 24
@@ -35,6 +42,13 @@ class FragmentedPrefix:
     def size(self) -> int:
         """Bytes of the file up to the end of the fragments that were looked at."""
         return self._end
+
+    def file(self) -> io.BufferedReader:
+        """What of the file was looked at, which is a file as well, and stays what it is.
+
+        Empty while there is nothing.  Keeps what it reads open.
+        """
+        return io.BufferedReader(_PrefixFile(self._fd, self._beginning, self._end), _BUFFER)
 
     def advance(self) -> Examination | None:
         """The packets of all fragments that are whole since it was last asked; None: no new ones.
@@ -88,6 +102,43 @@ class FragmentedPrefix:
             size = int.from_bytes(head[8:16])
         end = at + size
         return (head[4:8], end) if size >= 8 and end <= os.fstat(self._fd).st_size else None
+
+
+class _PrefixFile(io.RawIOBase):
+    """The first bytes of a file, with the beginning that it has while it grows."""
+
+    def __init__(self, fd: int, beginning: bytes, size: int) -> None:
+        self._fd = os.dup(fd)
+        self._beginning = beginning
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self._beginning[self._at : self._at + len(view)]
+        if not data:
+            data = os.pread(self._fd, max(0, min(len(view), self._size - self._at)), self._at)
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        at = offset + {os.SEEK_CUR: self._at, os.SEEK_END: self._size}.get(whence, 0)
+        if at < 0:
+            raise OSError(errno.EINVAL, "a place before the start of the file")
+        self._at = at
+        return at
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._fd)
+        super().close()
 
 
 class _Part(Source):

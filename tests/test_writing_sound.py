@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 import pytest
+from av.audio.stream import AudioStream
 
 from sample_videos import FOLDER
 from tests.codecs.talking import RATE, make_talking
@@ -109,6 +111,58 @@ def test_sound_of_a_file_begins_with_its_first_picture(
             stored[2 : len(copied) + 2],
         )
         assert 1.9 < len(copied) / len(stored) * 3 < 2.2
+
+
+@pytest.mark.parametrize(
+    ("source", "stored", "name", "codec", "kept"),
+    [
+        ("a.wav", "pcm_s24le", "a.mov", None, "pcm_s24le"),
+        ("a.wav", "pcm_s24le", "a.mkv", "flac", "flac"),
+        ("a.wav", "pcm_s24le", "a.mp4", "flac", "flac"),
+        ("a.wav", "pcm_s32le", "a.mkv", None, "pcm_s32le"),
+        ("a.w64", "pcm_s24le", "a.mov", "pcm", "pcm_s24le"),
+        ("a.aiff", "pcm_s24be", "a.mkv", "pcm", "pcm_s24le"),
+        ("a.caf", "pcm_s24le", "a.mov", None, "pcm_s24le"),
+        ("a.flac", "flac", "a.mov", "pcm", "pcm_s24le"),
+    ],
+)
+def test_24_bits_of_a_file_are_kept(
+    store: Store, tmp_path: Path, source: str, stored: str, name: str, codec: str | None, kept: str
+) -> None:
+    samples = np.random.default_rng(0).integers(-(1 << 23), 1 << 23, 2 * RATE).astype(np.int32)
+    samples <<= 8
+    _record(tmp_path / source, stored, samples)
+    video = store.write(name, PICTURES, fps=25, sound=tmp_path / source, sound_codec=codec)
+    data = content(store, video)
+    with av.open(io.BytesIO(data), mode="r") as opened:
+        assert opened.streams.audio[0].codec_context.codec.canonical_name == kept
+        found = np.concatenate([frame.to_ndarray()[0] for frame in opened.decode(audio=0)])
+    assert np.array_equal(found, samples)
+
+
+def test_24_bits_of_samples_are_kept(store: Store) -> None:
+    samples = np.random.default_rng(0).integers(-(1 << 23), 1 << 23, (2 * RATE, 1))
+    samples = (samples << 8).astype(np.int32)
+    for name, codec in (("a.mov", "pcm"), ("a.mp4", "flac")):
+        video = store.write(name, PICTURES, fps=25, sound=(samples, RATE), sound_codec=codec)
+        begin, found = heard(content(store, video))
+        assert begin == 0
+        assert np.array_equal(np.round(found * 2**31), samples[:, 0])
+
+
+def _record(path: Path, codec: str, samples: npt.NDArray[np.int32]) -> None:
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream(codec, rate=RATE)
+        assert isinstance(stream, AudioStream)
+        stream.layout = "mono"
+        stream.codec_context.format = "s32"
+        for at in range(0, len(samples), RATE // 10):
+            part = samples[at : at + RATE // 10].reshape(1, -1)
+            frame = av.AudioFrame.from_ndarray(part, format="s32", layout="mono")
+            frame.sample_rate, frame.pts = RATE, at
+            frame.time_base = Fraction(1, RATE)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
 
 
 def test_sound_that_ends_early_leaves_the_rest_silent(store: Store) -> None:

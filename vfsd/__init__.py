@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vfsd.array import VideoArray
     from vfsd.catalog import Catalog
+    from vfsd.codecs.samples import SoundFormat
     from vfsd.detections import Detection, DetectionColumns, Source
     from vfsd.errors import VfsdError
     from vfsd.frames import Frame, Frames
@@ -31,6 +32,7 @@ __all__ = [
     "Frame",
     "Frames",
     "Rect",
+    "SoundFormat",
     "Source",
     "Store",
     "VfsdError",
@@ -46,6 +48,7 @@ _HOMES = {
     "Frame": "vfsd.frames",
     "Frames": "vfsd.frames",
     "Rect": "vfsd.tiling",
+    "SoundFormat": "vfsd.codecs.samples",
     "Source": "vfsd.detections",
     "Store": "vfsd.store",
     "VfsdError": "vfsd.errors",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 import uuid
@@ -96,6 +97,21 @@ class GrowingVideo(VideoSequence):
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
+
+    def file(self) -> io.BufferedReader:
+        """The file as far as it is complete, with all of its streams, sound too.
+
+            with live.file() as file, av.open(file) as opened:
+                ...
+
+        Readable and seekable; a file in fragments that every decoder takes.  It ends with what was
+        there when the video was opened, or last `refresh`ed, and can be read on when that was
+        closed.  Close it.
+        """
+        with self._refreshing:
+            if self._fd < 0:
+                raise UsageError(f"{self.name!r} was closed")
+            return self._prefix.file()
 
     def refresh(self) -> bool:
         """Look what has come since; whether more may come.

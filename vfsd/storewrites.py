@@ -14,6 +14,7 @@ from typing import TypedDict, Unpack
 from vfsd.catalog import split
 from vfsd.codecs.givensound import Sounding
 from vfsd.codecs.pixels import pixel_layout
+from vfsd.codecs.samples import SoundFormat
 from vfsd.errors import NoSpaceError, NotFoundError, ReadOnlyError, UsageError
 from vfsd.frames import Pixels
 from vfsd.givenpixels import Given, Raw, chunks, is_raw, pictures, pictures_of_bytes
@@ -26,7 +27,8 @@ from vfsd.tools import Tools
 from vfsd.unfinished import Unfinished, begin, unfinished
 from vfsd.units import Seconds
 from vfsd.video import Video
-from vfsd.writer import VideoWriter, WriteForm
+from vfsd.writeform import WriteForm
+from vfsd.writer import VideoWriter
 
 Written = Callable[[int], None]
 """Called with the number of pictures, or of bytes of a stream, since the last call."""
@@ -95,6 +97,8 @@ class StoreWrites:
         not fit together, `RefusedMediaError` for a stream that is no video, `ExistsError` (unless
         `replace`), `BusyError` while somebody else writes that name, `NoSpaceError`.
         """
+        if isinstance(form.get("sound"), SoundFormat):
+            raise UsageError("sound in pieces is for a writer", hint="see Store.writer")
         timed = form.get("fps") is not None or form.get("time_base") is not None
         if is_raw(data):
             if not timed and size is None:
@@ -127,6 +131,8 @@ class StoreWrites:
         **form: Unpack[WriteOptions],
     ) -> VideoWriter[Video]:
         """For pictures that come one by one; see `VideoWriter`.  `form` is as for `write`.
+
+        With ``sound=SoundFormat(48000, "stereo", "int16")`` sound comes piece by piece, too.
 
         Raises `UsageError`, `ExistsError` (unless `replace`), `BusyError`.
         """

@@ -3,182 +3,26 @@
 from __future__ import annotations
 
 import errno
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from fractions import Fraction
 from io import FileIO
-from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Generic, TypeVar
 
 from vfsd.codecs.arrays import PictureMaker
-from vfsd.codecs.filewriter import (
-    BT709,
-    COLOR_RANGES,
-    COLOR_SPACES,
-    FILE_CODECS,
-    FileForm,
-    FileWriter,
-    require_size,
-    stored_format,
-    told_rate,
-)
-from vfsd.codecs.givensound import SoundForm, Sounding
-from vfsd.codecs.pixels import pixel_layout
+from vfsd.codecs.filewriter import FileWriter
+from vfsd.codecs.samples import SampleArray, Samples
 from vfsd.errors import NoSpaceError, UsageError
 from vfsd.frames import Pixels
 from vfsd.givenpixels import Given, pictures
 from vfsd.parts import Parts
 from vfsd.unfinished import Unfinished, begin
-from vfsd.units import Seconds, seconds
+from vfsd.writeform import WriteForm
 
-_CONTAINERS = {
-    "": "mp4",
-    ".mp4": "mp4",
-    ".m4v": "mp4",
-    ".mov": "mov",
-    ".mkv": "matroska",
-}
-"""By the ending of the name."""
-_GOP_SECONDS = 1
-_LONGEST_GOP = 120
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 _V = TypeVar("_V")
-
-
-@dataclass(frozen=True, slots=True)
-class WriteForm:
-    """How a video is written.
-
-    One of `fps` and `time_base` is given: frames come at a constant rate, or each with the tick of
-    `time_base` (seconds) from which it is shown.
-    """
-
-    fps: Seconds | None = None
-    time_base: Seconds | None = None
-    format: str = "rgb24"  #: of the pictures that come, as in `Video.read`
-    codec: str = "h264"  #: h264, hevc, av1 or ffv1
-    pixel_format: str | None = None  #: that is encoded; None: what suits `format`
-    quality: int | None = None  #: rate factor, lower is better; None: hard to tell from the source
-    psnr: float | None = None  #: dB that the worst plane of each picture has, instead of a quality
-    lossless: bool = False  #: every sample is kept; an error where it cannot be
-    key_interval: int | None = None  #: frames; None: a second
-    color_range: str | None = None  #: of samples that are YUV: limited or full; None: not told
-    color_space: str | None = None  #: of samples that are YUV: bt709, smpte170m ...; None: not told
-    sample_aspect_ratio: Fraction | None = None  #: of pixels that are not square
-    sound: Sounding | None = None  #: a file of which it is taken, or (samples x channels, rate)
-    sound_codec: str | None = None  #: aac, flac, opus or pcm; None: as in the file, else aac
-
-    def file_form(self, name: str, size: tuple[int, int]) -> FileForm:
-        """As what the file of a video called `name` is written.  Raises `UsageError`."""
-        codec = FILE_CODECS.get(self.codec)
-        if codec is None:
-            raise UsageError(
-                f"{self.codec} is no codec that videos are written in",
-                hint=f"one of {', '.join(FILE_CODECS)}",
-            )
-        ending = PurePosixPath(name).suffix.lower()
-        container = _CONTAINERS.get(ending)
-        if container is None:
-            raise UsageError(
-                f"videos are not written as {ending}",
-                hint=f"let the name end in {', '.join(filter(None, _CONTAINERS))}",
-            )
-        if container not in codec.containers:
-            raise UsageError(
-                f"{codec.name} does not go into {container}",
-                hint=f"it goes into {', '.join(codec.containers)}",
-            )
-        rate, tick = self._times()
-        stored = stored_format(codec, self.format, self.pixel_format, self.lossless)
-        require_size(stored, *size)
-        return FileForm(
-            container=container,
-            codec=codec,
-            width=size[0],
-            height=size[1],
-            pixel_format=stored,
-            time_base=tick,
-            rate=told_rate(rate),
-            key_interval=self._key_interval(rate),
-            quality=self._quality(),
-            colors=self._colors(stored),
-            sample_aspect_ratio=self.sample_aspect_ratio,
-            psnr=self._psnr(),
-            sound=self._sound(),
-        )
-
-    def _colors(self, stored: str) -> Mapping[str, str]:
-        """What the file tells of them, as `FileForm` has it."""
-        told = {"color_range": self.color_range, "colorspace": self.color_space}
-        chosen = {key: value for key, value in told.items() if value is not None}
-        if not pixel_layout(self.format).channels:
-            if self.color_range not in (None, *COLOR_RANGES):
-                raise UsageError(f"colour ranges are {' and '.join(COLOR_RANGES)}")
-            if self.color_space not in (None, *COLOR_SPACES):
-                raise UsageError(f"colour spaces are {', '.join(COLOR_SPACES)}")
-            return chosen
-        if chosen:
-            raise UsageError(
-                f"colours of {self.format} are what they are",
-                hint="color_range and color_space are about YUV samples",
-            )
-        return BT709 if stored.startswith("yuv") else {}
-
-    def _times(self) -> tuple[Fraction | None, Fraction]:
-        """The rate, if it is constant, and the seconds of a tick."""
-        if (self.fps is None) == (self.time_base is None):
-            raise UsageError(
-                "pictures need times: a rate, or a time base and a pts for each",
-                hint="give one of fps and time_base",
-            )
-        rate = None if self.fps is None else seconds(self.fps)
-        tick = 1 / rate if rate else seconds(self.time_base or 0)
-        if (rate is not None and rate <= 0) or tick <= 0:
-            raise UsageError("rates and time bases are larger than 0")
-        if max(tick.numerator, tick.denominator) >= 1 << 31:
-            raise UsageError(f"{tick} s as a tick is finer than files can tell")
-        return rate, tick
-
-    def _quality(self) -> int | None:
-        codec = FILE_CODECS[self.codec]
-        if self.lossless or codec.quality is None:
-            if self.quality is not None or self.psnr is not None:
-                raise UsageError("what is written without loss has no quality to choose")
-            return None
-        quality = codec.quality if self.quality is None else self.quality
-        if not 0 <= quality <= codec.worst:
-            raise UsageError(f"rate factors of {codec.name} are 0 to {codec.worst}, not {quality}")
-        return quality
-
-    def _sound(self) -> SoundForm | None:
-        if self.sound is None:
-            if self.sound_codec is not None:
-                raise UsageError("there is no sound to encode", hint="give sound")
-            return None
-        return SoundForm(self.sound, self.sound_codec)
-
-    def _psnr(self) -> float | None:
-        if self.psnr is None:
-            return None
-        if self.quality is not None:
-            raise UsageError("a rate factor and a PSNR are one too many", hint="give one of them")
-        if not 0 < self.psnr < math.inf:
-            raise UsageError(
-                f"{self.psnr} dB cannot be asked for",
-                hint="what is lossless keeps all of it",
-            )
-        return float(self.psnr)
-
-    def _key_interval(self, rate: Fraction | None) -> int:
-        if self.key_interval is not None:
-            if self.key_interval < 1:
-                raise UsageError("a key picture comes after 1 picture at least")
-            return self.key_interval
-        return max(1, min(_LONGEST_GOP, round(_GOP_SECONDS * told_rate(rate))))
 
 
 class VideoWriter(Generic[_V]):
@@ -189,8 +33,14 @@ class VideoWriter(Generic[_V]):
                 writer.write(picture)
         video = writer.video
 
-    An error in the block leaves the store as it was.  Takes the memory of a few pictures.  To be
-    used by one thread at a time.
+    An error in the block leaves the store as it was.  Takes the memory of a few pictures.  One
+    thread may write the pictures while another writes their sound.
+
+        sound = SoundFormat(48000, "stereo", "int16")
+        with store.writer("cam1/talk.mp4", width=640, height=360, fps=25, sound=sound) as writer:
+            for picture, samples in recording:
+                writer.write(picture)
+                writer.write_sound(samples)
     """
 
     def __init__(
@@ -208,6 +58,7 @@ class VideoWriter(Generic[_V]):
         self.name = name
         self.frames = 0  #: that were written
         self._form = form
+        self._writing = threading.RLock()
         self._publish = publish
         self._video: _V | None = None
         file_form = form.file_form(name, size)
@@ -237,10 +88,11 @@ class VideoWriter(Generic[_V]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.abandon()
+        try:
+            if error is None:
+                self.close()
+        finally:
+            self.abandon()  # unless it is finished
 
     @property
     def video(self) -> _V:
@@ -257,21 +109,57 @@ class VideoWriter(Generic[_V]):
         or type, a missing time and what the encoder refuses are a `UsageError`; a full disk is a
         `NoSpaceError`.  What was written before stays as it is.
         """
-        if not self._is_open:
-            raise UsageError(f"{self.name!r} is finished, or was given up")
+        self._require_open()
         if pts is not None and self._form.time_base is None:
             raise UsageError("a constant rate leaves no choice of times", hint="give time_base")
         times = None if pts is None else iter([pts] if isinstance(pts, int) else pts)
         for picture, own in pictures(data, self._form.format):
-            self._put(picture, next(times, None) if times is not None else own)
+            with self._writing:
+                self._require_open()
+                self._put(picture, next(times, None) if times is not None else own)
         if times is not None and next(times, None) is not None:
             raise UsageError("more times than pictures were given")
         return self.frames
 
+    def write_sound(self, samples: SampleArray | Samples, first: int | None = None) -> int:
+        """The next piece of sound; how many samples of each channel there are now.
+
+        `samples` are of the form that `sound=SoundFormat(...)` has told, samples x channels; with
+        (samples, rate) the rate is compared, too.  Sample 0 is heard with the first picture, and
+        each piece goes on where the last one ended, or begins with sample number `first`: between
+        them it is silent.
+
+        Sound and pictures may come in any order, but no more than 10 seconds (`MOST_APART`) apart.
+        Where pictures are further ahead, the sound that is missing is taken for silence, and too
+        late.  That, sound that is further ahead, and samples of another form are a `UsageError`,
+        and nothing of them is taken; a full disk is a `NoSpaceError`.  What is heard when the last
+        picture has gone is left out, up to a second of it; see `close`.
+        """
+        with self._writing:
+            self._require_open()
+            with self._making_room():
+                return self._writer.put_sound(samples, first)
+
     def close(self) -> None:
-        """All pictures have come: publish the video.  Once is enough."""
-        if not self._is_open:
-            return
+        """All pictures have come: publish the video.  Once is enough.
+
+        Raises `UsageError` where sound goes on for more than a second after the last picture; more
+        of these can still be written then.
+        """
+        with self._writing:
+            if self._is_open:
+                self._writer.require_end()
+                self._finish()
+
+    def abandon(self) -> None:
+        """Forget it; the store is as it was."""
+        with self._writing:
+            if self._is_open:
+                self._writer.abandon()
+                self._let_go()
+                self.unfinished.remove()
+
+    def _finish(self) -> None:
         try:
             if not self.frames:
                 raise UsageError(f"no picture was written to {self.name!r}")
@@ -285,12 +173,9 @@ class VideoWriter(Generic[_V]):
         finally:
             self.unfinished.remove()
 
-    def abandon(self) -> None:
-        """Forget it; the store is as it was."""
-        if self._is_open:
-            self._writer.abandon()
-            self._let_go()
-            self.unfinished.remove()
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise UsageError(f"{self.name!r} is finished, or was given up")
 
     def _let_go(self) -> None:
         self._is_open = False

@@ -19,7 +19,7 @@ from tests.fs.driver import Driver
 from tests.reading import region_read, remember
 from tests.replaceable import rich_clip
 from tests.writing import smooth
-from vfsd import check
+from vfsd import SoundFormat, check
 from vfsd.ageing import Ager
 from vfsd.backup import back_up
 from vfsd.config import Settings
@@ -253,9 +253,11 @@ def write(place: Place) -> Steps:
 
 def grow(place: Place) -> Steps:
     with place.open() as store:
-        with store.writer("live.mp4", width=64, height=48, fps=25) as writer:
+        sound = SoundFormat(8000, "mono")
+        with store.writer("live.mp4", width=64, height=48, fps=25, sound=sound) as writer:
             for picture in smooth(40, 64, 48):
                 writer.write(picture)
+                writer.write_sound(np.ones(320, np.int16))
         yield
 
 

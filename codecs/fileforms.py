@@ -1,0 +1,170 @@
+"""What video files can be written as, and which arrays go into which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+
+from vfsd.codecs.encode import LARGEST_SIDE, NOMINAL_RATE
+from vfsd.codecs.givensound import SoundForm
+from vfsd.errors import UsageError
+
+_TRUE_RATES = range(10, 241)
+"""Rates that encoders are told; others change how fine they make pictures."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileCodec:
+    """A codec that files can be written in."""
+
+    name: str  #: FFmpeg's name of the format
+    containers: tuple[str, ...]
+    quality: int | None  #: the rate factor where nothing is said; None: it has none
+    worst: int  #: the coarsest rate factor
+    options: Mapping[str, str]
+    lossless: Mapping[str, str] | None  #: options instead of a rate factor; None: cannot be
+    encoders: Mapping[str, str]  #: the encoder for each pixel format that it takes (FFmpeg's names)
+    exact: Mapping[str, str]  #: lossless: how arrays of a pixel format are stored, every bit kept
+    lossy: Mapping[str, str]  #: how arrays of a pixel format are stored otherwise
+
+
+_YUV = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10le")
+_OWN = {"yuv420p": "yuv420p", "yuv422p": "yuv422p", "yuv444p": "yuv444p", "nv12": "yuv420p"}
+_OWN_DEEP = {**_OWN, "yuv420p10": "yuv420p10le"}
+_SHARED = dict.fromkeys(("rgb24", "bgr24", "gray"), "yuv420p")
+_DEEP = dict.fromkeys(("rgb48", "gray16"), "yuv420p10le")
+_FFV1_EXACT = {
+    "rgb24": "bgr0",
+    "bgr24": "bgr0",
+    "rgb48": "rgb48le",
+    "gray": "gray",
+    "gray16": "gray16le",
+    **_OWN_DEEP,
+}
+
+FILE_CODECS: Mapping[str, FileCodec] = MappingProxyType(
+    {
+        codec.name: codec
+        for codec in (
+            FileCodec(
+                "h264",
+                ("mp4", "mov", "matroska"),
+                20,
+                51,
+                {"preset": "veryfast", "x264-params": "bframes=0:open-gop=0"},
+                {"qp": "0"},
+                {**dict.fromkeys(_YUV, "libx264"), "rgb24": "libx264rgb"},
+                {"rgb24": "rgb24", "bgr24": "rgb24", **_OWN_DEEP},
+                {**_SHARED, **_DEEP, **_OWN_DEEP},
+            ),
+            FileCodec(
+                "hevc",
+                ("mp4", "mov", "matroska"),
+                20,
+                51,
+                {"preset": "veryfast", "x265-params": "bframes=0:open-gop=0:log-level=none"},
+                {"x265-params": "bframes=0:open-gop=0:log-level=none:lossless=1"},
+                {**dict.fromkeys(_YUV, "libx265"), "gbrp": "libx265"},
+                {"rgb24": "gbrp", "bgr24": "gbrp", **_OWN_DEEP},
+                {**_SHARED, **_DEEP, **_OWN_DEEP},
+            ),
+            FileCodec(
+                "av1",
+                ("mp4", "matroska"),
+                30,
+                63,
+                {"preset": "10", "svtav1-params": "pred-struct=1"},
+                None,
+                {"yuv420p": "libsvtav1", "yuv420p10le": "libsvtav1"},
+                {},
+                {**_SHARED, **_DEEP, "yuv420p": "yuv420p", "yuv420p10": "yuv420p10le"},
+            ),
+            FileCodec(
+                "ffv1",
+                ("mp4", "matroska"),
+                None,
+                0,
+                {"level": "3", "slicecrc": "1"},
+                {"level": "3", "slicecrc": "1"},
+                dict.fromkeys(_FFV1_EXACT.values(), "ffv1"),
+                _FFV1_EXACT,
+                _FFV1_EXACT,
+            ),
+        )
+    }
+)
+"""By name."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """What a file is written as; made by `file_form`, which checks it."""
+
+    container: str  #: mp4, mov or matroska
+    codec: FileCodec
+    width: int
+    height: int
+    pixel_format: str  #: FFmpeg's name of the one that is encoded
+    time_base: Fraction  #: seconds per tick
+    rate: Fraction  #: frames per second, that the encoder is told
+    key_interval: int  #: a key picture after so many pictures, or earlier
+    quality: int | None  #: the rate factor; None: lossless
+    colors: Mapping[str, str]  #: what the stream is to tell of them, as options of an encoder
+    sample_aspect_ratio: Fraction | None = None
+    psnr: float | None = None  #: dB of the worst picture, instead of `quality`
+    sound: SoundForm | None = None  #: beside the pictures
+
+
+COLOR_RANGES = ("limited", "full")
+COLOR_SPACES = ("bt709", "smpte170m", "bt470bg", "bt2020nc")
+BT709 = MappingProxyType(
+    {
+        "colorspace": "bt709",
+        "color_primaries": "bt709",
+        "color_trc": "bt709",
+        "color_range": "limited",
+    }
+)
+
+
+def stored_format(codec: FileCodec, given: str, wanted: str | None, lossless: bool) -> str:
+    """The pixel format in which arrays in the format `given` are encoded, in FFmpeg's name.
+
+    `wanted`: that one, instead of the one that suits best.  Raises `UsageError` where that cannot
+    be, or not without loss although it must.
+    """
+    if lossless and codec.lossless is None:
+        raise UsageError(f"{codec.name} is not written without loss", hint="take ffv1")
+    fitting = codec.exact if lossless else codec.lossy
+    name = "yuv420p10le" if wanted == "yuv420p10" else wanted or fitting.get(given)
+    if name is None:
+        raise UsageError(
+            f"{given} does not go into {codec.name}{' without loss' if lossless else ''}",
+            hint=f"it takes {', '.join(fitting)}; ffv1 takes all",
+        )
+    if name not in codec.encoders:
+        raise UsageError(
+            f"{codec.name} does not hold {name}", hint=f"it holds {', '.join(codec.encoders)}"
+        )
+    if lossless and codec.exact.get(given) != name:
+        raise UsageError(f"{given} is not the same any more once it is {name}")
+    return name
+
+
+def require_size(pixel_format: str, width: int, height: int) -> None:
+    """Raises `UsageError` for a size that cannot be encoded in that pixel format."""
+    if not (0 < width <= LARGEST_SIDE and 0 < height <= LARGEST_SIDE):
+        raise UsageError(f"{width}x{height} is no size of a video: 1 to {LARGEST_SIDE} pixels are")
+    shared = "420" in pixel_format or "422" in pixel_format
+    if (width % 2 and shared) or (height % 2 and "420" in pixel_format):
+        raise UsageError(
+            f"{width}x{height} is odd, and {pixel_format} has one sample of colour for two pixels",
+            hint="take the codec ffv1, the pixel format yuv444p, or frames of an even size",
+        )
+
+
+def told_rate(rate: Fraction | None) -> Fraction:
+    """The rate that an encoder is told of pictures that come at `rate`, or at none."""
+    return rate if rate is not None and int(rate) in _TRUE_RATES else NOMINAL_RATE

@@ -1,0 +1,167 @@
+"""`WriteForm`: as what a new video is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import PurePosixPath
+
+from vfsd.codecs.fileforms import (
+    BT709,
+    COLOR_RANGES,
+    COLOR_SPACES,
+    FILE_CODECS,
+    FileForm,
+    require_size,
+    stored_format,
+    told_rate,
+)
+from vfsd.codecs.givensound import SoundForm, Sounding
+from vfsd.codecs.pixels import pixel_layout
+from vfsd.errors import UsageError
+from vfsd.units import Seconds, seconds
+
+_CONTAINERS = {
+    "": "mp4",
+    ".mp4": "mp4",
+    ".m4v": "mp4",
+    ".mov": "mov",
+    ".mkv": "matroska",
+}
+"""By the ending of the name."""
+_GOP_SECONDS = 1
+_LONGEST_GOP = 120
+
+
+@dataclass(frozen=True, slots=True)
+class WriteForm:
+    """How a video is written.
+
+    One of `fps` and `time_base` is given: frames come at a constant rate, or each with the tick of
+    `time_base` (seconds) from which it is shown.
+    """
+
+    fps: Seconds | None = None
+    time_base: Seconds | None = None
+    format: str = "rgb24"  #: of the pictures that come, as in `Video.read`
+    codec: str = "h264"  #: h264, hevc, av1 or ffv1
+    pixel_format: str | None = None  #: that is encoded; None: what suits `format`
+    quality: int | None = None  #: rate factor, lower is better; None: hard to tell from the source
+    psnr: float | None = None  #: dB that the worst plane of each picture has, instead of a quality
+    lossless: bool = False  #: every sample is kept; an error where it cannot be
+    key_interval: int | None = None  #: frames; None: a second
+    color_range: str | None = None  #: of samples that are YUV: limited or full; None: not told
+    color_space: str | None = None  #: of samples that are YUV: bt709, smpte170m ...; None: not told
+    sample_aspect_ratio: Fraction | None = None  #: of pixels that are not square
+    sound: Sounding | None = None  #: a file of which it is taken, or (samples x channels, rate)
+    sound_codec: str | None = None  #: aac, flac, opus or pcm; None: as in the file, else aac
+
+    def file_form(self, name: str, size: tuple[int, int]) -> FileForm:
+        """As what the file of a video called `name` is written.  Raises `UsageError`."""
+        codec = FILE_CODECS.get(self.codec)
+        if codec is None:
+            raise UsageError(
+                f"{self.codec} is no codec that videos are written in",
+                hint=f"one of {', '.join(FILE_CODECS)}",
+            )
+        ending = PurePosixPath(name).suffix.lower()
+        container = _CONTAINERS.get(ending)
+        if container is None:
+            raise UsageError(
+                f"videos are not written as {ending}",
+                hint=f"let the name end in {', '.join(filter(None, _CONTAINERS))}",
+            )
+        if container not in codec.containers:
+            raise UsageError(
+                f"{codec.name} does not go into {container}",
+                hint=f"it goes into {', '.join(codec.containers)}",
+            )
+        rate, tick = self._times()
+        stored = stored_format(codec, self.format, self.pixel_format, self.lossless)
+        require_size(stored, *size)
+        return FileForm(
+            container=container,
+            codec=codec,
+            width=size[0],
+            height=size[1],
+            pixel_format=stored,
+            time_base=tick,
+            rate=told_rate(rate),
+            key_interval=self._key_interval(rate),
+            quality=self._quality(),
+            colors=self._colors(stored),
+            sample_aspect_ratio=self.sample_aspect_ratio,
+            psnr=self._psnr(),
+            sound=self._sound(),
+        )
+
+    def _colors(self, stored: str) -> Mapping[str, str]:
+        """What the file tells of them, as `FileForm` has it."""
+        told = {"color_range": self.color_range, "colorspace": self.color_space}
+        chosen = {key: value for key, value in told.items() if value is not None}
+        if not pixel_layout(self.format).channels:
+            if self.color_range not in (None, *COLOR_RANGES):
+                raise UsageError(f"colour ranges are {' and '.join(COLOR_RANGES)}")
+            if self.color_space not in (None, *COLOR_SPACES):
+                raise UsageError(f"colour spaces are {', '.join(COLOR_SPACES)}")
+            return chosen
+        if chosen:
+            raise UsageError(
+                f"colours of {self.format} are what they are",
+                hint="color_range and color_space are about YUV samples",
+            )
+        return BT709 if stored.startswith("yuv") else {}
+
+    def _times(self) -> tuple[Fraction | None, Fraction]:
+        """The rate, if it is constant, and the seconds of a tick."""
+        if (self.fps is None) == (self.time_base is None):
+            raise UsageError(
+                "pictures need times: a rate, or a time base and a pts for each",
+                hint="give one of fps and time_base",
+            )
+        rate = None if self.fps is None else seconds(self.fps)
+        tick = 1 / rate if rate else seconds(self.time_base or 0)
+        if (rate is not None and rate <= 0) or tick <= 0:
+            raise UsageError("rates and time bases are larger than 0")
+        if max(tick.numerator, tick.denominator) >= 1 << 31:
+            raise UsageError(f"{tick} s as a tick is finer than files can tell")
+        return rate, tick
+
+    def _quality(self) -> int | None:
+        codec = FILE_CODECS[self.codec]
+        if self.lossless or codec.quality is None:
+            if self.quality is not None or self.psnr is not None:
+                raise UsageError("what is written without loss has no quality to choose")
+            return None
+        quality = codec.quality if self.quality is None else self.quality
+        if not 0 <= quality <= codec.worst:
+            raise UsageError(f"rate factors of {codec.name} are 0 to {codec.worst}, not {quality}")
+        return quality
+
+    def _sound(self) -> SoundForm | None:
+        if self.sound is None:
+            if self.sound_codec is not None:
+                raise UsageError("there is no sound to encode", hint="give sound")
+            return None
+        return SoundForm(self.sound, self.sound_codec)
+
+    def _psnr(self) -> float | None:
+        if self.psnr is None:
+            return None
+        if self.quality is not None:
+            raise UsageError("a rate factor and a PSNR are one too many", hint="give one of them")
+        if not 0 < self.psnr < math.inf:
+            raise UsageError(
+                f"{self.psnr} dB cannot be asked for",
+                hint="what is lossless keeps all of it",
+            )
+        return float(self.psnr)
+
+    def _key_interval(self, rate: Fraction | None) -> int:
+        if self.key_interval is not None:
+            if self.key_interval < 1:
+                raise UsageError("a key picture comes after 1 picture at least")
+            return self.key_interval
+        return max(1, min(_LONGEST_GOP, round(_GOP_SECONDS * told_rate(rate))))
