@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from vfsd.codecs import nal
 from vfsd.codecs.bits import DamagedError
-from vfsd.codecs.hevc_sets import Tiles, Window
+from vfsd.codecs.hevc_picturesets import Tiles
+from vfsd.codecs.hevc_sets import Window
 from vfsd.codecs.hevc_slices import SliceSyntax
 from vfsd.codecs.hevc_tiles import (
     Sets,

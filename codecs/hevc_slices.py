@@ -18,13 +18,8 @@ from vfsd.codecs.bits import (
     escaped_offset,
     unescaped,
 )
-from vfsd.codecs.hevc_sets import (
-    PictureSet,
-    ReferenceSet,
-    SequenceSet,
-    parse_reference_set,
-    require,
-)
+from vfsd.codecs.hevc_picturesets import PictureSet
+from vfsd.codecs.hevc_sets import ReferenceSet, SequenceSet, parse_reference_set, require
 
 _TRAIL, _TRAIL_REFERENCE, _IDR, _IDR_LAST = 0, 1, 19, 20
 _FIRST_RESERVED = 32  #: NAL units from here on hold no slices

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from vfsd.codecs import nal
 from vfsd.codecs.bits import DamagedError
 from vfsd.codecs.hevc_levels import HIGHEST, Demand
-from vfsd.codecs.hevc_sets import PictureSet, SequenceSet, Tiles, VideoSet, Window
+from vfsd.codecs.hevc_picturesets import PictureSet, Tiles
+from vfsd.codecs.hevc_sets import SequenceSet, VideoSet, Window
 from vfsd.codecs.hevc_slices import holds_slice
 from vfsd.errors import RefusedMediaError
 from vfsd.tiling.geometry import Rect

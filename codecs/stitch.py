@@ -15,7 +15,8 @@ from math import ceil
 
 from vfsd.codecs import nal
 from vfsd.codecs.hevc_levels import HIGHEST, LOWEST_ROW, NARROWEST_COLUMN
-from vfsd.codecs.hevc_sets import Tiles, Window, require
+from vfsd.codecs.hevc_picturesets import Tiles
+from vfsd.codecs.hevc_sets import Window, require
 from vfsd.codecs.hevc_slices import MOST_GROWTH, PictureTraits, SliceSyntax
 from vfsd.codecs.hevc_tiles import (
     Sets,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from vfsd.codecs.hevc_levels import HIGHEST
-from vfsd.codecs.hevc_sets import Tiles, Window, require
+from vfsd.codecs.hevc_picturesets import Tiles
+from vfsd.codecs.hevc_sets import Window, require
 from vfsd.codecs.hevc_tiles import STITCHABLE, Sets, TileStream, refusing_damage
 from vfsd.codecs.stitch import MOST_PICTURE_SETS, Stitcher
 from vfsd.errors import RefusedMediaError

@@ -18,7 +18,8 @@ from vfsd.codecs import bits, h264_sets, nal, obu
 from vfsd.codecs.celldecoders import cell_decoder
 from vfsd.codecs.examine import examine_source
 from vfsd.codecs.exchange import pack_examination, unpack_examination
-from vfsd.codecs.hevc_sets import PictureSet, SequenceSet, VideoSet
+from vfsd.codecs.hevc_picturesets import PictureSet
+from vfsd.codecs.hevc_sets import SequenceSet, VideoSet
 from vfsd.codecs.hevc_tiles import Sets, slices_of
 from vfsd.codecs.pack import CellStream, read_table, write_pack
 from vfsd.codecs.source import Source

@@ -17,7 +17,8 @@ from vfsd.codecs.bits import (
     unescaped,
 )
 from vfsd.codecs.hevc_levels import LEVELS, Demand
-from vfsd.codecs.hevc_sets import PictureSet, SequenceSet, VideoSet
+from vfsd.codecs.hevc_picturesets import PictureSet
+from vfsd.codecs.hevc_sets import SequenceSet, VideoSet
 from vfsd.codecs.hevc_slices import SliceSyntax
 from vfsd.errors import RefusedMediaError
 
