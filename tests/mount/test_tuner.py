@@ -33,7 +33,7 @@ from vfsd.tuner import BackgroundTuner
 pytestmark = pytest.mark.mount
 
 TUNER = "user.vfsd.tuner"
-WIDTH, HEIGHT, FRAMES = 960, 544, 150
+WIDTH, HEIGHT, FRAMES = 960, 544, 120
 REGION = "160x128+320+192"
 PATIENCE = 240.0
 """Seconds; the machine may be busy with other tests."""
@@ -113,6 +113,23 @@ class Place(Mounted):
     def wait_for_the_middle(self) -> None:
         """Of making tiles, slowly: between two pictures, or waiting to be allowed the next."""
         self.wait_long_for(lambda: is_under_way(self.state()), "nothing is made")
+
+    def met_in_the_middle(self) -> int:
+        """Mount, read so much that tiles pay, and find the process that is making them."""
+        self.settle_on(tune_cpu=SLOWLY)
+        self.mount()
+        self.read_a_lot()
+        self.wait_for_the_middle()
+        worker = self.worker()
+        assert worker is not None
+        return worker
+
+    def go_on_to_the_end(self) -> None:
+        """Mount anew, make what was not made, and unmount."""
+        self.settle_on()
+        self.mount()
+        self.wait_until_through()
+        self.unmount()
 
     def wait_until_through(self) -> None:
         self.wait_long_for(lambda: bool(self.segments()), "there are no tiles")
@@ -299,7 +316,7 @@ def test_raw_tiles_are_compressed_as_the_budget_fills(place: Place) -> None:
     assert sum(segment.size for segment in place.segments()) == size
     with Store.open(place.store) as store:
         store["v.mp4"].budget.set(2 * size)
-        store["v.mp4"].retile("uniform:1x1", span=(4, 5), settings=TileSettings("lossless"))
+        store["v.mp4"].retile("uniform:1x1", span=(3, 4), settings=TileSettings("lossless"))
     place.wait_long_for(
         lambda: sum(segment.size for segment in place.segments()) < size / 2,
         "nothing is compressed",
@@ -318,49 +335,28 @@ def test_raw_tiles_are_compressed_as_the_budget_fills(place: Place) -> None:
 
 
 def test_unmounting_in_the_middle_of_it(place: Place) -> None:
-    place.settle_on(tune_cpu=SLOWLY)
-    place.mount()
-    place.read_a_lot()
-    place.wait_for_the_middle()
-    worker, pid = place.worker(), place.pid
-    assert worker is not None
+    worker, pid = place.met_in_the_middle(), place.pid
     began = time.monotonic()
     mounting.unmount(place.at)
     assert time.monotonic() - began < 10
     wait(lambda: gone(worker) and gone(pid), lambda: "a process goes on")
     assert place.findings() == set()
-    place.settle_on()
-    place.mount()
-    place.wait_until_through()
-    place.unmount()
+    place.go_on_to_the_end()
     assert place.findings() == set()
 
 
 def test_a_mount_that_is_killed_in_the_middle_of_it(place: Place) -> None:
-    place.settle_on(tune_cpu=SLOWLY)
-    place.mount()
-    place.read_a_lot()
-    place.wait_for_the_middle()
-    worker, pid = place.worker(), place.pid
-    assert worker is not None
+    worker, pid = place.met_in_the_middle(), place.pid
     os.kill(pid, signal.SIGKILL)
     wait(lambda: gone(worker) and gone(pid), lambda: "a process goes on")
     mounting.unmount(place.at)
     assert place.findings() == set()
-    place.settle_on()
-    place.mount()
-    place.wait_until_through()
-    place.unmount()
+    place.go_on_to_the_end()
     assert place.findings() == set()
 
 
 def test_a_worker_that_is_killed_in_the_middle_of_it(place: Place) -> None:
-    place.settle_on(tune_cpu=SLOWLY)
-    place.mount()
-    place.read_a_lot()
-    place.wait_for_the_middle()
-    worker = place.worker()
-    assert worker is not None
+    worker = place.met_in_the_middle()
     os.kill(worker, signal.SIGKILL)
     place.wait_long_for(lambda: "left alone" in place.log.read_text(), "the log says nothing of it")
     assert len(place.read(5)) == 10 * 160 * 128 * 3
