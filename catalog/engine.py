@@ -16,6 +16,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 
+from vfsd.catalog.unwritten import UnwrittenFile
 from vfsd.errors import BusyError, IntegrityError, NoSpaceError, ReadOnlyError, StoreError
 
 BUSY_SECONDS = 60
 _NOTE_SECONDS = 1
 """As long as a note waits for its turn."""
+_FILE = "sqlite:///"
 _MOST_CHANGES = 1 << 31
 """`user_version` has 31 bits."""
 
@@ -48,9 +51,10 @@ class Database:
     """An engine that survives a fork and speaks our errors."""
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
-        self.url = sa.make_url(url)
+        self.url = _parsed(url)
         self.read_only = read_only
         self._pid = os.getpid()
+        self._unwritten = UnwrittenFile.at(self.path) if read_only and self.path else None
         self._engine = self._make_engine()
         self._writing = threading.local()
 
@@ -80,6 +84,8 @@ class Database:
         """One snapshot of the catalog."""
         with self._our_errors(), self.engine.connect() as connection, connection.begin():
             yield connection
+        if self._unwritten is not None:
+            self._unwritten.require()
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -185,8 +191,11 @@ class Database:
         if not self.is_sqlite:
             return sa.create_engine(self.url, pool_pre_ping=True, isolation_level="REPEATABLE READ")
         arguments: dict[str, Any] = {"check_same_thread": False, "timeout": BUSY_SECONDS}
+        more: dict[str, Any] = {}
+        if self._unwritten is not None:
+            more["creator"] = partial(self._unwritten.connect, **arguments)
         engine = sa.create_engine(
-            self.url, connect_args=arguments, pool_size=8, max_overflow=56, pool_timeout=60
+            self.url, connect_args=arguments, pool_size=8, max_overflow=56, pool_timeout=60, **more
         )
         read_only = self.read_only
 
@@ -210,6 +219,15 @@ class Database:
             connection.exec_driver_sql(how)
 
         return engine
+
+
+def _parsed(url: str) -> sa.URL:
+    """A question mark begins options, unless it is in the name of a directory."""
+    path = url.removeprefix(_FILE)
+    folder = os.path.dirname(path)
+    if path != url and "?" in folder and os.path.isdir(folder):
+        return sa.URL.create("sqlite", database=path)
+    return sa.make_url(url)
 
 
 def current_revision(connection: Connection) -> str | None:

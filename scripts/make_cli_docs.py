@@ -33,7 +33,7 @@ Colours go to terminals alone, and not even there when `NO_COLOR` is set.
 
 In this order:
 
-1. `--store DIR`, before or after the name of the command;
+1. `--store DIR`, before or after the name of the command; DIR may be where the store is mounted;
 2. the mount that a path lies in: `vfsd info /mnt/v/cam1/a.mp4` needs nothing else, nor does
    `vfsd info a.mp4` where the working directory is `/mnt/v/cam1`;
 3. the environment variable `VFSD_STORE`.

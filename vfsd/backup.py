@@ -236,7 +236,7 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
     sign = target / _SIGN
     if target.exists() and not sign.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ExistsError(f"{target} is neither empty nor a backup", hint="name another directory")
-    target.mkdir(parents=True, exist_ok=True)
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(sign, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:

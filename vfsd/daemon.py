@@ -70,7 +70,8 @@ def _serve(
         stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         stack.enter_context(closing(Trimmer()))
         directory = StoreDirectory.open(root)
-        with_reserve(directory, lambda: stack.enter_context(directory.mounted(str(place))))
+        if directory.can_be_written or not parsed.read_only:
+            with_reserve(directory, lambda: stack.enter_context(directory.mounted(str(place))))
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
         counters = Counters()
         views = stack.enter_context(closing(_views(store, parsed, counters)))

@@ -16,6 +16,7 @@ STORE/
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -25,7 +26,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from vfsd.errors import BusyError, ExistsError, NoStoreError, StoreVersionError
+from vfsd.errors import BusyError, ExistsError, NoStoreError, ReadOnlyError, StoreVersionError
 
 FORMAT = 1
 """Of everything below the directory but the catalog, which has revisions of its own."""
@@ -47,6 +48,7 @@ class StoreDirectory:
     @contextmanager
     def creating(cls, root: Path, *, catalog_url: str | None = None) -> Iterator[StoreDirectory]:
         """Lay out a new store in `root`, which may exist if it is empty; the block fills it.
+        Made anew, it is its owner's alone.
 
         It is a store when the block ends.  What was begun before, and never became one, is begun
         anew.  Raises `ExistsError` for any other directory with something in it.
@@ -58,7 +60,8 @@ class StoreDirectory:
         if root.exists() and (not root.is_dir() or (any(root.iterdir()) and not begun.exists())):
             raise ExistsError(f"{root} exists and is not an empty directory")
         made = [path for path in (root, *root.parents) if not path.exists()]
-        root.mkdir(parents=True, exist_ok=True)
+        # Who can look into it can read every video, whatever its mode is in a mount.
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
         marker: dict[str, object] = {
             "format": FORMAT,
             "id": str(uuid.uuid4()),
@@ -180,8 +183,16 @@ class StoreDirectory:
 
     @contextmanager
     def mounted(self, place: str) -> Iterator[None]:
-        """Hold the store for one daemon.  Raises `BusyError`, saying who has it."""
-        fd = os.open(self.mount_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Hold the store for one daemon.  Raises `BusyError`, saying who has it, and
+        `ReadOnlyError` where nothing can be written into the store."""
+        try:
+            fd = os.open(self.mount_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES):
+                raise
+            raise ReadOnlyError(
+                f"{self.root} cannot be written: {error.strerror}", hint="mount it with -o ro"
+            ) from error
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -199,11 +210,16 @@ class StoreDirectory:
         finally:
             os.close(fd)
 
+    @property
+    def can_be_written(self) -> bool:
+        """Whether files can be made in it by this process; never so on a read-only disk."""
+        return os.access(self.root, os.W_OK)
+
     def mounted_by(self) -> dict[str, object] | None:
         """``{"pid": …, "place": …}`` of the daemon that has the store mounted, if one has."""
         try:
             fd = os.open(self.mount_lock, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):  # it is for its owner to know
             return None
         try:
             try:

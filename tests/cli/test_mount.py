@@ -67,6 +67,11 @@ def test_a_path_in_a_mount_names_its_store(mounted: Path) -> None:
     ]
 
 
+def test_a_mount_may_stand_for_its_store(mounted: Path) -> None:
+    done = run_command("-s", str(mounted), "stats", "--json")
+    assert (done.code, done.object["mount"] is not None) == (0, True)
+
+
 def test_a_path_in_a_mount_goes_with_its_store_only(mounted: Path, place: Path) -> None:
     run_command("init", place / "other")
     name = mounted / "cam1/traffic.mp4"

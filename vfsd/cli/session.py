@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vfsd.errors import UsageError
+from vfsd.errors import ReadOnlyError, UsageError
 
 if TYPE_CHECKING:
     from vfsd.store import Store
@@ -54,15 +54,18 @@ class Session:
     def place(self, path: str) -> Place:
         """Where `path` leads: the name of a store's entry, or a path inside a mount of it.
 
-        ``--store`` is obeyed before anything else.  Without it a path that lies inside a mount
+        ``--store`` is obeyed before anything else; it may name a place where the store is mounted.
+        Without it a path that lies inside a mount
         (a relative one: when the working directory does) names its store by itself; only then
         VFSD_STORE is asked.  Raises `UsageError` where nothing names a store.
         """
         if self.store is not None:
+            named_by_mount = _mounted(str(self.store))
+            store = self.store if named_by_mount is None else named_by_mount.root
             mounted = _mounted(path) if path.startswith("/") else None
-            if mounted is not None and mounted.root.resolve() == self.store.resolve():
+            if mounted is not None and mounted.root.resolve() == store.resolve():
                 return mounted
-            return Place(self.store, store_name(path))
+            return Place(store, store_name(path))
         mounted = _mounted(path or ".")
         if mounted is not None:
             return mounted
@@ -87,8 +90,13 @@ class Session:
         """The store in `root`; one that may only be read will do where nothing is written."""
         from vfsd.store import Store
 
-        read_only = not writing and not os.access(root, os.W_OK)
-        with Store.open(root, read_only=read_only) as store:
+        can_be_written = os.access(root, os.W_OK)
+        if writing and root.is_dir() and not can_be_written:
+            raise ReadOnlyError(
+                f"{root} cannot be written",
+                hint="look at its owner and permissions, and at how its disk is mounted",
+            )
+        with Store.open(root, read_only=root.is_dir() and not can_be_written) as store:
             yield store
 
 

@@ -1,0 +1,76 @@
+"""A store on a disk that is mounted read-only, as backups and archives are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from vfsd.catalog import Catalog
+from vfsd.errors import BusyError, ReadOnlyError
+from vfsd.mounting import mount, unmount
+from vfsd.store import Store
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[Path]:
+    """A store that was closed, seen through a mount that cannot be written."""
+    store, seen = tmp_path / "store", tmp_path / "a disk? #1"
+    with Store.create(store) as made:
+        made.ingest(FOLDER / "portrait.mp4", "v.mp4")
+    seen.mkdir()
+    for words in (["--bind", str(store), str(seen)], ["-o", "remount,ro,bind", str(seen)]):
+        if subprocess.run(["mount", *words], capture_output=True, check=False).returncode:
+            subprocess.run(["umount", str(seen)], capture_output=True, check=False)
+            pytest.skip("nothing can be mounted here")
+    yield seen
+    subprocess.run(["umount", str(seen)], check=True)
+
+
+def test_it_can_be_looked_at(archive: Path) -> None:
+    with Store.open(archive, read_only=True) as store:
+        assert store["v.mp4"][3].data.any()
+        with pytest.raises(ReadOnlyError):
+            store.remove("v.mp4")
+    assert not list(archive.glob("catalog.sqlite3-*"))
+
+
+def test_it_can_be_mounted_to_be_read(archive: Path, tmp_path: Path) -> None:
+    place = tmp_path / "mnt"
+    place.mkdir()
+    with pytest.raises(ReadOnlyError, match="cannot be written") as caught:
+        mount(archive, place)
+    assert caught.value.hint == "mount it with -o ro"
+    mount(archive, place, ["ro"])
+    try:
+        assert (place / "v.mp4").read_bytes() == (FOLDER / "portrait.mp4").read_bytes()
+        assert (place / "v.mp4@/frames/000003.png").read_bytes()
+    finally:
+        unmount(place)
+
+
+def test_somebody_who_writes_it_elsewhere_is_noticed(archive: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{archive / 'catalog.sqlite3'}"
+    with Catalog.open(url, read_only=True) as catalog:
+        assert [video.name for video in catalog.find()] == ["v.mp4"]
+        with Store.open(tmp_path / "store") as store:
+            store.move("v.mp4", "w.mp4")
+            with pytest.raises(BusyError, match="was written while"):
+                len(catalog.find())
+            with Catalog.open(url, read_only=True) as live:  # with what the writer has beside it
+                assert [video.name for video in live.find()] == ["w.mp4"]
+        with pytest.raises(BusyError):
+            len(catalog.find())
+
+
+def test_a_new_store_is_its_owners_alone(tmp_path: Path) -> None:
+    """Objects have no modes of their own; those in a mount must not be gone round."""
+    given = tmp_path / "given"
+    given.mkdir(mode=0o755)
+    for root, mode in ((tmp_path / "new", 0o700), (given, 0o755)):
+        Store.create(root).close()
+        assert os.stat(root).st_mode & 0o777 == mode
