@@ -153,11 +153,11 @@ class Row:
 
     def measure(self, options: Namespace) -> dict[str, Any]:
         contestants: dict[str, Callable[[], object]] = {
-            "ffmpeg": self._counted("ffmpeg", self._ffmpeg),
-            "save": self._counted("save", self._save),
+            "ffmpeg": self._anew("ffmpeg", self._counted("ffmpeg", self._ffmpeg)),
+            "save": self._anew("save", self._counted("save", self._save)),
         }
         if self._mounted is not None:
-            contestants["mount"] = self._first_read
+            contestants["mount"] = self._anew("mount", self._first_read)
         first = interleaved(contestants, options.runs)
         found: dict[str, Any] = {
             name: {"seconds": timing.median, "runs": timing.seconds}
@@ -184,6 +184,16 @@ class Row:
     def _out(self, name: str) -> Path:
         return self._work / f"{name}.{self._suffix}"
 
+    def _anew(self, name: str, work: Callable[[], object]) -> Callable[[], None]:
+        """To a file that is not there yet.  Over one that is, ffmpeg would write into pages that it
+        has just freed, where a file that appears whole keeps the old one's until it is done."""
+
+        def run() -> None:
+            self._out(name).unlink(missing_ok=True)
+            work()
+
+        return run
+
     def _counted(self, name: str, work: Callable[[], object]) -> Callable[[], None]:
         def run() -> None:
             self._cpu[name].append(measured(work)[1].cpu)
@@ -205,7 +215,7 @@ class Row:
         )
 
     def _save(self) -> None:
-        self._video.save_view(self._out("save"), grammar.parse(self._name()), replace=True)
+        self._video.save_view(self._out("save"), grammar.parse(self._name()))
 
     def _first_read(self) -> None:
         assert self._mounted is not None
