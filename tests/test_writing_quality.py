@@ -90,7 +90,7 @@ def test_a_writer_measures_each_group_when_it_is_complete(
         ({"psnr": 40, "quality": 20}, "one of them"),
         ({"psnr": 40, "lossless": True}, "without loss"),
         ({"psnr": 40, "codec": "ffv1"}, "without loss"),
-        ({"psnr": float("inf")}, "lossless=True"),
+        ({"psnr": float("inf")}, "what is lossless"),
         ({"psnr": -1}, "cannot be asked for"),
         ({"psnr": 90}, "frames 0 to 24 the 90 dB"),
     ],
