@@ -2,8 +2,9 @@
 
 On SQLite the catalog runs in WAL mode: readers never wait, writers take turns.  A writer asks for
 its turn at the start (BEGIN IMMEDIATE), so that it never fails half-way, and waits for up to
-`BUSY_SECONDS`.  On a database server readers have a snapshot too (REPEATABLE READ), and writers
-take turns by locking the one row of Alembic's table.
+`BUSY_SECONDS`.  A process writes through one connection that it keeps: as a rule nobody else
+writes, and what that connection has read of the file stays good.  On a database server readers have
+a snapshot too (REPEATABLE READ), and writers take turns by locking the one row of Alembic's table.
 
 SQLite's `user_version` counts the transactions that others should notice, so that notes (see
 `Database.noting`), which come every second while somebody reads, make nobody ask anew.
@@ -43,7 +44,7 @@ LOST = (
     "are whole files below objects/, and are not lost with it"
 )
 
-_WRITE = {"vfsd_begin": "BEGIN IMMEDIATE"}
+_WE_BEGIN = {"vfsd_begin": None}
 _TURN = "SELECT version_num FROM alembic_version FOR UPDATE"
 
 
@@ -57,6 +58,9 @@ class Database:
         self._unwritten = UnwrittenFile.at(self.path) if read_only and self.path else None
         self._engine = self._make_engine()
         self._writing = threading.local()
+        self._turn = threading.Lock()  # whoever has it may use the connection that writes
+        self._writer: Connection | None = None
+        self._of_the_parent: Connection | None = None  # kept, as to let it go would close it
 
     @property
     def is_sqlite(self) -> bool:
@@ -73,11 +77,18 @@ class Database:
             # A connection must not be used on both sides of a fork; the parent keeps its own.
             self._engine.dispose(close=False)
             self._engine = self._make_engine()
+            self._of_the_parent, self._writer = self._writer, None
+            self._turn = threading.Lock()
             self._pid = os.getpid()
         return self._engine
 
     def close(self) -> None:
-        self._engine.dispose()
+        engine = self.engine
+        with self._turn:
+            writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        engine.dispose()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -96,11 +107,7 @@ class Database:
             raise AssertionError("a write transaction inside a write transaction would deadlock")
         self._writing.active = True
         try:
-            with (
-                self._our_errors(),
-                self._connect_to_write() as connection,
-                connection.begin(),
-            ):
+            with self._our_errors(), self._transaction(BUSY_SECONDS) as connection:
                 if not self.is_sqlite:
                     if current_revision(connection) is not None:
                         connection.exec_driver_sql(_TURN)
@@ -122,22 +129,14 @@ class Database:
         """
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
-        with self._our_errors(), self._connect_to_write() as connection:
-            driver: Any = connection.connection.driver_connection
-            if self.is_sqlite:
-                driver.execute(f"PRAGMA busy_timeout = {_NOTE_SECONDS * 1000}")
-            try:
-                with connection.begin():
-                    yield connection
-            finally:
-                if self.is_sqlite:
-                    driver.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+        with self._our_errors(), self._transaction(_NOTE_SECONDS) as connection:
+            yield connection
 
     @contextmanager
     def _our_errors(self) -> Iterator[None]:
         try:
             yield
-        except DatabaseError as error:
+        except (DatabaseError, sqlite3.DatabaseError) as error:
             translated = _translated(error, self.path)
             if translated is None:
                 raise
@@ -147,10 +146,35 @@ class Database:
                 raise StoreError(f"the catalog's server has gone: {error.orig}") from error
             raise
 
-    def _connect_to_write(self) -> Connection:
-        if self.is_sqlite:
-            return self.engine.connect().execution_options(**_WRITE)
-        return self.engine.connect().execution_options(isolation_level="READ COMMITTED")
+    @contextmanager
+    def _transaction(self, patience: float) -> Iterator[Connection]:
+        """Write, after waiting for others for so many seconds at most."""
+        if not self.is_sqlite:
+            connected = self.engine.connect().execution_options(isolation_level="READ COMMITTED")
+            with connected as connection, connection.begin():
+                yield connection
+            return
+        engine = self.engine
+        turn = self._turn  # that of this process, as it is after a fork
+        if not turn.acquire(timeout=patience):
+            raise _busy("another thread of this process", patience)
+        try:
+            if self._writer is None:
+                self._writer = engine.connect().execution_options(**_WE_BEGIN)
+                # To SQLAlchemy all that is ever written is one transaction.  Beginning and ending
+                # ours by way of it would take longer than what is done in between.
+                self._writer.begin()
+            driver: Any = self._writer.connection.driver_connection
+            _begin(driver, patience)
+            try:
+                yield self._writer
+                driver.execute("COMMIT")
+            except BaseException:
+                if driver.in_transaction:  # SQLite may have ended it itself, as on a full disk
+                    driver.execute("ROLLBACK")
+                raise
+        finally:
+            turn.release()
 
     def sync(self) -> None:
         """Return when every committed transaction would survive a power cut."""
@@ -216,7 +240,8 @@ class Database:
         @event.listens_for(engine, "begin")
         def begin(connection: Connection) -> None:
             how = connection.get_execution_options().get("vfsd_begin", "BEGIN")
-            connection.exec_driver_sql(how)
+            if how is not None:
+                connection.exec_driver_sql(how)
 
         return engine
 
@@ -292,16 +317,32 @@ def _count_change(driver: Any) -> None:
     driver.execute(f"PRAGMA user_version = {(_changes(driver) + 1) % _MOST_CHANGES}")
 
 
-def _translated(error: DatabaseError, path: str | None) -> StoreError | ReadOnlyError | None:
+def _begin(driver: Any, patience: float) -> None:
+    if patience != BUSY_SECONDS:
+        driver.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+    try:
+        driver.execute("BEGIN IMMEDIATE")
+    finally:
+        if patience != BUSY_SECONDS:
+            driver.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+
+
+def _busy(who: str, seconds: float) -> BusyError:
+    return BusyError(
+        f"{who} has been writing to the catalog for {seconds:g} seconds",
+        hint="try again; `vfsd doctor` shows who has the store open",
+    )
+
+
+def _translated(
+    error: DatabaseError | sqlite3.DatabaseError, path: str | None
+) -> StoreError | ReadOnlyError | None:
     """What it means to the user; None for a mistake of ours.  `path` is the database's file."""
-    text = str(error.orig)
+    text = str(error.orig) if isinstance(error, DatabaseError) else str(error)
     # SQLite has one answer to everything that goes wrong with the files beside the database.
     failed = "disk I/O error" in text or "unable to open" in text
     if "locked" in text or "busy" in text:
-        return BusyError(
-            f"another process has been writing to the catalog for {BUSY_SECONDS} seconds",
-            hint="try again; `vfsd doctor` shows who has the store open",
-        )
+        return _busy("another process", BUSY_SECONDS)
     if "full" in text or (failed and path is not None and _is_full(path)):
         return NoSpaceError(
             "the disk that holds the catalog is full", hint="delete something, or make room on it"
@@ -316,4 +357,6 @@ def _translated(error: DatabaseError, path: str | None) -> StoreError | ReadOnly
         return IntegrityError(f"the catalog {path or ''} is damaged: {text}", hint=LOST)
     if "readonly" in text or "read-only" in text:
         return ReadOnlyError("the catalog cannot be written: no permission, or a read-only disk")
-    return StoreError(f"the catalog answered: {text}") if type(error) is OperationalError else None
+    if type(error) in (OperationalError, sqlite3.OperationalError):
+        return StoreError(f"the catalog answered: {text}")
+    return None

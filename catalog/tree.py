@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, CursorResult, Row
+from sqlalchemy.engine import Connection
 
 from vfsd.catalog.originals import require_free
+from vfsd.catalog.prepared import Prepared
 from vfsd.catalog.schema import entries, nodes, orphans, policies, videos, xattrs
 from vfsd.errors import ExistsError, NotFoundError
 from vfsd.model import FileState, Node
@@ -23,37 +25,61 @@ from vfsd.model import FileState, Node
 ROOT = 1
 """The inode number of the root directory."""
 
-_NODE = sa.select(nodes).where(nodes.c.ino == sa.bindparam("ino"))
+_MANY = 16
+"""So many nodes are asked for one by one; more with a statement that is made for their number."""
+
+_IS_ROOT = nodes.c.ino == sa.literal_column(str(ROOT))
+_NODE = Prepared(sa.select(nodes).where(nodes.c.ino == sa.bindparam("ino")))
 _NODES = sa.select(nodes).where(nodes.c.ino.in_(sa.bindparam("inos", expanding=True)))
-_VERSION = sa.select(nodes.c.generation).where(nodes.c.ino == ROOT)
-_COUNT = sa.update(nodes).where(nodes.c.ino == ROOT).values(generation=nodes.c.generation + 1)
-_LOOKUP = (
+_VERSION = Prepared(sa.select(nodes.c.generation).where(_IS_ROOT))
+_COUNT = Prepared(
+    sa.update(nodes).where(_IS_ROOT).values(generation=nodes.c.generation + sa.literal_column("1"))
+)
+_LOOKUP = Prepared(
     sa.select(nodes)
     .join(entries, entries.c.ino == nodes.c.ino)
     .where(entries.c.parent == sa.bindparam("parent"), entries.c.name == sa.bindparam("name"))
 )
-_CHILDREN = (
-    sa.select(entries.c.name.label("entry"), nodes)
-    .join(nodes, nodes.c.ino == entries.c.ino)
+_CHILDREN = Prepared(
+    sa.select(nodes, entries.c.name.label("entry"))
+    .join(entries, entries.c.ino == nodes.c.ino)
     .where(entries.c.parent == sa.bindparam("parent"))
     .order_by(entries.c.name)
 )
-
-_CHILDREN_WITH_XATTRS = (
+_CHILDREN_WITH_XATTRS = Prepared(
     sa.select(xattrs.c.ino)
     .distinct()
     .join(entries, entries.c.ino == xattrs.c.ino)
     .where(entries.c.parent == sa.bindparam("parent"))
 )
-
-# Made once: building a statement costs more than running it.
-_INSERT_NODE = sa.insert(nodes)
-_DELETE_NODE = sa.delete(nodes).where(nodes.c.ino == sa.bindparam("which"))
-_INSERT_ENTRY = sa.insert(entries)
-_DELETE_ENTRY = sa.delete(entries).where(
-    entries.c.parent == sa.bindparam("directory"), entries.c.name == sa.bindparam("entry")
+_SOME_CHILDREN = Prepared(
+    sa.select(entries.c.ino)
+    .where(entries.c.parent == sa.bindparam("parent"))
+    .offset(sa.bindparam("skipped"))
+    .limit(sa.bindparam("most"))
 )
-_TOUCH_DIRECTORY = (
+
+_NEW_COLUMNS = (
+    *("mode", "uid", "gid", "nlink", "size", "atime_ns", "mtime_ns", "ctime_ns"),
+    *("rdev", "target", "state"),
+)
+_INSERT_NODE = Prepared(
+    sa.insert(nodes)
+    .values({column: sa.bindparam(column) for column in _NEW_COLUMNS})
+    .returning(nodes.c.ino)
+)
+_DELETE_NODE = Prepared(sa.delete(nodes).where(nodes.c.ino == sa.bindparam("which")))
+_INSERT_ENTRY = Prepared(
+    sa.insert(entries).values(
+        {column: sa.bindparam(column) for column in ("parent", "name", "ino")}
+    )
+)
+_DELETE_ENTRY = Prepared(
+    sa.delete(entries).where(
+        entries.c.parent == sa.bindparam("directory"), entries.c.name == sa.bindparam("entry")
+    )
+)
+_TOUCH_DIRECTORY = Prepared(
     sa.update(nodes)
     .where(nodes.c.ino == sa.bindparam("which"))
     .values(
@@ -63,21 +89,23 @@ _TOUCH_DIRECTORY = (
     )
 )
 
-_XATTRS = (
+_XATTRS = Prepared(
     sa.select(xattrs.c.name, xattrs.c.value)
     .where(xattrs.c.ino == sa.bindparam("which"))
     .order_by(xattrs.c.name)
 )
 _ONE_XATTR = (xattrs.c.ino == sa.bindparam("which"), xattrs.c.name == sa.bindparam("key"))
-_UPDATE_XATTR = sa.update(xattrs).where(*_ONE_XATTR).values(value=sa.bindparam("new"))
-_INSERT_XATTR = sa.insert(xattrs)
-_DELETE_XATTR = sa.delete(xattrs).where(*_ONE_XATTR)
+_UPDATE_XATTR = Prepared(sa.update(xattrs).where(*_ONE_XATTR).values(value=sa.bindparam("new")))
+_INSERT_XATTR = Prepared(
+    sa.insert(xattrs).values({column: sa.bindparam(column) for column in ("ino", "name", "value")})
+)
+_DELETE_XATTR = Prepared(sa.delete(xattrs).where(*_ONE_XATTR))
 
 
 @functools.lru_cache(maxsize=64)
-def _update_node(columns: tuple[str, ...]) -> sa.Update:
+def _update_node(columns: tuple[str, ...]) -> Prepared:
     values: dict[str, Any] = {column: sa.bindparam(column) for column in columns}
-    return sa.update(nodes).where(nodes.c.ino == sa.bindparam("which")).values(values)
+    return Prepared(sa.update(nodes).where(nodes.c.ino == sa.bindparam("which")).values(values))
 
 
 class Tree:
@@ -96,50 +124,48 @@ class Tree:
         It is the generation of the root directory.
         """
         if self._version is None:
-            self._version = int(self._connection.execute(_VERSION).scalar_one())
+            ((version,),) = _VERSION.rows(self._connection, {})
+            self._version = int(version)
         return self._version
 
     def node(self, ino: int) -> Node:
         """Raises `NotFoundError`."""
-        row = self._connection.execute(_NODE, {"ino": ino}).first()
-        if row is None:
+        rows = _NODE.rows(self._connection, {"ino": ino})
+        if not rows:
             raise NotFoundError(f"there is no inode {ino}")
-        return _node(row)
+        return _node(rows[0])
 
     def nodes(self, inos: Iterable[int]) -> dict[int, Node]:
         """Those of the nodes that exist."""
         wanted = list(inos)
-        if len(wanted) == 1:  # as a rule; a list is put into a statement of its own each time
-            rows = self._connection.execute(_NODE, {"ino": wanted[0]})
+        rows: Iterable[Sequence[Any]]
+        if len(wanted) <= _MANY:
+            rows = (row for ino in wanted for row in _NODE.rows(self._connection, {"ino": ino}))
         else:
             rows = self._connection.execute(_NODES, {"inos": wanted})
-        return {row.ino: _node(row) for row in rows}
+        return {node.ino: node for node in map(_node, rows)}
 
     def lookup(self, parent: int, name: str) -> Node | None:
         """What `name` in the directory `parent` leads to."""
-        found = self._connection.execute(
-            _LOOKUP, {"parent": parent, "name": os.fsencode(name)}
-        ).first()
-        return None if found is None else _node(found)
+        rows = _LOOKUP.rows(self._connection, {"parent": parent, "name": os.fsencode(name)})
+        return _node(rows[0]) if rows else None
 
     def children(self, parent: int) -> list[tuple[str, Node]]:
         """The entries of a directory, in the order of their names' bytes."""
-        rows = self._connection.execute(_CHILDREN, {"parent": parent})
-        return [(os.fsdecode(row.entry), _node(row)) for row in rows]
+        rows = _CHILDREN.rows(self._connection, {"parent": parent})
+        return [(os.fsdecode(row[-1]), _node(row[:-1])) for row in rows]
 
     def children_with_xattrs(self, parent: int) -> set[int]:
         """Which of a directory's entries have any extended attributes: inode numbers."""
-        rows = self._connection.execute(_CHILDREN_WITH_XATTRS, {"parent": parent})
-        return set(rows.scalars())
+        return {ino for (ino,) in _CHILDREN_WITH_XATTRS.rows(self._connection, {"parent": parent})}
 
     def has_more_children(self, parent: int, count: int) -> bool:
         """Whether a directory has more than `count` entries."""
-        query = sa.select(entries.c.ino).where(entries.c.parent == parent)
-        return self._connection.execute(query.offset(count).limit(1)).first() is not None
+        values = {"parent": parent, "skipped": count, "most": 1}
+        return bool(_SOME_CHILDREN.rows(self._connection, values))
 
     def is_empty(self, parent: int) -> bool:
-        query = sa.select(entries.c.ino).where(entries.c.parent == parent).limit(1)
-        return self._connection.execute(query).first() is None
+        return not self.has_more_children(parent, 0)
 
     def resolve(self, path: str) -> Node:
         """The node at `path`, counted from the root; no symbolic link is followed.
@@ -248,10 +274,10 @@ class Tree:
             "target": encoded,
             "state": None if state is None else state.value,
         }
-        result = self._change(_INSERT_NODE, values)
-        assert result.inserted_primary_key is not None
+        self._count()
+        ((ino,),) = _INSERT_NODE.rows(self._connection, values)
         return Node(
-            ino=result.inserted_primary_key[0],
+            ino=ino,
             mode=mode,
             uid=uid,
             gid=gid,
@@ -343,7 +369,7 @@ class Tree:
         if isinstance(changes.get("link_path"), str):
             changes["link_path"] = os.fsencode(changes["link_path"])
         statement = _update_node(tuple(sorted(changes)))
-        if not self._change(statement, {"which": ino, **changes}).rowcount:
+        if not self._change(statement, {"which": ino, **changes}):
             raise NotFoundError(f"there is no inode {ino}")
 
     def substitute(self, ino: int, **changes: Any) -> Node:
@@ -352,15 +378,17 @@ class Tree:
         Names, attributes and the video are those of the new one then.  Whoever has the old one
         open is left with a file without a name.  Raises `NotFoundError`.
         """
-        row = self._connection.execute(_NODE, {"ino": ino}).first()
-        if row is None:
+        rows = _NODE.rows(self._connection, {"ino": ino})
+        if not rows:
             raise NotFoundError(f"there is no inode {ino}")
-        values = {key: value for key, value in row._mapping.items() if key != "ino"} | changes
-        result = self._change(_INSERT_NODE, values)
+        before = dict(zip(nodes.c.keys(), rows[0], strict=True))
+        values = {key: value for key, value in before.items() if key != "ino"} | changes
+        self._count()
+        result = self._connection.execute(sa.insert(nodes), values)
         assert result.inserted_primary_key is not None
         new = int(result.inserted_primary_key[0])
         for table in (entries, xattrs, videos, policies):
-            self._change(sa.update(table).where(table.c.ino == ino).values(ino=new))
+            self._connection.execute(sa.update(table).where(table.c.ino == ino).values(ino=new))
         self._change(_DELETE_NODE, {"which": ino})
         return self.node(new)
 
@@ -375,7 +403,8 @@ class Tree:
 
         With `former` it gets that name back when the store is next recovered, if it is free.
         """
-        self._change(
+        self._count()
+        self._connection.execute(
             sa.insert(orphans).values(
                 ino=ino,
                 former_parent=None if former is None else former[0],
@@ -386,7 +415,8 @@ class Tree:
 
     def settle_orphan(self, ino: int) -> None:
         """The orphan will not get its name back."""
-        self._change(
+        self._count()
+        self._connection.execute(
             sa.update(orphans)
             .where(orphans.c.ino == ino)
             .values(former_parent=None, former_name=None)
@@ -407,33 +437,38 @@ class Tree:
 
     def adopt_orphan(self, ino: int, parent: int, name: str, *, now_ns: int) -> Node:
         """Give an orphan a name again.  Raises `ExistsError` when it is taken."""
-        self._change(sa.delete(orphans).where(orphans.c.ino == ino))
+        self._count()
+        self._connection.execute(sa.delete(orphans).where(orphans.c.ino == ino))
         return self.link(ino, parent, name, now_ns=now_ns)
 
     # -- extended attributes
 
     def xattrs(self, ino: int) -> dict[bytes, bytes]:
-        rows = self._connection.execute(_XATTRS, {"which": ino})
-        return {row.name: row.value for row in rows}
+        rows = _XATTRS.rows(self._connection, {"which": ino})
+        return {row[0]: row[1] for row in rows}
 
     def set_xattr(self, ino: int, name: bytes, value: bytes) -> None:
         there = {"which": ino, "key": name, "new": value}
-        if not self._change(_UPDATE_XATTR, there).rowcount:
+        if not self._change(_UPDATE_XATTR, there):
             self._change(_INSERT_XATTR, {"ino": ino, "name": name, "value": value})
 
     def remove_xattr(self, ino: int, name: bytes) -> bool:
         """Whether there was one."""
-        return self._change(_DELETE_XATTR, {"which": ino, "key": name}).rowcount > 0
+        return self._change(_DELETE_XATTR, {"which": ino, "key": name}) > 0
 
     # -- bookkeeping
 
-    def _change(self, statement: sa.Executable, values: Any = None) -> CursorResult[Any]:
-        """Everything that writes goes through here; the first time in a transaction counts it."""
+    def _change(self, statement: Prepared, values: Mapping[str, Any]) -> int:
+        """Run what writes; how many rows that were."""
+        self._count()
+        return statement.change(self._connection, values)
+
+    def _count(self) -> None:
+        """To be called before anything is written; the first time in a transaction counts it."""
         if not self._counted:
-            self._connection.execute(_COUNT)
+            _COUNT.change(self._connection, {})
             self._counted = True
             self._version = None if self._version is None else self._version + 1
-        return self._connection.execute(statement, values)
 
     def _enter(self, parent: int, name: str, node: Node) -> None:
         self._change(_INSERT_ENTRY, {"parent": parent, "name": os.fsencode(name), "ino": node.ino})
@@ -450,22 +485,29 @@ def split(path: str) -> list[str]:
     return [name for name in path.split("/") if name]
 
 
-def _node(row: Row[Any]) -> Node:
+def _node(row: Sequence[Any]) -> Node:
+    """Of a row of `nodes`, in the order of its columns, which is that of `Node`."""
+    ino, mode, uid, gid, nlink, size, atime_ns, mtime_ns, ctime_ns, rdev, *others = row
+    target, state, object_key, link_path, reason, generation = others
     return Node(
-        ino=row.ino,
-        mode=row.mode,
-        uid=row.uid,
-        gid=row.gid,
-        nlink=row.nlink,
-        size=row.size,
-        atime_ns=row.atime_ns,
-        mtime_ns=row.mtime_ns,
-        ctime_ns=row.ctime_ns,
-        rdev=row.rdev,
-        target=None if row.target is None else os.fsdecode(row.target),
-        state=None if row.state is None else FileState(row.state),
-        object_key=row.object_key,
-        link_path=None if row.link_path is None else os.fsdecode(row.link_path),
-        reason=row.reason,
-        generation=row.generation,
+        ino,
+        mode,
+        uid,
+        gid,
+        nlink,
+        size,
+        atime_ns,
+        mtime_ns,
+        ctime_ns,
+        rdev,
+        None if target is None else os.fsdecode(target),
+        None if state is None else _STATES[state],
+        object_key,
+        None if link_path is None else os.fsdecode(link_path),
+        reason,
+        generation,
     )
+
+
+_STATES = {state.value: state for state in FileState}
+assert tuple(nodes.c.keys()) == tuple(field.name for field in fields(Node))

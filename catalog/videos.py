@@ -15,6 +15,7 @@ from vfsd.catalog.evictions import Evictions
 from vfsd.catalog.holdings import Holdings
 from vfsd.catalog.integrity import Integrity
 from vfsd.catalog.originals import Originals
+from vfsd.catalog.prepared import Prepared
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.records import (
     bounds_from_row,
@@ -39,7 +40,7 @@ from vfsd.model import FileState, LogicalVideo, PhysicalVideo, Role
 Page = tuple[PageBounds, bytes]
 
 
-_REMOVE = sa.delete(videos).where(videos.c.ino == sa.bindparam("which"))
+_REMOVE = Prepared(sa.delete(videos).where(videos.c.ino == sa.bindparam("which")))
 
 
 class Videos:
@@ -252,7 +253,7 @@ class Videos:
 
     def remove(self, ino: int) -> None:
         """The file is a video no longer; its node and bytes are not touched."""
-        self._connection.execute(_REMOVE, {"which": ino})
+        _REMOVE.change(self._connection, {"which": ino})
 
     def add_tags(self, video_id: int, words: Iterable[str]) -> None:
         new = set(words) - self.tags(video_id)

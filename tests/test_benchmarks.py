@@ -221,6 +221,15 @@ def test_mount_io(tmp_path: Path, mountable: None) -> None:
     assert {"first", "again", "cold", "cp"} <= set(figures)
 
 
+@pytest.mark.mount
+def test_smallfiles(tmp_path: Path, mountable: None) -> None:
+    options = ("--files", "60", "--echoes", "10", "--runs", "1", "--against", str(ROOT))
+    figures = run(tmp_path, "smallfiles", *options)["figures"]
+    assert set(figures) == {"native", "vfsd", "the other"}
+    for took in figures.values():
+        assert all(took[step]["wall"][0] > 0 for step in ("tar xf", "echo", "rm -r"))
+
+
 def test_formats(tmp_path: Path) -> None:
     if shutil.which("ffmpeg") is None:
         pytest.skip("ffmpeg is not installed")

@@ -140,10 +140,7 @@ class Examiner:
         self, fd: int, called: str, *, full: bool = False, on_progress: OnProgress | None = None
     ) -> Examination:
         """As `examine`, of a descriptor that stays the caller's and is only read by `pread`."""
-        try:
-            sniff(os.pread(fd, HEAD_BYTES, 0))
-        except RefusedMediaError as refusal:
-            raise RefusedMediaError(f"{called}: {refusal}", hint=refusal.hint) from refusal
+        sniff_open(fd, called)
         size = os.fstat(fd).st_size
         shown = called[-_LONGEST_NAME:]
         order = Order(shown, full, self.limits.memory, self.limits.cpu_seconds(size))
@@ -181,6 +178,14 @@ class Examiner:
             raise
         self._workers.give_back(worker)
         return found
+
+
+def sniff_open(fd: int, called: str) -> None:
+    """Raises `RefusedMediaError` where the first bytes of an open file are those of no video."""
+    try:
+        sniff(os.pread(fd, HEAD_BYTES, 0))
+    except RefusedMediaError as refusal:
+        raise RefusedMediaError(f"{called}: {refusal}", hint=refusal.hint) from refusal
 
 
 class _Worker:

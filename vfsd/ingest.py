@@ -29,6 +29,7 @@ from vfsd.errors import (
     RefusedMediaError,
     UsageError,
 )
+from vfsd.examiner import sniff_open
 from vfsd.framepages import paginate
 from vfsd.mending import heal
 from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
@@ -77,6 +78,21 @@ def judge(parts: Parts, path: Path, *, name: str | None = None) -> Verdict:
     finally:
         os.close(fd)
     return Indexed(examination, found.key, found.sums)
+
+
+def glance(path: str | os.PathLike[str], *, name: str) -> Refused | None:
+    """The verdict of `judge` on a file whose first bytes are those of no video; None for others.
+
+    Raises `OSError` where the file cannot be read.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        sniff_open(fd, name)
+    except RefusedMediaError as refusal:
+        return Refused(str(refusal))
+    finally:
+        os.close(fd)
+    return None
 
 
 def publish(change: Transaction, node: Node, verdict: Verdict) -> None:

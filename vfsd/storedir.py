@@ -24,6 +24,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 
 from vfsd.errors import BusyError, ExistsError, NoStoreError, ReadOnlyError, StoreVersionError
@@ -143,7 +144,7 @@ class StoreDirectory:
     def objects_tmp(self) -> Path:
         return self.root / "objects" / "tmp"
 
-    @property
+    @cached_property
     def spool(self) -> Path:
         return self.root / "spool"
 

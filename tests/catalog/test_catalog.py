@@ -6,6 +6,7 @@ import dataclasses
 import multiprocessing
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -292,6 +293,23 @@ def test_a_writer_that_never_ends_is_reported(
     ):
         pass
     blocker.close()
+
+
+def test_threads_take_turns(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vfsd.catalog.engine.BUSY_SECONDS", 0.2)
+    with ThreadPoolExecutor(1) as other:
+
+        def write() -> None:
+            with catalog.writing() as change:
+                add_file(change, "theirs")
+
+        with catalog.writing() as change:
+            add_file(change, "ours")
+            with pytest.raises(BusyError, match="another thread"):
+                other.submit(write).result()
+        other.submit(write).result()
+        with catalog.reading() as seen:
+            assert [name for name, _ in seen.tree.children(ROOT)] == ["ours", "theirs"]
 
 
 def test_changes_of_others_are_noticed(catalog: Catalog) -> None:

@@ -70,6 +70,27 @@ def test_rename_over_a_file_says_what_lost_its_name(catalog: Catalog) -> None:
             change.tree.rename(ROOT, "old", ROOT, "other", now_ns=9)
 
 
+def test_the_tree_runs_on_postgresql(postgresql_url: str) -> None:
+    name = b"small\xff".decode("utf-8", "surrogateescape")
+    with Catalog.create(postgresql_url) as there, there.writing() as change:
+        tree = change.tree
+        before = tree.version()
+        made = add_file(change, name)
+        assert (tree.node(made.ino), tree.lookup(ROOT, name)) == (made, made)
+        assert tree.version() == before + 1
+        for value in (b"1", b"2"):
+            tree.set_xattr(made.ino, b"user.a", value)
+        assert tree.xattrs(made.ino) == {b"user.a": b"2"}
+        assert tree.children_with_xattrs(ROOT) == {made.ino}
+        tree.alter(made.ino, state=FileState.PLAIN, reason="not a video")
+        assert tree.nodes([made.ino])[made.ino].reason == "not a video"
+        other = tree.substitute(made.ino, generation=4)
+        assert (name, other) in tree.children(ROOT)
+        assert tree.unlink(ROOT, name, now_ns=5).nlink == 0
+        tree.delete(other.ino)
+        assert tree.lookup(ROOT, name) is None
+
+
 def test_directories_count_their_subdirectories(catalog: Catalog) -> None:
     with catalog.writing() as change:
         add_file(change, "a/b/x")

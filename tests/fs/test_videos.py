@@ -11,6 +11,7 @@ import pytest
 
 import vfsd.fs.judging
 from tests.fs.driver import Driver
+from vfsd.catalog import ROOT
 from vfsd.errors import NotFoundError
 from vfsd.fs import Filesystem
 from vfsd.ingest import Verdict, judge
@@ -326,6 +327,37 @@ def test_waiting_has_a_bound(it: Driver, gate: threading.Event, video: bytes) ->
     assert not it.fs.settle(timeout=0.05)
     gate.set()
     assert it.fs.settle(ino)
+
+
+def test_many_that_are_no_videos_are_judged_together(
+    it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version() -> int:
+        with store.catalog.reading() as seen:
+            return seen.tree.version()
+
+    judging = it.fs._judging
+    with monkeypatch.context() as patch:
+        patch.setattr(vfsd.fs.judging.Judging, "submit", lambda *_: None)
+        inos = [it.write(f"/{number}.txt", b"%d" % number) for number in range(150)]
+        inos.insert(75, it.write("/v.mp4", video))
+        it.fs.unlink("/9.txt")
+        writing = it.fs.open("/8.txt", os.O_WRONLY, it.caller)
+    before = version()
+    for ino in inos:
+        judging.submit(ino)
+    assert it.fs.settle()
+    assert version() - before < 20
+    assert it.state("/v.mp4") == "video"
+    assert it.fs.getattr("/v.mp4").size == len(video)
+    with store.catalog.reading() as seen:
+        states = {name: node.state for name, node in seen.tree.children(ROOT)}
+    plain = {f"{number}.txt" for number in range(150) if number not in (8, 9)}
+    assert {name for name, state in states.items() if state is FileState.PLAIN} == plain
+    it.fs.write(writing, b"more", 0)
+    it.fs.release(writing)
+    assert it.state("/8.txt") == "plain"
+    assert it.read("/8.txt") == b"more"
 
 
 def test_a_value_is_looked_for_where_nobody_did(

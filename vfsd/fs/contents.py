@@ -33,6 +33,7 @@ from vfsd.summedfile import SummedFile
 
 _log = logging.getLogger(__name__)
 
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _MOMENT_SECONDS = 1.0
 _REMEMBERED = 1000
 
@@ -226,9 +227,12 @@ class Contents:
 
     def create_private(self, ino: int) -> int:
         """The private file of a new inode, opened; to be called before the row is committed."""
-        path = self._parts.directory.spool_file(ino)
-        path.unlink(missing_ok=True)  # of an inode that never came to be, and left its number
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        path = f"{self._spool}/{ino}"
+        try:
+            return os.open(path, _CREATE, 0o600)
+        except FileExistsError:  # of an inode that never came to be, and left its number
+            os.unlink(path)
+            return os.open(path, _CREATE, 0o600)
 
     def attach_new(self, content: Content, node: Node, fd: int) -> None:
         """Let a pinned content have the descriptor that `create_private` made."""

@@ -6,11 +6,15 @@ import logging
 import os
 import threading
 import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
 
 from vfsd.errors import NotFoundError
 from vfsd.fs.contents import Content, Contents
-from vfsd.fs.names import Names
-from vfsd.ingest import Indexed, Refused, Verdict, judge, publish
+from vfsd.fs.names import Change, Names
+from vfsd.ingest import Indexed, Refused, Verdict, glance, judge, publish
 from vfsd.mending import heal
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
@@ -18,21 +22,41 @@ from vfsd.reclaim import discard_unpublished
 from vfsd.storedir import fsync_path
 
 _RELEASE_SECONDS = 1.0
+_GATHER_SECONDS = 0.05
+"""How long a file waits for others to be judged with it, where nobody waits for the judgement."""
+_TOGETHER = 64
+_CALLED = "this file"
 _LONGEST_REST_SECONDS = 0.01
 
 _log = logging.getLogger(__name__)
 
 
+class _Judged(NamedTuple):
+    """A file, and what its first bytes say of it."""
+
+    content: Content
+    node: Node
+    verdict: Refused | None  #: None: it may be a video
+
+
 class Judging:
-    """Threads that judge spooled files and publish the verdicts."""
+    """Threads that judge spooled files and publish the verdicts.
+
+    Small files that are no videos come by the thousand.  Which those are their first bytes tell,
+    and the verdicts on all that have come in a moment are one transaction.
+    """
 
     def __init__(self, parts: Parts, names: Names, contents: Contents) -> None:
         self._parts = parts
         self._names = names
         self._contents = contents
-        self._changed = threading.Condition()
-        self._waiting: dict[int, None] = {}  # in the order in which they came
+        guard = threading.RLock()
+        self._work = threading.Condition(guard)  # something waits, and nobody gathers
+        self._hurry = threading.Condition(guard)  # somebody waits for a judgement, or the end
+        self._changed = threading.Condition(guard)  # something was judged
+        self._waiting: OrderedDict[int, float] = OrderedDict()  # since when, in that order
         self._running: set[int] = set()
+        self._gathering = False
         self._closed = False
         self._in_a_hurry = 0  # how many wait for a judgement
         self._threads = [
@@ -46,9 +70,10 @@ class Judging:
         """Judge the file when its turn comes, unless somebody writes it then."""
         if self._parts.read_only:
             return
-        with self._changed:
-            self._waiting[ino] = None
-            self._changed.notify_all()
+        with self._work:
+            self._waiting.setdefault(ino, time.monotonic())
+            if not self._gathering:
+                self._work.notify()
 
     def is_pending(self, ino: int | None) -> bool:
         """Whether the file, or any file at all, waits for its judgement."""
@@ -60,7 +85,7 @@ class Judging:
         """Wait until the file, or every file, has been judged; whether that is so."""
         with self._changed:
             self._in_a_hurry += 1
-            self._changed.notify_all()
+            self._hurry.notify_all()
             try:
                 self._changed.wait_for(lambda: self._closed or not self.is_pending(ino), timeout)
             finally:
@@ -99,37 +124,59 @@ class Judging:
         with self._changed:
             left, self._closed = len(self._waiting), True
             self._waiting.clear()
-            self._changed.notify_all()
+            for condition in (self._work, self._hurry, self._changed):
+                condition.notify_all()
         if left:
             _log.warning("%d new files are left for the next mount to be looked at", left)
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._next() is not None)
-                ino = self._next()
-                if self._closed or ino is None:
-                    return
-                del self._waiting[ino]
-                self._running.add(ino)
+        while self._gather():
             began = time.monotonic()
+            taken: list[int] = []
             try:
-                with self._contents.pinned(ino) as content:
-                    self._judge(content)
-            except Exception:
-                name = self._names.told(ino)
-                _log.exception("%s could not be judged; the next mount tries again", name)
+                self._judge_some(taken)
             finally:
                 with self._changed:
-                    self._running.discard(ino)
+                    self._running.difference_update(taken)
                     self._changed.notify_all()
+                    if self._waiting:
+                        self._work.notify()
                     self._rest(time.monotonic() - began)
+
+    def _gather(self) -> bool:
+        """Wait until something is to be judged, and a moment for more; False at the end."""
+        with self._work:
+            while not self._closed:
+                self._work.wait_for(
+                    lambda: self._closed or (not self._gathering and self._next() is not None)
+                )
+                self._gathering = True
+                try:
+                    while not self._is_due():
+                        self._hurry.wait(_GATHER_SECONDS)
+                finally:
+                    self._gathering = False
+                if self._next() is not None:
+                    self._work.notify()  # another thread may begin as well
+                    return not self._closed
+            return False
+
+    def _is_due(self) -> bool:
+        """Whether what waits is not to wait any longer for more to come."""
+        oldest = next(iter(self._waiting.values()), None)
+        return (
+            self._closed
+            or self._in_a_hurry > 0
+            or oldest is None
+            or len(self._waiting) >= _TOGETHER
+            or time.monotonic() - oldest >= _GATHER_SECONDS
+        )
 
     def _rest(self, worked: float) -> None:
         """Leave as much time as was taken to those who write the next of many small files."""
-        self._changed.wait_for(
+        self._hurry.wait_for(
             lambda: self._closed or self._in_a_hurry > 0, min(worked, _LONGEST_REST_SECONDS)
         )
 
@@ -137,21 +184,97 @@ class Judging:
         """The first that nobody is judging already."""
         return next((ino for ino in self._waiting if ino not in self._running), None)
 
-    def _judge(self, content: Content) -> None:
+    def _take(self) -> int | None:
+        with self._work:
+            ino = self._next()
+            if ino is not None:
+                del self._waiting[ino]
+                self._running.add(ino)
+            return ino
+
+    def _take_back(self, ino: int) -> None:
+        """It is the next, for whoever comes."""
+        with self._work:
+            self._running.discard(ino)
+            self._waiting[ino] = 0.0
+            self._waiting.move_to_end(ino, last=False)
+
+    def _judge_some(self, taken: list[int]) -> None:
+        """Judge one that may be a video, or all that wait up to the first of these.
+
+        To `taken` are added those that were taken from what waits, and nobody else judges.
+        """
+        refused: list[_Judged] = []
+        with ExitStack() as pins:
+            while len(refused) < _TOGETHER and (ino := self._take()) is not None:
+                taken.append(ino)
+                content = pins.enter_context(self._contents.pinned(ino))
+                with self._complaining(ino):
+                    judged = self._first_look(content)
+                    if judged is None:
+                        continue
+                    if judged.verdict is not None:
+                        refused.append(judged)
+                    elif refused:
+                        self._take_back(taken.pop())
+                        break
+                    else:
+                        self._judge_node(content, judged.node)
+                        return
+            self._refuse(refused)
+
+    @contextmanager
+    def _complaining(self, ino: int) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            now = self._names.reread(ino) if isinstance(error, FileNotFoundError) else None
+            if isinstance(error, FileNotFoundError) and (now is None or not _is_to_be_judged(now)):
+                return  # it was deleted meanwhile
+            name = self._names.told(ino)
+            _log.exception("%s could not be judged; the next mount tries again", name)
+
+    def _first_look(self, content: Content) -> _Judged | None:
+        """What its first bytes say of a file; None where it is not to be judged now."""
         node = self._names.node_if_any(content.ino)
         if node is None or not _is_to_be_judged(node) or content.writers:
-            return
+            return None
+        path = self._parts.directory.spool_file(node.ino)
+        return _Judged(content, node, glance(path, name=_CALLED))
+
+    def _refuse(self, refused: list[_Judged]) -> None:
+        """Write down that these are no videos: together, or one by one where that fails."""
+        alone: list[_Judged] = []
         try:
-            self._judge_node(content, node)
-        except FileNotFoundError:
-            now = self._names.reread(node.ino)
-            if now is not None and _is_to_be_judged(now):
-                raise  # it was not deleted meanwhile
+            with ExitStack() as locks:
+                together: list[_Judged] = []
+                for one in refused:
+                    # While others are held none is waited for: it may be long in coming.
+                    if one.content.lock.acquire(blocking=False):
+                        locks.callback(one.content.lock.release)
+                        together.append(one)
+                    else:
+                        alone.append(one)
+                self._write_all_down([one for one in together if not one.content.writers])
+        except Exception:
+            alone = refused
+        for one in alone:
+            with self._complaining(one.node.ino), one.content.lock:
+                if not one.content.writers:
+                    self._write_all_down([one])
+
+    def _write_all_down(self, refused: list[_Judged]) -> None:
+        if not refused:
+            return
+        with self._names.changing() as change:
+            for one in refused:
+                assert one.verdict is not None
+                self._write_down(change, one.node, one.verdict)
 
     def _judge_node(self, content: Content, node: Node) -> None:
         path = self._parts.directory.spool_file(node.ino)
         self._contents.open(content)  # so that readers need not wait for the lock below
-        verdict = judge(self._parts, path, name="this file")
+        verdict = judge(self._parts, path, name=_CALLED)
         if isinstance(verdict, Indexed):
             fsync_path(path)  # here it may take its time: nobody waits for a lock
             heal(self._parts, verdict.digest, path)
@@ -170,39 +293,46 @@ class Judging:
     def _publish(self, content: Content, judged: Node, verdict: Verdict) -> bool:
         """Whether the verdict still holds, and was written down."""
         if isinstance(verdict, Refused):
-            return self._write_down(judged, verdict)
+            with self._names.changing() as change:
+                return self._write_down(change, judged, verdict)
         path = self._parts.directory.spool_file(judged.ino)
         content.shown_ctime = os.stat(path).st_ctime_ns  # a second name is no change to be seen
         self._parts.objects.adopt(path, verdict.digest)
         published = False
         try:
-            published = self._write_down(judged, verdict, content.shown_ctime)
+            with self._names.changing() as change:
+                published = self._write_down(change, judged, verdict, content.shown_ctime)
+        except BaseException:
+            published = False
+            raise
         finally:
             if not published:
                 discard_unpublished(self._parts, verdict.digest)
         content.private = not published
         return published
 
-    def _write_down(self, judged: Node, verdict: Verdict, ctime_ns: int = 0) -> bool:
+    def _write_down(
+        self, change: Change, judged: Node, verdict: Verdict, ctime_ns: int = 0
+    ) -> bool:
+        """Whether the verdict still holds, and so will be in the row."""
         path = self._parts.directory.spool_file(judged.ino)
-        with self._names.changing() as change:
-            change.touch(judged.ino)
-            try:
-                node = change.tree.node(judged.ino)
-            except NotFoundError:
-                return False
-            if not _is_to_be_judged(node) or node.generation != judged.generation:
-                return False
-            if isinstance(verdict, Indexed):
-                self._parts.objects.adopt(path, verdict.digest)  # unless it was collected, no work
-            found = os.stat(path)
-            change.tree.alter(
-                node.ino,
-                size=found.st_size,
-                mtime_ns=found.st_mtime_ns,
-                ctime_ns=max(node.ctime_ns, ctime_ns),
-            )
-            publish(change.transaction, node, verdict)
+        change.touch(judged.ino)
+        try:
+            node = change.tree.node(judged.ino)
+        except NotFoundError:
+            return False
+        if not _is_to_be_judged(node) or node.generation != judged.generation:
+            return False
+        if isinstance(verdict, Indexed):
+            self._parts.objects.adopt(path, verdict.digest)  # unless it was collected, no work
+        found = os.stat(path)
+        change.tree.alter(
+            node.ino,
+            size=found.st_size,
+            mtime_ns=found.st_mtime_ns,
+            ctime_ns=max(node.ctime_ns, ctime_ns),
+        )
+        publish(change.transaction, node, verdict)
         if _log.isEnabledFor(logging.DEBUG):
             what = "no video: " + verdict.reason if isinstance(verdict, Refused) else "a video"
             _log.debug("%s is %s", self._names.told(judged.ino), what)

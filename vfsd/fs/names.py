@@ -372,8 +372,12 @@ class Names:
         for ino, changed in change.xattrs.items():
             known = self._xattrs.get(ino)
             if known is not None:  # whoever looks at the old ones goes on with them
-                merged = {**known, **changed}
-                self._xattrs[ino] = {name: v for name, v in merged.items() if v is not None}
+                self._xattrs[ino] = now = known.copy()
+                for attribute, value in changed.items():
+                    if value is None:
+                        now.pop(attribute, None)
+                    else:
+                        now[attribute] = value
         for ino in change.touched:
             if ino not in fresh:
                 self._nodes.pop(ino, None)

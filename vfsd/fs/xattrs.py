@@ -106,7 +106,7 @@ class Xattrs:
                 raise failure(errno.EEXIST)
             if flags & os.XATTR_REPLACE and encoded not in known:
                 raise failure(errno.ENODATA)
-            if encoded not in known and _list_bytes([*known, encoded]) > _LIST_BYTES:
+            if encoded not in known and _list_bytes(known) + len(encoded) + 1 > _LIST_BYTES:
                 raise failure(errno.ENOSPC)
             change.tree.alter(node.ino, ctime_ns=self._now())
             change.set_xattr(node.ino, encoded, value)
@@ -179,7 +179,7 @@ def _require_supported(name: str) -> None:
         raise failure(errno.EOPNOTSUPP)
 
 
-def _list_bytes(names: list[bytes]) -> int:
+def _list_bytes(names: Collection[bytes]) -> int:
     """What listxattr(2) returns for these names: each ends with a zero."""
     return sum(map(len, names)) + len(names)
 
