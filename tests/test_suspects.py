@@ -65,10 +65,10 @@ def test_what_cannot_be_read_accuses_nobody(store: Store) -> None:
 
 
 def test_the_note_of_a_process_that_ended_well_is_gone(store: Store) -> None:
-    suspects = store.parts.suspects
-    with suspects.noting():
+    suspects, note = store.parts.suspects, store.parts.directory.decoding_note
+    with suspects.noting(note):
         with suspects.decoding(store["v.mp4"].original):
-            assert any((store.path / "mount.decoding").read_bytes()[:4096])
-            assert suspects.crashed() == ([], "")  # nobody has crashed
-        assert not any((store.path / "mount.decoding").read_bytes()[:4096])
-    assert not (store.path / "mount.decoding").exists()
+            assert any(note.read_bytes()[:4096])
+            assert suspects.crashed(note) == ([], "")  # nobody has crashed
+        assert not any(note.read_bytes()[:4096])
+    assert not note.exists()

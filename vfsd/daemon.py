@@ -10,22 +10,24 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from vfsd import mountlog
+from vfsd import mountlog, renderworker
 from vfsd.errors import MountError, NotFoundError, VfsdError
 from vfsd.foreground import Foreground, ObservedViews
 from vfsd.fs import Counters, Filesystem
-from vfsd.fs.standing import Standings
+from vfsd.fs.standing import Rendering, Standings
 from vfsd.fs.xattrs import STATS, TUNER
 from vfsd.fuse.options import MountOptions, parse_options
 from vfsd.fuse.serving import serve
 from vfsd.heap import Trimmer, share_arenas
 from vfsd.mounting import DRAIN_SECONDS, checked
+from vfsd.renderprocess import RenderProcess
 from vfsd.reserve import with_reserve
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
@@ -37,7 +39,6 @@ from vfsd.views import Views
 
 _SHARE_OF_WHOLE_VIEWS = 4  # of what rendered views may take up
 _SWITCH_SECONDS = 0.0002  # a thread that computes must not keep the kernel waiting for 5 ms
-_RENDER_NICENESS = 5  # of what makes views: plain files are read beside it
 
 _log = logging.getLogger(__name__)
 
@@ -62,19 +63,28 @@ def _serve(
 ) -> None:
     """Serve until unmounted, or until a signal ends it."""
     parsed = parse_options(options)
+    starter = _render_starter(root, parsed)  # as long as there are no threads
     share_arenas()
     # Signals are for the main thread, where libfuse waits for them; the others inherit this.
     ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     with ExitStack() as stack:
         stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        if starter is not None:
+            stack.callback(starter.close)
         stack.enter_context(closing(Trimmer()))
         directory = StoreDirectory.open(root)
         if directory.can_be_written or not parsed.read_only:
             with_reserve(directory, lambda: stack.enter_context(directory.mounted(str(place))))
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
         counters = Counters()
-        views = stack.enter_context(closing(_views(store, parsed, counters)))
+        renders = None
+        if starter is not None:
+            renders = RenderProcess(
+                starter, lambda: _accuse(store, store.parts.directory.rendering_note)
+            )
+            stack.callback(renders.close)
+        views = stack.enter_context(closing(_views(store, parsed, renders)))
         foreground = Foreground()
         tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
         standings = Standings(counters)
@@ -83,13 +93,14 @@ def _serve(
             views=ObservedViews(views, foreground),
             reports={
                 TUNER: lambda: "off" if tuner is None else tuner.state,
-                STATS: lambda: standings.now(decoder_memory=store.tools.pool.memory).text(),
+                STATS: lambda: standings.now(_rendering(renders)).text(),
             },
         )
         stack.callback(filesystem.close, DRAIN_SECONDS)
         if not parsed.read_only:
-            _accuse(store)
-            stack.enter_context(store.parts.suspects.noting())
+            _accuse(store, directory.decoding_note)
+            _accuse(store, directory.rendering_note)
+            stack.enter_context(store.parts.suspects.noting(directory.decoding_note))
             filesystem.recover()
             if store.settings.verify:
                 stack.enter_context(closing(Verifier(store)))
@@ -114,9 +125,17 @@ def _serve(
         notify(STOPPING)
 
 
-def _accuse(store: Store) -> None:
-    """Make suspects of what the last mount was decoding, if it crashed."""
-    numbers, how = store.parts.suspects.crashed()
+def _render_starter(root: Path, options: MountOptions) -> socket.socket | None:
+    """See `vfsd.renderworker.start`; None: views are made by this process."""
+    if not renderworker.can_start():
+        return None
+    starter, _ = renderworker.start(root, read_only=options.read_only)
+    return starter
+
+
+def _accuse(store: Store, note: Path) -> None:
+    """Make suspects of what was being decoded by the process that kept a note, if it crashed."""
+    numbers, how = store.parts.suspects.crashed(note)
     for number in numbers:
         with store.catalog.reading() as seen:
             try:
@@ -125,6 +144,7 @@ def _accuse(store: Store) -> None:
                 continue
         store.parts.suspects.accuse(physical, how)
         _log.warning("video %d was being decoded then; its pictures are not shown", number)
+    note.unlink(missing_ok=True)
 
 
 def _tell_of_sums(store: Store) -> None:
@@ -133,18 +153,19 @@ def _tell_of_sums(store: Store) -> None:
         _log.warning("%s; %s", found, SUMS_ADVICE)
 
 
-def _views(store: Store, options: MountOptions, counters: Counters) -> Views:
+def _views(store: Store, options: MountOptions, renders: RenderProcess | None) -> Views:
     """Those that the kernel may read by itself are put into files of their own."""
     whole_bytes = 0
     if options.passthrough and not options.read_only:
         whole_bytes = store.settings.view_cache_bytes // _SHARE_OF_WHOLE_VIEWS
-    return Views(
-        store.parts,
-        store.tools,
-        niceness=_RENDER_NICENESS,
-        whole_bytes=whole_bytes,
-        gives_way=counters.are_files_read,
-    )
+    return Views(store.parts, store.tools, elsewhere=renders, whole_bytes=whole_bytes)
+
+
+def _rendering(renders: RenderProcess | None) -> Rendering | None:
+    pid = None if renders is None else renders.pid
+    if renders is None or pid is None:
+        return None
+    return Rendering.of(pid, renders.decoder_memory)
 
 
 def _tunes(store: Store) -> bool:

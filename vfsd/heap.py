@@ -14,6 +14,8 @@ import threading
 import time
 from pathlib import Path
 
+from vfsd.host import resident_bytes
+
 _ARENAS = 4
 """In how many heaps threads allocate, so that what one has freed serves another."""
 _ARENA_MAX = -8  # M_ARENA_MAX of mallopt(3)
@@ -50,15 +52,10 @@ class Trimmer:
 
     def _run(self) -> None:
         assert self._trim is not None
-        least, last = resident(), time.monotonic()
+        me = os.getpid()
+        least, last = resident_bytes(me), time.monotonic()
         while not self._stop.wait(_LOOK_SECONDS):
-            now = resident()
+            now = resident_bytes(me)
             if now > least + _SLACK or time.monotonic() - last > _LONGEST_SECONDS:
                 self._trim(ctypes.c_size_t(0))
-                least, last = resident(), time.monotonic()
-
-
-def resident() -> int:
-    """Bytes of memory that this process has."""
-    pages = int(_STATM.read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+                least, last = resident_bytes(me), time.monotonic()

@@ -37,6 +37,15 @@ def cpu_seconds(pid: int) -> float:
     return sum(int(field) for field in fields[11:15]) / _TICK
 
 
+def resident_bytes(pid: int) -> int:
+    """Memory that a process has; 0 for one that is gone."""
+    try:
+        text = Path(f"/proc/{pid}/statm").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 class CoreUse:
     """How busy the cores that this process may run on are, from one question to the next."""
 

@@ -11,6 +11,7 @@ STORE/
   reserve              room for when the disk is full; may be deleted at any time
   mount.lock           held by the daemon that has the store mounted
   mount.decoding       what that daemon is decoding, and how it crashed if it did
+  mount.rendering      the same of the process that makes views for it
   suspects.json        files whose decoding may have crashed a mount (may be missing)
 """
 
@@ -166,7 +167,13 @@ class StoreDirectory:
 
     @property
     def decoding_note(self) -> Path:
+        """That of the mount's own process."""
         return self.root / "mount.decoding"
+
+    @property
+    def rendering_note(self) -> Path:
+        """That of the process which makes views for the mount."""
+        return self.root / "mount.rendering"
 
     @property
     def suspects(self) -> Path:

@@ -1,10 +1,11 @@
-"""Files whose decoding has ended a mount: known to the next one, and not decoded in it again.
+"""Files whose decoding has ended a process of a mount: not decoded for mounts again.
 
-A mount decodes in its own process what was examined in another and found good.  Should a decoder
-crash all the same, the mount is gone; but which encodings were being decoded stands in a file that
-is mapped into memory, and outlives it, and behind that what the signal handler wrote (see
-`faulthandler`).  The next mount makes them suspects: their bytes can be read as ever, but their
+Views are made of what was examined and found good, by a process that does so for the mount.  Should
+a decoder crash all the same, that process is gone; but which encodings were being decoded stands in
+a file that is mapped into memory, and outlives it, and behind that what the signal handler wrote
+(see `faulthandler`).  The mount makes them suspects: their bytes can be read as ever, but their
 pictures cannot, until a process of its own has decoded all of it and ended well (`vfsd verify`).
+The mount keeps such a note as well, of what little it decodes itself, for the next one.
 
 A kill, or a power cut, is no crash, and makes nobody a suspect.
 """
@@ -60,7 +61,6 @@ class Suspects:
 
     def __init__(self, directory: StoreDirectory) -> None:
         self._path = directory.suspects
-        self._note_path = directory.decoding_note
         self._guard = threading.Lock()
         self._known: dict[str, Suspicion] = {}
         self._seen: tuple[int, int] | None = None
@@ -111,28 +111,30 @@ class Suspects:
 
     # -- the note
 
-    def crashed(self) -> tuple[list[int], str]:
-        """The ids of encodings that were being decoded when the last mount crashed, and how it did.
+    @staticmethod
+    def crashed(note: Path) -> tuple[list[int], str]:
+        """The ids of encodings that were being decoded when a process crashed that kept this note,
+        and how it did.
 
         Nothing where it ended otherwise.
         """
         try:
-            with open(self._note_path, "rb") as file:
+            with open(note, "rb") as file:
                 table, trace = file.read(_TABLE_BYTES), file.read(_MOST_TRACE)
         except FileNotFoundError:
             return [], ""
         if len(table) < _TABLE_BYTES or not trace:
             return [], ""
         text = trace.decode("utf-8", "replace")
-        _log.error("the last mount has crashed:\n%s", text)
+        _log.error("what showed videos has crashed:\n%s", text)
         ids = {number for (number,) in _SLOT.iter_unpack(table) if number}
         return sorted(ids), text.splitlines()[0].removeprefix("Fatal Python error: ")
 
     @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Keep the note, in the one process that has the store mounted."""
-        self._note_path.unlink(missing_ok=True)  # what was in it was dealt with
-        with open(self._note_path, "xb+") as file:
+    def noting(self, path: Path) -> Iterator[None]:
+        """Keep the note in that file, which is this process's alone."""
+        path.unlink(missing_ok=True)  # what was in it was dealt with
+        with open(path, "xb+") as file:
             file.truncate(_TABLE_BYTES)
             file.seek(_TABLE_BYTES)
             note = mmap.mmap(file.fileno(), _TABLE_BYTES)
@@ -145,7 +147,7 @@ class Suspects:
                 faulthandler.enable(sys.__stderr__ or 2)
                 with self._guard:
                     note.close()
-        self._note_path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
     def _occupy(self, number: int) -> int | None:
         if self._note is None or number <= 0:

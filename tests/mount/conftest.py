@@ -14,10 +14,13 @@ from tests.stores import new_store
 from vfsd import mounting
 from vfsd.config import Settings
 from vfsd.errors import VfsdError
+from vfsd.fs.standing import Standing
+from vfsd.fs.xattrs import STATS
 from vfsd.fuse import binding
 from vfsd.fuse.mountinfo import mount_at
 from vfsd.fuse.passthrough import require_passthrough
 from vfsd.fuse.serving import kernel_version
+from vfsd.host import cpu_seconds
 from vfsd.store import Store
 
 
@@ -62,6 +65,18 @@ class Mounted:
         pid = holder["pid"]
         assert isinstance(pid, int)
         return pid
+
+    @property
+    def standing(self) -> Standing:
+        """How the mount says it is doing."""
+        return Standing.parse(os.getxattr(self.at, STATS).decode())
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of the mount's process, and of that which makes its views."""
+        made_by = self.standing.rendering
+        views = 0.0 if made_by is None else made_by.cpu_seconds
+        return cpu_seconds(self.pid) + views
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + 20

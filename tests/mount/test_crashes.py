@@ -1,4 +1,4 @@
-"""What a mount that crashed while it decoded tells the next one."""
+"""What a mount does when the process that makes its views ends over that."""
 
 from __future__ import annotations
 
@@ -19,27 +19,53 @@ from vfsd.store import Store
 pytestmark = pytest.mark.mount
 
 
-def test_what_was_being_decoded_in_a_crash_is_not_decoded_by_the_next_mount(
+def test_a_view_is_made_although_what_makes_it_is_killed(mounted: Mounted, wide_clip: Path) -> None:
+    at = mounted.mount()
+    shutil.copyfile(wide_clip, at / "wide.mp4")
+    view = at / "wide.mp4@" / "size=480x270.mp4"
+    found = end_while_decoding(mounted, view, signal.SIGKILL)
+    assert found == view.read_bytes()  # a kill accuses nobody
+    assert len(found) == view.stat().st_size
+
+
+def test_what_was_being_decoded_in_a_crash_is_not_decoded_again(
+    mounted: Mounted, wide_clip: Path
+) -> None:
+    at = mounted.mount()
+    pid = mounted.pid
+    shutil.copyfile(wide_clip, at / "wide.mp4")
+    still = at / "wide.mp4@" / "frames" / "000003.png"
+    view = at / "wide.mp4@" / "size=480x272.mp4"
+    found = end_while_decoding(mounted, view, signal.SIGSEGV)
+    assert isinstance(found, OSError)
+    assert found.errno == errno.EMEDIUMTYPE
+    assert (at / "wide.mp4").read_bytes() == wide_clip.read_bytes()
+    assert mounted.pid == pid
+    assert b"Segmentation fault" in os.getxattr(at / "wide.mp4", "user.vfsd.reason")
+    mounted.unmount()
+    mounted.mount()
+    assert "user.vfsd.reason" in os.listxattr(at / "wide.mp4")
+    with pytest.raises(OSError, match=os.strerror(errno.EMEDIUMTYPE)):
+        still.read_bytes()
+    with Store.open(mounted.store) as store:
+        assert not store["wide.mp4"].verify()  # in a process of its own, which lives through it
+    assert still.read_bytes()
+    assert "user.vfsd.reason" not in os.listxattr(at / "wide.mp4")
+
+
+def test_a_mount_that_crashes_takes_along_what_makes_views(
     mounted: Mounted, wide_clip: Path
 ) -> None:
     at = mounted.mount()
     shutil.copyfile(wide_clip, at / "wide.mp4")
-    assert os.getxattr(at / "wide.mp4", "user.vfsd.frames") == b"60"
-    end_while_decoding(mounted, at / "wide.mp4@" / "size=480x270.mp4", signal.SIGKILL)
-    mounted.mount()
-    assert (at / "wide.mp4@" / "frames" / "000003.png").read_bytes()  # a kill accuses nobody
-    end_while_decoding(mounted, at / "wide.mp4@" / "size=480x272.mp4", signal.SIGSEGV)
-    mounted.mount()
-    assert (at / "wide.mp4").read_bytes() == wide_clip.read_bytes()
-    reason = os.getxattr(at / "wide.mp4", "user.vfsd.reason")
-    assert b"Segmentation fault" in reason
-    assert "user.vfsd.reason" in os.listxattr(at / "wide.mp4")
-    with pytest.raises(OSError, match=os.strerror(errno.EMEDIUMTYPE)):
-        (at / "wide.mp4@" / "frames" / "000003.png").read_bytes()
-    with Store.open(mounted.store) as store:
-        assert not store["wide.mp4"].verify()  # in a process of its own, which lives through it
     assert (at / "wide.mp4@" / "frames" / "000003.png").read_bytes()
-    assert "user.vfsd.reason" not in os.listxattr(at / "wide.mp4")
+    made_by = mounted.standing.rendering
+    assert made_by is not None
+    assert made_by.memory > 1 << 20
+    os.kill(mounted.pid, signal.SIGKILL)
+    mounted.wait_for(lambda: not Path(f"/proc/{made_by.pid}").exists(), "it lives on")
+    mounted.mount()
+    assert (at / "wide.mp4@" / "frames" / "000003.png").read_bytes()
 
 
 def test_a_file_that_takes_too_much_to_be_examined_stays_a_plain_one(mounted: Mounted) -> None:
@@ -55,20 +81,26 @@ def test_a_file_that_takes_too_much_to_be_examined_stays_a_plain_one(mounted: Mo
     assert os.getxattr(at / "small.mp4", "user.vfsd.state") == b"video"
 
 
-def end_while_decoding(mounted: Mounted, view: Path, number: int) -> None:
-    """Send a signal to the mount's process while it decodes to make a view."""
-    pid = mounted.pid
+def end_while_decoding(mounted: Mounted, view: Path, number: int) -> bytes | OSError:
+    """Send a signal to what makes views while it decodes for one; what its reader gets."""
+    found: list[bytes | OSError] = []
 
     def read() -> None:
         try:
-            view.read_bytes()
-        except OSError:
-            return  # the mount is gone
+            found.append(view.read_bytes())
+        except OSError as error:
+            found.append(error)
 
     reader = threading.Thread(target=read)
     reader.start()
-    note = mounted.store / "mount.decoding"
-    mounted.wait_for(lambda: any(struct.unpack("<512q", note.read_bytes()[:4096])), "nobody reads")
-    os.kill(pid, number)
+    note = mounted.store / "mount.rendering"
+    mounted.wait_for(
+        lambda: note.exists() and any(struct.unpack("<512q", note.read_bytes()[:4096])),
+        "nobody reads",
+    )
+    made_by = mounted.standing.rendering
+    assert made_by is not None
+    os.kill(made_by.pid, number)
     reader.join(30)
-    assert not reader.is_alive()
+    (told,) = found
+    return told

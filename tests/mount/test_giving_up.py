@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 
 from tests.mount.conftest import Mounted
-from vfsd.fs.standing import Standing
-from vfsd.host import cpu_seconds
 
 pytestmark = pytest.mark.mount
 
@@ -81,8 +79,7 @@ def descriptors(mounted: Mounted) -> int:
 
 def answers(mounted: Mounted) -> int:
     """How many requests were answered, of any kind."""
-    text = os.getxattr(mounted.at, "user.vfsd.stats").decode()
-    return sum(found.count for found in Standing.parse(text).operations.values())
+    return sum(found.count for found in mounted.standing.operations.values())
 
 
 def cached(mounted: Mounted) -> int:
@@ -92,18 +89,17 @@ def cached(mounted: Mounted) -> int:
 
 def begun(mounted: Mounted) -> None:
     """Return when the daemon is in the midst of making something."""
-    before = cpu_seconds(mounted.pid)
-    mounted.wait_for(lambda: cpu_seconds(mounted.pid) > before + 0.3, "nothing is made")
+    before = mounted.cpu_seconds
+    mounted.wait_for(lambda: mounted.cpu_seconds > before + 0.3, "nothing is made")
 
 
 def cpu_left(mounted: Mounted) -> float:
-    """CPU seconds that the daemon takes until it has nothing to do."""
-    pid = mounted.pid
-    first = last = cpu_seconds(pid)
+    """CPU seconds that the mount takes until it has nothing to do."""
+    first = last = mounted.cpu_seconds
     end = time.monotonic() + 30
     while time.monotonic() < end:
         time.sleep(0.4)
-        now = cpu_seconds(pid)
+        now = mounted.cpu_seconds
         if now - last < 0.05:
             return now - first
         last = now

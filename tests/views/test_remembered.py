@@ -6,7 +6,7 @@ from tests.views.conftest import Shelf
 from vfsd.detections import Detection
 from vfsd.model import Read
 from vfsd.tiling import Rect
-from vfsd.views import Views
+from vfsd.views.renditions import Renditions
 
 NAME = "traffic.mp4"
 
@@ -72,10 +72,10 @@ def test_looking_is_no_reading(fresh: Shelf) -> None:
 
 def test_what_others_read_does_not_make_views_anew(fresh: Shelf) -> None:
     fresh.video(NAME).add_detections([Detection(4, "car", (10, 20, 60, 50))], "test")
-    other = Views(fresh.store.parts, fresh.store.tools)
+    other = Renditions(fresh.store.parts, fresh.store.tools, lambda made, _ino, _path: made)
     ino = fresh.video(NAME).info.ino
-    before = other._known(ino)
+    before = other.known(ino)
     fresh.video(NAME)[0]
     assert len(remembered(fresh)) == 1
-    assert other._known(ino) is before
+    assert other.known(ino) is before
     other.close()

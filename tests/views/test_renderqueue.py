@@ -127,38 +127,6 @@ def test_what_was_given_up_is_made_anew_for_who_comes_next(lane: Lane) -> None:
     lane.close()
 
 
-def test_hands_that_may_not_work_wait_until_they_may() -> None:
-    most, busy, peak = [1], list[int](), list[int]()
-    all_at_once = threading.Event()
-    lane = Lane("test", 3, allowed=lambda: most[0])
-
-    def work(check: Check) -> bytes:
-        busy.append(1)
-        peak.append(len(busy))
-        if len(busy) == 3:
-            all_at_once.set()
-        if most[0] == 3:
-            assert all_at_once.wait(10)
-        busy.pop()
-        return b"x"
-
-    def made(count: int) -> list[Render]:
-        renders = [Render(work, nothing) for _ in range(count)]
-        for render in renders:
-            render.want()
-            lane.submit(render)
-        return renders
-
-    for render in made(20):
-        render.wait(None)
-    assert max(peak) == 1
-    most[0] = 3
-    for render in made(3):
-        render.wait(None)
-    assert all_at_once.is_set()
-    lane.close()
-
-
 def test_a_closed_lane_makes_nothing(lane: Lane) -> None:
     lane.close()
     render = Render(lambda check: b"x", nothing)

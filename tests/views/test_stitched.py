@@ -31,6 +31,7 @@ from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
 from vfsd.video import Video
 from vfsd.views import Views, encodedrun, stitching
+from vfsd.views.renditions import Renditions
 
 LAYOUTS = (
     # Of all sample videos that are tiled here.  Inner edges that they share: 64, 192; 128.
@@ -165,7 +166,10 @@ def test_a_span_begins_where_a_segment_does_and_ends_anywhere(tiled: Shelf) -> N
 
 
 def is_stitched(shelf: Shelf, name: str, path: str) -> bool:
-    rendition = shelf.views._rendition(shelf.views._known(shelf.video(name).info.ino), path)
+    store = shelf.store
+    renditions = Renditions(store.parts, store.tools, lambda made, _ino, _path: made)
+    rendition = renditions.at(renditions.known(shelf.video(name).info.ino), path)
+    renditions.close()
     return isinstance(rendition, stitching.StitchedRendition)
 
 

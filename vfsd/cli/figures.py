@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,6 @@ def standing_record(standing: Standing) -> dict[str, Any]:
         "seconds": standing.seconds,
         "cpu_seconds": standing.cpu_seconds,
         "memory": standing.memory,
-        "decoder_memory": standing.decoder_memory,
         "threads": standing.threads,
         "descriptors": standing.descriptors,
         "operations": {
@@ -95,4 +94,5 @@ def standing_record(standing: Standing) -> dict[str, Any]:
             }
             for name, tally in standing.operations.items()
         },
+        "rendering": None if standing.rendering is None else asdict(standing.rendering),
     }

@@ -111,12 +111,18 @@ def _of_mount(standing: Standing) -> Iterator[Any]:
 
     yield _gauge("vfsd_mount_start_seconds", "Unix time at which the mount began.", standing.since)
     yield _gauge("vfsd_mount_memory_bytes", "Resident memory of the mount.", standing.memory)
-    yield _gauge("vfsd_mount_decoder_bytes", "Kept by idle decoders.", standing.decoder_memory)
     yield _gauge("vfsd_mount_threads", "Threads of the mount.", standing.threads)
     yield _gauge("vfsd_mount_open_files", "Open files of the mount.", standing.descriptors)
     cpu = CounterMetricFamily("vfsd_mount_cpu_seconds", "Used by the mount.")
     cpu.add_metric([], standing.cpu_seconds)
     yield cpu
+    made_by = standing.rendering
+    if made_by is not None:
+        yield _gauge("vfsd_views_memory_bytes", "Of the process that makes views.", made_by.memory)
+        yield _gauge("vfsd_views_decoder_bytes", "Kept by idle decoders.", made_by.decoder_memory)
+        work = CounterMetricFamily("vfsd_views_cpu_seconds", "Used by what makes views.")
+        work.add_metric([], made_by.cpu_seconds)
+        yield work
     times = HistogramMetricFamily(
         "vfsd_operation_seconds", "Answers to the kernel.", labels=["operation"]
     )

@@ -27,8 +27,9 @@ _HEADINGS = ("operation", "count", "failed", "seconds", "p50", "p99", "bytes")
     fields={
         **STORED_FIELDS,
         "mount": "null where there is none, else pid, seconds since it began, cpu_seconds, memory "
-        "and decoder_memory (bytes), threads, descriptors and operations: by name count, failed, "
-        "seconds, bytes, p50 and p99 (seconds, to a factor of two)",
+        "(bytes), threads, descriptors, operations: by name count, failed, seconds, bytes, p50 and "
+        "p99 (seconds, to a factor of two), and rendering: null, or pid, cpu_seconds, memory and "
+        "decoder_memory (bytes) of the process that makes views",
     },
 )
 @click.pass_obj
@@ -65,10 +66,15 @@ def _facts(found: Stored, standing: Standing | None) -> Iterator[tuple[str, str]
         return
     yield "mount", f"process {standing.pid}, for {standing.seconds:.0f} s"
     yield "CPU", f"{standing.cpu_seconds:.1f} s"
-    decoders = human_bytes(standing.decoder_memory)
-    yield "memory", f"{human_bytes(standing.memory)}, of which decoders keep {decoders}"
+    yield "memory", human_bytes(standing.memory)
     yield "threads", str(standing.threads)
     yield "open files", str(standing.descriptors)
+    made_by = standing.rendering
+    if made_by is not None:
+        yield "views", f"process {made_by.pid}"
+        yield "their CPU", f"{made_by.cpu_seconds:.1f} s"
+        decoders = human_bytes(made_by.decoder_memory)
+        yield "their memory", f"{human_bytes(made_by.memory)}, of which decoders keep {decoders}"
 
 
 def _rows(standing: Standing) -> Iterator[tuple[str, ...]]:

@@ -11,8 +11,21 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vfsd.fs.counters import Counters, Tally
+from vfsd.host import cpu_seconds, resident_bytes
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """The process that makes views for a mount."""
+
+    pid: int
+    cpu_seconds: float  #: in user and system mode
+    memory: int  #: bytes that are resident
+    decoder_memory: int  #: bytes of pictures that decoders kept warm hold, roughly
+
+    @classmethod
+    def of(cls, pid: int, decoder_memory: int) -> Rendering:
+        return cls(pid, cpu_seconds(pid), resident_bytes(pid), decoder_memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +37,10 @@ class Standing:
     seconds: float  #: for which it has been there
     cpu_seconds: float  #: of the process, in user and system mode
     memory: int  #: bytes that are resident
-    decoder_memory: int  #: bytes of pictures that decoders kept warm hold, roughly
     threads: int
     descriptors: int  #: open files of the process
     operations: Mapping[str, Tally]
+    rendering: Rendering | None = None  #: None: nobody has wanted views lately
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -41,7 +54,9 @@ class Standing:
                 name: Tally(**{**tally, "buckets": _numbered(tally["buckets"])})
                 for name, tally in found.pop("operations").items()
             }
-            return cls(**found, operations=operations)
+            rendering = found.pop("rendering")
+            made_by = None if rendering is None else Rendering(**rendering)
+            return cls(**found, operations=operations, rendering=made_by)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"these are no figures of a mount: {error}") from error
 
@@ -54,20 +69,18 @@ class Standings:
         self._since = time.time()
         self._began = time.monotonic()
 
-    def now(self, *, decoder_memory: int) -> Standing:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            resident = int(file.read().split()[1]) * _PAGE
+    def now(self, rendering: Rendering | None) -> Standing:
         used = os.times()
         return Standing(
             os.getpid(),
             self._since,
             time.monotonic() - self._began,
             used.user + used.system,
-            resident,
-            decoder_memory,
+            resident_bytes(os.getpid()),
             threading.active_count(),
             len(os.listdir("/proc/self/fd")),
             self._counters.tallies(),
+            rendering,
         )
 
 

@@ -18,6 +18,7 @@ from vfsd.parts import Parts
 from vfsd.tools import Tools
 from vfsd.views.candidates import Candidates
 from vfsd.views.decoding import SlotsRead
+from vfsd.views.elsewhere import MadeElsewhere
 from vfsd.views.encoding import EncodedRendition
 from vfsd.views.forerunner import Forerunner
 from vfsd.views.rendercache import Bytes, FileCache, MemoryCache, RenderCache
@@ -56,13 +57,11 @@ class Renderer:
         self,
         parts: Parts,
         tools: Tools,
-        niceness: int = 0,
+        elsewhere: MadeElsewhere | None = None,
         whole_bytes: int = 0,
-        gives_way: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`niceness` is that of the threads which decode and encode, see nice(2); whole files of
-        views, for the kernel to read, may take up `whole_bytes`.  While `gives_way` says so, half
-        of the cores are left to others when single pictures are made."""
+        """Slots are made `elsewhere`, where that can be; whole files of views, for the kernel to
+        read, may take up `whole_bytes`."""
         files = candidates = None
         if not parts.read_only:
             files = FileCache(parts.directory.cache, parts.settings.view_cache_bytes)
@@ -71,11 +70,9 @@ class Renderer:
         self.workshop = Workshop(tools, memory, parts.suspects, candidates)
         self._reads = tools.reads
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
-        self._segments = Lane("encode", encoders(), niceness)
-        hands = DECODERS_A_CORE * cores()
-        self._pictures = Lane(
-            "render", hands, niceness, lambda: max(1, cores() // 2) if gives_way() else hands
-        )
+        self._elsewhere = elsewhere
+        self._segments = Lane("encode", encoders())
+        self._pictures = Lane("render", DECODERS_A_CORE * cores())
         self._wholes = None
         if whole_bytes:
             self._wholes = WholeViews(parts.directory.cache, whole_bytes, self.slot)
@@ -104,6 +101,10 @@ class Renderer:
         )
 
     def _make(self, rendition: Rendition, slot: int, check: Check) -> Bytes:
+        if self._elsewhere is not None:
+            made = self._elsewhere.make(rendition, slot, check)
+            if made is not None:
+                return made
         return rendition.make(slot, self.workshop.checked(check))
 
     def _lane(self, rendition: Rendition, slot: int) -> Lane:

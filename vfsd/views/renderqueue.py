@@ -14,8 +14,6 @@ from collections.abc import Callable
 
 _PATIENCE_SECONDS = 0.1
 """After as long, whoever waits is asked whether he is still there, and then again."""
-_RECONSIDER_SECONDS = 0.02
-"""After as long, threads that stand back look whether they still have to."""
 
 Check = Callable[[], None]
 """Returns at once, or raises `GivenUpError`: to be called for each picture or packet."""
@@ -116,19 +114,10 @@ class Lane:
     After a fork the child has no threads, and starts its own.
     """
 
-    def __init__(
-        self,
-        name: str,
-        hands: int,
-        niceness: int = 0,
-        allowed: Callable[[], int] | None = None,
-    ) -> None:
-        """`niceness` is added to that of the process, see nice(2).  Of the `hands` only as many as
-        `allowed` says work at a time, if it is given; those that have begun go on."""
+    def __init__(self, name: str, hands: int) -> None:
+        """So many threads at most."""
         self._name = name
         self._hands = hands
-        self._niceness = niceness
-        self._allowed = allowed or (lambda: hands)
         self._start_afresh()
 
     def submit(self, render: Render) -> None:
@@ -167,35 +156,23 @@ class Lane:
         self._queue: deque[Render] = deque()
         self._threads: list[threading.Thread] = []
         self._idle = 0
-        self._working = 0
         self._closed = False
 
     def _serve(self) -> None:
-        _stand_back(self._niceness)
         while (render := self._next()) is not None:
             render.run()
             del render  # with its bytes
-            with self._changed:
-                self._working -= 1
 
     def _next(self) -> Render | None:
         with self._changed:
             self._idle += 1
             try:
-                while not self._closed and not (self._queue and self._working < self._allowed()):
-                    self._changed.wait(_RECONSIDER_SECONDS if self._queue else None)
+                while not self._closed and not self._queue:
+                    self._changed.wait()
             finally:
                 self._idle -= 1
             if not self._queue:
                 return None
-            self._working += 1
             foremost = next((one for one in self._queue if one.is_waited_for), self._queue[0])
             self._queue.remove(foremost)
             return foremost
-
-
-def _stand_back(niceness: int) -> None:
-    """Let this thread, and those that codecs start for it, give way to others of this process."""
-    if niceness and hasattr(os, "setpriority"):
-        mine = threading.get_native_id()
-        os.setpriority(os.PRIO_PROCESS, mine, os.getpriority(os.PRIO_PROCESS, mine) + niceness)

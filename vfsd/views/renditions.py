@@ -1,0 +1,163 @@
+"""What lies below ``NAME@/`` of each video of a store, as renditions: nothing is made for that.
+
+Processes that know the same of a video make renditions with the same keys for the same paths.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from vfsd import grammar
+from vfsd.errors import NotFoundError
+from vfsd.model import LogicalVideo
+from vfsd.parts import Parts
+from vfsd.tools import Tools
+from vfsd.views.explained import explained, is_of_explain
+from vfsd.views.footage import Footage, footage_of, tiles_of
+from vfsd.views.infofile import info_json
+from vfsd.views.layouts import is_of_layouts, layout_rendition
+from vfsd.views.objects import OBJECTS, ObjectFolder
+from vfsd.views.rendition import (
+    Rendition,
+    StillRendition,
+    TextRendition,
+    rendition_of,
+    require_frame,
+)
+
+INFO = "info.json"
+FRAMES = "frames"
+
+_VIDEOS = 64
+_RENDITION_BYTES = 32 << 20
+"""Memory for renditions that were worked out lately; the newest is kept in any case."""
+
+Finish = Callable[[Rendition, int, str], Rendition]
+"""What becomes of a rendition that somebody has asked for, at which path of which inode."""
+
+
+@dataclass
+class Known:
+    """A video as the catalog described it last."""
+
+    info: LogicalVideo
+    footage: Footage
+    key: str  #: of the footage
+    objects: ObjectFolder
+    fresh: int  #: counts changes of the catalog, of which it was the last
+    info_file: Rendition | None = None
+
+
+class Renditions:
+    """Those of all videos of a store, the ones asked for lately in memory.  Thread-safe.
+
+    Everything raises `NotFoundError` for a name that says nothing (or an inode that is no video),
+    `UsageError` and `OutOfRangeError` for one that asks for what cannot be had.
+    """
+
+    def __init__(self, parts: Parts, tools: Tools, finish: Finish) -> None:
+        """Each rendition goes through `finish` once, by whoever asks for it first."""
+        self._parts = parts
+        self._tools = tools
+        self._finish = finish
+        self._watch = parts.catalog.watch()
+        self._guard = threading.Lock()
+        self._fresh = 0  # counts changes of the catalog
+        self._videos: OrderedDict[int, tuple[int, Known]] = OrderedDict()
+        self._renditions: OrderedDict[tuple[str, str], Rendition] = OrderedDict()
+
+    def known(self, ino: int) -> Known:
+        """What the catalog says of a video now; asked anew only when it has changed."""
+        with self._guard:
+            if self._watch.changed():
+                self._fresh += 1
+            fresh = self._fresh
+            found = self._videos.get(ino)
+            if found is not None and found[0] == fresh:
+                self._videos.move_to_end(ino)
+                return found[1]
+        with self._parts.catalog.reading() as seen:
+            info = seen.videos.of_inode(ino)
+        if found is not None and found[1].footage.physical == info.original:
+            tiles = tiles_of(self._parts, self._tools, info)
+            # That of old videos is looked for late.
+            sound = self._parts.catalog.sound(info.original)
+            damage = self._parts.catalog.damaged_bytes(info.original)
+            footage = replace(found[1].footage, tiles=tiles, sound=sound, damage=damage)
+        else:
+            footage = footage_of(self._parts, self._tools, info)
+        known = Known(info, footage, footage.key, self._objects(info, footage), fresh)
+        with self._guard:
+            self._videos[ino] = (fresh, known)
+            while len(self._videos) > _VIDEOS:
+                self._videos.popitem(last=False)
+        return known
+
+    def at(self, known: Known, path: str) -> Rendition:
+        """What lies at a path of the folder of a video."""
+        if path == INFO:
+            return self._info(known)
+        if is_of_layouts(path):
+            return layout_rendition(
+                self._parts.catalog, self._tools, known.info, known.footage, path
+            )
+        # What was seen may be corrected, and videos renamed; what is in a frame may not.
+        is_changing = is_of_objects(path) or is_of_explain(path)
+        state = f"/{known.fresh}" if is_changing else ""
+        key = (known.key + state, path)
+        with self._guard:
+            found = self._renditions.get(key)
+            if found is not None:
+                self._renditions.move_to_end(key)
+                return found
+        made = self._finish(self._make(known, path), known.info.ino, path)
+        with self._guard:
+            held = made.memory + sum(other.memory for other in self._renditions.values())
+            while held > _RENDITION_BYTES and self._renditions:
+                held -= self._renditions.popitem(last=False)[1].memory
+            self._renditions[key] = made
+        return made
+
+    def close(self) -> None:
+        self._watch.close()
+
+    def _make(self, known: Known, path: str) -> Rendition:
+        if is_of_objects(path):
+            return known.objects.rendition(path)
+        footage = known.footage
+        if is_of_explain(path):
+            return explained(known.info.name, footage, self._tools.packs, path)
+        folder, slash, name = path.rpartition("/")
+        if not slash:
+            return rendition_of(footage, grammar.parse(name), self._tools.packs)
+        if folder != FRAMES:
+            raise NotFoundError(f"there is no view {path!r}")
+        index, suffix = grammar.parse_still(name)
+        require_frame(footage, index)
+        return StillRendition(footage, index, footage.physical.media.frame_rect, suffix)
+
+    def _objects(self, info: LogicalVideo, footage: Footage) -> ObjectFolder:
+        catalog = self._parts.catalog
+        return ObjectFolder(
+            footage,
+            self._tools.packs,
+            lambda: [summary.label for summary in catalog.labels(info)],
+            lambda label: catalog.detections(info, label).columns(),
+        )
+
+    def _info(self, known: Known) -> Rendition:
+        if known.info_file is None:
+            physicals = self._parts.catalog.physicals(known.info)
+            sound = known.footage.sound
+            data = info_json(
+                known.info, physicals, known.footage.table, None if sound is None else sound[0]
+            )
+            known.info_file = TextRendition(data)
+        return known.info_file
+
+
+def is_of_objects(path: str) -> bool:
+    return path == OBJECTS or path.startswith(OBJECTS + "/")
