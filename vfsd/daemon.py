@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vfsd import mountlog, renderworker
+from vfsd.deference import Deference
 from vfsd.errors import MountError, NotFoundError, VfsdError
 from vfsd.foreground import Foreground, ObservedViews
 from vfsd.fs import Counters, Filesystem
@@ -27,6 +28,7 @@ from vfsd.fuse.options import MountOptions, parse_options
 from vfsd.fuse.serving import serve
 from vfsd.heap import Trimmer, share_arenas
 from vfsd.mounting import DRAIN_SECONDS, checked
+from vfsd.promptness import be_prompt
 from vfsd.renderprocess import RenderProcess
 from vfsd.reserve import with_reserve
 from vfsd.store import Store
@@ -65,6 +67,7 @@ def _serve(
     parsed = parse_options(options)
     starter = _render_starter(root, parsed)  # as long as there are no threads
     share_arenas()
+    be_prompt()
     # Signals are for the main thread, where libfuse waits for them; the others inherit this.
     ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
@@ -81,7 +84,9 @@ def _serve(
         renders = None
         if starter is not None:
             renders = RenderProcess(
-                starter, lambda: _accuse(store, store.parts.directory.rendering_note)
+                starter,
+                lambda: _accuse(store, store.parts.directory.rendering_note),
+                Deference(counters.are_files_read),
             )
             stack.callback(renders.close)
         views = stack.enter_context(closing(_views(store, parsed, renders)))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
-import mmap
 import os
 import select
 import signal
@@ -14,6 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from vfsd.deference import Deference
 from vfsd.errors import IntegrityError
 from vfsd.renderorders import (
     ANSWER_BYTES,
@@ -26,11 +25,12 @@ from vfsd.renderorders import (
     Answer,
     order_message,
 )
+from vfsd.sheets import Sheets
 from vfsd.views.elsewhere import SlotOrder
 from vfsd.views.rendercache import Bytes
 from vfsd.views.renderqueue import Check
 
-_CHECK_SECONDS = 0.02
+_CHECK_SECONDS = 0.1
 """So often it is looked whether anybody wants what is waited for."""
 _STUCK_SECONDS = 30.0
 """After as long, what nobody wants and what does not end is ended, with all that goes on beside."""
@@ -54,11 +54,15 @@ class RenderProcess:
     There is none before the first order, and none after a while without any.
     """
 
-    def __init__(self, starter: socket.socket, accuse: Callable[[], None]) -> None:
+    def __init__(
+        self, starter: socket.socket, accuse: Callable[[], None], deference: Deference
+    ) -> None:
         """`starter` is that of `vfsd.renderworker.start`, the caller's no more; `accuse` is called
         when a process has crashed."""
         self._starter = starter
         self._accuse = accuse
+        self._deference = deference
+        self._sheets = Sheets()
         self._guard = threading.Lock()
         self._current: _Workshop | None = None
         self._closed = False
@@ -104,6 +108,7 @@ class RenderProcess:
             self._starter.close()
             if self._current is not None:
                 self._current.close()
+        self._sheets.close()
 
     def _workshop(self) -> _Workshop | None:
         """The process as it is now, started where there is none; None where that cannot be."""
@@ -124,7 +129,7 @@ class RenderProcess:
         try:
             with theirs:
                 socket.send_fds(self._starter, [START], [theirs.fileno()])
-            return _Workshop(mine, self._heard("pid"))
+            return _Workshop(mine, self._heard("pid"), self._sheets, self._deference)
         except BaseException:
             mine.close()
             raise
@@ -169,20 +174,38 @@ class RenderProcess:
 class _Workshop:
     """One process.  Each thread that orders something of it has a line to it meanwhile."""
 
-    def __init__(self, orders: socket.socket, pid: int) -> None:
+    def __init__(
+        self, orders: socket.socket, pid: int, sheets: Sheets, deference: Deference
+    ) -> None:
         self.pid = pid
         self.how: str | None = None  #: it has ended
         self._orders = orders
+        self._sheets = sheets
+        self._deference = deference
         self._guard = threading.Lock()
         self._idle: list[_Line] = []
 
     def make(self, order: SlotOrder, check: Check) -> tuple[Answer, Bytes | None]:
-        """Raises `_GoneError`, and what `check` does."""
+        """Raises `_GoneError`, `OSError` where there is no memory, and what `check` does."""
+        sheet = self._sheets.take(order.room or _MOST_BYTES)
+        try:
+            answer = self._answer(order, sheet.fd, check)
+        except BaseException:
+            sheet.close()  # it may still be written to
+            raise
+        if answer.kind != MADE:
+            self._sheets.back(sheet)
+            return answer, None
+        return answer, self._sheets.filled(sheet, answer.length)
+
+    def _answer(self, order: SlotOrder, fd: int, check: Check) -> Answer:
+        def meanwhile() -> None:
+            self._deference.look(self.pid)
+            check()
+
         line = self._line()
         try:
-            with _Sheet(order.room or _MOST_BYTES) as sheet:
-                answer = line.answer(order, sheet.fd, check)
-                made = sheet.bytes(answer.length) if answer.kind == MADE else None
+            return line.answer(order, fd, meanwhile)
         except (OSError, IntegrityError) as error:
             line.close()
             _log.debug("no answer of the process that makes views: %s", error)
@@ -191,7 +214,6 @@ class _Workshop:
             if not line.is_closed:
                 with self._guard:
                     self._idle.append(line)
-        return answer, made
 
     def close(self) -> None:
         self._orders.close()
@@ -231,6 +253,7 @@ class _Line:
         """
         socket.send_fds(self._end, [order_message(order)], [fd])
         try:
+            check()
             while not self._waiting.poll(_CHECK_SECONDS * 1000):
                 check()
         except BaseException:
@@ -248,35 +271,6 @@ class _Line:
     def close(self) -> None:
         self.is_closed = True
         self._end.close()
-
-
-class _Sheet:
-    """Memory that the process writes to.  It can make it neither smaller nor larger."""
-
-    def __init__(self, room: int) -> None:
-        """For as many bytes; raises `OSError`."""
-        self.fd = os.memfd_create("view", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        self._room = room
-        try:
-            os.ftruncate(self.fd, room)
-            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-        except BaseException:
-            os.close(self.fd)
-            raise
-
-    def __enter__(self) -> _Sheet:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.fd)
-
-    def bytes(self, length: int) -> Bytes:
-        """The first of them, for as long as somebody has them.  Raises `IntegrityError`."""
-        if length > self._room:
-            raise IntegrityError("more bytes than there is room for")
-        if not length:
-            return b""
-        return memoryview(mmap.mmap(self.fd, length, access=mmap.ACCESS_READ))
 
 
 def _told(status: int) -> str:

@@ -25,6 +25,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from vfsd.deference import ORDINARY, set_share
 from vfsd.errors import VfsdError
 from vfsd.heap import Trimmer, share_arenas
 from vfsd.renderorders import (
@@ -47,8 +48,6 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _NAME = b"vfsd-views"
 """What lists of processes call both."""
-_NICENESS = 5
-"""Of what makes views: plain files are read beside it."""
 _FIRST_KILLED = "500"
 """Where memory runs out, this goes before the mount does."""
 _IDLE_SECONDS = 300.0
@@ -163,7 +162,9 @@ def _started(
 
 def _make_views(orders: socket.socket, root: Path, read_only: bool) -> None:
     """Return when the mount has gone, or wants nothing for long."""
-    os.nice(_NICENESS)
+    os.setsid()
+    set_share(os.getpid(), ORDINARY)
+    os.nice(ORDINARY)  # where sessions have no shares
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_FIRST_KILLED, encoding="ascii")
     share_arenas()

@@ -1,0 +1,99 @@
+"""Memory that another process writes to, and that is used again when nobody looks at it any more.
+
+New memory would take as long to be zeroed and mapped as it takes to be filled.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import threading
+import weakref
+from collections import deque
+
+import numpy as np
+
+from vfsd.errors import IntegrityError
+
+_GRAIN = 1 << 18
+"""Sheets are as large as a multiple of that many bytes, so that one may do for what another was."""
+_MOST_IDLE = 8
+"""As many wait for the next one who needs that size; more are given back to the system."""
+
+
+class Sheet:
+    """Memory with a descriptor.  Who has that can make it neither smaller nor larger."""
+
+    def __init__(self, room: int) -> None:
+        """For as many bytes, which are taken up only where something is written.
+
+        Raises `OSError`.
+        """
+        self.room = room
+        self.fd = os.memfd_create("view", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self.fd, room)
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            self.memory = mmap.mmap(self.fd, room, access=mmap.ACCESS_READ)
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def close(self) -> None:
+        """Its memory goes when nobody has any of it."""
+        os.close(self.fd)
+
+
+class Sheets:
+    """Those of a process.  Thread-safe."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._idle: list[Sheet] = []  # the one used last at the end
+        # Memory may be let go of by any thread, in the midst of whatever it does: it takes no lock.
+        self._returned: deque[Sheet] = deque()
+
+    def take(self, room: int) -> Sheet:
+        """One with room for as many bytes, the caller's until it is in `filled` or `back`.
+
+        Raises `OSError`.
+        """
+        room = max(1, -(-room // _GRAIN)) * _GRAIN
+        with self._guard:
+            self._gather()
+            for at in range(len(self._idle) - 1, -1, -1):
+                if self._idle[at].room == room:
+                    return self._idle.pop(at)
+        return Sheet(room)
+
+    def filled(self, sheet: Sheet, length: int) -> memoryview:
+        """The first bytes of it; it can be taken again when nobody has these any more.
+
+        Raises `IntegrityError` where it has not as many.
+        """
+        if length > sheet.room:
+            self.back(sheet)
+            raise IntegrityError("more bytes than there is room for")
+        found = np.frombuffer(sheet.memory, np.uint8, length)
+        weakref.finalize(found, self.back, sheet).atexit = False
+        return found.data
+
+    def back(self, sheet: Sheet) -> None:
+        """Nobody writes to it any more, or looks at it.  Never waits."""
+        self._returned.append(sheet)
+
+    def close(self) -> None:
+        with self._guard:
+            self._gather()
+            for sheet in self._idle:
+                sheet.close()
+            self._idle.clear()
+
+    def _gather(self) -> None:
+        while self._returned:
+            self._idle.append(self._returned.popleft())
+        surplus = self._idle[: max(0, len(self._idle) - _MOST_IDLE)]
+        del self._idle[: len(surplus)]
+        for sheet in surplus:
+            sheet.close()
