@@ -12,8 +12,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +66,14 @@ def _serve(
 ) -> None:
     """Serve until unmounted, or until a signal ends it."""
     parsed = parse_options(options)
-    starter = _render_starter(root, parsed)  # as long as there are no threads
     share_arenas()
-    be_prompt()
     # Signals are for the main thread, where libfuse waits for them; the others inherit this.
     ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     with ExitStack() as stack:
         stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
-        if starter is not None:
-            stack.callback(starter.close)
+        starter = stack.enter_context(_render_starter(root, parsed))  # while there are no threads
+        be_prompt()
         stack.enter_context(closing(Trimmer()))
         directory = StoreDirectory.open(root)
         if directory.can_be_written or not parsed.read_only:
@@ -83,11 +82,10 @@ def _serve(
         counters = Counters()
         renders = None
         if starter is not None:
-            renders = RenderProcess(
-                starter,
-                lambda: _accuse(store, store.parts.directory.rendering_note),
-                Deference(counters.are_files_read),
-            )
+            note = directory.rendering_note
+            accuse = partial(_accuse, store, note)
+            renders = RenderProcess(starter, accuse, Deference(counters.are_files_read))
+            stack.callback(note.unlink, missing_ok=True)
             stack.callback(renders.close)
         views = stack.enter_context(closing(_views(store, parsed, renders)))
         foreground = Foreground()
@@ -130,12 +128,18 @@ def _serve(
         notify(STOPPING)
 
 
-def _render_starter(root: Path, options: MountOptions) -> socket.socket | None:
+@contextmanager
+def _render_starter(root: Path, options: MountOptions) -> Iterator[socket.socket | None]:
     """See `vfsd.renderworker.start`; None: views are made by this process."""
     if not renderworker.can_start():
-        return None
-    starter, _ = renderworker.start(root, read_only=options.read_only)
-    return starter
+        yield None
+        return
+    starter, pid = renderworker.start(root, read_only=options.read_only)
+    try:
+        yield starter
+    finally:
+        starter.close()
+        os.waitpid(pid, 0)
 
 
 def _accuse(store: Store, note: Path) -> None:

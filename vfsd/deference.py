@@ -24,7 +24,6 @@ _CALM_SECONDS = 1.0
 """After as long without a read of a plain file it stands back no more."""
 _LOOK_SECONDS = 0.5
 _BUSY = 0.8
-"""Share of all cores that others keep busy, from which on it does not stand back."""
 
 
 def set_share(pid: int, niceness: int) -> None:
@@ -36,9 +35,11 @@ def set_share(pid: int, niceness: int) -> None:
 class Deference:
     """Thread-safe."""
 
-    def __init__(self, files_are_read: Callable[[], bool]) -> None:
-        """`files_are_read` tells whether somebody reads plain files just now."""
+    def __init__(self, files_are_read: Callable[[], bool], busy: float = _BUSY) -> None:
+        """`files_are_read` tells whether somebody reads plain files just now; `busy` is the share
+        of all cores that others may keep busy while it stands back."""
         self._files_are_read = files_are_read
+        self._busy = busy
         self._guard = threading.Lock()
         self._given = (0, ORDINARY)  # to which process
         self._read = self._looked = -float("inf")
@@ -59,7 +60,7 @@ class Deference:
                 self._read = now
             if now >= self._looked + _LOOK_SECONDS:
                 self._looked = now
-                self._others_are_busy = self._others(pid) > _BUSY
+                self._others_are_busy = self._others(pid) > self._busy
             is_last = now < self._read + _CALM_SECONDS and not self._others_are_busy
             wanted = (pid, LAST if is_last else ORDINARY)
             if wanted != self._given:

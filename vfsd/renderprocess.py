@@ -105,9 +105,11 @@ class RenderProcess:
         """End it, with all that it does."""
         with self._guard:
             self._closed = True
-            self._starter.close()
             if self._current is not None:
                 self._current.close()
+                self._end()
+                self._current = None
+            self._starter.close()
         self._sheets.close()
 
     def _workshop(self) -> _Workshop | None:
@@ -120,9 +122,12 @@ class RenderProcess:
             try:
                 self._current = self._started()
             except (OSError, ValueError, KeyError) as error:
-                _log.warning("views are made in the mount's own process: %s", error)
-                self._closed = True
+                self._do_without(str(error))
             return self._current
+
+    def _do_without(self, why: str) -> None:
+        _log.warning("views are made in the mount's own process: %s", why)
+        self._closed = True
 
     def _started(self) -> _Workshop:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -144,6 +149,9 @@ class RenderProcess:
             status = self._end()
             self.decoder_memory = 0
             if status == 0:
+                return None
+            if os.WIFEXITED(status) and not workshop.has_answered:
+                self._do_without("it does not come up")
                 return None
             workshop.how = _told(status)
             if os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
@@ -179,6 +187,7 @@ class _Workshop:
     ) -> None:
         self.pid = pid
         self.how: str | None = None  #: it has ended
+        self.has_answered = False
         self._orders = orders
         self._sheets = sheets
         self._deference = deference
@@ -193,6 +202,7 @@ class _Workshop:
         except BaseException:
             sheet.close()  # it may still be written to
             raise
+        self.has_answered = True
         if answer.kind != MADE:
             self._sheets.back(sheet)
             return answer, None
@@ -206,6 +216,9 @@ class _Workshop:
         line = self._line()
         try:
             return line.answer(order, fd, meanwhile)
+        except _GoneError:
+            line.close()
+            raise
         except (OSError, IntegrityError) as error:
             line.close()
             _log.debug("no answer of the process that makes views: %s", error)
@@ -248,20 +261,19 @@ class _Line:
     def answer(self, order: SlotOrder, fd: int, check: Check) -> Answer:
         """What comes of an order.
 
-        Raises what `check` does, when nothing is done any more, or nothing was for too long; the
-        line is closed then.  Raises `OSError`, `IntegrityError`.
+        Raises what `check` does, as soon as nothing is done for it any more; `_GoneError` where
+        that takes too long; `OSError`, `IntegrityError`.
         """
         socket.send_fds(self._end, [order_message(order)], [fd])
         try:
             check()
             while not self._waiting.poll(_CHECK_SECONDS * 1000):
                 check()
-        except BaseException:
+        except BaseException as error:
             self._end.send(STOP)
-            if self._waiting.poll(_STUCK_SECONDS * 1000):
-                self._end.recv(ANSWER_BYTES)
-            else:
-                self.close()
+            if not self._waiting.poll(_STUCK_SECONDS * 1000):
+                raise _GoneError from error
+            self._end.recv(ANSWER_BYTES)
             raise
         answer = Answer.parse(self._end.recv(ANSWER_BYTES))
         if answer.kind not in (MADE, OTHER, FAILED):

@@ -66,7 +66,8 @@ def start(root: Path, *, read_only: bool) -> tuple[socket.socket, int]:
     """Fork the process that starts those which make views of the store in `root`.
 
     Gives the socket by which it is told to (`START`, `KILL`), and by which it tells how they
-    ended, and its number.  To be called while this process has one thread.  Raises `OSError`.
+    ended, and its number.  To be called while this process has one thread, and before it opens the
+    store, as SQLite's locks do not survive a fork.  Raises `OSError`.
     """
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:

@@ -18,6 +18,8 @@ from vfsd.errors import IntegrityError
 
 _GRAIN = 1 << 18
 """Sheets are as large as a multiple of that many bytes, so that one may do for what another was."""
+_LEAST = 1 << 20
+"""Fewer bytes are copied: who keeps many small things would have a descriptor for each."""
 _MOST_IDLE = 8
 """As many wait for the next one who needs that size; more are given back to the system."""
 
@@ -76,6 +78,10 @@ class Sheets:
             self.back(sheet)
             raise IntegrityError("more bytes than there is room for")
         found = np.frombuffer(sheet.memory, np.uint8, length)
+        if length < _LEAST:
+            copied = found.copy()
+            self.back(sheet)
+            return copied.data
         weakref.finalize(found, self.back, sheet).atexit = False
         return found.data
 

@@ -152,6 +152,7 @@ def garbage(store: Store) -> list[str]:
         "cache",
         "reserve",
         "mount.decoding",
+        "mount.rendering",
         "suspects.json",
     }
     left += [

@@ -1,0 +1,276 @@
+"""The process that makes views: its end, whatever it is, is not that of who wants them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.views.conftest import Shelf
+from vfsd import renderprocess, renderworker
+from vfsd.deference import LAST, ORDINARY, Deference, set_share
+from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError
+from vfsd.renderorders import FAILED, MADE, Answer, error_of
+from vfsd.renderprocess import RenderProcess
+from vfsd.sheets import Sheets
+from vfsd.store import Store
+from vfsd.views import Views
+from vfsd.views.elsewhere import SlotOrder
+from vfsd.views.renderqueue import GivenUpError
+
+pytestmark = pytest.mark.skipif(not renderworker.can_start(), reason="needs Linux")
+
+NAME = "traffic.mp4"
+PATHS = [
+    "frames/000007.png",
+    "frames/000007.jpg",
+    "frames/000007.npy",
+    "t=0-1.rgb",
+    "t=0-1,size=96x54.y4m",
+    "size=96x54,codec=hevc.mp4",
+    "t=0.5-1.mkv",
+    "full.mp4",
+    "info.json",
+]
+
+
+@dataclass
+class Made:
+    """Views that another process makes."""
+
+    shelf: Shelf
+    process: RenderProcess
+    accused: list[bool]
+
+    def order(self, path: str, slot: int = 1) -> SlotOrder:
+        key = self.shelf.open(NAME, path).version
+        return SlotOrder(self.shelf.video(NAME).info.ino, path, key, slot, 0)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Made]:
+    with Store.create(tmp_path / "elsewhere") as store:
+        store.ingest(FOLDER / NAME, NAME)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which it leaves alone
+        starter, pid = renderworker.start(store.path, read_only=False)
+    with Store.open(store.path) as store:
+        accused: list[bool] = []
+        deference = Deference(lambda: False)
+        process = RenderProcess(starter, lambda: accused.append(True), deference)
+        views = Views(store.parts, store.tools, elsewhere=process)
+        yield Made(Shelf(store, views), process, accused)
+        views.close()
+        process.close()
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def nobody_gives_up() -> None:
+    pass
+
+
+def test_the_same_bytes_come_from_there(made: Made, fresh: Shelf) -> None:
+    for path in PATHS:
+        mine, theirs = fresh.read(NAME, path), made.shelf.read(NAME, path)
+        assert mine == theirs or path == "info.json", path  # which has times of its own
+    assert made.shelf.store.tools.pool.memory == 0  # nothing was decoded here
+    assert made.process.decoder_memory > 0
+
+
+def test_who_has_a_view_open_reads_on_when_others_make_tiles(made: Made, fresh: Shelf) -> None:
+    right = fresh.read(NAME, "t=0-1.rgb")
+    video = made.shelf.video(NAME)
+    for is_known_there in (False, True):
+        file = made.shelf.open(NAME, "t=0-1.rgb")
+        first = memoryview(bytearray(right[:1000]))
+        if is_known_there:
+            assert file.readinto(first, 0) == 1000
+        video.retile("uniform:2x2")
+        data = memoryview(bytearray(len(right)))
+        assert file.readinto(data, 0) == len(right)
+        file.close()
+        assert bytes(data) == right
+        right = fresh_tiled(made, fresh)
+
+
+def fresh_tiled(made: Made, fresh: Shelf) -> bytes:
+    """The same view of the video with its tiles, by this process."""
+    views = Views(made.shelf.store.parts, made.shelf.store.tools)
+    try:
+        return Shelf(made.shelf.store, views).read(NAME, "t=0-1.rgb")
+    finally:
+        views.close()
+
+
+def test_another_is_started_where_one_was_killed(made: Made) -> None:
+    before = made.shelf.read(NAME, "frames/000001.png")
+    first = made.process.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    assert made.shelf.read(NAME, "frames/000002.png") != before
+    assert made.process.pid not in (None, first)
+    assert not made.accused
+
+
+def test_one_that_crashes_is_told_of(made: Made) -> None:
+    made.shelf.read(NAME, "frames/000001.png")
+    assert made.process.pid is not None
+    os.kill(made.process.pid, signal.SIGSEGV)
+    assert made.shelf.read(NAME, "frames/000002.png")
+    assert made.accused
+
+
+def test_one_that_hangs_is_ended_as_soon_as_nobody_wants_what_it_makes(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renderprocess, "_STUCK_SECONDS", 0.2)
+    order = made.order("frames/000001.png")
+    assert made.process.make(order, nobody_gives_up)
+    stuck = made.process.pid
+    assert stuck is not None
+    os.kill(stuck, signal.SIGSTOP)
+    asked = 0
+
+    def gives_up() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > 2:
+            raise GivenUpError
+
+    with pytest.raises(GivenUpError):
+        made.process.make(order, gives_up)
+    assert not Path(f"/proc/{stuck}").exists()
+    assert made.process.make(order, nobody_gives_up)
+
+
+def test_something_else_in_that_place_is_not_taken_for_it(made: Made) -> None:
+    order = made.order("frames/000001.png")
+    assert made.process.make(order._replace(key="another"), nobody_gives_up) is None
+    assert made.process.make(order._replace(slot=2), nobody_gives_up) is None
+    with pytest.raises(NotFoundError):
+        made.process.make(order._replace(path="nothing/of/that", key="x"), nobody_gives_up)
+    assert made.process.make(order, nobody_gives_up)
+
+
+def test_without_anybody_who_starts_one_views_are_made_here(made: Made, fresh: Shelf) -> None:
+    made.process.close()
+    path = "frames/000007.png"
+    assert made.shelf.read(NAME, path) == fresh.read(NAME, path)
+
+
+def test_what_is_damaged_is_told_as_it_is_here(made: Made) -> None:
+    video = made.shelf.video(NAME)
+    path = made.shelf.store.parts.bytes_of(video.original)
+    whole = path.read_bytes()
+    copy = path.with_name("copy")
+    middle = len(whole) // 2
+    copy.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    shutil.copystat(path, copy)
+    copy.replace(path)
+    with pytest.raises(IntegrityError, match="damaged"):
+        made.shelf.read(NAME, "full.rgb")
+
+
+# ------------------------------------------------------------------------------ what is said
+
+
+def test_errors_come_as_what_they_are() -> None:
+    for error in (NotFoundError("no", hint="look"), OSError(5, "broken"), IntegrityError("bad")):
+        told = Answer.parse(Answer(FAILED, 0, 7, error).message())
+        assert type(told.error) is type(error)
+        assert str(told.error) == str(error)
+        assert told.decoders == 7
+    damage = DamagedFileError("block 3", [range(3)], is_proven=True, hint="restore it")
+    told = Answer.parse(Answer(FAILED, 0, 0, damage).message())
+    assert type(told.error) is IntegrityError
+    assert told.error.hint == "restore it"
+
+
+@pytest.mark.parametrize(
+    "told", [b"", b"SystemExit {}", b"NotFoundError []", b'NotFoundError {"text": 1}', b"\xff {}"]
+)
+def test_nobody_vouches_for_what_is_said(told: bytes) -> None:
+    with pytest.raises(IntegrityError):
+        error_of(told)
+    with pytest.raises(IntegrityError):
+        Answer.parse(Answer(FAILED, 0, 0).message() + told)
+    with pytest.raises(IntegrityError):
+        Answer.parse(MADE)
+
+
+# --------------------------------------------------------------------------- what it is put on
+
+
+def test_memory_is_used_again_when_nobody_looks_at_it_any_more() -> None:
+    sheets, size = Sheets(), 3 << 20
+    first = sheets.take(size)
+    os.pwrite(first.fd, b"hello", 0)
+    shown = sheets.filled(first, size)
+    part = shown[1:5]
+    del shown
+    second = sheets.take(size)
+    assert second is not first  # somebody has a part of it
+    assert bytes(part) == b"ello"
+    del part
+    assert sheets.take(size) is first
+    small = sheets.filled(first, 5)
+    assert sheets.take(size) is first
+    os.pwrite(first.fd, b"other", 0)
+    assert bytes(small) == b"hello"
+    with pytest.raises(OSError, match="not permitted"):
+        os.ftruncate(second.fd, 0)
+    with pytest.raises(IntegrityError):
+        sheets.filled(second, second.room + 1)
+    sheets.back(first)
+    sheets.close()
+
+
+def test_descriptors_do_not_pile_up(made: Made) -> None:
+    made.shelf.read(NAME, "t=0-1.rgb")
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(30):
+        made.shelf.read(NAME, f"frames/{number:06}.png")
+        made.shelf.read(NAME, f"size={64 + 2 * number}x36.rgb")
+    assert len(os.listdir("/proc/self/fd")) < before + 20
+
+
+# ----------------------------------------------------------------------------- who goes first
+
+
+def test_it_stands_back_while_files_are_read() -> None:
+    reads = [True]
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        share = Path(f"/proc/{other.pid}/autogroup")
+        if not share.exists():
+            other.kill()
+            pytest.skip("this system shares out its cores by threads only")
+        set_share(other.pid, ORDINARY)
+        deference = Deference(lambda: reads[0], busy=1.0)
+        deference.look(other.pid)
+        assert share.read_text().split()[-1] == str(LAST)
+        reads[0] = False
+        deference.look(other.pid)
+        assert share.read_text().split()[-1] == str(LAST)  # who reads comes again
+        end = time.monotonic() + 20
+        while share.read_text().split()[-1] != str(ORDINARY):
+            assert time.monotonic() < end
+            deference.look(other.pid)
+            time.sleep(0.02)
+        other.kill()
+
+
+def test_where_others_keep_the_cores_busy_it_has_its_share() -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        set_share(other.pid, ORDINARY)
+        Deference(lambda: True, busy=-1.0).look(other.pid)
+        assert Path(f"/proc/{other.pid}/autogroup").read_text().split()[-1] == str(ORDINARY)
+        other.kill()
