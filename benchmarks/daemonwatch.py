@@ -6,14 +6,17 @@ import os
 import statistics
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from vfsd.host import cpu_seconds
+from vfsd.host import cpu_seconds, resident_bytes
 
 MIB = 1 << 20
+VIEWS_NAME = "vfsd-views"
+"""What processes are called that make views."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Sample:
 
 
 class Watch:
-    """Samples a process from another thread; ends with the block."""
+    """Samples a mount, with what makes its views, from another thread; ends with the block."""
 
     def __init__(self, pid: int, every: float = 0.5) -> None:
         self.samples: list[Sample] = []
@@ -45,16 +48,13 @@ class Watch:
         self._thread.join()
 
     def look(self) -> Sample:
-        status = dict(
-            line.split(":", 1)
-            for line in Path(f"/proc/{self._pid}/status").read_text().splitlines()
-        )
+        family = family_of(self._pid)
         return Sample(
             time.monotonic() - self._began,
-            int(status["VmRSS"].split()[0]) << 10,
-            len(os.listdir(f"/proc/{self._pid}/fd")),
-            int(status["Threads"]),
-            cpu_seconds(self._pid),
+            sum(resident_bytes(pid) for pid in family),
+            sum(_entries(pid, "fd") for pid in family),
+            sum(_entries(pid, "task") for pid in family),
+            cpu_of(self._pid),
         )
 
     def settled(self, fds: int, seconds: float) -> Sample:
@@ -68,6 +68,34 @@ class Watch:
         while not self._end.is_set():
             self.samples.append(self.look())
             self._end.wait(self._every)
+
+
+def family_of(pid: int) -> list[int]:
+    """A mount's process, and those that make its views."""
+    parents = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with suppress(OSError):
+                text = (path / "stat").read_text(errors="replace")
+                name, _, rest = text.partition("(")[2].rpartition(")")
+                if name == VIEWS_NAME:
+                    parents[int(path.name)] = int(rest.split()[1])
+    family = [pid]
+    for one in family:
+        family += [child for child, parent in parents.items() if parent == one]
+    return family
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds that a mount has computed, and what makes its views at present."""
+    return sum(cpu_seconds(one) for one in family_of(pid))
+
+
+def _entries(pid: int, folder: str) -> int:
+    try:
+        return len(os.listdir(f"/proc/{pid}/{folder}"))
+    except OSError:
+        return 0
 
 
 def memory_figures(samples: list[Sample]) -> dict[str, float]:

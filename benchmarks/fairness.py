@@ -24,11 +24,10 @@ import numpy as np
 
 from benchmarks.common import arguments, finish, footage, repeated, table
 from benchmarks.crowd import gathered, reader
-from benchmarks.daemonwatch import Watch
+from benchmarks.daemonwatch import Watch, cpu_of
 from benchmarks.loadtruth import save, truth_of
 from benchmarks.mounting import vfsd_mount
 from vfsd.config import Settings
-from vfsd.host import cpu_seconds
 from vfsd.store import Store
 
 BOUND = 3.0
@@ -142,9 +141,9 @@ def settle(pid: int) -> float:
     """Seconds until the daemon computes nothing any more."""
     began = time.monotonic()
     while True:
-        before, at = cpu_seconds(pid), time.monotonic()
+        before, at = cpu_of(pid), time.monotonic()
         time.sleep(0.1)
-        if (cpu_seconds(pid) - before) / (time.monotonic() - at) < _QUIET_CORES:
+        if (cpu_of(pid) - before) / (time.monotonic() - at) < _QUIET_CORES:
             return at - began
         if at - began > 60:
             return at - began
