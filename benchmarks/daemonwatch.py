@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vfsd.host import cpu_seconds, resident_bytes
+from vfsd.host import cpu_seconds
 
 MIB = 1 << 20
 VIEWS_NAME = "vfsd-views"
@@ -22,7 +22,7 @@ VIEWS_NAME = "vfsd-views"
 @dataclass(frozen=True, slots=True)
 class Sample:
     at: float  #: seconds since the watch began
-    memory: int  #: bytes that are resident
+    memory: int  #: bytes that are resident; what processes share counts once
     descriptors: int
     threads: int
     cpu: float  #: seconds so far
@@ -51,7 +51,7 @@ class Watch:
         family = family_of(self._pid)
         return Sample(
             time.monotonic() - self._began,
-            sum(resident_bytes(pid) for pid in family),
+            sum(_memory(pid) for pid in family),
             sum(_entries(pid, "fd") for pid in family),
             sum(_entries(pid, "task") for pid in family),
             cpu_of(self._pid),
@@ -89,6 +89,14 @@ def family_of(pid: int) -> list[int]:
 def cpu_of(pid: int) -> float:
     """Seconds that a mount has computed, and what makes its views at present."""
     return sum(cpu_seconds(one) for one in family_of(pid))
+
+
+def _memory(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("Pss:"))
 
 
 def _entries(pid: int, folder: str) -> int:
