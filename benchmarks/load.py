@@ -53,7 +53,7 @@ CLIPS = (
 )
 SAMPLES = ("traffic.mp4", "fragmented.mp4", "late-start.mp4")
 BESIDE_DECODERS = 64 + 48 + 96 + 100 + 100
-"""MiB: rendered slots, memory for the next ones, renditions that were worked out, decoders of tiles,
+"""MiB: rendered slots, memory for others, renditions that were worked out, decoders of tiles,
 and what the process that makes views is itself; see "Many at once" in docs/semantics.md."""
 A_SEGMENT, A_PICTURE, A_REQUEST = 192, 64, 1
 """MiB that each thread may hold which encodes, makes a picture, or answers the kernel."""
@@ -61,7 +61,7 @@ FREE = 64 + 64
 """MiB that were freed and are not given back yet: so much more than there was last time, and what
 is freed in the seconds between two looks."""
 MOST_KEPT = 32 + 16 + 64 + 72 + 48
-"""Descriptors of decoders, of views, and of packs of tiles, which stay open, of memory with rendered
+"""Descriptors of decoders, of views, of packs of tiles, which stay open, of memory with rendered
 slots, and of the process that makes views."""
 THREADS_KEPT = 16 + (32 + 16) * 2
 """Threads that stay: for the next requests, and two for each decoder that does."""
