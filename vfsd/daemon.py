@@ -72,12 +72,12 @@ def _serve(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     with ExitStack() as stack:
         stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
-        starter = stack.enter_context(_render_starter(root, parsed))  # while there are no threads
-        be_prompt()
-        stack.enter_context(closing(Trimmer()))
         directory = StoreDirectory.open(root)
         if directory.can_be_written or not parsed.read_only:
             with_reserve(directory, lambda: stack.enter_context(directory.mounted(str(place))))
+        starter = stack.enter_context(_render_starter(root, parsed))  # while there are no threads
+        be_prompt()
+        stack.enter_context(closing(Trimmer()))
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
         counters = Counters()
         renders = None
@@ -85,7 +85,8 @@ def _serve(
             note = directory.rendering_note
             accuse = partial(_accuse, store, note)
             renders = RenderProcess(starter, accuse, Deference(counters.are_files_read))
-            stack.callback(note.unlink, missing_ok=True)
+            if not parsed.read_only:
+                stack.callback(note.unlink, missing_ok=True)
             stack.callback(renders.close)
         views = stack.enter_context(closing(_views(store, parsed, renders)))
         foreground = Foreground()
@@ -144,6 +145,8 @@ def _render_starter(root: Path, options: MountOptions) -> Iterator[socket.socket
 
 def _accuse(store: Store, note: Path) -> None:
     """Make suspects of what was being decoded by the process that kept a note, if it crashed."""
+    if store.parts.read_only:
+        return  # there are no notes
     numbers, how = store.parts.suspects.crashed(note)
     for number in numbers:
         with store.catalog.reading() as seen:

@@ -20,6 +20,7 @@ from typing import Any
 
 from vfsd import errors, mountlog
 from vfsd.errors import BusyError, MountError, NoStoreError, UsageError
+from vfsd.fs.xattrs import STATS
 from vfsd.fuse.binding import require_fuse
 from vfsd.fuse.mountinfo import mount_above, mount_at
 from vfsd.fuse.options import MountOptions, parse_options
@@ -30,6 +31,7 @@ DRAIN_SECONDS = 30.0
 """How long an ending mount goes on making new files into videos; the next one does the rest."""
 
 _START_SECONDS = 120.0
+_END_SECONDS = 5.0
 _DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO)
 
 _log = logging.getLogger(__name__)
@@ -68,11 +70,14 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
     found = mount_at(place)
     if found is None or not found.is_ours:
         raise UsageError(f"no store is mounted at {place}")
+    pid = _daemon_of(place)
     _detach(place, lazily=False)
     try:
         directory = StoreDirectory.open(Path(found.source))
     except NoStoreError:
         return
+    if not directory.can_be_written and pid is not None:
+        _await_end(pid)  # there is nothing that it could hold
     end = time.monotonic() + timeout
     while (holder := directory.mounted_by()) and holder.get("place") == str(place):
         if time.monotonic() > end:
@@ -80,6 +85,21 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
                 f"{place} is unmounted, but process {holder.get('pid')} has not ended yet",
                 hint="it is indexing new files; wait, or end it with SIGKILL and lose nothing",
             )
+        time.sleep(0.02)
+
+
+def _daemon_of(place: Path) -> int | None:
+    """The process that serves a mount, as far as it tells."""
+    try:
+        return int(json.loads(os.getxattr(place, STATS))["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _await_end(pid: int) -> None:
+    """Return when a process has ended, or does not."""
+    end = time.monotonic() + _END_SECONDS
+    while pid != os.getpid() and os.path.exists(f"/proc/{pid}") and time.monotonic() < end:
         time.sleep(0.02)
 
 
