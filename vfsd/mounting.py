@@ -20,7 +20,6 @@ from typing import Any
 
 from vfsd import errors, mountlog
 from vfsd.errors import BusyError, MountError, NoStoreError, UsageError
-from vfsd.fs.xattrs import STATS
 from vfsd.fuse.binding import require_fuse
 from vfsd.fuse.mountinfo import mount_above, mount_at
 from vfsd.fuse.options import MountOptions, parse_options
@@ -70,14 +69,17 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
     found = mount_at(place)
     if found is None or not found.is_ours:
         raise UsageError(f"no store is mounted at {place}")
-    pid = _daemon_of(place)
-    _detach(place, lazily=False)
     try:
         directory = StoreDirectory.open(Path(found.source))
     except NoStoreError:
+        _detach(place, lazily=False)
         return
-    if not directory.can_be_written and pid is not None:
-        _await_end(pid)  # there is nothing that it could hold
+    if not directory.can_be_written:  # there is nothing that it could hold
+        pid = _daemon_of(place)
+        _detach(place, lazily=False)
+        _await_end(pid)
+        return
+    _detach(place, lazily=False)
     end = time.monotonic() + timeout
     while (holder := directory.mounted_by()) and holder.get("place") == str(place):
         if time.monotonic() > end:
@@ -90,16 +92,20 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
 
 def _daemon_of(place: Path) -> int | None:
     """The process that serves a mount, as far as it tells."""
+    from vfsd.fs.xattrs import STATS  # with all that it stands on
+
     try:
         return int(json.loads(os.getxattr(place, STATS))["pid"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _await_end(pid: int) -> None:
+def _await_end(pid: int | None) -> None:
     """Return when a process has ended, or does not."""
     end = time.monotonic() + _END_SECONDS
-    while pid != os.getpid() and os.path.exists(f"/proc/{pid}") and time.monotonic() < end:
+    while (
+        pid not in (None, os.getpid()) and os.path.exists(f"/proc/{pid}") and time.monotonic() < end
+    ):
         time.sleep(0.02)
 
 
