@@ -202,6 +202,9 @@ def test_spans_are_half_open_and_add_up(video: Video) -> None:
 def test_a_rate_samples_what_is_on_the_screen(video: Video) -> None:
     sampled = video.read(span=(0, 1), fps=5)
     assert sampled.index.tolist() == [0, 6, 12, 18, 24]
+    assert len(video.read(span=(0, 1), fps="30000/1001").data) == 30
+    with pytest.raises(UsageError, match="highest"):
+        video.read(span=(0, 1), fps=1e9)
     slow = video.read(span=(0, 0.1), fps=60)
     assert slow.index.tolist() == [0, 0, 1, 1, 2, 2]
 

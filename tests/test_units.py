@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from vfsd.config import Settings
 from vfsd.errors import UsageError
 from vfsd.tiling import Rect
-from vfsd.units import human_bytes, seconds, ticks_at_or_after, ticks_at_or_before
+from vfsd.units import human_bytes, rate, seconds, ticks_at_or_after, ticks_at_or_before
+
+
+def test_rates_are_exact() -> None:
+    for told in ("30000/1001", "30000:1001", Fraction(30000, 1001)):
+        assert rate(told) == Fraction(30000, 1001)
+    assert rate("29.97") == rate(29.97) == Fraction(2997, 100)
+    for nonsense in ("1:02:03", "30/0", "fast", "-1", ""):
+        with pytest.raises(UsageError):
+            rate(nonsense)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from vfsd.errors import UsageError
 
 Seconds = int | float | str | Fraction
 
+_RATIO = re.compile(r"(\d{1,9}(?:\.\d{1,18})?)(?:[/:]([1-9]\d{0,8}))?")
 _CLOCK = re.compile(r"(?:(?:(\d{1,18}):)?(\d{1,2}):)?(\d{1,18}(?:\.\d{1,1000})?)s?")
 
 
@@ -34,6 +35,19 @@ def seconds(value: Seconds) -> Fraction:
         return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
     except (ValueError, TypeError, OverflowError):
         raise UsageError(f"{value!r} is not a time") from None
+
+
+def rate(value: Seconds) -> Fraction:
+    """`value` as exact frames per second: a number, ``"29.97"`` or ``"30000/1001"``.
+
+    Raises `UsageError` for anything else.
+    """
+    if isinstance(value, str):
+        match = _RATIO.fullmatch(value.strip())
+        if match is None:
+            raise UsageError(f"{value!r} is not a rate", hint="write 25, 29.97 or 30000/1001")
+        return Fraction(match[1]) / int(match[2] or 1)
+    return seconds(value)
 
 
 def ticks_at_or_before(time: Fraction, time_base: Fraction) -> int:

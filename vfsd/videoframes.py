@@ -23,7 +23,7 @@ from vfsd.frames import Frame, Frames, Pixels
 from vfsd.plan import ReadPlan, Tiles, avoiding, make_plan, plan_frames
 from vfsd.reader import Reader
 from vfsd.tiling import Rect
-from vfsd.units import Seconds, seconds
+from vfsd.units import Seconds, rate, seconds
 from vfsd.videofacts import VideoFacts
 from vfsd.view import View
 
@@ -161,7 +161,7 @@ class VideoFrames(VideoFacts):
         if span is not None:
             start, stop = span
             exact = (seconds(start), None if stop is None else seconds(stop))
-        return View(exact, chosen, _rect(region), size, None if fps is None else seconds(fps))
+        return View(exact, chosen, _rect(region), size, None if fps is None else rate(fps))
 
     def _read(
         self,

@@ -8,6 +8,9 @@ from fractions import Fraction
 from vfsd.errors import UsageError
 from vfsd.tiling import Rect
 
+HIGHEST_RATE = 1000
+"""Frames per second: more are taken for a slip of the pen."""
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -42,5 +45,10 @@ class View:
             raise UsageError(f"{self.size[0]}x{self.size[1]} holds no pixel")
         if self.fps is not None and self.fps <= 0:
             raise UsageError(f"{self.fps} frames per second are none")
+        if self.fps is not None and self.fps > HIGHEST_RATE:
+            raise UsageError(
+                f"{float(self.fps):g} frames per second are more than {HIGHEST_RATE}, the highest "
+                "rate"
+            )
         if self.fps is not None and self.frames is not None:
             raise UsageError("a rate goes with a span of time, not with frames")

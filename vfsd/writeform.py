@@ -21,7 +21,7 @@ from vfsd.codecs.fileforms import (
 from vfsd.codecs.givensound import SoundForm, Sounding
 from vfsd.codecs.pixels import pixel_layout
 from vfsd.errors import UsageError
-from vfsd.units import Seconds, seconds
+from vfsd.units import Seconds, rate, seconds
 
 _CONTAINERS = {
     "": "mp4",
@@ -121,13 +121,13 @@ class WriteForm:
                 "pictures need times: a rate, or a time base and a pts for each",
                 hint="give one of fps and time_base",
             )
-        rate = None if self.fps is None else seconds(self.fps)
-        tick = 1 / rate if rate else seconds(self.time_base or 0)
-        if (rate is not None and rate <= 0) or tick <= 0:
+        given = None if self.fps is None else rate(self.fps)
+        tick = 1 / given if given else seconds(self.time_base or 0)
+        if (given is not None and given <= 0) or tick <= 0:
             raise UsageError("rates and time bases are larger than 0")
         if max(tick.numerator, tick.denominator) >= 1 << 31:
             raise UsageError(f"{tick} s as a tick is finer than files can tell")
-        return rate, tick
+        return given, tick
 
     def _quality(self) -> int | None:
         codec = FILE_CODECS[self.codec]

@@ -65,6 +65,21 @@ def test_originals_from_before_there_were_sums_are_told_of(run: Run, place: Path
     assert run("stats", "--json").object["without_sums"] == 0
 
 
+def test_known_damage_is_told_of_wherever_people_look(run: Run, place: Path) -> None:
+    path = the_object(run, place)
+    path.chmod(0o600)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    assert run("stats", "--json").object["damaged"] == 0  # nobody has looked
+    assert run("scrub").code == 30
+    assert run("stats", "--json").object["damaged"] == 1
+    assert "vfsd fsck" in run("stats").out
+    done = run("doctor", "--json")
+    (damage,) = (found for found in done.objects if found["check"] == "damage")
+    assert (damage["status"], done.code) == ("fail", 30)
+
+
 def test_gc_takes_away_what_nothing_refers_to(run: Run, place: Path) -> None:
     left = place / "videos/objects/tmp/left"
     left.write_bytes(b"x" * 1000)

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a store holds.  Bytes, but for `videos` and `without_sums`."""
+    """What a store holds.  Bytes, but for `videos`, `damaged` and `without_sums`."""
 
     videos: int
+    damaged: int  #: files of which bytes are known to be damaged
     without_sums: int  #: originals that are read without being compared
     originals: int
     tiles: int  #: that reads may use
@@ -32,6 +33,8 @@ class Stored:
 
 STORED_FIELDS = {
     "videos": "number of videos",
+    "damaged": "number of stored files with bytes that are known to be damaged: `vfsd fsck` names "
+    "them",
     "without_sums": "number of originals that have no sums of their blocks yet: `vfsd scrub` makes "
     "them",
     "originals": "bytes of originals",
@@ -47,9 +50,11 @@ STORED_FIELDS = {
 def stored(store: Store) -> Stored:
     usage = store.budget.usage()
     with store.catalog.reading() as seen:
+        damaged = len(seen.integrity.damaged())
         without_sums = seen.integrity.without_sums()
     return Stored(
         len(store),
+        damaged,
         without_sums,
         usage.original,
         usage.tiles,

@@ -206,15 +206,22 @@ def _catalog(directory: StoreDirectory) -> Diagnosis:
 
 
 def _sums(directory: StoreDirectory) -> Iterator[Diagnosis]:
-    """Whether what is read is compared; nothing where the catalog cannot be asked."""
+    """Whether what is read is compared, and what is known to be damaged; nothing where the catalog
+    cannot be asked."""
     from vfsd.catalog import Catalog
     from vfsd.summing import SUMS_ADVICE, without_sums
 
     try:
         with Catalog.open(directory.catalog_url, read_only=True) as catalog:
             found = without_sums(catalog)
+            with catalog.reading() as seen:
+                damaged = len(seen.integrity.damaged())
     except VfsdError:
         return  # told already
+    if damaged:
+        have = "file has" if damaged == 1 else "files have"
+        advice = "`vfsd fsck` names what that concerns, and how to put it right"
+        yield Diagnosis("damage", FAIL, f"{damaged} stored {have} damaged bytes", advice)
     if found is None:
         yield Diagnosis("sums", OK, "all originals have sums of their blocks")
     else:

@@ -92,6 +92,7 @@ def _of_store(found: Stored) -> Iterator[Any]:
     from prometheus_client.core import GaugeMetricFamily
 
     yield _gauge("vfsd_videos", "Videos in the store.", found.videos)
+    yield _gauge("vfsd_damaged_files", "Stored files with damaged bytes.", found.damaged)
     yield _gauge(
         "vfsd_originals_without_sums",
         "Originals that are read without being compared.",

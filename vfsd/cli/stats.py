@@ -57,6 +57,8 @@ def command(session: Session) -> None:
 
 def _facts(found: Stored, standing: Standing | None) -> Iterator[tuple[str, str]]:
     yield "videos", str(found.videos)
+    if found.damaged:
+        yield "damaged files", f"{found.damaged} (vfsd fsck names them)"
     if found.without_sums:
         yield "without sums", f"{found.without_sums} (vfsd scrub makes them)"
     for name in ("originals", "tiles", "renditions", "joined", "retired", "pinned", "free"):

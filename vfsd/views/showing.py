@@ -18,7 +18,6 @@ SEGMENT_SECONDS = 1
 MOST_SEGMENTS = 60_000
 """The index of an MP4 file lists up to 65,535."""
 _LONGEST_PICTURE = 1001  # seconds, as far as headers tell
-HIGHEST_RATE = 1000
 MOST_PICTURES = 1 << 23
 """More pictures than 77 hours of 30 a second are taken for a slip of the pen."""
 
@@ -110,10 +109,6 @@ def show(view: View, physical: PhysicalVideo, table: FrameTable) -> Showing:
 
 def _require_sane_rate(view: View, physical: PhysicalVideo) -> None:
     assert view.fps is not None
-    if view.fps > HIGHEST_RATE:
-        raise UsageError(
-            f"{float(view.fps):g} frames per second are more than {HIGHEST_RATE}, the highest rate"
-        )
     start, stop = view.span or (Fraction(0), None)
     stop = physical.duration if stop is None else min(stop, physical.duration)
     if (stop - start) * view.fps > MOST_PICTURES:
