@@ -98,9 +98,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
     options = parser.parse_args()
     logging.disable(logging.ERROR)  # each flip would be told
-    with tempfile.TemporaryDirectory(dir=options.folder, prefix="bitflips-") as folder:
-        bench = Bench(Path(folder), options.seconds)
-        rows, troubles = campaign(bench, options)
+    try:
+        with tempfile.TemporaryDirectory(dir=options.folder, prefix="bitflips-") as folder:
+            bench = Bench(Path(folder), options.seconds)
+            rows, troubles = campaign(bench, options)
+    finally:
+        logging.disable(logging.NOTSET)
     print(table(("", *COLUMNS), [[kind, *row.values()] for kind, row in rows.items()]))
     for trouble in troubles:
         print(trouble)

@@ -91,16 +91,24 @@ def end_while_decoding(mounted: Mounted, view: Path, number: int) -> bytes | OSE
         except OSError as error:
             found.append(error)
 
-    reader = threading.Thread(target=read)
-    reader.start()
-    note = mounted.store / "mount.rendering"
-    mounted.wait_for(
-        lambda: note.exists() and any(struct.unpack("<512q", note.read_bytes()[:4096])),
-        "nobody reads",
-    )
+    assert (view.parent / "frames" / "000000.png").read_bytes()  # so that there is a process
     made_by = mounted.standing.rendering
     assert made_by is not None
+    note = mounted.store / "mount.rendering"
+
+    def is_decoding() -> bool:
+        """Whether it is, and has been stopped at that."""
+        os.kill(made_by.pid, signal.SIGSTOP)
+        if any(struct.unpack("<512q", note.read_bytes()[:4096])):
+            return True
+        os.kill(made_by.pid, signal.SIGCONT)
+        return False
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    mounted.wait_for(is_decoding, "nobody reads")
     os.kill(made_by.pid, number)
+    os.kill(made_by.pid, signal.SIGCONT)
     reader.join(30)
     (told,) = found
     return told

@@ -65,7 +65,9 @@ def view(clip: Path, name: str) -> Path:
 
 
 def reader(path: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["cat", path], stdout=subprocess.DEVNULL)
+    # Who runs the tests in the background may have left it to ignore interrupts.
+    command = ["env", "--default-signal=INT", "cat", str(path)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
 def threads(mounted: Mounted) -> int:
