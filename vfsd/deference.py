@@ -3,27 +3,31 @@
 It has a session of its own, with which the system shares out its cores first (see sched(7),
 autogroup).  While plain files are read its share is the smallest there is, so that it computes only
 when nobody else wants to: one who reads four kilobytes at a time wakes up thousands of times a
-second, and would wait each time.  But where others keep the cores busy, that would be the end of
-it, and of whoever waits for the view; then it has an ordinary share.
+second, and would wait each time.  But where others keep the cores busy that would be the end of it,
+and of whoever waits for the view; where it gets too little, it has the share of others for a while.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from vfsd.host import CoreUse, cpu_seconds
+from vfsd.host import cores, cpu_seconds
 
-ORDINARY, LAST = 5, 19
+ORDINARY, LAST = 0, 19
 """See nice(2)."""
 _CALM_SECONDS = 1.0
 """After as long without a read of a plain file it stands back no more."""
-_LOOK_SECONDS = 0.5
-_BUSY = 0.8
+_LOOK_SECONDS = 2.0
+_GAP_SECONDS = 0.5
+"""When nobody has wanted anything for as long, it may have had nothing to do."""
+_LEAST = 0.04
+"""Share of all cores that it has to have while it stands back, or it does so no more."""
+_RECOVERY_SECONDS = 30.0
+"""As long, then."""
 
 
 def set_share(pid: int, niceness: int) -> None:
@@ -35,17 +39,16 @@ def set_share(pid: int, niceness: int) -> None:
 class Deference:
     """Thread-safe."""
 
-    def __init__(self, files_are_read: Callable[[], bool], busy: float = _BUSY) -> None:
-        """`files_are_read` tells whether somebody reads plain files just now; `busy` is the share
-        of all cores that others may keep busy while it stands back."""
+    def __init__(self, files_are_read: Callable[[], bool], least: float = _LEAST) -> None:
+        """`files_are_read` tells whether somebody reads plain files just now; `least` is the share
+        of all cores with which the process goes on standing back."""
         self._files_are_read = files_are_read
-        self._busy = busy
+        self._least = least
         self._guard = threading.Lock()
         self._given = (0, ORDINARY)  # to which process
-        self._read = self._looked = -float("inf")
-        self._use = CoreUse()
-        self._ours = 0.0
-        self._others_are_busy = False
+        self._read = self._seen = -float("inf")
+        self._window = (0.0, 0.0)  # when it began, and what had been computed by then
+        self._ordinary_until = -float("inf")
 
     def look(self, pid: int) -> None:
         """Do what is right by now; to be called often while a process makes something.
@@ -58,19 +61,25 @@ class Deference:
             now = time.monotonic()
             if self._files_are_read():
                 self._read = now
-            if now >= self._looked + _LOOK_SECONDS:
-                self._looked = now
-                self._others_are_busy = self._others(pid) > self._busy
-            is_last = now < self._read + _CALM_SECONDS and not self._others_are_busy
+            is_wanted = self._read + _CALM_SECONDS > now
+            if self._is_starving(pid, now):
+                self._ordinary_until = now + _RECOVERY_SECONDS
+            is_last = is_wanted and now >= self._ordinary_until
             wanted = (pid, LAST if is_last else ORDINARY)
             if wanted != self._given:
                 self._given = wanted
+                self._window = (now, cpu_seconds(pid))
                 set_share(*wanted)
         finally:
             self._guard.release()
 
-    def _others(self, pid: int) -> float:
-        """The share of the cores that neither this process nor that one has used lately."""
-        ours = cpu_seconds(os.getpid()) + cpu_seconds(pid)
-        used, self._ours = ours - self._ours, ours
-        return self._use.share(max(0.0, used))
+    def _is_starving(self, pid: int, now: float) -> bool:
+        """Whether it stood back, and got too little for that."""
+        began, computed = self._window
+        last, self._seen = self._seen, now
+        if now < began + _LOOK_SECONDS and now < last + _GAP_SECONDS:
+            return False
+        self._window = (now, cpu_seconds(pid))
+        if now >= last + _GAP_SECONDS or self._given != (pid, LAST):
+            return False
+        return (self._window[1] - computed) / (now - began) / cores() < self._least

@@ -44,6 +44,8 @@ from vfsd.views.elsewhere import SlotOrder
 from vfsd.views.renderqueue import GivenUpError
 from vfsd.views.slotmaker import SlotMaker
 
+_NICENESS = 5
+"""Where sessions have no shares."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _NAME = b"vfsd-views"
@@ -165,7 +167,7 @@ def _make_views(orders: socket.socket, root: Path, read_only: bool) -> None:
     """Return when the mount has gone, or wants nothing for long."""
     os.setsid()
     set_share(os.getpid(), ORDINARY)
-    os.nice(ORDINARY)  # where sessions have no shares
+    os.nice(_NICENESS)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_FIRST_KILLED, encoding="ascii")
     share_arenas()
