@@ -14,7 +14,7 @@ from vfsd.errors import NotFoundError, UsageError
 from vfsd.forms import CODECS, CONTAINERS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
 from vfsd.grammar import Form, Request, parse, parse_still, unparse
 from vfsd.tiling import Rect
-from vfsd.view import View
+from vfsd.view import HIGHEST_RATE, View
 
 MP4 = Form("mp4")
 RGB = Form("raw", None, "rgb24")
@@ -240,7 +240,9 @@ def requests(draw: st.DrawFn) -> Request:
         span=None if by_frames else draw(st.none() | _spans),
         frames=draw(_frames) if by_frames else None,
         region=draw(st.none() | _regions),
-        fps=None if by_frames else draw(st.none() | _rates),
+        fps=None
+        if by_frames
+        else draw(st.none() | _rates.filter(lambda rate: rate <= HIGHEST_RATE)),
     )
     psnr = st.none() | st.sampled_from([0.0, 36.5, 45.0, math.inf])
     return Request(view, draw(_forms), draw(st.none() | _sizes), draw(psnr))
