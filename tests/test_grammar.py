@@ -215,7 +215,7 @@ _regions = st.builds(
 _rates = st.one_of(
     _decimals,
     st.builds(Fraction, st.integers(1, 10**9 - 1), st.integers(1, 10**9 - 1)),
-).filter(bool)
+).filter(lambda rate: 0 < rate <= HIGHEST_RATE)
 _sizes = st.tuples(*(st.integers(0, 10**5),) * 2).filter(any)
 _encoded = [
     Form(container, codec, layout)
@@ -242,7 +242,7 @@ def requests(draw: st.DrawFn) -> Request:
         region=draw(st.none() | _regions),
         fps=None
         if by_frames
-        else draw(st.none() | _rates.filter(lambda rate: rate <= HIGHEST_RATE)),
+        else draw(st.none() | _rates),
     )
     psnr = st.none() | st.sampled_from([0.0, 36.5, 45.0, math.inf])
     return Request(view, draw(_forms), draw(st.none() | _sizes), draw(psnr))
