@@ -240,9 +240,7 @@ def requests(draw: st.DrawFn) -> Request:
         span=None if by_frames else draw(st.none() | _spans),
         frames=draw(_frames) if by_frames else None,
         region=draw(st.none() | _regions),
-        fps=None
-        if by_frames
-        else draw(st.none() | _rates),
+        fps=None if by_frames else draw(st.none() | _rates),
     )
     psnr = st.none() | st.sampled_from([0.0, 36.5, 45.0, math.inf])
     return Request(view, draw(_forms), draw(st.none() | _sizes), draw(psnr))
