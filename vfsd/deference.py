@@ -12,13 +12,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
 from vfsd.host import cores, cpu_seconds
+from vfsd.standback import LOWEST_PRIORITY, set_share
 
-ORDINARY, LAST = 0, 19
-"""See nice(2)."""
+ORDINARY, LAST = 0, LOWEST_PRIORITY
 _CALM_SECONDS = 1.0
 """After as long without a read of a plain file it stands back no more."""
 _LOOK_SECONDS = 2.0
@@ -28,12 +26,6 @@ _LEAST = 0.04
 """Share of all cores that it has to have while it stands back, or it does so no more."""
 _RECOVERY_SECONDS = 30.0
 """As long, then."""
-
-
-def set_share(pid: int, niceness: int) -> None:
-    """Give the session of a process that niceness; nothing happens where there is no such thing."""
-    with suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text(str(niceness), encoding="ascii")
 
 
 class Deference:

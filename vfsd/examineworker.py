@@ -39,15 +39,16 @@ from vfsd.examineorders import (
     Complaint,
     Order,
 )
+from vfsd.offspring import be_killed_first, end_with
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 _NOBODY = 65534
 _IDLE_SECONDS = 60
 _TELL_SECONDS = 0.05
 """Progress is told as often."""
-_FIRST_KILLED = "1000"
+_KILLED_FIRST = 1000
+"""Where memory runs out, this is what the machine misses least."""
 _GRACE_SECONDS = 5
 """A child that does not end at its limit of CPU time is killed after as many more."""
 _WARMING = b"YUV4MPEG2 W16 H16 F25:1\n" + (b"FRAME\n" + bytes(384)) * 2
@@ -66,19 +67,13 @@ def main(arguments: list[str]) -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    _be_killed_first()
+    be_killed_first(_KILLED_FIRST)
     _warm_up()
     _load_charsets()
     gc.collect()
     gc.freeze()  # so that children need no copies of what they only look at
     while (order := _next(control)) is not None:
         _serve(control, *order)
-
-
-def _be_killed_first() -> None:
-    """Where memory runs out, this is what the machine misses least."""
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_FIRST_KILLED, encoding="ascii")
 
 
 def _warm_up() -> None:
@@ -162,9 +157,7 @@ def _restrict(order: Order, parent: int) -> None:
     """Be nobody; be killed with the parent; open nothing; stay within bounds."""
     libc = ctypes.CDLL(None)
     _be_nobody()
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
+    end_with(parent)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     memory = _address_space() + order.memory

@@ -25,9 +25,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from vfsd.deference import ORDINARY, set_share
+from vfsd.deference import ORDINARY
 from vfsd.errors import VfsdError
 from vfsd.heap import Trimmer, share_arenas
+from vfsd.offspring import be_killed_first, end_with
 from vfsd.renderorders import (
     FAILED,
     GIVEN_UP,
@@ -39,6 +40,7 @@ from vfsd.renderorders import (
     Answer,
     parse_order,
 )
+from vfsd.standback import set_share
 from vfsd.store import Store
 from vfsd.views.elsewhere import SlotOrder
 from vfsd.views.renderqueue import GivenUpError
@@ -46,11 +48,10 @@ from vfsd.views.slotmaker import SlotMaker
 
 _NICENESS = 5
 """Where sessions have no shares."""
-_PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _NAME = b"vfsd-views"
 """What lists of processes call both."""
-_FIRST_KILLED = "500"
+_KILLED_FIRST = 500
 """Where memory runs out, this goes before the mount does."""
 _IDLE_SECONDS = 300.0
 """After as long without orders it ends, and gives back its memory."""
@@ -89,7 +90,7 @@ def start(root: Path, *, read_only: bool) -> tuple[socket.socket, int]:
 
 def _begin(parent: int, keep: socket.socket) -> None:
     """Leave behind what is the mount's, and end with it."""
-    _end_with(parent)
+    end_with(parent)
     ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # of a terminal: it is the mount's to end us
@@ -102,12 +103,6 @@ def _begin(parent: int, keep: socket.socket) -> None:
         os.dup2(nothing.fileno(), 0)
     gc.collect()
     gc.freeze()  # so that children need no copies of what they only look at
-
-
-def _end_with(parent: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 def _start_whenever_told(control: socket.socket, root: Path, read_only: bool) -> NoReturn:
@@ -149,9 +144,8 @@ def _started(
         if not child:
             try:
                 control.close()
-                _end_with(me)
+                end_with(me)
                 _make_views(orders, root, read_only)
-                os._exit(0)
             except BaseException:
                 _log.exception("the process that makes views has ended")
             finally:
@@ -163,13 +157,12 @@ def _started(
 # ------------------------------------------------------------------------ the one that makes
 
 
-def _make_views(orders: socket.socket, root: Path, read_only: bool) -> None:
-    """Return when the mount has gone, or wants nothing for long."""
+def _make_views(orders: socket.socket, root: Path, read_only: bool) -> NoReturn:
+    """Until the mount has gone, or has wanted nothing for long; ends the process then."""
     os.setsid()
     set_share(os.getpid(), ORDINARY)
     os.nice(_NICENESS)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_FIRST_KILLED, encoding="ascii")
+    be_killed_first(_KILLED_FIRST)
     share_arenas()
     with ExitStack() as stack:
         stack.enter_context(closing(Trimmer()))
@@ -184,8 +177,11 @@ def _make_views(orders: socket.socket, root: Path, read_only: bool) -> None:
             if waiting.poll(left * 1000):
                 message, fds, _, _ = socket.recv_fds(orders, 1, 1)
                 if not message:
-                    os._exit(0)  # whatever is at work is for nobody
+                    break
                 crew.employ(socket.socket(fileno=fds[0]))
+        # What is at work is for nobody.  But something may be ordered at this moment: who does so
+        # has to find nobody here, and not the store half closed.
+        os._exit(0)
 
 
 class _Crew:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import Path
 
 LOWEST_PRIORITY = 19
+"""See nice(2)."""
 
 
 def stand_back() -> None:
@@ -16,3 +19,12 @@ def stand_back() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except OSError:
         os.setpriority(os.PRIO_PROCESS, 0, LOWEST_PRIORITY)
+
+
+def set_share(pid: int, niceness: int) -> None:
+    """Give the session of a process that niceness among other sessions, see sched(7), autogroup.
+
+    Nothing happens where cores are not shared out like that.
+    """
+    with suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(niceness), encoding="ascii")

@@ -7,21 +7,18 @@ mount's process however that ends; whenever that is, the store is whole.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 from vfsd import mountlog
-from vfsd.standback import LOWEST_PRIORITY, stand_back
+from vfsd.offspring import end_with
+from vfsd.standback import LOWEST_PRIORITY, set_share, stand_back
 from vfsd.store import Store
 from vfsd.tuneorders import Orders, Report, StopError
 from vfsd.tunework import Tell, TuneWork
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
@@ -66,7 +63,7 @@ def _stand_back() -> None:
     """
     with suppress(OSError):
         os.setsid()
-        Path("/proc/self/autogroup").write_text(str(LOWEST_PRIORITY), encoding="ascii")
+        set_share(os.getpid(), LOWEST_PRIORITY)
     stand_back()
 
 
@@ -75,9 +72,7 @@ def _end_with(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it is the mount's to end us
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        sys.exit(0)
+    end_with(parent)
 
 
 if __name__ == "__main__":

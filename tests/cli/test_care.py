@@ -16,6 +16,14 @@ def the_object(run: Run, place: Path) -> Path:
     return place / "videos/objects" / key[:2] / key[2:]
 
 
+def damage(path: Path) -> None:
+    """Change the last byte of a file that is not meant to change."""
+    path.chmod(0o600)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
 def test_fsck_is_silent_when_all_is_well(run: Run) -> None:
     done = run("fsck", "--deep")
     assert (done.code, done.out) == (0, "")
@@ -31,11 +39,7 @@ def test_fsck_finds_a_missing_object(run: Run, place: Path) -> None:
 
 
 def test_fsck_reads_every_byte_when_it_goes_deep(run: Run, place: Path) -> None:
-    damaged = the_object(run, place)
-    damaged.chmod(0o600)
-    data = bytearray(damaged.read_bytes())
-    data[-1] ^= 1
-    damaged.write_bytes(data)
+    damage(the_object(run, place))
     assert run("fsck").code == 0
     done = run("fsck", "--deep")
     assert done.code == 30
@@ -66,18 +70,14 @@ def test_originals_from_before_there_were_sums_are_told_of(run: Run, place: Path
 
 
 def test_known_damage_is_told_of_wherever_people_look(run: Run, place: Path) -> None:
-    path = the_object(run, place)
-    path.chmod(0o600)
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
+    damage(the_object(run, place))
     assert run("stats", "--json").object["damaged"] == 0  # nobody has looked
     assert run("scrub").code == 30
     assert run("stats", "--json").object["damaged"] == 1
     assert "vfsd fsck" in run("stats").out
     done = run("doctor", "--json")
-    (damage,) = (found for found in done.objects if found["check"] == "damage")
-    assert (damage["status"], done.code) == ("fail", 30)
+    (told,) = (found for found in done.objects if found["check"] == "damage")
+    assert (told["status"], done.code) == ("fail", 30)
 
 
 def test_gc_takes_away_what_nothing_refers_to(run: Run, place: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.views.conftest import Shelf
 from vfsd import renderprocess, renderworker
-from vfsd.deference import LAST, ORDINARY, Deference, set_share
+from vfsd.deference import LAST, ORDINARY, Deference
 from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError
 from vfsd.renderorders import FAILED, MADE, Answer, error_of
 from vfsd.renderprocess import RenderProcess
@@ -246,40 +246,49 @@ def test_descriptors_do_not_pile_up(made: Made) -> None:
 # ----------------------------------------------------------------------------- who goes first
 
 
-def test_it_stands_back_while_files_are_read() -> None:
+@dataclass
+class Other:
+    """A process that does nothing, in a session of its own."""
+
+    pid: int
+
+    @property
+    def share(self) -> str:
+        return Path(f"/proc/{self.pid}/autogroup").read_text().split()[-1]
+
+    def comes_to(self, share: int, deference: Deference) -> bool:
+        """Whether it has that share in the end, when it is looked after."""
+        end = time.monotonic() + 20
+        while self.share != str(share) and time.monotonic() < end:
+            deference.look(self.pid)
+            time.sleep(0.02)
+        return self.share == str(share)
+
+
+@pytest.fixture
+def other() -> Iterator[Other]:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+        try:
+            if not Path(f"/proc/{process.pid}/autogroup").exists():
+                pytest.skip("this system shares out its cores by threads only")
+            yield Other(process.pid)
+        finally:
+            process.kill()
+
+
+def test_it_stands_back_while_files_are_read(other: Other) -> None:
     reads = [True]
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
-        share = Path(f"/proc/{other.pid}/autogroup")
-        if not share.exists():
-            other.kill()
-            pytest.skip("this system shares out its cores by threads only")
-        set_share(other.pid, ORDINARY)
-        deference = Deference(lambda: reads[0], least=0.0)
-        deference.look(other.pid)
-        assert share.read_text().split()[-1] == str(LAST)
-        reads[0] = False
-        deference.look(other.pid)
-        assert share.read_text().split()[-1] == str(LAST)  # who reads comes again
-        end = time.monotonic() + 20
-        while share.read_text().split()[-1] != str(ORDINARY):
-            assert time.monotonic() < end
-            deference.look(other.pid)
-            time.sleep(0.02)
-        other.kill()
+    deference = Deference(lambda: reads[0], least=0.0)
+    deference.look(other.pid)
+    assert other.share == str(LAST)
+    reads[0] = False
+    deference.look(other.pid)
+    assert other.share == str(LAST)  # who reads comes again
+    assert other.comes_to(ORDINARY, deference)
 
 
-def test_it_does_not_stand_back_for_long_where_it_gets_too_little() -> None:
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
-        share = Path(f"/proc/{other.pid}/autogroup")
-        if not share.exists():
-            other.kill()
-            pytest.skip("this system shares out its cores by threads only")
-        deference = Deference(lambda: True, least=0.01)  # which one who sleeps has not
-        deference.look(other.pid)
-        assert share.read_text().split()[-1] == str(LAST)
-        end = time.monotonic() + 20
-        while share.read_text().split()[-1] != str(ORDINARY):
-            assert time.monotonic() < end
-            deference.look(other.pid)
-            time.sleep(0.02)
-        other.kill()
+def test_it_does_not_stand_back_for_long_where_it_gets_too_little(other: Other) -> None:
+    deference = Deference(lambda: True, least=0.01)  # which one who sleeps has not
+    deference.look(other.pid)
+    assert other.share == str(LAST)
+    assert other.comes_to(ORDINARY, deference)

@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from vfsd import grammar
 from vfsd.errors import NotFoundError
@@ -33,7 +34,8 @@ FRAMES = "frames"
 
 _VIDEOS = 64
 _RENDITION_BYTES = 32 << 20
-"""Memory for renditions that were worked out lately; the newest is kept in any case."""
+
+Key = TypeVar("Key")
 
 Finish = Callable[[Rendition, int, str], Rendition]
 """What becomes of a rendition that somebody has asked for, at which path of which inode."""
@@ -49,6 +51,28 @@ class Known:
     objects: ObjectFolder
     fresh: int  #: counts changes of the catalog, of which it was the last
     info_file: Rendition | None = None
+
+
+class RecentRenditions(Generic[Key]):
+    """Those used last, in about 32 MiB; the newest is kept in any case.  Thread-safe."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._held: OrderedDict[Key, Rendition] = OrderedDict()
+
+    def get(self, key: Key) -> Rendition | None:
+        with self._guard:
+            found = self._held.get(key)
+            if found is not None:
+                self._held.move_to_end(key)
+            return found
+
+    def put(self, key: Key, rendition: Rendition) -> None:
+        with self._guard:
+            taken = rendition.memory + sum(other.memory for other in self._held.values())
+            while taken > _RENDITION_BYTES and self._held:
+                taken -= self._held.popitem(last=False)[1].memory
+            self._held[key] = rendition
 
 
 class Renditions:
@@ -67,7 +91,7 @@ class Renditions:
         self._guard = threading.Lock()
         self._fresh = 0  # counts changes of the catalog
         self._videos: OrderedDict[int, tuple[int, Known]] = OrderedDict()
-        self._renditions: OrderedDict[tuple[str, str], Rendition] = OrderedDict()
+        self._recent = RecentRenditions[tuple[str, str]]()
 
     def known(self, ino: int) -> Known:
         """What the catalog says of a video now; asked anew only when it has changed."""
@@ -108,18 +132,11 @@ class Renditions:
         is_changing = is_of_objects(path) or is_of_explain(path)
         state = f"/{known.fresh}" if is_changing else ""
         key = (known.key + state, path)
-        with self._guard:
-            found = self._renditions.get(key)
-            if found is not None:
-                self._renditions.move_to_end(key)
-                return found
-        made = self._finish(self._make(known, path), known.info.ino, path)
-        with self._guard:
-            held = made.memory + sum(other.memory for other in self._renditions.values())
-            while held > _RENDITION_BYTES and self._renditions:
-                held -= self._renditions.popitem(last=False)[1].memory
-            self._renditions[key] = made
-        return made
+        found = self._recent.get(key)
+        if found is None:
+            found = self._finish(self._make(known, path), known.info.ino, path)
+            self._recent.put(key, found)
+        return found
 
     def close(self) -> None:
         self._watch.close()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-
 from vfsd.parts import Parts
 from vfsd.tools import Tools
 from vfsd.views.candidates import Candidates
@@ -12,11 +9,8 @@ from vfsd.views.elsewhere import SlotOrder
 from vfsd.views.rendercache import Bytes
 from vfsd.views.renderqueue import Check
 from vfsd.views.rendition import Rendition
-from vfsd.views.renditions import Renditions
+from vfsd.views.renditions import RecentRenditions, Renditions
 from vfsd.views.workshop import Workshop
-
-_BYTES = 32 << 20
-"""Memory for renditions that slots were made of lately; the newest is kept in any case."""
 
 
 class SlotMaker:
@@ -29,8 +23,7 @@ class SlotMaker:
         memory = parts.settings.decoder_memory // 2
         self._workshop = Workshop(tools, memory, parts.suspects, candidates)
         self._renditions = Renditions(parts, tools, lambda rendition, _ino, _path: rendition)
-        self._guard = threading.Lock()
-        self._made_of: OrderedDict[str, Rendition] = OrderedDict()  # by key
+        self._made_of = RecentRenditions[str]()  # by key
 
     def make(self, order: SlotOrder, check: Check) -> Bytes | None:
         """A slot; None where something else lies there than what was asked for.
@@ -48,17 +41,10 @@ class SlotMaker:
 
     def _rendition(self, order: SlotOrder) -> Rendition | None:
         """Who has a file open goes on reading it when something else has its name by now."""
-        with self._guard:
-            found = self._made_of.get(order.key)
-            if found is not None:
-                self._made_of.move_to_end(order.key)
-                return found
-        made = self._renditions.at(self._renditions.known(order.ino), order.path)
-        if made.key != order.key:
-            return None
-        with self._guard:
-            held = made.memory + sum(other.memory for other in self._made_of.values())
-            while held > _BYTES and self._made_of:
-                held -= self._made_of.popitem(last=False)[1].memory
-            self._made_of[order.key] = made
-        return made
+        found = self._made_of.get(order.key)
+        if found is None:
+            found = self._renditions.at(self._renditions.known(order.ino), order.path)
+            if found.key != order.key:
+                return None
+            self._made_of.put(order.key, found)
+        return found
