@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import pytest
 
 from tests.fs.driver import Driver, failing
 from vfsd.fs import RENAME_NOREPLACE, namespace
+from vfsd.fs.contents import Contents
+from vfsd.fs.names import Names
 from vfsd.model import FileState
 from vfsd.store import Store
 
@@ -230,3 +233,21 @@ def test_a_handle_outlives_what_another_process_removes(
     assert it.fs.settle()
     assert list(store.parts.directory.spool.iterdir()) == []
     assert FileState.VIDEO not in {node.state for _, node in store.entries()}
+
+
+def test_who_closes_one_of_several_handles_waits_for_no_change_of_names(store: Store) -> None:
+    names = Names(store.parts)
+    contents = Contents(store.parts, names, lambda _key: None)
+    found: list[tuple[bool, bool]] = []
+    with contents.pinned(1) as content:
+        for _ in range(2):
+            contents.count_in(content, writing=False)
+        closing = threading.Thread(
+            target=lambda: found.append(contents.count_out(content, writing=False)), daemon=True
+        )
+        with names.standing_still():
+            closing.start()
+            closing.join(20)
+            assert found == [(False, False)]
+        assert contents.count_out(content, writing=False) == (True, False)
+    names.close()

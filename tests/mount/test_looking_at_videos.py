@@ -69,6 +69,8 @@ def test_a_view_that_was_read_is_read_anew_when_its_source_has_changed(mounted: 
         time.sleep(0.1)  # the mount looks for what others change every 50 ms
         assert view.read_bytes() == tiled
         assert view.read_bytes() == tiled
+        before.seek(0)
+        assert before.read() == exact  # what is open goes on, with nothing of the other
     assert view.read_bytes() == tiled
     assert view.read_bytes() == tiled
 
@@ -96,3 +98,21 @@ def test_a_picture_has_the_size_of_its_bytes_when_tiles_have_just_gone(
         size = os.fstat(file.fileno()).st_size
         data = file.read()
     assert len(data) == size != before
+
+
+def test_a_picture_that_is_open_stays_what_is_found_by_its_name(
+    mounted: Mounted, wide_clip: Path
+) -> None:
+    """Of a name the kernel knows one size."""
+    mounted.mount()
+    shutil.copyfile(wide_clip, mounted.at / "a.mp4")
+    picture = mounted.at / "a.mp4@" / "frames" / "000005.jpg"
+    first = picture.read_bytes()
+    with open(picture, "rb", 0) as file:
+        tiles = ("--layout", "uniform:2x2", "--span", "0:1")
+        assert run_command("-s", mounted.store, "retile", mounted.at / "a.mp4", *tiles).code == 0
+        with open(picture, "rb", 0) as other:
+            assert os.fstat(other.fileno()).st_size == os.fstat(file.fileno()).st_size
+            assert other.read() == file.read() == first
+    mounted.wait_for(lambda: picture.read_bytes() != first, "it does not come from tiles")
+    assert picture.stat().st_size == len(picture.read_bytes()) != len(first)

@@ -11,6 +11,8 @@ import pytest
 from sample_videos import CLIPS
 from tests.views.conftest import Shelf
 from tests.views.test_players import psnr
+from vfsd.views.rendition import TextRendition
+from vfsd.views.renditions import RecentRenditions
 
 
 @pytest.mark.parametrize("name", CLIPS)
@@ -36,3 +38,11 @@ def _picture(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     assert decoded is not None
     return np.asarray(decoded, np.uint8)[:, :, ::-1]
+
+
+def test_of_very_many_only_those_looked_at_last_are_remembered() -> None:
+    recent = RecentRenditions[int]()
+    for number in range(50_000):
+        recent.put(number, TextRendition(b""))
+    assert recent.get(0) is None
+    assert recent.get(49_999) is not None

@@ -166,8 +166,12 @@ class Contents:
     def count_out(self, content: Content, *, writing: bool) -> tuple[bool, bool]:
         """One handle less: whether it was the last one, and whether the last that may write.
 
-        The names stand still meanwhile: whoever takes one away sees the file open, or does not.
+        The names stand still while the last one goes: whoever takes one away sees the file open,
+        or does not.  Others wait for nobody: the kernel does not wait for them either, and those
+        that did would become more and more where many files are read and names change often.
         """
+        if not writing and self._is_one_of_several(content):
+            return False, False
         with content.lock:
             if writing:
                 content.writers -= 1
@@ -179,6 +183,14 @@ class Contents:
                 if content.handles == 0:
                     self._note_closed(content.ino)
                 return content.handles == 0, was_writer
+
+    def _is_one_of_several(self, content: Content) -> bool:
+        """Whether a handle that has just been closed was not the last; it is counted out then."""
+        with self._guard:
+            if content.handles == 1:
+                return False
+            content.handles -= 1
+            return True
 
     @contextmanager
     def pinned(self, ino: int) -> Iterator[Content]:

@@ -111,6 +111,9 @@ class KernelCache:
             return
         version = self._fs.content_version(handle)
         if version is None:
+            # Of another view by the same name the kernel may hold what it would give for this one,
+            # and who reads that would get what is read here.
+            info.direct_io = int(self._fs.is_view(handle))
             self._versions.pop(path, None)
             return
         if self._versions.get(path) == version:

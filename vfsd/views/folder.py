@@ -26,6 +26,7 @@ from vfsd.views.explained import EXPLAIN, is_explain_folder
 from vfsd.views.layouts import LAYOUT, LAYOUT_PICTURE, layout_names
 from vfsd.views.objects import OBJECTS
 from vfsd.views.offers import Offer, requested
+from vfsd.views.openstills import OpenStills
 from vfsd.views.rendering import Renderer, RenditionFile
 from vfsd.views.renderqueue import Patience
 from vfsd.views.rendition import Rendition, StillRendition, TextRendition
@@ -100,6 +101,7 @@ class Views:
         self._elsewhere = None if elsewhere is None else MadeElsewhere(elsewhere)
         self._renderer = Renderer(parts, tools, self._elsewhere, whole_bytes)
         self._renditions = Renditions(parts, tools, self._finished)
+        self._stills = OpenStills()
 
     def stat(self, ino: int, path: str) -> ViewStat:
         known = self._renditions.known(ino)
@@ -107,7 +109,7 @@ class Views:
             return ViewStat(True, 0, known.info.modified_ns)
         return ViewStat(
             False,
-            self._renditions.at(known, path).slots.size,
+            self._rendition(known, path).slots.size,
             known.info.modified_ns,
             not self._parts.read_only and requested(path) is not None,
         )
@@ -132,7 +134,10 @@ class Views:
         known = self._renditions.known(ino)
         if self._is_folder(known, path):
             raise NotFoundError(f"{path!r} is a folder")
-        return RenditionFile(self._renderer, self._renditions.at(known, path))
+        rendition = self._rendition(known, path)
+        if isinstance(rendition, StillRendition) and rendition.is_measured:
+            return self._stills.open(known.info, path, rendition, self._renderer)
+        return RenditionFile(self._renderer, rendition)
 
     def offer(self, ino: int, path: str) -> Offer:
         """A view, open for writing.
@@ -151,6 +156,9 @@ class Views:
         self._renderer.close()
         self._renditions.close()
 
+    def _rendition(self, known: Known, path: str) -> Rendition:
+        return self._stills.get(known.info, path) or self._renditions.at(known, path)
+
     def _is_folder(self, known: Known, path: str) -> bool:
         if is_of_objects(path):
             return known.objects.is_folder(path)
@@ -159,7 +167,7 @@ class Views:
     def _finished(self, rendition: Rendition, ino: int, path: str) -> Rendition:
         """With its size: what has none before it is made is made."""
         finished = rendition
-        if isinstance(rendition, StillRendition) and rendition.storable:
+        if isinstance(rendition, StillRendition) and rendition.is_measured:
             self._made_elsewhere(rendition, ino, path)
             finished = self._renderer.measured(rendition)
         self._made_elsewhere(finished, ino, path)

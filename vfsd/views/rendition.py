@@ -185,6 +185,11 @@ class StillRendition:
             size = STILL_SIZES[suffix](region.width, region.height)
         self.slots: Slots = EvenSlots(0, size, 1)
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether it has to be made before its size is known."""
+        return self._suffix not in STILL_SIZES
+
     def of_size(self, size: int) -> StillRendition:
         return StillRendition(
             self._footage, self._frame, self._region, self._suffix, size, labels=self._labels

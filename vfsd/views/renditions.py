@@ -34,6 +34,8 @@ FRAMES = "frames"
 
 _VIDEOS = 64
 _RENDITION_BYTES = 32 << 20
+_ENTRY_BYTES = 2048
+"""What the least of renditions takes up: it, its key and its place among the others."""
 
 Key = TypeVar("Key")
 
@@ -59,6 +61,7 @@ class RecentRenditions(Generic[Key]):
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._held: OrderedDict[Key, Rendition] = OrderedDict()
+        self._taken = 0
 
     def get(self, key: Key) -> Rendition | None:
         with self._guard:
@@ -69,10 +72,17 @@ class RecentRenditions(Generic[Key]):
 
     def put(self, key: Key, rendition: Rendition) -> None:
         with self._guard:
-            taken = rendition.memory + sum(other.memory for other in self._held.values())
-            while taken > _RENDITION_BYTES and self._held:
-                taken -= self._held.popitem(last=False)[1].memory
+            replaced = self._held.pop(key, None)
+            if replaced is not None:
+                self._taken -= _taken(replaced)
             self._held[key] = rendition
+            self._taken += _taken(rendition)
+            while self._taken > _RENDITION_BYTES and len(self._held) > 1:
+                self._taken -= _taken(self._held.popitem(last=False)[1])
+
+
+def _taken(rendition: Rendition) -> int:
+    return _ENTRY_BYTES + rendition.memory
 
 
 class Renditions:
