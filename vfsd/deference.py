@@ -58,10 +58,9 @@ class Deference:
                 self._ordinary_until = now + _RECOVERY_SECONDS
             is_last = is_wanted and now >= self._ordinary_until
             wanted = (pid, LAST if is_last else ORDINARY)
-            if wanted != self._given:
+            if wanted != self._given and set_share(*wanted):
                 self._given = wanted
                 self._window = (now, cpu_seconds(pid))
-                set_share(*wanted)
         finally:
             self._guard.release()
 

@@ -34,7 +34,7 @@ _CHECK_SECONDS = 0.1
 """So often it is looked whether anybody wants what is waited for."""
 _STUCK_SECONDS = 30.0
 """After as long, what nobody wants and what does not end is ended, with all that goes on beside."""
-_END_SECONDS = 10.0
+_END_SECONDS = 30.0
 """How long it may take to hear of a beginning or an end."""
 _CRASHES = 2
 """So many for the sake of one slot, and it is given up."""

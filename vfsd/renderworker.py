@@ -143,24 +143,32 @@ def _started(
         child = os.fork()
         if not child:
             try:
-                control.close()
                 end_with(me)
+                _leave_session()
+                _tell(control, "pid", os.getpid())
+                control.close()
                 _make_views(orders, root, read_only)
             except BaseException:
                 _log.exception("the process that makes views has ended")
             finally:
                 os._exit(1)
-    _tell(control, "pid", child)
     return child, os.pidfd_open(child)
 
 
 # ------------------------------------------------------------------------ the one that makes
 
 
-def _make_views(orders: socket.socket, root: Path, read_only: bool) -> NoReturn:
-    """Until the mount has gone, or has wanted nothing for long; ends the process then."""
+def _leave_session() -> None:
+    """Have a share of the cores that is not the mount's.
+
+    The mount changes it as soon as it knows the number of this process, and must not meet its own.
+    """
     os.setsid()
     set_share(os.getpid(), ORDINARY)
+
+
+def _make_views(orders: socket.socket, root: Path, read_only: bool) -> NoReturn:
+    """Until the mount has gone, or has wanted nothing for long; ends the process then."""
     os.nice(_NICENESS)
     be_killed_first(_KILLED_FIRST)
     share_arenas()

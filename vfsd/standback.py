@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from pathlib import Path
 
 LOWEST_PRIORITY = 19
 """See nice(2)."""
@@ -21,10 +20,18 @@ def stand_back() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, LOWEST_PRIORITY)
 
 
-def set_share(pid: int, niceness: int) -> None:
+def set_share(pid: int, niceness: int) -> bool:
     """Give the session of a process that niceness among other sessions, see sched(7), autogroup.
 
-    Nothing happens where cores are not shared out like that.
+    False: it has to be said again later, as the kernel takes ten such words a second, and no more
+    of those who are not root.  Nothing happens where cores are not shared out like that.
     """
     with suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text(str(niceness), encoding="ascii")
+        place = os.open(f"/proc/{pid}/autogroup", os.O_WRONLY)
+        try:
+            os.write(place, str(niceness).encode("ascii"))
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(place)
+    return True

@@ -246,6 +246,24 @@ def test_descriptors_do_not_pile_up(made: Made) -> None:
 # ----------------------------------------------------------------------------- who goes first
 
 
+def test_it_is_in_no_session_but_its_own_when_it_is_first_looked_at(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what it does without would be taken from the mount."""
+    sessions: list[tuple[int, int]] = []
+
+    def look(_deference: Deference, pid: int) -> None:
+        sessions.append((pid, os.getsid(pid)))
+
+    monkeypatch.setattr(Deference, "look", look)
+    for frame in range(5):
+        made.shelf.read(NAME, f"frames/{frame:06}.png")
+        assert made.process.pid is not None
+        os.kill(made.process.pid, signal.SIGKILL)
+    assert len({pid for pid, _ in sessions}) == 5
+    assert all(pid == session for pid, session in sessions)
+
+
 @dataclass
 class Other:
     """A process that does nothing, in a session of its own."""
