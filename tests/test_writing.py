@@ -178,6 +178,7 @@ def test_a_stream_is_kept_as_it_is(store: Store, name: str) -> None:
         ({"data": np.zeros((3, 48, 64, 3), np.uint8), "fps": 25, "quality": 99}, "0 to 51"),
         ({"data": np.zeros((3, 48, 64, 3), np.uint8), "fps": 0}, "larger than 0"),
         ({"data": np.zeros((3, 48, 64, 4), np.uint8), "fps": 25}, "48 x 64 x 3"),
+        ({"data": np.zeros((5, 3, 48, 64), np.uint8), "fps": 25}, "moveaxis"),
         ({"data": np.zeros((3, 48, 64, 3), np.float32), "fps": 25}, "uint8"),
         ({"data": np.zeros((3, 47, 64, 3), np.uint8), "fps": 25}, "odd"),
         ({"data": [], "fps": 25}, "no picture"),

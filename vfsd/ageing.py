@@ -15,6 +15,7 @@ from vfsd.agerules import (
     due_by_space,
     require_clock,
     require_few,
+    until_next_ns,
 )
 from vfsd.archivework import Forecast, OnProgress
 from vfsd.catalog import Transaction
@@ -41,6 +42,7 @@ class Plan:
     due: tuple[Due, ...]
     held: tuple[Aged, ...]  #: that nobody may change
     left: tuple[Due, ...]  #: of which it is known that nothing can be done, or saved
+    waiting: tuple[tuple[int, Aged], ...]  #: (ns until then, whose time will come), the next first
 
 
 class Ager:
@@ -80,7 +82,13 @@ class Ager:
         due = [one for one in by_age if one not in left and one.aged.video_id not in gone]
         due += for_room
         require_few(due, len(aged), is_trusted=self._is_clock_right)
-        return Plan(tuple(due), tuple(one for one in aged if one.is_held), tuple(left))
+        until = [(until_next_ns(one, now), one) for one in aged]
+        waiting = sorted(
+            ((ns, one) for ns, one in until if ns is not None), key=lambda each: each[0]
+        )
+        return Plan(
+            tuple(due), tuple(one for one in aged if one.is_held), tuple(left), tuple(waiting)
+        )
 
     def forecast(self, due: Due, on_progress: OnProgress) -> Forecast | None:
         """What would be saved and lost, by a few seconds that are encoded; None for a deletion.

@@ -88,6 +88,18 @@ def stage_of(aged: Aged, now_ns: int) -> Stage | None:
     return None
 
 
+def until_next_ns(aged: Aged, now_ns: int) -> int | None:
+    """How long until something is due of a video by its age; None where that never comes."""
+    if aged.is_held or aged.is_linked:
+        return None
+    policy, age = aged.policy, aged.age_ns(now_ns)
+    ages = [policy.delete_after]
+    if policy.original is Fate.REPLACEABLE and not aged.is_decayed:
+        ages += [policy.decay_after, None if aged.is_replaced else policy.replace_after]
+    left = [after * NS - age for after in ages if after is not None]
+    return min((ns for ns in left if ns > 0), default=None)
+
+
 def due_by_space(videos: Iterable[Aged], free: int, now_ns: int) -> list[Due]:
     """Which go, the oldest first, as `free` bytes are less than their policies ask for.
 

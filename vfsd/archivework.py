@@ -52,6 +52,12 @@ class Forecast:
     psnr: float  #: dB against the very first original, at least
     frames: int  #: that were encoded
     seconds: float  #: that all of it would take, about
+    refused: str | None = None  #: why it may not be done as things are
+
+    @property
+    def saves(self) -> bool:
+        """Whether the new file would be smaller; one that is not takes no place."""
+        return self.new_size < self.size
 
 
 @dataclass(frozen=True, slots=True)

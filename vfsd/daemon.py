@@ -80,14 +80,7 @@ def _serve(
         stack.enter_context(closing(Trimmer()))
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
         counters = Counters()
-        renders = None
-        if starter is not None:
-            note = directory.rendering_note
-            accuse = partial(_accuse, store, note)
-            renders = RenderProcess(starter, accuse, Deference(counters.are_files_read))
-            if not parsed.read_only:
-                stack.callback(note.unlink, missing_ok=True)
-            stack.callback(renders.close)
+        renders = stack.enter_context(_render_process(starter, store, counters))
         views = stack.enter_context(closing(_views(store, parsed, renders)))
         foreground = Foreground()
         tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
@@ -141,6 +134,25 @@ def _render_starter(root: Path, options: MountOptions) -> Iterator[socket.socket
     finally:
         starter.close()
         os.waitpid(pid, 0)
+
+
+@contextmanager
+def _render_process(
+    starter: socket.socket | None, store: Store, counters: Counters
+) -> Iterator[RenderProcess | None]:
+    """What makes views; None: this process does."""
+    if starter is None:
+        yield None
+        return
+    note = store.parts.directory.rendering_note
+    deference = Deference(counters.are_files_read)
+    renders = RenderProcess(starter, partial(_accuse, store, note), deference)
+    try:
+        yield renders
+    finally:
+        renders.close()
+        if not store.parts.read_only:
+            note.unlink(missing_ok=True)
 
 
 def _accuse(store: Store, note: Path) -> None:

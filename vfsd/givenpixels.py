@@ -51,15 +51,21 @@ def _of_array(data: Pixels, pixel_format: str) -> Iterator[Pixels]:
     if channels == 1 and data.ndim in (2, 3) and data.shape[-1] != 1:
         data = data[..., None]  # gray without an axis for its one channel
     dimensions = 3 if channels else 2
-    if data.ndim == dimensions:
-        yield data
-    elif data.ndim == dimensions + 1:
-        yield from data
-    else:
+    if data.ndim not in (dimensions, dimensions + 1):
         raise UsageError(
             f"an array of {data.ndim} dimensions is no pictures in {pixel_format}, which have "
             f"{dimensions} each"
         )
+    if channels and data.shape[-3] == channels != data.shape[-1]:
+        raise UsageError(
+            f"pictures in {pixel_format} are height x width x {channels}, not "
+            f"{' x '.join(map(str, data.shape[-3:]))}",
+            hint="numpy.moveaxis(array, -3, -1) puts channels last",
+        )
+    if data.ndim == dimensions:
+        yield data
+    else:
+        yield from data
 
 
 def pictures_of_bytes(data: Raw, pixel_format: str, size: tuple[int, int]) -> Iterator[Pixels]:

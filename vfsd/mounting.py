@@ -69,17 +69,12 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
     found = mount_at(place)
     if found is None or not found.is_ours:
         raise UsageError(f"no store is mounted at {place}")
-    try:
-        directory = StoreDirectory.open(Path(found.source))
-    except NoStoreError:
-        _detach(place, lazily=False)
-        return
-    if not directory.can_be_written:  # there is nothing that it could hold
-        pid = _daemon_of(place)
-        _detach(place, lazily=False)
-        _await_end(pid)
-        return
+    directory = _writable_store(Path(found.source))
+    server = _daemon_of(place) if directory is None else None
     _detach(place, lazily=False)
+    if directory is None:
+        _await_end(server)
+        return
     end = time.monotonic() + timeout
     while (holder := directory.mounted_by()) and holder.get("place") == str(place):
         if time.monotonic() > end:
@@ -88,6 +83,15 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
                 hint="it is indexing new files; wait, or end it with SIGKILL and lose nothing",
             )
         time.sleep(0.02)
+
+
+def _writable_store(path: Path) -> StoreDirectory | None:
+    """A store that tells by whom it is mounted; None where there is none, or nobody can write."""
+    try:
+        directory = StoreDirectory.open(path)
+    except NoStoreError:
+        return None
+    return directory if directory.can_be_written else None
 
 
 def _daemon_of(place: Path) -> int | None:

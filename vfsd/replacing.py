@@ -20,6 +20,7 @@ from vfsd.codecs.sidestreams import require_same_beside
 from vfsd.decaywork import DecayWork
 from vfsd.distortion import error_of, psnr_of
 from vfsd.errors import (
+    BusyError,
     ForbiddenError,
     IntegrityError,
     NoSpaceError,
@@ -133,7 +134,7 @@ class Replacer:
 
     def forecast(self, on_progress: OnProgress = _quietly) -> Forecast:
         """What it would come to: a few runs are encoded and measured, and nothing is stored."""
-        return self._work.forecast(on_progress)
+        return replace(self._work.forecast(on_progress), refused=self._refusal())
 
     def replace(self, reason: str, on_progress: OnProgress = _quietly) -> Replaced:
         """Encode, check and publish.  `reason` is kept in the log of originals.
@@ -281,6 +282,14 @@ class Replacer:
             self._require_allowed(seen)
             names = seen.tree.paths_of(self._video.ino)
         require_closed(self._parts, names)
+
+    def _refusal(self) -> str | None:
+        """What stands in the way: the policy, a hold, a mount in which it is open."""
+        try:
+            self._require_allowed_now()
+        except (ForbiddenError, BusyError) as error:
+            return str(error)
+        return None
 
     def _require_allowed(self, seen: Transaction) -> None:
         """Raises `OutdatedError`, `HeldError`, `ForbiddenError`."""

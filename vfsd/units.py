@@ -7,6 +7,7 @@ it prints as, so that ``0.1`` means a tenth and not 3602879701896397/36028797018
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 
@@ -67,6 +68,14 @@ def human_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def human_wait(seconds: float) -> str:
+    """``3 minutes`` and the like, for people: how long until something happens, no less."""
+    for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{math.ceil(seconds / length)} {unit}"
+    return f"{math.ceil(seconds)} seconds"
 
 
 def clock(seconds: Fraction | float) -> str:

@@ -89,7 +89,8 @@ class VideoOriginal(VideoBudget):
     ) -> Forecast:
         """What `replace_original` would come to: a few seconds are encoded and measured.
 
-        Nothing is stored, and no policy is asked.  Raises as `replace_original` does.
+        Nothing is stored.  What the policy says to it is told (`Forecast.refused`).  Raises as
+        `replace_original` does.
         """
         replacer = self._replacer(psnr, codec)
         return replacer.forecast(*(() if on_progress is None else (on_progress,)))

@@ -20,6 +20,9 @@ def test_originals_stay_unless_somebody_says_so(run: Run) -> None:
     assert refused.code == 8
     assert "policy set cam1/traffic.mp4 original=replaceable" in refused.err
     assert run("info", TRAFFIC, "--json").object["policy"] == "original=keep"
+    told = run("replace", TRAFFIC, "--codec", "h264", "--psnr", "34", "--dry-run", "--json").object
+    assert "stays as it was written" in told["refused"]
+    assert "stays as it was written" in run("replace", TRAFFIC, "--dry-run").err
     assert run("policy", "set", "", POLICY).code == 2
 
 
@@ -30,6 +33,7 @@ def test_replaced_by_policy(run: Run) -> None:
     before = run("info", TRAFFIC, "--json").object
     (foretold,) = run("replace", TRAFFIC, "--codec", "h264", "--dry-run", "--json").objects
     assert run("info", TRAFFIC, "--json").object["digest"] == before["digest"]
+    assert foretold["refused"] is None
     (done,) = run("replace", TRAFFIC, "--codec", "h264", "--json").objects
     after = run("info", TRAFFIC, "--json").object
     assert done["bytes"] == before["size"] > done["new_bytes"] == after["size"]
@@ -37,6 +41,8 @@ def test_replaced_by_policy(run: Run) -> None:
     assert after["replaced"]["digest"] == before["digest"]
     assert after["replaced"]["psnr"] == done["psnr"] >= 34
     assert after["modified"] == before["modified"]
+    left = run("read", TRAFFIC, "a.npy", "--frames", "0:2", "--json").object["psnr"]
+    assert left == after["replaced"]["psnr"]
     assert "replaced" in run("info", TRAFFIC).out
     (entry,) = run("age", "log", "--json").objects
     assert (entry["action"], entry["name"]) == ("replaced", TRAFFIC)
@@ -71,7 +77,9 @@ def old(place: Path) -> None:
 
 
 def test_age_tells_what_it_would_do_and_does_it(run: Run, old: None) -> None:
-    assert run("age").out == ""
+    nothing = run("age")
+    assert nothing.out == ""
+    assert "vfsd policy set" in nothing.err
     run("policy", "set", TRAFFIC, f"{POLICY},codec=h264,replace-after=30d,delete-after=1y")
     (told,) = run("age", "cam1", "--json").objects
     assert (told["name"], told["stage"]) == (TRAFFIC, "replace")
@@ -82,6 +90,7 @@ def test_age_tells_what_it_would_do_and_does_it(run: Run, old: None) -> None:
     (done,) = run("age", "--apply", "--json").objects
     assert done["action"] == "replaced"
     assert run("age", "--json").objects == []
+    assert f"the next is {TRAFFIC}, in 265 days" in run("age").err
     run("policy", "set", TRAFFIC, "delete-after=60d")
     run("hold", "add", TRAFFIC, "--reason", "case 17")
     assert [one["stage"] for one in run("age", "--json").objects] == ["held"]

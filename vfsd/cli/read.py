@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
         "bytes": "size of the files together",
         "sound": "the codec of the sound in them, null where there is none",
         "silence": "why there is none in a video, else null",
+        "psnr": "dB that what they were made from has at least in each plane, against the very "
+        "first original; null: it is that",
     },
     exits=[NotFoundError, ExistsError, OutOfRangeError],
 )
@@ -102,7 +105,7 @@ def command(
             if not video.original.verified and not video.verify():
                 raise
             written = work(session, target, video, request, True)
-        count, (width, height) = _extent(target, video, request)
+        count, (width, height), left = _extent(target, video, request)
         sound, silence = _sound(target, video, request)
     if session.json:
         print_json(
@@ -116,24 +119,26 @@ def command(
                 "bytes": written.size,
                 "sound": sound,
                 "silence": silence,
+                "psnr": None if math.isinf(left) else left,
             }
         )
     else:
         heard = "" if sound is None else f" with {sound}"
-        text = f"{count} frames of {width}x{height}, {target.format}{heard}, to {shown(out)}"
+        lost = "" if math.isinf(left) else f", made from {left:.1f} dB or better"
+        text = f"{count} frames of {width}x{height}, {target.format}{heard}{lost}, to {shown(out)}"
         session.remark(text)
 
 
-def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[int, int]]:
-    """(number of frames, size of one) of what was asked for."""
+def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[int, int], float]:
+    """(number of frames, size of one, dB of what they are made from) of what was asked for."""
     view = request.sized(video.width, video.height)
     plan = video.plan(view)
     if target.kind != "video":
-        return len(plan.frames), plan.size
+        return len(plan.frames), plan.size, plan.psnr
     from vfsd.views.pictures import picture_form
 
     form = picture_form(video.original.media, view, target.form.layout)
-    return len(plan.frames), form.size
+    return len(plan.frames), form.size, plan.psnr
 
 
 def _sound(target: Target, video: Video, request: Request) -> tuple[str | None, str | None]:

@@ -59,6 +59,8 @@ _FIELDS: Mapping[str, str] = MappingProxyType(
             "measured": "dB of the worst plane of the worst picture among those that were encoded",
             "frames": "that were encoded",
             "seconds": "that replacing it would take, about",
+            "refused": "why it may not be replaced as things are, or would not be: nothing would "
+            "be saved; else null",
         }
     },
     exits=[
@@ -158,13 +160,15 @@ def _tell(session: Session, done: Replaced) -> None:
 
 
 def _foretell(session: Session, name: str, told: Forecast) -> None:
+    refused = told.refused or (None if told.saves else "nothing would be saved")
     if session.json:
-        print_json({**_record(name, told), "frames": told.frames, "seconds": told.seconds})
+        measured = {"frames": told.frames, "seconds": told.seconds, "refused": refused}
+        print_json({**_record(name, told), **measured})
         return
     session.remark(
         f"{shown(name)}: {human_bytes(told.size)} would become about {human_bytes(told.new_size)} "
         f"of {told.codec} in {told.seconds:.0f} s; {told.frames} frames were encoded, with "
-        f"{told.psnr:.1f} dB in the worst"
+        f"{told.psnr:.1f} dB in the worst" + (f"; but {refused}" if refused else "")
     )
 
 

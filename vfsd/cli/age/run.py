@@ -22,7 +22,7 @@ from vfsd.errors import (
     ReadOnlyError,
     VfsdError,
 )
-from vfsd.units import human_bytes
+from vfsd.units import human_bytes, human_wait
 
 if TYPE_CHECKING:
     from vfsd.ageing import Ager, Plan
@@ -143,7 +143,7 @@ def _apply(session: Session, ager: Ager, plan: Plan, report: Any) -> int:
             print_json(entry_record(entry))
         else:
             session.remark(entry_text(entry))
-    session.remark(f"{human_bytes(done)} saved" if plan.due else "nothing is old enough")
+    session.remark(f"{human_bytes(done)} saved" if plan.due else _why_nothing(plan))
     return failed
 
 
@@ -171,7 +171,19 @@ def _foretell(session: Session, ager: Ager, plan: Plan, report: Any, *, quick: b
     for left in plan.left:
         if session.json:
             print_json(_other(left.aged.name, "left", left.reason, left.aged.size))
-    session.remark(f"about {human_bytes(total)} would be saved" if plan.due else "nothing is due")
+    session.remark(f"about {human_bytes(total)} would be saved" if plan.due else _why_nothing(plan))
+
+
+def _why_nothing(plan: Plan) -> str:
+    """Why nothing is due, or when something will be."""
+    from vfsd.agerules import NS
+
+    if plan.waiting:
+        left, aged = plan.waiting[0]
+        return f"nothing is due; the next is {shown(aged.name)}, in {human_wait(left / NS)}"
+    if plan.held or plan.left:
+        return "nothing is due but what is held, or cannot be made smaller"
+    return "nothing is due, nor will it be: `vfsd policy set` says what becomes of videos, and when"
 
 
 def _record(due: Due, told: Forecast | None, why: str | None) -> dict[str, Any]:
