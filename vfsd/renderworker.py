@@ -20,6 +20,7 @@ import socket
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -43,6 +44,7 @@ from vfsd.renderorders import (
 from vfsd.standback import set_share
 from vfsd.store import Store
 from vfsd.views.elsewhere import SlotOrder
+from vfsd.views.rendercache import Place
 from vfsd.views.renderqueue import GivenUpError
 from vfsd.views.slotmaker import SlotMaker
 
@@ -234,12 +236,8 @@ class _Crew:
     def _answer(self, order: SlotOrder, fd: int, orders: socket.socket) -> Answer:
         kind, length, error = FAILED, 0, None
         try:
-            made = self._maker.make(order, lambda: _check(orders))
-            if made is None:
-                kind = OTHER
-            else:
-                length = _put(fd, np.frombuffer(made, np.uint8))
-                kind = MADE
+            made = self._maker.make(order, lambda: _check(orders), partial(_memory, fd))
+            kind, length = (OTHER, 0) if made is None else (MADE, made)
         except GivenUpError:
             kind = GIVEN_UP
         except (VfsdError, OSError) as complaint:
@@ -250,12 +248,13 @@ class _Crew:
         return Answer(kind, length, self._store.tools.pool.memory, error)
 
 
-def _put(fd: int, made: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> int:
-    """Into the memory behind `fd`; how many bytes that were."""
-    if len(made):
-        with mmap.mmap(fd, len(made)) as place:
-            np.frombuffer(place, np.uint8)[:] = made
-    return len(made)
+def _memory(fd: int, length: int) -> Place:
+    """The first bytes of the memory behind `fd`, mapped at once and not page by page.
+
+    Raises `ValueError` where it has not as many.
+    """
+    place = mmap.mmap(fd, length, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    return np.frombuffer(place, np.uint8)
 
 
 def _check(orders: socket.socket) -> None:

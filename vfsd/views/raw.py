@@ -17,7 +17,7 @@ from vfsd.view import View
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, picture_form
-from vfsd.views.rendercache import Bytes
+from vfsd.views.rendercache import Bytes, Place
 from vfsd.views.showing import Showing
 from vfsd.views.slots import EvenSlots, Slots
 from vfsd.views.workshop import Workshop
@@ -53,15 +53,23 @@ class RawRendition:
         self.slots: Slots = EvenSlots(len(self._header), each, len(showing))
 
     def make(self, slot: int, workshop: Workshop) -> Bytes:
+        whole = np.empty(self.slots[slot].size, np.uint8)
+        self.fill(slot, workshop, whole)
+        return whole.data
+
+    def fill(self, slot: int, workshop: Workshop, place: Place) -> None:
+        """As `make`, in `place`, which has just as many bytes as the slot."""
         if not slot:
-            return self._header
-        footage, place = self._footage, slot - 1
+            place[:] = np.frombuffer(self._header, np.uint8)
+            return
+        number = slot - 1
         converter = PictureConverter(self._pictures)
+        samples = self._samples(place, converter)
         with workshop.cursor(
-            self.key, footage, converter.needed_of, self._showing.frames, place
+            self.key, self._footage, converter.needed_of, self._showing.frames, number
         ) as cursor:
-            ((picture, held),) = cursor.pictures(place, place + 1)
-            return _joined(self._prefix, converter.convert(picture, held))
+            ((picture, held),) = cursor.pictures(number, number + 1)
+            converter.convert(picture, held, samples)
 
     def stream(self, workshop: Workshop) -> Generator[Bytes, None, None]:
         """What `make` gives for each slot, in order.  Each is valid until the next is asked for."""
@@ -70,8 +78,7 @@ class RawRendition:
         converter = PictureConverter(self._pictures)
         # One place for all: new memory for each would take as long as filling it.
         whole = np.empty(len(self._prefix) + converter.bytes, np.uint8)
-        whole[: len(self._prefix)] = np.frombuffer(self._prefix, np.uint8)
-        samples = whole[len(self._prefix) :].view(converter.dtype).reshape(converter.shape)
+        samples = self._samples(whole, converter)
         with workshop.cursor(self.key, footage, converter.needed_of, frames, 0) as cursor:
             for picture, held in cursor.pictures(0, len(frames)):
                 converter.convert(picture, held, samples)
@@ -83,6 +90,11 @@ class RawRendition:
             return None
         return Pictures(self._footage, self._showing.frames[places], self._pictures)
 
+    def _samples(self, place: Place, converter: PictureConverter) -> Pixels:
+        """Where the samples of a picture go; what stands before them is there already."""
+        place[: len(self._prefix)] = np.frombuffer(self._prefix, np.uint8)
+        return place[len(self._prefix) :].view(converter.dtype).reshape(converter.shape)
+
     def _y4m_header(self) -> bytes:
         width, height = self._pictures.size
         rate = self._showing.mean_rate
@@ -92,13 +104,3 @@ class RawRendition:
             f"{_Y4M_LAYOUTS[self._pictures.pixel_format]} "
             f"XCOLORRANGE={'FULL' if full else 'LIMITED'}\n"
         ).encode()
-
-
-def _joined(prefix: bytes, samples: Pixels) -> Bytes:
-    """In one piece; copied, if at all, by numpy, which lets others compute meanwhile."""
-    if not prefix:
-        return np.ascontiguousarray(samples).data.cast("B")
-    whole = np.empty(len(prefix) + samples.nbytes, np.uint8)
-    whole[: len(prefix)] = np.frombuffer(prefix, np.uint8)
-    whole[len(prefix) :] = np.ascontiguousarray(samples).reshape(-1).view(np.uint8)
-    return whole.data

@@ -19,12 +19,17 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 from blake3 import blake3
 
 from vfsd.views.renderqueue import Check, Lane, Patience, Render
 
 Bytes = bytes | memoryview
 """What was rendered; nobody changes it."""
+
+Place = npt.NDArray[np.uint8]
+"""Where it is put: one dimension."""
 
 Make = Callable[[Check], Bytes]
 """Makes it, calling the check now and then."""

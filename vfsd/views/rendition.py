@@ -32,7 +32,7 @@ from vfsd.views.encoding import EncodedRendition
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, PictureForm, picture_form
 from vfsd.views.raw import RawRendition
-from vfsd.views.rendercache import Bytes
+from vfsd.views.rendercache import Bytes, Place
 from vfsd.views.showing import show
 from vfsd.views.slots import EvenSlots, Slots
 from vfsd.views.sounding import find_sound
@@ -95,6 +95,14 @@ class PaddedRendition(Rendition, Protocol):
 
     def header_of(self, sizes: Ints) -> bytes:
         """As large as that of the file, for segments of these sizes."""
+
+
+@runtime_checkable
+class PlacedRendition(Rendition, Protocol):
+    """One whose slots can be made where they are wanted."""
+
+    def fill(self, slot: int, workshop: Workshop, place: Place) -> None:
+        """Put there what `make` gives; `place` has just as many bytes as the slot."""
 
 
 @runtime_checkable

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+
 from vfsd.parts import Parts
 from vfsd.tools import Tools
 from vfsd.views.candidates import Candidates
 from vfsd.views.elsewhere import SlotOrder
-from vfsd.views.rendercache import Bytes
+from vfsd.views.rendercache import Place
 from vfsd.views.renderqueue import Check
-from vfsd.views.rendition import Rendition
+from vfsd.views.rendition import PlacedRendition, Rendition
 from vfsd.views.renditions import RecentRenditions, Renditions
 from vfsd.views.workshop import Workshop
+
+GivePlace = Callable[[int], Place]
+"""Memory for so many bytes; called once at most."""
 
 
 class SlotMaker:
@@ -25,15 +32,25 @@ class SlotMaker:
         self._renditions = Renditions(parts, tools, lambda rendition, _ino, _path: rendition)
         self._made_of = RecentRenditions[str]()  # by key
 
-    def make(self, order: SlotOrder, check: Check) -> Bytes | None:
-        """A slot; None where something else lies there than what was asked for.
+    def make(self, order: SlotOrder, check: Check, place: GivePlace) -> int | None:
+        """Make a slot, where `place` gives memory for it; how many bytes that were.
 
-        Raises as `Rendition.make` does, and what `check` does.
+        None where something else lies there than what was asked for.  Raises as `Rendition.make`
+        does, and what `check` and `place` do.
         """
         rendition = self._rendition(order)
         if rendition is None or not order.slot < len(rendition.slots):
             return None
-        return rendition.make(order.slot, self._workshop.checked(check))
+        workshop = self._workshop.checked(check)
+        if isinstance(rendition, PlacedRendition):
+            size = rendition.slots[order.slot].size
+            if size:
+                rendition.fill(order.slot, workshop, place(size))
+            return size
+        made = np.frombuffer(rendition.make(order.slot, workshop), np.uint8)
+        if len(made):
+            place(len(made))[:] = made
+        return len(made)
 
     def close(self) -> None:
         self._workshop.close()
