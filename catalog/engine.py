@@ -234,7 +234,7 @@ class Database:
             # A commit survives a crash of the process at once, and a power cut after `sync`.
             cursor.execute("PRAGMA synchronous = NORMAL")
             cursor.execute("PRAGMA foreign_keys = ON")
-            cursor.execute("PRAGMA cache_size = -16384")
+            cursor.execute("PRAGMA cache_size = -4096")
             cursor.close()
 
         @event.listens_for(engine, "begin")

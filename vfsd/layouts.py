@@ -22,9 +22,13 @@ _SHORTEST = 1e-3
 
 
 class _Stored(NamedTuple):
+    """What the catalog says of a video."""
+
     segments: list[Segment]
     joined: list[Segment]
     unreadable: list[range]
+    factor: float | None  #: of the original, where one was measured
+    measured: dict[str, DecodeCost]
 
 
 class TileSources:
@@ -34,9 +38,9 @@ class TileSources:
         self._catalog = catalog
         self._threads = threads
         self._watch = catalog.watch()
-        self._segments: OrderedDict[int, _Stored] = OrderedDict()  # by original
-        self._originals: dict[int, float] = {}  # its factor, where one was measured
-        self._measured: dict[str, DecodeCost] | None = None
+        self._changes = 0  # of the catalog, as far as was noticed
+        self._videos: OrderedDict[int, tuple[int, _Stored]] = OrderedDict()  # by original
+        self._measured: dict[str, DecodeCost] = {}
         self._factors: dict[int, float] = {}  # by encoding, from reads of this process
         self._guard = threading.Lock()
         self._pid = os.getpid()
@@ -51,37 +55,42 @@ class TileSources:
         with self._guard:
             self._forget_parent()
             if self._watch.changed():
-                self._segments.clear()
-                self._originals.clear()
-                self._measured = None
-            found, measured = self._segments.get(key), self._measured
-            factor = self._originals.get(key)
-            if found is not None:
-                self._segments.move_to_end(key)
-        if found is None or measured is None:
-            found = _Stored(
-                self._catalog.segments(video) + self._catalog.renditions(video),
-                self._catalog.joined(video),
-                self._catalog.unreadable_frames(video),
-            )
-            factor = self._catalog.cost_factor(video)
-            measured = {cost.name: cost.decode for cost in self._catalog.costs(host_name())}
-            with self._guard:
-                self._measured = measured
-                self._segments[key] = found
-                if factor is not None:
-                    self._originals[key] = factor
-                while len(self._segments) > _VIDEOS:
-                    self._originals.pop(self._segments.popitem(last=False)[0], None)
-        factors = self._factors if factor is None else {**self._factors, key: factor}
+                self._changes += 1
+            changes = self._changes
+            known, found = self._videos.get(key, (-1, None))
+        if found is None or known != changes:
+            found = self._asked(video, found)
+        with self._guard:
+            self._measured = found.measured
+            self._videos[key] = (changes, found)
+            self._videos.move_to_end(key)
+            while len(self._videos) > _VIDEOS:
+                self._videos.popitem(last=False)
+        factors = self._factors if found.factor is None else {**self._factors, key: found.factor}
         wanted = min(psnr, video.original.psnr)
-        costs = Costs(measured, factors, self._threads)
+        costs = Costs(found.measured, factors, self._threads)
         return Tiles(found.segments, costs, wanted, found.joined, tuple(found.unreadable))
+
+    def _asked(self, video: LogicalVideo, before: _Stored | None) -> _Stored:
+        """What the catalog says now.
+
+        As long as that is the same it is the same object: plans and views that are remembered hold
+        on to it, and most changes of a catalog are about something else.
+        """
+        catalog = self._catalog
+        found = _Stored(
+            catalog.segments(video) + catalog.renditions(video),
+            catalog.joined(video),
+            catalog.unreadable_frames(video),
+            catalog.cost_factor(video),
+            {cost.name: cost.decode for cost in catalog.costs(host_name())},
+        )
+        return before if before is not None and before == found else found
 
     def note(self, segment: Segment, work: Work, seconds: float) -> None:
         """Decoding some tiles of a segment has taken so long."""
         with self._guard:
-            rule = Costs(self._measured or {}).of_tiles(segment).seconds(work)
+            rule = Costs(self._measured).of_tiles(segment).seconds(work)
             if min(rule, seconds) < _SHORTEST:
                 return
             ratio = plausible(seconds / rule)

@@ -117,8 +117,10 @@ class Renditions:
             info = seen.videos.of_inode(ino)
         if found is not None and found[1].footage.physical == info.original:
             tiles = tiles_of(self._parts, self._tools, info)
-            # That of old videos is looked for late.
-            sound = self._parts.catalog.sound(info.original)
+            # That of old videos is looked for late.  What is there already has its pages.
+            sound, before = self._parts.catalog.sound(info.original), found[1].footage.sound
+            if sound is not None and before is not None and sound[0] == before[0]:
+                sound = before
             damage = self._parts.catalog.damaged_bytes(info.original)
             footage = replace(found[1].footage, tiles=tiles, sound=sound, damage=damage)
         else:
