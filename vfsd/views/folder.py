@@ -26,7 +26,7 @@ from vfsd.views.explained import EXPLAIN, is_explain_folder
 from vfsd.views.layouts import LAYOUT, LAYOUT_PICTURE, layout_names
 from vfsd.views.objects import OBJECTS
 from vfsd.views.offers import Offer, requested
-from vfsd.views.openstills import OpenStills
+from vfsd.views.openviews import OpenViews
 from vfsd.views.rendering import Renderer, RenditionFile
 from vfsd.views.renderqueue import Patience
 from vfsd.views.rendition import Rendition, StillRendition, TextRendition
@@ -101,7 +101,7 @@ class Views:
         self._elsewhere = None if elsewhere is None else MadeElsewhere(elsewhere)
         self._renderer = Renderer(parts, tools, self._elsewhere, whole_bytes)
         self._renditions = Renditions(parts, tools, self._finished)
-        self._stills = OpenStills()
+        self._opened = OpenViews()
 
     def stat(self, ino: int, path: str) -> ViewStat:
         known = self._renditions.known(ino)
@@ -135,9 +135,9 @@ class Views:
         if self._is_folder(known, path):
             raise NotFoundError(f"{path!r} is a folder")
         rendition = self._rendition(known, path)
-        if isinstance(rendition, StillRendition) and rendition.is_measured:
-            return self._stills.open(known.info, path, rendition, self._renderer)
-        return RenditionFile(self._renderer, rendition)
+        if isinstance(rendition, TextRendition):
+            return RenditionFile(self._renderer, rendition)
+        return self._opened.open(known.info, path, rendition, self._renderer)
 
     def offer(self, ino: int, path: str) -> Offer:
         """A view, open for writing.
@@ -157,7 +157,7 @@ class Views:
         self._renditions.close()
 
     def _rendition(self, known: Known, path: str) -> Rendition:
-        return self._stills.get(known.info, path) or self._renditions.at(known, path)
+        return self._opened.found(known.info, path, lambda: self._renditions.at(known, path))
 
     def _is_folder(self, known: Known, path: str) -> bool:
         if is_of_objects(path):

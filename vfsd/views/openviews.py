@@ -1,0 +1,68 @@
+"""Views that somebody has open: all who look at one meanwhile are told the same size."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from vfsd.model import LogicalVideo
+from vfsd.views.rendering import Renderer, RenditionFile
+from vfsd.views.rendition import Rendition, StillRendition
+
+
+class OpenViews:
+    """Thread-safe.
+
+    How long a view is may depend on what it is made from, and tiles come and go: a JPEG is as long
+    as its bytes, and one that is stitched no longer than what is in it.  But the kernel knows one
+    size of a name, and reads no further, whoever reads what.  So as long as somebody has a view
+    open, none of another size is found by its name, unless the video itself is another by then.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._open: dict[tuple[int, str, str], tuple[Rendition, int]] = {}
+
+    def found(self, video: LogicalVideo, path: str, make: Callable[[], Rendition]) -> Rendition:
+        """What `make` gives, or what somebody has open there."""
+        held, _ = self._open.get(_key(video, path), (None, 0))
+        if isinstance(held, StillRendition) and held.is_measured:
+            return held  # the other would have to be made for its size to be known
+        now = make()
+        return now if held is None or held.slots.size == now.slots.size else held
+
+    def open(
+        self, video: LogicalVideo, path: str, rendition: Rendition, renderer: Renderer
+    ) -> RenditionFile:
+        """That, or if somebody has opened one of another size since it was found, what that is."""
+        key = _key(video, path)
+        with self._guard:
+            held, count = self._open.get(key, (rendition, 0))
+            if held.slots.size != rendition.slots.size:
+                rendition = held
+            self._open[key] = (held, count + 1)
+        return _OpenView(renderer, rendition, lambda: self._close(key))
+
+    def _close(self, key: tuple[int, str, str]) -> None:
+        with self._guard:
+            held, count = self._open.pop(key)
+            if count > 1:
+                self._open[key] = (held, count - 1)
+
+
+class _OpenView(RenditionFile):
+    def __init__(
+        self, renderer: Renderer, rendition: Rendition, on_close: Callable[[], None]
+    ) -> None:
+        super().__init__(renderer, rendition)
+        self._on_close = on_close
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._on_close()
+
+
+def _key(video: LogicalVideo, path: str) -> tuple[int, str, str]:
+    return (video.ino, path, video.digest)
