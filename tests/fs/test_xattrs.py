@@ -80,7 +80,9 @@ def test_many_attributes_are_as_cheap_as_few(it: Driver, store: Store) -> None:
     with store.catalog.writing() as change:
         for number in range(4096):
             change.tree.set_xattr(ino, f"user.{number:04}".encode(), b"v")
-    assert len(it.fs.listxattr("/a")) == 4096 + len(OF_PLAIN)
+    end = time.monotonic() + 20  # what others do is looked for now and then
+    while len(it.fs.listxattr("/a")) != 4096 + len(OF_PLAIN):
+        assert time.monotonic() < end
     assert min(seconds() for _ in range(5)) < 3 * few
     assert it.fs.getxattr("/a", "user.0007") == b"v"
     it.fs.removexattr("/a", "user.0007")
