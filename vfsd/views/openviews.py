@@ -41,7 +41,11 @@ class OpenViews:
             if held.slots.size != rendition.slots.size:
                 rendition = held
             self._open[key] = (held, count + 1)
-        return _OpenView(renderer, rendition, lambda: self._close(key))
+        try:
+            return _OpenView(renderer, rendition, lambda: self._close(key))
+        except BaseException:
+            self._close(key)
+            raise
 
     def _close(self, key: tuple[int, str, str]) -> None:
         with self._guard:
