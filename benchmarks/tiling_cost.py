@@ -28,10 +28,10 @@ import numpy as np
 import vfsd.codecs.segmentcells
 from benchmarks.common import Timing, Usage, arguments, finish, footage, paired_ratio, table, used
 from benchmarks.spatial import around, some_region
-from vfsd.codecs.pixels import in_display
 from vfsd.codecs.tiles import CellEncoder, TileCodec, tile_codec
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
+from vfsd.orientation import in_display
 from vfsd.plan import Tiles, plan_frames
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.reader import Reader

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
-from vfsd.codecs.pixels import check_size, pixel_layout
+from vfsd.codecs.pixellayouts import check_size, pixel_layout
 from vfsd.codecs.planes import plane_pixels, plane_samples
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo

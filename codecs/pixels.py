@@ -17,11 +17,21 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import Interpolation, VideoReformatter
 
-from vfsd.codecs.planes import copy_colors, plane_bytes, plane_samples, shares
+from vfsd.codecs.pixellayouts import check_size, pixel_layout
+from vfsd.codecs.planes import (
+    copy_colors,
+    has_luma,
+    is_croppable,
+    plane_bytes,
+    plane_samples,
+    shares,
+    with_full_chroma,
+)
 from vfsd.codecs.siting import blank_like, means_like
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.model import MediaInfo
-from vfsd.tiling import Rect, TileLayout
+from vfsd.orientation import in_picture
+from vfsd.tiling import Rect
 
 _GRID = 16
 """Converted areas begin at multiples of it, so that SIMD code does the same to each pixel."""
@@ -33,64 +43,6 @@ _PACKED_RGB = ("rgb24", "bgr24")
 _EIGHT_BIT = (*_PACKED_RGB, "gray")
 """Packed forms of eight bits."""
 _FULL_RANGE, _LIMITED_RANGE = 2, 1
-
-
-@dataclass(frozen=True, slots=True)
-class PixelLayout:
-    """How the samples of a picture lie in an array."""
-
-    name: str  #: FFmpeg's
-    dtype: type[np.unsignedinteger[Any]]
-    channels: int  #: of packed formats; 0: planar
-    subsampled: tuple[int, int] = (1, 1)  #: planar: luma columns and rows for one of chroma
-    interleaved: bool = False  #: planar: samples of U and V take turns
-
-    def shape(self, width: int, height: int) -> tuple[int, ...]:
-        """Of an array that holds a picture of that size, whose sides are even where they must."""
-        if self.channels:
-            return (height, width, self.channels)
-        return (round(height * self._rows), width)
-
-    def bytes(self, width: int, height: int) -> int:
-        """Of a picture of that size."""
-        return int(np.prod(self.shape(width, height))) * np.dtype(self.dtype).itemsize
-
-    def size(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Width and height of a picture that fills an array of that shape."""
-        return shape[1], shape[0] if self.channels else round(shape[0] / self._rows)
-
-    @property
-    def _rows(self) -> float:
-        """Of an array of planes, for each row of pixels."""
-        return 1 + 2 / (self.subsampled[0] * self.subsampled[1])
-
-
-_LAYOUTS = {
-    "rgb24": PixelLayout("rgb24", np.uint8, 3),
-    "bgr24": PixelLayout("bgr24", np.uint8, 3),
-    "gray": PixelLayout("gray", np.uint8, 1),
-    "rgb48": PixelLayout("rgb48le", np.uint16, 3),
-    "gray16": PixelLayout("gray16le", np.uint16, 1),
-    "yuv420p": PixelLayout("yuv420p", np.uint8, 0, (2, 2)),
-    "yuv422p": PixelLayout("yuv422p", np.uint8, 0, (2, 1)),
-    "yuv444p": PixelLayout("yuv444p", np.uint8, 0),
-    "yuv420p10": PixelLayout("yuv420p10le", np.uint16, 0, (2, 2)),
-    "nv12": PixelLayout("yuv420p", np.uint8, 0, (2, 2), interleaved=True),
-}
-
-PIXEL_FORMATS = tuple(_LAYOUTS)
-"""Every `pixel_format` of a `PixelConverter`."""
-
-
-def pixel_layout(pixel_format: str) -> PixelLayout:
-    """Raises `UsageError` for what is none of `PIXEL_FORMATS`."""
-    layout = _LAYOUTS.get(pixel_format)
-    if layout is None:
-        raise UsageError(
-            f"{pixel_format} is no pixel format that frames are given in",
-            hint=f"one of {', '.join(PIXEL_FORMATS)}",
-        )
-    return layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +221,9 @@ class PixelConverter:
             )
         area = self._area.moved(-held.x1, -held.y1)
         picture = Rect.of_size(held.width, held.height)
-        is_gray = self._layout.channels == 1 and _has_luma(frame)
+        is_gray = self._layout.channels == 1 and has_luma(frame)
         window, inner = None, area
-        if self._scaled is None and _is_croppable(frame):
+        if self._scaled is None and is_croppable(frame):
             window = self._window(frame.format.name, area, picture)
             inner = area.moved(-window.x1, -window.y1)
             if window == Rect.of_size(frame.width, frame.height):
@@ -297,12 +249,12 @@ class PixelConverter:
         assert self._scaled is not None
         if area == picture == Rect.of_size(frame.width, frame.height):
             source = frame
-        elif _is_croppable(frame):
+        elif is_croppable(frame):
             shares_x, shares_y = shares(frame, 1)
             if area.x1 % shares_x or area.y1 % shares_y:
                 x, y = area.x1 // shares_x * shares_x, area.y1 // shares_y * shares_y
                 on_grid = self._cropped(frame, Rect(x, y, area.x2, area.y2))
-                frame, area = _with_full_chroma(on_grid), area.moved(-x, -y)
+                frame, area = with_full_chroma(on_grid), area.moved(-x, -y)
             source = self._cropped(frame, area)
         else:
             packed = self._reformatter.reformat(frame, format="gbrp", threads=1)
@@ -428,7 +380,7 @@ def _scaled_to(start: int, end: int, before: int, after: int) -> tuple[int, int]
 
 def needed_margin(media: MediaInfo, pixel_format: str) -> int:
     """Pixels around an area of the stored picture that its conversion, unscaled, looks at."""
-    is_eight_bit = _LAYOUTS[pixel_format].name in _EIGHT_BIT
+    is_eight_bit = pixel_layout(pixel_format).name in _EIGHT_BIT
     return 0 if media.pixel_format in _POINTWISE and is_eight_bit else _MARGIN
 
 
@@ -442,81 +394,9 @@ def needed_area(
     return PixelConverter(media, pixel_format=pixel_format, region=region, size=size).needed
 
 
-def in_display(area: Rect, media: MediaInfo) -> Rect:
-    """Where an area of the picture lies on the displayed frame; `in_picture` reversed."""
-    width, height = media.width, media.height
-    if media.rotation == 90:
-        return Rect(height - area.y2, area.x1, height - area.y1, area.x2)
-    if media.rotation == 180:
-        return Rect(width - area.x2, height - area.y2, width - area.x1, height - area.y1)
-    if media.rotation == 270:
-        return Rect(area.y1, width - area.x2, area.y2, width - area.x1)
-    return area
-
-
-def layout_in_display(layout: TileLayout, media: MediaInfo) -> TileLayout:
-    """A layout of the picture as it lies on the displayed frame; `layout_in_picture` reversed."""
-    widths, heights = layout.widths, layout.heights
-    if media.rotation == 90:
-        return TileLayout(heights[::-1], widths)
-    if media.rotation == 180:
-        return TileLayout(widths[::-1], heights[::-1])
-    if media.rotation == 270:
-        return TileLayout(heights, widths[::-1])
-    return layout
-
-
-def layout_in_picture(layout: TileLayout, media: MediaInfo) -> TileLayout:
-    """A layout of the displayed frame as it lies on the picture before it is turned."""
-    widths, heights = layout.widths, layout.heights
-    if media.rotation == 90:
-        return TileLayout(heights, widths[::-1])
-    if media.rotation == 180:
-        return TileLayout(widths[::-1], heights[::-1])
-    if media.rotation == 270:
-        return TileLayout(heights[::-1], widths)
-    return layout
-
-
-def check_size(layout: PixelLayout, name: str, width: int, height: int, rotation: int = 0) -> None:
-    """Raises `UsageError` for a size that pictures of that layout cannot have."""
-    if width < 1 or height < 1:
-        raise UsageError(f"a size of {width}x{height} holds no pixel")
-    if width % layout.subsampled[0] or height % layout.subsampled[1]:
-        raise UsageError(f"{name} needs an even size, not {width}x{height}")
-    if rotation % 180 and layout.subsampled[0] != layout.subsampled[1]:
-        raise UsageError(
-            f"{name} cannot be turned by {rotation} degrees", hint="take yuv420p or yuv444p"
-        )
-
-
 def _has_size(frame: av.VideoFrame, held: Rect) -> bool:
     even = (held.width + held.width % 2, held.height + held.height % 2)
     return (frame.width, frame.height) in (even, (held.width, held.height))
-
-
-def in_picture(region: Rect, media: MediaInfo) -> Rect:
-    """Where a region of the displayed frame lies in the picture before it is turned."""
-    width, height = media.width, media.height
-    if media.rotation == 90:
-        return Rect(region.y1, height - region.x2, region.y2, height - region.x1)
-    if media.rotation == 180:
-        return Rect(width - region.x2, height - region.y2, width - region.x1, height - region.y1)
-    if media.rotation == 270:
-        return Rect(width - region.y2, region.x1, width - region.y1, region.x2)
-    return region
-
-
-def _is_croppable(frame: av.VideoFrame) -> bool:
-    """Whether every component has a plane of its own, with chroma shared by two pixels at most."""
-    components = frame.format.components
-    planar = len({component.plane for component in components}) == len(components)
-    return planar and max(shares(frame, 1)) <= 2
-
-
-def _has_luma(frame: av.VideoFrame) -> bool:
-    """Whether the first plane is luma and nothing else."""
-    return frame.format.name.startswith(("yuv", "gray")) and _is_croppable(frame)
 
 
 def _is_full_range(frame: av.VideoFrame) -> bool:
@@ -540,19 +420,3 @@ def _gray_levels(frame: av.VideoFrame, dtype: np.dtype[Any]) -> npt.NDArray[Any]
         black, white = 16 << (bits - 8), 235 << (bits - 8)
     gray = (2 * (levels - black) * highest + (white - black)) // (2 * (white - black))
     return np.clip(gray, 0, highest).astype(dtype)
-
-
-def _with_full_chroma(frame: av.VideoFrame) -> av.VideoFrame:
-    """`frame` with each chroma sample repeated for every pixel that shares it."""
-    name = frame.format.name
-    for shared in ("420", "422", "440", "411", "410"):
-        name = name.replace(shared, "444")
-    full = av.VideoFrame(frame.width, frame.height, name)
-    full.colorspace, full.color_range = frame.colorspace, frame.color_range
-    full.color_trc, full.color_primaries = frame.color_trc, frame.color_primaries
-    planes = zip(plane_samples(frame), plane_samples(full), strict=True)
-    for number, (source, target) in enumerate(planes):
-        shares_x, shares_y = shares(frame, number)
-        repeated = source.repeat(shares_y, axis=0).repeat(shares_x, axis=1)
-        target[...] = repeated[: frame.height, : frame.width]
-    return full

@@ -9,9 +9,9 @@ import pytest
 
 from sample_videos import FOLDER, GroundTruth
 from tests.composing import Composed, take_tiles
-from vfsd.codecs.pixels import in_picture
 from vfsd.detections import DetectionColumns
 from vfsd.errors import UsageError
+from vfsd.orientation import in_picture
 from vfsd.store import Store
 from vfsd.tiling import Rect, coarse
 from vfsd.video import Video

@@ -10,9 +10,9 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from vfsd.codecs.pixels import layout_in_display
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import PhysicalVideo, Segment
+from vfsd.orientation import layout_in_display
 from vfsd.plan import ReadPlan, from_original
 from vfsd.tileplan import Costs
 from vfsd.tiling.cost import Work

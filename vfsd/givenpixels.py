@@ -7,7 +7,7 @@ from typing import IO, TypeAlias, TypeGuard
 
 import numpy as np
 
-from vfsd.codecs.pixels import pixel_layout
+from vfsd.codecs.pixellayouts import pixel_layout
 from vfsd.errors import UsageError
 from vfsd.frames import Frame, Frames, Pixels
 

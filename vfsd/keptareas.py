@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.catalog import Catalog
-from vfsd.codecs.pixels import in_picture
 from vfsd.errors import ForbiddenError
 from vfsd.labelexpr import parse_labels
 from vfsd.model import LogicalVideo, MediaInfo
+from vfsd.orientation import in_picture
 from vfsd.tiling import Rect
 
 PADDING = 16

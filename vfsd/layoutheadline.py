@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vfsd.codecs.pixels import layout_in_display
 from vfsd.layoutfacts import LayoutFacts
 from vfsd.lettering import (
     GROUND,
@@ -19,6 +18,7 @@ from vfsd.lettering import (
     text_width,
     write_line,
 )
+from vfsd.orientation import layout_in_display
 from vfsd.units import clock, human_bytes
 
 RAMP: tuple[Colour, ...] = ((40, 70, 235), (140, 40, 230), (235, 30, 140), (255, 40, 30))

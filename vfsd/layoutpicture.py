@@ -12,12 +12,12 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.codecs.pixels import in_display
 from vfsd.frametable import FrameTable
 from vfsd.layoutfacts import LayoutFacts
 from vfsd.layoutheadline import RAMP, headline, headline_height
 from vfsd.lettering import FONT, GROUND, Colour, Picture, extent, plain, write_block
 from vfsd.model import Cell
+from vfsd.orientation import in_display
 from vfsd.plan import plan_frames
 from vfsd.reader import Reader
 from vfsd.tiling import Rect

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
-from vfsd.codecs.pixels import layout_in_display
 from vfsd.codecs.tiles import tile_codec
 from vfsd.errors import UsageError
 from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo, Segment
+from vfsd.orientation import layout_in_display
 from vfsd.tiling.uniform import uniform
 
 _MOST = 32

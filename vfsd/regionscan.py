@@ -13,11 +13,11 @@ from itertools import groupby
 
 import numpy as np
 
-from vfsd.codecs.pixels import in_display
 from vfsd.cropreader import CropReader
 from vfsd.crops import Batch, Crop, Want, batched, padded
 from vfsd.detections import Detection, DetectionColumns
 from vfsd.model import MediaInfo, PhysicalVideo
+from vfsd.orientation import in_display
 from vfsd.tiling import Rect
 
 

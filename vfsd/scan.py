@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from vfsd.codecs.pixels import in_display
 from vfsd.cropreader import CropReader
 from vfsd.crops import Batch, Crop, Want, batched, padded
 from vfsd.detections import Detection, DetectionColumns
 from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo
+from vfsd.orientation import in_display
 from vfsd.tiling import Rect
 
 

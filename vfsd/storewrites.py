@@ -13,7 +13,7 @@ from typing import TypedDict, Unpack
 
 from vfsd.catalog import split
 from vfsd.codecs.givensound import Sounding
-from vfsd.codecs.pixels import pixel_layout
+from vfsd.codecs.pixellayouts import pixel_layout
 from vfsd.codecs.samples import SoundFormat
 from vfsd.errors import NoSpaceError, NotFoundError, ReadOnlyError, UsageError
 from vfsd.frames import Pixels

@@ -8,8 +8,9 @@ from operator import itemgetter
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.compose import Composer
-from vfsd.codecs.pixels import PixelConverter, in_display, in_picture
+from vfsd.codecs.pixels import PixelConverter
 from vfsd.frames import Pixels
+from vfsd.orientation import in_display, in_picture
 from vfsd.plan import ReadPlan
 from vfsd.readahead import Hand
 from vfsd.tileplan import TileRun

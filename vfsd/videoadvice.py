@@ -7,12 +7,13 @@ from dataclasses import replace
 from itertools import islice
 
 from vfsd.advice import Advice, OnProgress, compare, sots_with
-from vfsd.codecs.pixels import in_picture, needed_area
+from vfsd.codecs.pixels import needed_area
 from vfsd.codecs.tiles import tile_codec
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.footage import AsPlanned, TableOriginal, footage_of, rates_of
 from vfsd.host import host_name
 from vfsd.labelexpr import format_labels
+from vfsd.orientation import in_picture
 from vfsd.readqueries import asked_by
 from vfsd.strategies import Case
 from vfsd.tiling import Rect

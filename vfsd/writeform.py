@@ -19,7 +19,7 @@ from vfsd.codecs.fileforms import (
     told_rate,
 )
 from vfsd.codecs.givensound import SoundForm, Sounding
-from vfsd.codecs.pixels import pixel_layout
+from vfsd.codecs.pixellayouts import pixel_layout
 from vfsd.errors import UsageError
 from vfsd.units import Seconds, rate, seconds
 

@@ -13,7 +13,7 @@ from typing import IO
 
 import numpy as np
 
-from vfsd.codecs.pixels import check_size, pixel_layout
+from vfsd.codecs.pixellayouts import check_size, pixel_layout
 from vfsd.errors import UsageError
 from vfsd.frames import Pixels
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from sample_videos import FOLDER
 from tests.codecs.reference import decoder_for
 from vfsd.codecs.examine import examine
-from vfsd.codecs.pixels import PIXEL_FORMATS, PixelConverter
+from vfsd.codecs.pixellayouts import PIXEL_FORMATS
+from vfsd.codecs.pixels import PixelConverter
 from vfsd.codecs.planes import plane_samples
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.model import MediaInfo

@@ -217,7 +217,7 @@ def _outcome(advice: Advice, one: Outcome) -> dict[str, Any]:
 
 
 def _segment(video: Video, plan: PlannedSegment) -> dict[str, Any]:
-    from vfsd.codecs.pixels import layout_in_display
+    from vfsd.orientation import layout_in_display
 
     return {
         "frames": [plan.frames.start, plan.frames.stop],

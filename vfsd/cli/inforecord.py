@@ -104,7 +104,7 @@ def _sound(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | None:
 
 
 def _tiles(catalog: Catalog, video: LogicalVideo) -> dict[str, Any] | None:
-    from vfsd.codecs.pixels import layout_in_display
+    from vfsd.orientation import layout_in_display
 
     original = video.original
     with catalog.reading() as seen:

@@ -187,7 +187,7 @@ def _estimated(video: Video, found: Estimate) -> dict[str, object]:
 
 
 def _foretold(video: Video, order: Order, found: Estimate) -> list[tuple[str, str]]:
-    from vfsd.codecs.pixels import layout_in_display
+    from vfsd.orientation import layout_in_display
 
     kept = len(found.planned) - len(found.missing)
     lines = [

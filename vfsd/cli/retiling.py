@@ -14,13 +14,14 @@ from pathlib import Path
 
 from vfsd.cli.layout.records import SEGMENT_FIELDS, SHOW_FIELDS
 from vfsd.cli.layoutfile import read_layout_file
-from vfsd.codecs.pixels import layout_in_picture, needed_area
+from vfsd.codecs.pixels import needed_area
 from vfsd.codecs.scale import require_smaller
 from vfsd.codecs.tiles import TileCodec, tile_codec
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.host import cores
 from vfsd.labelexpr import parse_labels
 from vfsd.model import MediaInfo, Segment
+from vfsd.orientation import layout_in_picture
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.retile import Sample, missing, sample
 from vfsd.store import Store

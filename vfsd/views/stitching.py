@@ -22,7 +22,6 @@ from vfsd.codecs.framing import Framing, with_start_codes
 from vfsd.codecs.hevc_tiles import TileStream
 from vfsd.codecs.matroska import MAX_PACKET
 from vfsd.codecs.mux import muxer_for
-from vfsd.codecs.pixels import in_picture
 from vfsd.codecs.segments import LEAST_PADDING, PacketTimes, SegmentIndex, Track
 from vfsd.codecs.stitch import MOST_PICTURE_SETS, Stitcher, most_bytes
 from vfsd.codecs.stitchheads import Grid, StreamHead, stream_head
@@ -30,6 +29,7 @@ from vfsd.errors import IntegrityError, RefusedMediaError, UsageError
 from vfsd.framepages import Ints
 from vfsd.grammar import Form
 from vfsd.model import MediaInfo
+from vfsd.orientation import in_picture
 from vfsd.packs import PackPool
 from vfsd.view import View
 from vfsd.views.decoding import Pictures

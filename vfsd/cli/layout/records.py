@@ -61,7 +61,7 @@ def span_of(video: Video, frames: range) -> tuple[Fraction, Fraction]:
 
 def displayed(video: Video, segment: Segment) -> str:
     """The layout of a segment on the displayed frame."""
-    from vfsd.codecs.pixels import layout_in_display
+    from vfsd.orientation import layout_in_display
 
     return str(layout_in_display(segment.layout, video.original.media))
 
@@ -87,7 +87,7 @@ def segment_record(video: Video, segment: Segment) -> dict[str, Any]:
 
 
 def _tile_record(video: Video, cell: Cell) -> dict[str, Any]:
-    from vfsd.codecs.pixels import in_display
+    from vfsd.orientation import in_display
 
     return {
         "tile": cell.tile,

@@ -112,7 +112,7 @@ def what_for(video: Video, reasons: Sequence[Iterable[Reason]]) -> str:
 def _place(
     video: Video, plan: PlannedSegment, codec: str, reasons: Iterable[Reason]
 ) -> dict[str, Any]:
-    from vfsd.codecs.pixels import in_display, layout_in_display
+    from vfsd.orientation import in_display, layout_in_display
 
     # A rendition has pictures of its own size.
     media = replace(video.original.media, width=plan.layout.width, height=plan.layout.height)
@@ -142,7 +142,7 @@ def _size(video: Video, reason: Reason) -> list[int] | None:
 
 
 def _region(video: Video, reason: Reason) -> str | None:
-    from vfsd.codecs.pixels import in_display
+    from vfsd.orientation import in_display
 
     if reason.region is None:
         return None

@@ -1,0 +1,80 @@
+"""The forms in which pixels are given and taken, as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vfsd.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class PixelLayout:
+    """How the samples of a picture lie in an array."""
+
+    name: str  #: FFmpeg's
+    dtype: type[np.unsignedinteger[Any]]
+    channels: int  #: of packed formats; 0: planar
+    subsampled: tuple[int, int] = (1, 1)  #: planar: luma columns and rows for one of chroma
+    interleaved: bool = False  #: planar: samples of U and V take turns
+
+    def shape(self, width: int, height: int) -> tuple[int, ...]:
+        """Of an array that holds a picture of that size, whose sides are even where they must."""
+        if self.channels:
+            return (height, width, self.channels)
+        return (round(height * self._rows), width)
+
+    def bytes(self, width: int, height: int) -> int:
+        """Of a picture of that size."""
+        return int(np.prod(self.shape(width, height))) * np.dtype(self.dtype).itemsize
+
+    def size(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Width and height of a picture that fills an array of that shape."""
+        return shape[1], shape[0] if self.channels else round(shape[0] / self._rows)
+
+    @property
+    def _rows(self) -> float:
+        """Of an array of planes, for each row of pixels."""
+        return 1 + 2 / (self.subsampled[0] * self.subsampled[1])
+
+
+_LAYOUTS = {
+    "rgb24": PixelLayout("rgb24", np.uint8, 3),
+    "bgr24": PixelLayout("bgr24", np.uint8, 3),
+    "gray": PixelLayout("gray", np.uint8, 1),
+    "rgb48": PixelLayout("rgb48le", np.uint16, 3),
+    "gray16": PixelLayout("gray16le", np.uint16, 1),
+    "yuv420p": PixelLayout("yuv420p", np.uint8, 0, (2, 2)),
+    "yuv422p": PixelLayout("yuv422p", np.uint8, 0, (2, 1)),
+    "yuv444p": PixelLayout("yuv444p", np.uint8, 0),
+    "yuv420p10": PixelLayout("yuv420p10le", np.uint16, 0, (2, 2)),
+    "nv12": PixelLayout("yuv420p", np.uint8, 0, (2, 2), interleaved=True),
+}
+
+PIXEL_FORMATS = tuple(_LAYOUTS)
+"""Every `pixel_format` of a `PixelConverter`."""
+
+
+def pixel_layout(pixel_format: str) -> PixelLayout:
+    """Raises `UsageError` for what is none of `PIXEL_FORMATS`."""
+    layout = _LAYOUTS.get(pixel_format)
+    if layout is None:
+        raise UsageError(
+            f"{pixel_format} is no pixel format that frames are given in",
+            hint=f"one of {', '.join(PIXEL_FORMATS)}",
+        )
+    return layout
+
+
+def check_size(layout: PixelLayout, name: str, width: int, height: int, rotation: int = 0) -> None:
+    """Raises `UsageError` for a size that pictures of that layout cannot have."""
+    if width < 1 or height < 1:
+        raise UsageError(f"a size of {width}x{height} holds no pixel")
+    if width % layout.subsampled[0] or height % layout.subsampled[1]:
+        raise UsageError(f"{name} needs an even size, not {width}x{height}")
+    if rotation % 180 and layout.subsampled[0] != layout.subsampled[1]:
+        raise UsageError(
+            f"{name} cannot be turned by {rotation} degrees", hint="take yuv420p or yuv444p"
+        )

@@ -1,0 +1,54 @@
+"""From the displayed frame to the picture as it is stored, before it is turned, and back."""
+
+from __future__ import annotations
+
+from vfsd.model import MediaInfo
+from vfsd.tiling import Rect, TileLayout
+
+
+def in_picture(region: Rect, media: MediaInfo) -> Rect:
+    """Where a region of the displayed frame lies in the picture before it is turned."""
+    width, height = media.width, media.height
+    if media.rotation == 90:
+        return Rect(region.y1, height - region.x2, region.y2, height - region.x1)
+    if media.rotation == 180:
+        return Rect(width - region.x2, height - region.y2, width - region.x1, height - region.y1)
+    if media.rotation == 270:
+        return Rect(width - region.y2, region.x1, width - region.y1, region.x2)
+    return region
+
+
+def in_display(area: Rect, media: MediaInfo) -> Rect:
+    """Where an area of the picture lies on the displayed frame; `in_picture` reversed."""
+    width, height = media.width, media.height
+    if media.rotation == 90:
+        return Rect(height - area.y2, area.x1, height - area.y1, area.x2)
+    if media.rotation == 180:
+        return Rect(width - area.x2, height - area.y2, width - area.x1, height - area.y1)
+    if media.rotation == 270:
+        return Rect(area.y1, width - area.x2, area.y2, width - area.x1)
+    return area
+
+
+def layout_in_picture(layout: TileLayout, media: MediaInfo) -> TileLayout:
+    """A layout of the displayed frame as it lies on the picture before it is turned."""
+    widths, heights = layout.widths, layout.heights
+    if media.rotation == 90:
+        return TileLayout(heights, widths[::-1])
+    if media.rotation == 180:
+        return TileLayout(widths[::-1], heights[::-1])
+    if media.rotation == 270:
+        return TileLayout(heights[::-1], widths)
+    return layout
+
+
+def layout_in_display(layout: TileLayout, media: MediaInfo) -> TileLayout:
+    """A layout of the picture as it lies on the displayed frame; `layout_in_picture` reversed."""
+    widths, heights = layout.widths, layout.heights
+    if media.rotation == 90:
+        return TileLayout(heights[::-1], widths)
+    if media.rotation == 180:
+        return TileLayout(widths[::-1], heights[::-1])
+    if media.rotation == 270:
+        return TileLayout(heights, widths[::-1])
+    return layout
