@@ -3,11 +3,12 @@
 SQLAlchemy is known in here only; values of `vfsd.model` come out.
 """
 
-from vfsd.catalog.catalog import Catalog, Transaction
+from vfsd.catalog.catalog import Catalog
 from vfsd.catalog.detectionquery import DetectionFilter, DetectionQuery
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import ChangeWatch
 from vfsd.catalog.query import VideoFilter, VideoQuery
+from vfsd.catalog.transactions import Transaction
 from vfsd.catalog.tree import ROOT, Tree, split
 from vfsd.catalog.videos import Objects, Videos
 

@@ -1,0 +1,169 @@
+"""What has been seen in videos: the part of `Catalog` that is about labelled boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from vfsd.catalog.detectionquery import DetectionQuery, make_filter, require_same_bytes
+from vfsd.catalog.detections import Detections, Progress, ranges_of
+from vfsd.catalog.transactions import CatalogTransactions
+from vfsd.detections import (
+    DetectionColumns,
+    Examined,
+    Ints,
+    LabelSummary,
+    Source,
+    source_from,
+)
+from vfsd.errors import OutOfRangeError
+from vfsd.labelexpr import Labels, clauses_of
+from vfsd.model import LogicalVideo
+from vfsd.tiling import Rect
+
+
+class SeenInVideos(CatalogTransactions):
+    """The detections of all videos."""
+
+    def add_detections(
+        self,
+        video: LogicalVideo,
+        rows: DetectionColumns,
+        source: str | Source | None,
+        *,
+        examined: Iterable[range] | Iterable[int] | Ints | None = None,
+        replace: bool | range = False,
+        on_progress: Progress | None = None,
+    ) -> int:
+        """Add boxes that `source` has found, and the frames that it has `examined`; how many.
+
+        Without a source each row's own counts, and all of these have examined the frames.  With
+        `replace` everything that the very same sources said of the video before, or of a range of
+        its frames (without steps), goes; all in one transaction.  `on_progress` is told (done, of
+        how many), and may raise to give up.
+
+        Raises `OutOfRangeError` for a frame that the video does not have, `NotFoundError` when
+        the video's bytes have changed since it was looked up.
+        """
+        parts = rows.by_source() if source is None else [(source_from(source), rows)]
+        ranges = [] if examined is None else ranges_of(examined)
+        done = 0
+
+        def report(now: int, _: int) -> None:
+            if on_progress is not None:
+                on_progress(done + now, len(rows))
+
+        with self._about(video) as index:
+            _require_frames(video, [*ranges, *_extent(rows)])
+            for who, part in parts:
+                if replace is not False:
+                    index.remove(
+                        video.id,
+                        source_ids=index.known_sources(who),
+                        frames=replace if isinstance(replace, range) else None,
+                    )
+                if ranges:
+                    index.mark_examined(video.id, ranges, who)
+                done += index.add(video.id, part, who, on_progress=report)
+        return done
+
+    def mark_examined(
+        self,
+        video: LogicalVideo,
+        frames: Iterable[range] | Iterable[int] | Ints,
+        source: str | Source,
+    ) -> None:
+        """Note that `source` has looked at `frames`, so that finding nothing means something.
+
+        Raises `OutOfRangeError`, `NotFoundError` as `add_detections` does.
+        """
+        ranges = ranges_of(frames)
+        with self._about(video) as index:
+            _require_frames(video, ranges)
+            index.mark_examined(video.id, ranges, source_from(source))
+
+    def remove_detections(
+        self,
+        video: LogicalVideo,
+        *,
+        labels: Sequence[str] | str | None = None,
+        frames: range | None = None,
+        source: str | Source | None = None,
+    ) -> int:
+        """Remove the boxes for which everything given holds; how many.
+
+        `labels`: any of them.  Without it the frames that the sources have examined are forgotten,
+        too, as far as `frames` (without steps) reaches.
+        """
+        wanted = None if labels is None else set().union(*clauses_of(labels))
+        with self._about(video) as index:
+            return index.remove(
+                video.id,
+                source_ids=None if source is None else index.known_sources(source),
+                label_ids=None if wanted is None else sorted(index.known_labels(wanted).values()),
+                frames=frames,
+            )
+
+    def detections(
+        self,
+        video: LogicalVideo,
+        labels: Labels | None = None,
+        *,
+        frames: range | Sequence[int] | Ints | int | None = None,
+        region: Rect | tuple[float, float, float, float] | None = None,
+        source: str | Source | None = None,
+        min_confidence: float | None = None,
+        track: int | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> DetectionQuery:
+        """The boxes for which everything given holds (see `DetectionFilter`).
+
+        `labels` is a label, a list of which one has to fit, or a list of lists that all have to.
+        """
+        what = make_filter(labels, frames, region, source, min_confidence, track, attributes)
+        return DetectionQuery(self._database.reading, video, what)
+
+    def labels(
+        self, video: LogicalVideo, *, source: str | Source | None = None
+    ) -> list[LabelSummary]:
+        """The labels that a video has boxes of, by name, with their numbers.  Reads every box."""
+        with self.reading() as seen:
+            return seen.detections.summary(video.id, _source_ids(seen.detections, source))
+
+    def sources(self, video: LogicalVideo) -> list[Source]:
+        """Who has said anything of a video, or has examined any of it."""
+        with self.reading() as seen:
+            return seen.detections.sources_of(video.id)
+
+    def examined(self, video: LogicalVideo, source: str | Source | None = None) -> list[Examined]:
+        """The frames that have been looked at, by source, then by frame."""
+        with self.reading() as seen:
+            return seen.detections.examined(video.id, _source_ids(seen.detections, source))
+
+    @contextmanager
+    def _about(self, video: LogicalVideo) -> Iterator[Detections]:
+        """A change to the detections of a video that still has the bytes it had."""
+        with self.writing() as change:
+            require_same_bytes(change.detections, video)
+            yield change.detections
+
+
+def _source_ids(index: Detections, source: str | Source | None) -> list[int] | None:
+    return None if source is None else index.known_sources(source)
+
+
+def _extent(rows: DetectionColumns) -> list[range]:
+    if not len(rows):
+        return []
+    return [range(int(rows.frames.min()), int(rows.frames.max()) + 1)]
+
+
+def _require_frames(video: LogicalVideo, ranges: Iterable[range]) -> None:
+    for one in ranges:
+        if len(one) and (one.start < 0 or one.stop > video.original.frames):
+            wrong = one.start if one.start < 0 else one.stop - 1
+            raise OutOfRangeError(
+                f"there is no frame {wrong}; {video.name!r} has {video.original.frames}",
+                hint="frames count from 0; a file that counts from 1 needs frame base 1",
+            )

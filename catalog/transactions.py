@@ -1,0 +1,163 @@
+"""Looking at a catalog and changing it: the part of `Catalog` that knows no videos."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from sqlalchemy.engine import Connection
+
+from vfsd.catalog.costs import MeasuredCosts
+from vfsd.catalog.decisions import Decisions
+from vfsd.catalog.detections import Detections
+from vfsd.catalog.engine import LOST, ChangeWatch, Database, current_revision
+from vfsd.catalog.evictions import Evictions
+from vfsd.catalog.holdings import Holdings
+from vfsd.catalog.integrity import Integrity
+from vfsd.catalog.originals import Originals
+from vfsd.catalog.reads import Reads
+from vfsd.catalog.segments import Segments
+from vfsd.catalog.sounds import Sounds
+from vfsd.catalog.tree import Tree
+from vfsd.catalog.upgrade import HEAD, require_known, upgrade
+from vfsd.catalog.videos import Objects, Videos
+from vfsd.errors import NoStoreError, StoreVersionError
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One consistent look at the catalog, or one change that is published whole."""
+
+    tree: Tree
+    videos: Videos
+    objects: Objects
+    segments: Segments
+    costs: MeasuredCosts
+    detections: Detections
+    reads: Reads
+    decisions: Decisions
+    holdings: Holdings
+    evictions: Evictions
+    sounds: Sounds
+    originals: Originals
+    integrity: Integrity
+
+
+class CatalogTransactions:
+    """A database with a schema.  Safe to use from several threads, and after a fork."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @classmethod
+    def open(cls, url: str, *, read_only: bool = False) -> Self:
+        """Open an existing catalog, bringing its schema up to date unless `read_only`.
+
+        Raises `NoStoreError`, `StoreVersionError` (a newer vfsd wrote it), `BusyError`.
+        """
+        return cls._open(url, create=False, read_only=read_only)
+
+    @classmethod
+    def create(cls, url: str) -> Self:
+        """Open a catalog, making it where the database is empty."""
+        return cls._open(url, create=True, read_only=False)
+
+    @classmethod
+    def _open(cls, url: str, *, create: bool, read_only: bool) -> Self:
+        database = Database(url, read_only=read_only)
+        try:
+            with database.reading() as connection:
+                revision = current_revision(connection)
+            require_known(revision)
+            if revision is None and not create:
+                raise NoStoreError(f"there is no catalog at {database.url}", hint=LOST)
+            if revision != HEAD and read_only:
+                raise StoreVersionError(
+                    f"the catalog is at revision {revision} and has to be brought to {HEAD} first",
+                    hint="open the store for writing once, for instance with `vfsd ls`",
+                )
+            if revision != HEAD:
+                with database.writing() as connection:
+                    upgrade(connection)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Catalog {self._database.url}>"
+
+    # -- transactions
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """Several looks at the same state."""
+        with self._database.reading() as connection:
+            yield _transaction(connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """Changes that become visible together when the block ends, or not at all.
+
+        Raises `BusyError` when another process keeps writing, `NoSpaceError`, `ReadOnlyError`.
+        """
+        with self._database.writing() as connection:
+            yield _transaction(connection)
+
+    @property
+    def path(self) -> str | None:
+        """The file that it is; None where it is on a server."""
+        return self._database.path
+
+    @property
+    def read_only(self) -> bool:
+        return self._database.read_only
+
+    def copy_to(self, path: Path) -> None:
+        """Copy it as it is at one moment to a file that is not there yet.
+
+        Only where it is a file itself.  Raises `sqlite3.Error`.
+        """
+        self._database.copy_to(path)
+
+    def sync(self) -> None:
+        """Return when every finished transaction would survive a power cut."""
+        self._database.sync()
+
+    def damage(self) -> list[str]:
+        """What the database itself finds wrong with its file; empty when all is well."""
+        return self._database.damage()
+
+    def watch(self) -> ChangeWatch:
+        """Tells cheaply whether anybody has changed the catalog."""
+        return ChangeWatch(self._database)
+
+
+def _transaction(connection: Connection) -> Transaction:
+    return Transaction(
+        Tree(connection),
+        Videos(connection),
+        Objects(connection),
+        Segments(connection),
+        MeasuredCosts(connection),
+        Detections(connection),
+        Reads(connection),
+        Decisions(connection),
+        Holdings(connection),
+        Evictions(connection),
+        Sounds(connection),
+        Originals(connection),
+        Integrity(connection),
+    )
