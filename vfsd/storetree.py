@@ -1,0 +1,163 @@
+"""Files and folders: the part of `Store` that puts videos in, moves and removes them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from vfsd.catalog import split
+from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
+from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
+from vfsd.model import FileState, Node
+from vfsd.objects import Progress
+from vfsd.reclaim import clear_away
+from vfsd.reserve import with_reserve
+from vfsd.storewrites import StoreWrites
+from vfsd.video import Video
+
+_SETTLE_SECONDS = 30.0
+
+
+class StoreTree(StoreWrites):
+    """The names of a store, and what they stand for."""
+
+    def node(self, path: str) -> Node:
+        """The file or directory at `path`.  Raises `NotFoundError`."""
+        with self._parts.catalog.reading() as seen:
+            return seen.tree.resolve(path)
+
+    def entries(self, path: str = "") -> list[tuple[str, Node]]:
+        """What is in a directory, by name.  Raises `NotFoundError`, `UsageError` for a file."""
+        with self._parts.catalog.reading() as seen:
+            node = seen.tree.resolve(path)
+            if not node.is_dir:
+                raise UsageError(f"{path!r} is not a directory")
+            return seen.tree.children(node.ino)
+
+    def ingest(
+        self,
+        source: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        link: bool = False,
+        replace: bool = False,
+        on_progress: Progress | None = None,
+    ) -> Video:
+        """Put a video file into the store, under its own name or `name`.
+
+        The file is copied as it is; with `link` it stays where it is, is indexed there, and is
+        never written or deleted by the store.  Raises `RefusedMediaError` for what is no video,
+        `ExistsError`, `NoSpaceError`; the store is then as it was before.
+        """
+        self._require_writable()
+        path = Path(source)
+        if not path.is_file():
+            raise NotFoundError(f"there is no file {path}")
+        what = Source(path, name or path.name, path.stat().st_size)
+        put = ingest_link if link else ingest_copy
+        info = put(self._parts, what, replace=replace, on_progress=on_progress)
+        if replace:
+            clear_away(self._parts)
+        return self.open_video(info)
+
+    def remove(self, path: str, *, recursive: bool = False) -> int:
+        """Take a file, or with `recursive` a directory, out of the store; how many files went.
+
+        What was indexed in place stays where it is.  Raises `NotFoundError`, `UsageError` for a
+        directory that is not empty.
+        """
+        self._require_writable()
+        gone, inodes = with_reserve(
+            self._parts.directory, lambda: self._remove_names(path, recursive)
+        )
+        clear_away(self._parts, inodes=inodes)
+        return gone
+
+    def _remove_names(self, path: str, recursive: bool) -> tuple[int, list[int]]:
+        """How many files went, and the inodes that may have lost their last name."""
+        *above, name = split(path) or [""]
+        if not name:
+            raise UsageError("the root of a store cannot be removed")
+        with self._parts.catalog.writing() as change:
+            parent = change.tree.resolve("/".join(above))
+            node = change.tree.lookup(parent.ino, name)
+            if node is None:
+                raise NotFoundError(f"there is no {path!r} in the store")
+            below = list(change.tree.walk(node.ino, path)) if node.is_dir else []
+            if below and not recursive:
+                raise UsageError(f"{path!r} is not empty", hint="use --recursive")
+            gone, inodes = 0, []
+            for full, inner in [*reversed(below), (path, node)]:
+                folder, _, last = "/".join(split(full)).rpartition("/")
+                left = change.tree.unlink(
+                    change.tree.resolve(folder).ino, last, now_ns=time.time_ns()
+                )
+                if left.nlink == 0:
+                    change.tree.delete(left.ino)
+                if inner.is_file:
+                    inodes.append(left.ino)
+                gone += not inner.is_dir
+        return gone, inodes
+
+    def move(self, old: str, new: str, *, replace: bool = False) -> None:
+        """Give a file or directory another name; missing directories on the way are made.
+
+        Into an existing directory it moves under its own name.  Raises `NotFoundError`,
+        `ExistsError` (unless `replace`, for files).
+        """
+        self._require_writable()
+        *above, name = split(old) or [""]
+        if not name or not split(new):
+            raise UsageError("the root of a store cannot be moved")
+        with self._parts.catalog.writing() as change:
+            tree = change.tree
+            parent = tree.resolve("/".join(above))
+            node = tree.lookup(parent.ino, name)
+            if node is None:
+                raise NotFoundError(f"there is no {old!r} in the store")
+            if node.is_dir and split(new)[: len(split(old))] == split(old):
+                raise UsageError(f"{old!r} cannot be moved into itself")
+            *folders, last = split(new)
+            target = make_directories(change, "/".join(folders), uid=os.getuid(), gid=os.getgid())
+            there = tree.lookup(target.ino, last)
+            if there is not None and there.is_dir:
+                target, last = there, name
+                there = tree.lookup(target.ino, last)
+            if there is not None:
+                if there.ino == node.ino:
+                    return
+                if there.is_dir or node.is_dir or not replace:
+                    raise ExistsError(
+                        f"{new!r} exists", hint="use --replace to let the file take its place"
+                    )
+            replaced = tree.rename(parent.ino, name, target.ino, last, now_ns=time.time_ns())
+            if replaced is not None and replaced.nlink == 0:
+                tree.delete(replaced.ino)
+        if replaced is not None:
+            clear_away(self._parts, inodes=[replaced.ino])
+
+    # -- help
+
+    def _settle(self, name: str) -> None:
+        """Wait until a mount has judged a file that somebody has just written."""
+        end = time.monotonic() + _SETTLE_SECONDS
+        pause = 0.005
+        while True:
+            try:
+                node = self.node(name)
+            except NotFoundError:
+                return
+            if node.state is not FileState.SPOOLED:
+                return
+            if self._parts.directory.mounted_by() is None:
+                raise BusyError(
+                    f"{name!r} was being written when its mount went away",
+                    hint="mount the store again, or run `vfsd fsck --repair`",
+                )
+            if time.monotonic() > end:
+                raise BusyError(
+                    f"{name!r} is still being written", hint="try again when it is done"
+                )
+            time.sleep(pause)
+            pause = min(0.2, pause * 2)
