@@ -13,6 +13,7 @@ from vfsd.errors import BusyError, NotFoundError, OutOfRangeError, StoreError, U
 from vfsd.fuse.answers import errno_of
 from vfsd.fuse.hidden import hidden_alias, is_hidden
 from vfsd.fuse.mountinfo import mount_above, mount_at, mounts
+from vfsd.fuse.opennames import OpenNames
 from vfsd.fuse.options import MountOptions, parse_options
 
 TABLE = rb"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -110,3 +111,28 @@ def test_every_failure_has_an_errno(
     caplog.set_level(logging.DEBUG)
     assert errno_of(error, "read", b"/a") == code
     assert [record.levelno for record in caplog.records] == ([] if level is None else [level])
+
+
+def test_what_is_open_by_a_name_goes_with_it() -> None:
+    names = OpenNames()
+    names.enter(b"/d/a", 1, "one")
+    assert names.swap_cached(1, "one") is None
+    names.moved(b"/d", b"/e", with_all_below=True)
+    names.enter(b"/d/a", 2, "two")
+    assert not names.is_mixed(2)
+    names.enter(b"/e/a", 3, "one")
+    assert names.swap_cached(3, "one") == "one"
+    names.exchanged(b"/d/a", b"/e/a")
+    names.enter(b"/d/a", 4, "two")
+    assert names.is_mixed(4)
+    assert names.is_mixed(1)
+    assert not names.is_mixed(2)
+    names.leave(4)
+    names.enter(b"/d/a", 5, "one")
+    assert not names.is_mixed(5)
+    assert names.swap_cached(5, "one") is None, "both were read by that name"
+    names.removed(b"/d/a")
+    names.enter(b"/d/a", 6, "two")
+    assert not names.is_mixed(6)
+    for handle in (1, 2, 3, 5, 6):
+        names.leave(handle)

@@ -23,7 +23,14 @@ from vfsd.fs.names import Names
 from vfsd.fs.namespace import Namespace
 from vfsd.fs.posix import failure
 from vfsd.fs.recovery import Recovered
-from vfsd.fs.viewfolders import Patience, ViewFolders, ViewHandle, ViewPlace, ViewSource
+from vfsd.fs.viewfolders import (
+    OfferHandle,
+    Patience,
+    ViewFolders,
+    ViewHandle,
+    ViewPlace,
+    ViewSource,
+)
 from vfsd.fs.wholefile import WholeFile
 from vfsd.fs.xattrs import Xattrs
 from vfsd.model import Node
@@ -284,6 +291,14 @@ class Filesystem:
             if flags & os.O_EXCL:
                 raise
         return self.open(path, flags, caller)
+
+    def identity(self, handle: int) -> int | str:
+        """Equal for handles that read the same bytes, whatever is written meanwhile."""
+        opened = self._files.handle(handle)
+        if isinstance(opened, ViewHandle | OfferHandle):
+            return opened.version
+        assert opened.content is not None, "views are all that is open without a content"
+        return opened.content.ino
 
     def content_version(self, handle: int) -> ContentVersion | str | None:
         """Which bytes a handle reads now; None where that cannot be told."""

@@ -130,24 +130,16 @@ class ViewHandle:
     content = None
     writable = False
 
-    def __init__(self, place: ViewPlace, file: ViewFile, opened: OpenVersions) -> None:
+    def __init__(self, place: ViewPlace, file: ViewFile, offers: int) -> None:
+        """So many have written there."""
+        self.version = f"{file.version}/{offers}"  #: of its bytes
         self._place = place
         self._file = file
-        self._opened = opened
-        self._version = opened.add(place.ino, file.version)
-
-    @property
-    def version(self) -> str | None:
-        """Of its bytes; None while the same name is open with others, too.
-
-        The kernel has one cache for both, and puts there what either of them reads or writes.
-        """
-        return self._version if self._opened.are_alike(self._place.ino) else None
 
     @property
     def whole(self) -> WholeFile:
         """What the kernel may read by itself."""
-        return WholeFile(self._place.ino, self._file.whole, self._version)
+        return WholeFile(self._place.ino, self._file.whole, self.version)
 
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         return self._file.readinto(buffer, offset, patience)
@@ -162,7 +154,6 @@ class ViewHandle:
         return offset if whence == os.SEEK_DATA else self._file.size
 
     def close(self) -> None:
-        self._opened.remove(self._place.ino, self._version)
         self._file.close()
 
 
@@ -172,11 +163,11 @@ class OfferHandle:
     content = None
     writable = True
 
-    def __init__(self, place: ViewPlace, offer: ViewOffer, opened: OpenVersions) -> None:
+    def __init__(self, place: ViewPlace, offer: ViewOffer, number: int) -> None:
+        """`number` is that of those who write there."""
+        self.version = f"offered/{number}"
         self._place = place
         self._offer = offer
-        self._opened = opened
-        self._version = opened.offered(place.ino)
 
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         return self._offer.readinto(buffer, offset)
@@ -201,45 +192,28 @@ class OfferHandle:
         return offset if whence == os.SEEK_DATA else self._offer.size
 
     def close(self) -> None:
-        self._opened.remove(self._place.ino, self._version)
         self._offer.close()
 
 
-class OpenVersions:
-    """Which versions of views are open, by inode number.  Thread-safe."""
+class Offers:
+    """How many have written to each view, by inode number.  Thread-safe.
+
+    The kernel may hold what they wrote: that is not what is read there afterwards.
+    """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._open: dict[int, Counter[str]] = {}
-        self._offers: Counter[int] = Counter()
+        self._counts: Counter[int] = Counter()
 
-    def add(self, ino: int, version: str) -> str:
-        """The version of what is opened: another one once somebody has written there."""
+    def so_far(self, ino: int) -> int:
         with self._guard:
-            return self._added(ino, f"{version}/{self._offers[ino]}")
+            return self._counts[ino]
 
-    def offered(self, ino: int) -> str:
-        """That of what somebody is about to write."""
+    def begin(self, ino: int) -> int:
+        """One more; the number that he is."""
         with self._guard:
-            self._offers[ino] += 1
-            return self._added(ino, f"offered/{self._offers[ino]}")
-
-    def _added(self, ino: int, version: str) -> str:
-        self._open.setdefault(ino, Counter())[version] += 1
-        return version
-
-    def remove(self, ino: int, version: str) -> None:
-        with self._guard:
-            mine = self._open[ino]
-            mine[version] -= 1
-            if not mine[version]:
-                del mine[version]
-            if not mine:
-                del self._open[ino]
-
-    def are_alike(self, ino: int) -> bool:
-        with self._guard:
-            return len(self._open.get(ino, ())) <= 1
+            self._counts[ino] += 1
+            return self._counts[ino]
 
 
 class ViewFolders:
@@ -249,7 +223,7 @@ class ViewFolders:
         self._names = names
         self._judging = judging
         self._source = source
-        self._opened = OpenVersions()
+        self._offers = Offers()
         self._places: dict[str, tuple[int, ViewPlace]] = {}  # by path, with the state of the names
 
     def found(self, path: str) -> ViewPlace | None:
@@ -310,12 +284,12 @@ class ViewFolders:
 
     def open(self, place: ViewPlace) -> ViewHandle:
         file = self._sure().open(place.video.ino, place.path)
-        return ViewHandle(place, file, self._opened)
+        return ViewHandle(place, file, self._offers.so_far(place.ino))
 
     def offer(self, place: ViewPlace) -> OfferHandle:
         """Raises `ReadOnlyError` for a view that nobody can write."""
         offer = self._sure().offer(place.video.ino, place.path)
-        return OfferHandle(place, offer, self._opened)
+        return OfferHandle(place, offer, self._offers.begin(place.ino))
 
     def _real(self, path: str) -> Node | None:
         try:

@@ -11,7 +11,8 @@ from concurrent.futures import TimeoutError as NotInTimeError
 from ctypes import c_char_p, c_void_p
 from typing import Any
 
-from vfsd.fs import Attributes, ContentVersion, Filesystem
+from vfsd.fs import RENAME_EXCHANGE, Attributes, Filesystem
+from vfsd.fuse.opennames import OpenNames
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class KernelCache:
         self._config: Any = None
         self._attr_timeout = 0.0
         self._is_caching = True
-        self._versions: dict[bytes, ContentVersion | str] = {}
+        self._open = OpenNames()
         self._told: dict[bytes, int] = {}  # sizes of views that the kernel may know
         self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
 
@@ -100,24 +101,49 @@ class KernelCache:
 
     # -- bytes
 
-    def choose(self, path: bytes, info: Any, handle: int) -> None:
+    def enter(self, path: bytes, handle: int) -> None:
+        """A file is being opened, by that path; ends with `leave`."""
+        self._open.enter(path, handle, self._fs.identity(handle))
+
+    def leave(self, handle: int) -> None:
+        self._open.leave(handle)
+
+    def is_alone(self, handle: int) -> bool:
+        """Whether nothing else is open by the name that `handle` was opened by.
+
+        Something else would share the kernel's cache: each would read there what was read for the
+        other.
+        """
+        return not self._open.is_mixed(handle)
+
+    def choose(self, info: Any, handle: int) -> None:
         """Let the kernel keep what it has read of these very bytes under this very name.
 
-        `info` is the ``fuse_file_info`` of a file that is being opened.
+        `info` is the ``fuse_file_info`` of a file that is being opened, and was entered.
         """
         # Past its cache the kernel would forget that a file is to be synced after each write.
         if self._bypass and info.flags & (os.O_ACCMODE | os.O_DSYNC) == os.O_WRONLY:
             info.direct_io = 1
-            return
-        version = self._fs.content_version(handle)
-        if version is None:
-            # Of another view by the same name the kernel may hold what it would give for this one,
-            # and who reads that would get what is read here.
-            info.direct_io = int(self._fs.is_view(handle))
-            self._versions.pop(path, None)
-            return
-        if self._versions.get(path) == version:
-            info.keep_cache = 1
-        elif len(self._versions) >= _CACHED_VERSIONS:
-            self._versions.clear()
-        self._versions[path] = version
+        elif not self.is_alone(handle):
+            info.direct_io = 1
+            self._open.swap_cached(handle, None)
+        else:
+            version = self._fs.content_version(handle)
+            cached = self._open.swap_cached(handle, version)
+            info.keep_cache = int(version is not None and version == cached)
+
+    def moved(self, old: bytes, new: bytes, flags: int) -> None:
+        """A name was, through the mount: what is open by it now has the other."""
+        if flags & RENAME_EXCHANGE:
+            self._open.exchanged(old, new)
+        else:
+            self._open.moved(old, new, with_all_below=self._is_folder(new))
+
+    def removed(self, path: bytes) -> None:
+        self._open.removed(path)
+
+    def _is_folder(self, path: bytes) -> bool:
+        try:
+            return stat.S_ISDIR(self._fs.getattr(os.fsdecode(path)).mode)
+        except OSError:
+            return True  # somebody else has taken it away meanwhile

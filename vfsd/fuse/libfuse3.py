@@ -239,6 +239,7 @@ class Adapter:
 
     def unlink(self, path: bytes) -> None:
         self._fs.unlink(os.fsdecode(path))
+        self._cache.removed(path)
 
     def rmdir(self, path: bytes) -> None:
         self._fs.rmdir(os.fsdecode(path))
@@ -257,6 +258,7 @@ class Adapter:
             self._fs.hide(old_path, alias)
         else:
             self._fs.rename(old_path, os.fsdecode(new), flags)
+        self._cache.moved(old, new, flags)
 
     # -- attributes
 
@@ -301,30 +303,30 @@ class Adapter:
         else:
             handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
             self._cache.require_told(path, handle)
-            if self._passthrough is not None and self._is_passed_through(
-                self._passthrough, handle, info_at
-            ):
-                info.fh = handle
-                info.noflush = 1
-                self._enter(handle)
-                return
+        self._cache.enter(path, handle)
         info.fh = handle
+        is_changing = bool(info.flags & _CHANGING)
+        if not is_changing and self._is_passed_through(handle, info_at):
+            info.noflush = 1
+            self._enter(handle)
+            return
         self._enter(handle)
         is_read_only = info.flags & os.O_ACCMODE == os.O_RDONLY
         if self._can_skip_flush and is_read_only and handle not in self._askers:
             info.noflush = 1  # closing what is only read changes nothing, and no view waits for it
-        self._cache.choose(path, info, handle)
+        self._cache.choose(info, handle)
 
     def create(self, path: bytes, mode: int, info_at: int) -> None:
         info = self._file_info.from_address(info_at)
         handle = self._fs.create(os.fsdecode(path), mode, info.flags, self._caller())
         info.fh = handle
+        self._cache.enter(path, handle)
         self._enter(handle)
         whole = self._fs.whole_file(handle)
         if self._passthrough is not None and whole is not None:
             self._passthrough.reserve(whole.ino)
             self._passthrough.opened(handle, whole.ino)
-        self._cache.choose(path, info, handle)
+        self._cache.choose(info, handle)
 
     def write(self, _path: int, buffer: int, size: int, offset: int, info: int) -> int:
         handle = c_uint64.from_address(info + self._fh_at).value
@@ -345,6 +347,7 @@ class Adapter:
         try:
             self._fs.release(handle)
         finally:
+            self._cache.leave(handle)
             self._files.pop(handle, None)
             self._views.pop(handle, None)
             self._askers.released(handle)
@@ -406,13 +409,20 @@ class Adapter:
         passthrough.opened(handle, ino)
         return handle
 
-    def _is_passed_through(self, passthrough: Passthrough, handle: int, info: int) -> bool:
+    def _is_passed_through(self, handle: int, info: int) -> bool:
+        if self._passthrough is None:
+            return False
         whole = self._fs.whole_file(handle)
         if whole is None:
             return False
         try:
-            return passthrough.open_for_reading(handle, whole, info)
+            if not self._cache.is_alone(handle):
+                self._passthrough.require_idle(whole.ino)
+            return self._cache.is_alone(handle) and self._passthrough.open_for_reading(
+                handle, whole, info
+            )
         except BaseException:
+            self._cache.leave(handle)
             self._fs.release(handle)
             raise
 

@@ -1,0 +1,145 @@
+"""What somebody has open, and something else that has its name by then: nobody reads the other."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.mount.conftest import Mounted
+from vfsd.store import Store
+
+OLD, NEW = FOLDER / "traffic.mp4", FOLDER / "variable-rate.mp4"
+VIEW = "v.mp4@/frames=0-20,size=160x120.rgb"
+BLOCK = 64 << 10
+PAGE = 4 << 10
+FRESH = ("attr_timeout=100", "entry_timeout=0")
+"""So that names are looked up each time, and nobody asks for times meanwhile: where these differ
+the kernel forgets all that it has cached."""
+
+Replace = Callable[[Mounted], None]
+
+
+def rename_over(mounted: Mounted) -> None:
+    shutil.copy(NEW, mounted.at / "new.mp4")
+    (mounted.at / "new.mp4").rename(mounted.at / "v.mp4")
+
+
+def move_away(mounted: Mounted) -> None:
+    shutil.copy(NEW, mounted.at / "new.mp4")
+    (mounted.at / "v.mp4").rename(mounted.at / "old.mp4")
+    (mounted.at / "new.mp4").rename(mounted.at / "v.mp4")
+
+
+def remove_and_copy(mounted: Mounted) -> None:
+    (mounted.at / "v.mp4").unlink()
+    shutil.copy(NEW, mounted.at / "v.mp4")
+
+
+def ingest(mounted: Mounted) -> None:
+    with Store.open(mounted.store) as store, noticed(mounted, "v.mp4"):
+        store.ingest(NEW, "v.mp4", replace=True)
+
+
+def move_inside(mounted: Mounted) -> None:
+    with Store.open(mounted.store) as store, noticed(mounted, "v.mp4"):
+        store.ingest(NEW, "new.mp4")
+        store.move("new.mp4", "v.mp4", replace=True)
+
+
+@contextmanager
+def noticed(mounted: Mounted, name: str) -> Iterator[None]:
+    """Until the mount has seen that another process gave that name to another file."""
+    before = (mounted.at / name).stat().st_ino
+    yield
+    mounted.wait_for(lambda: (mounted.at / name).stat().st_ino != before, f"{name} is the old one")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def view_of(mounted: Mounted, source: Path) -> bytes:
+    name = f"alone-{source.name}"
+    shutil.copy(source, mounted.at / name)
+    return (mounted.at / VIEW.replace("v.mp4", name)).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("replace", "mode"),
+    [
+        (rename_over, "ordinary"),
+        (rename_over, "passthrough"),
+        (move_away, "ordinary"),
+        (remove_and_copy, "ordinary"),
+        (ingest, "ordinary"),
+        (ingest, "passthrough"),
+        (move_inside, "ordinary"),
+    ],
+)
+def test_a_view_is_that_of_the_video_it_was_opened_on(
+    mounted: Mounted, replace: Replace, mode: str, request: pytest.FixtureRequest
+) -> None:
+    place = mounted
+    by_kernel = [request.getfixturevalue("passthrough")] if mode == "passthrough" else []
+    place.mount(*FRESH, *by_kernel)
+    shutil.copy(OLD, place.at / "v.mp4")
+    old, new = view_of(place, OLD), view_of(place, NEW)
+    assert len(old) == len(new)
+    with opened(place.at / VIEW) as first:
+        assert os.pread(first, 100, 0) == old[:100]
+        replace(place)
+        with opened(place.at / VIEW) as second:
+            for at in range(0, len(old), BLOCK):
+                assert os.pread(first, BLOCK, at) == old[at : at + BLOCK], at
+                assert os.pread(second, BLOCK, at) == new[at : at + BLOCK], at
+            for at in range(0, len(old), BLOCK):
+                assert os.pread(first, BLOCK, at) == old[at : at + BLOCK], at
+        assert (place.at / VIEW).read_bytes() == new
+    for _ in range(2):
+        assert (place.at / VIEW).read_bytes() == new
+
+
+@pytest.mark.parametrize("replace", [ingest, move_inside])
+def test_a_file_is_the_one_that_was_opened(mounted: Mounted, replace: Replace) -> None:
+    mounted.mount(*FRESH)
+    shutil.copy(OLD, mounted.at / "v.mp4")
+    old, new = OLD.read_bytes(), NEW.read_bytes()
+    common = range(0, min(len(old), len(new)) - PAGE, PAGE)
+    with opened(mounted.at / "v.mp4") as first:
+        assert os.pread(first, 100, 0) == old[:100]
+        replace(mounted)
+        with opened(mounted.at / "v.mp4") as second:
+            for at in common:
+                assert os.pread(first, PAGE, at) == old[at : at + PAGE], at
+                assert os.pread(second, PAGE, at) == new[at : at + PAGE], at
+    assert (mounted.at / "v.mp4").read_bytes() == new
+
+
+def test_what_the_kernel_keeps_moves_with_the_name(mounted: Mounted) -> None:
+    """And is not taken for what has the same name, and has been there before."""
+    mounted.mount(*FRESH)
+    shutil.copy(OLD, mounted.at / "a.mp4")
+    shutil.copy(NEW, mounted.at / "b.mp4")
+    for name in ("a.mp4", "b.mp4"):
+        (mounted.at / name).read_bytes()
+    with Store.open(mounted.store) as store:
+        store.move("a.mp4", "away.mp4")  # the kernel has its bytes as those of a.mp4
+    mounted.wait_for(lambda: not (mounted.at / "a.mp4").exists(), "it has not moved")
+    (mounted.at / "b.mp4").rename(mounted.at / "a.mp4")
+    with Store.open(mounted.store) as store, noticed(mounted, "a.mp4"):
+        store.move("a.mp4", "c.mp4")
+        store.move("away.mp4", "a.mp4")
+    assert (mounted.at / "a.mp4").read_bytes() == OLD.read_bytes()
+    assert (mounted.at / "c.mp4").read_bytes() == NEW.read_bytes()

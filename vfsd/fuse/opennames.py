@@ -1,0 +1,92 @@
+"""What is open by each of the kernel's names.
+
+libfuse knows files by path.  Whatever is opened by one path is one file to the kernel, with one
+cache and one size, until that name is moved or removed through the mount.  But what lies there may
+be something else by then: a view of a video that has taken the place of another, or a file that
+another process has replaced.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Hashable
+
+_MOST_NAMES = 10_000
+
+
+class _Name:
+    def __init__(self) -> None:
+        self.open: Counter[Hashable] = Counter()  # handles, by what they are open on
+        self.cached: Hashable | None = None  # the version of all that the kernel may have cached
+
+
+class OpenNames:
+    """Thread-safe.  libfuse lets no file be opened while its name, or one above, is moved."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._names: dict[bytes, _Name] = {}
+        self._handles: dict[int, tuple[_Name, Hashable]] = {}
+
+    def enter(self, path: bytes, handle: int, what: Hashable) -> None:
+        """`handle` is about to be open by that name; equal `what` read the same bytes."""
+        with self._guard:
+            if len(self._names) >= _MOST_NAMES:
+                self._names = {path: name for path, name in self._names.items() if name.open}
+            name = self._names.setdefault(path, _Name())
+            name.open[what] += 1
+            self._handles[handle] = name, what
+            if len(name.open) > 1:
+                name.cached = None
+
+    def leave(self, handle: int) -> None:
+        """It is closed."""
+        with self._guard:
+            name, what = self._handles.pop(handle)
+            name.open[what] -= 1
+            if not name.open[what]:
+                del name.open[what]
+
+    def is_mixed(self, handle: int) -> bool:
+        """Whether something else is open by the name of that handle, too."""
+        with self._guard:
+            return len(self._handles[handle][0].open) > 1
+
+    def swap_cached(self, handle: int, version: Hashable | None) -> Hashable | None:
+        """What the kernel may have cached under the name of `handle`, which has `version`.
+
+        From now on that is in the cache, and nothing else; None: nobody knows what is.
+        """
+        with self._guard:
+            name, _ = self._handles[handle]
+            before, name.cached = name.cached, version
+            return before
+
+    def moved(self, old: bytes, new: bytes, *, with_all_below: bool) -> None:
+        """The name was moved through the mount, over another if there was one."""
+        with self._guard:
+            self._put(new, self._taken(old, with_all_below))
+
+    def exchanged(self, one: bytes, other: bytes) -> None:
+        """Two names were, with all below them."""
+        with self._guard:
+            first, second = self._taken(one, True), self._taken(other, True)
+            self._put(other, first)
+            self._put(one, second)
+
+    def removed(self, path: bytes) -> None:
+        with self._guard:
+            self._names.pop(path, None)
+
+    def _taken(self, path: bytes, with_all_below: bool) -> dict[bytes, _Name]:
+        """Names by what follows `path`, which are known no longer."""
+        paths = [path] if path in self._names else []
+        if with_all_below:
+            paths += [each for each in self._names if each.startswith(path + b"/")]
+        return {each[len(path) :]: self._names.pop(each) for each in paths}
+
+    def _put(self, path: bytes, names: dict[bytes, _Name]) -> None:
+        self._names.pop(path, None)
+        for rest, name in names.items():
+            self._names[path + rest] = name
