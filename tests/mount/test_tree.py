@@ -169,3 +169,20 @@ def test_special_files(here: Path) -> None:
     assert os.readlink(here / "link") == "nowhere"
     with pytest.raises(FileNotFoundError):
         os.stat(here / "link")
+
+
+@pytest.mark.parametrize("count", [1, 2, 0xFFFFFFFF])
+def test_names_as_libfuse_gives_are_names(here: Path, count: int) -> None:
+    """A tree that once lay in such a mount, as rsync puts it there: written, then renamed."""
+    name = here / f".fuse_hidden000000ab{count:08x}"
+    with (here / ".tmp").open("wb") as file:
+        file.write(b"precious")
+        file.flush()
+        (here / ".tmp").rename(name)
+        assert name.stat().st_nlink == 1
+    assert name.read_bytes() == b"precious"
+    assert os.listdir(here) == [name.name]
+    with name.open("rb") as file:
+        name.unlink()
+        assert os.listdir(here) == []
+        assert file.read() == b"precious"

@@ -11,7 +11,7 @@ import pytest
 import vfsd.fuse.mountinfo
 from vfsd.errors import BusyError, NotFoundError, OutOfRangeError, StoreError, UsageError
 from vfsd.fuse.answers import errno_of
-from vfsd.fuse.hidden import hidden_alias, is_hidden
+from vfsd.fuse.hidden import HiddenNames
 from vfsd.fuse.mountinfo import mount_above, mount_at, mounts
 from vfsd.fuse.opennames import OpenNames
 from vfsd.fuse.options import MountOptions, parse_options
@@ -77,17 +77,29 @@ def test_the_kernels_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_hidden_names_are_recognised() -> None:
     hidden = b"/d/.fuse_hidden0000000a00000001"
-    assert is_hidden(hidden)
-    assert hidden_alias(b"/d/x", hidden) == ".fuse_hidden0000000a00000001"
-    assert hidden_alias(b"/e/x", hidden) is None
-    assert hidden_alias(b"/d/x", b"/d/y") is None
+    names = HiddenNames(None)
+    assert names.has(hidden)
+    assert names.alias(b"/d/x", hidden) == ".fuse_hidden0000000a00000001"
+    assert names.alias(b"/e/x", hidden) is None
+    assert names.alias(b"/d/x", b"/d/y") is None
     for other in (
         b"/d/.fuse_hidden",
         b"/d/.fuse_hidden0000000a0000000",
         hidden + b"/x",
         hidden + b"0",
     ):
-        assert not is_hidden(other)
+        assert not names.has(other)
+
+
+def test_hidden_names_are_told_from_such_that_somebody_has_given() -> None:
+    names = HiddenNames(0xFFFFFFFE)
+    for mine in ("ffffffff", "00000000", "00000ffe"):
+        assert names.has(b"/.fuse_hidden0000000a" + mine.encode()), mine
+    for other in ("fffffffe", "00000fff", "12345678"):
+        assert not names.has(b"/.fuse_hidden0000000a" + other.encode()), other
+        assert names.alias(b"/x", b"/.fuse_hidden0000000a" + other.encode()) is None
+    assert names.alias(b"/x", b"/.fuse_hidden0000000a00000ffe") is not None
+    assert names.has(b"/.fuse_hidden0000000a00000fff"), "it has counted on"
 
 
 @pytest.mark.parametrize(

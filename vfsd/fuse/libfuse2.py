@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from vfsd.fs import Attributes, Caller, Counters, Filesystem
 from vfsd.fuse.answers import errno_of
 from vfsd.fuse.binding import Binding
-from vfsd.fuse.hidden import hidden_alias, is_hidden
+from vfsd.fuse.hidden import HiddenNames
 from vfsd.fuse.threads import ServingThreads
 from vfsd.fuse.times import UTIME_NOW, UTIME_OMIT
 
@@ -110,6 +110,7 @@ class Operations:
         self._fs = filesystem
         self._threads = ServingThreads(counters)
         self._on_init = on_init
+        self._hidden = HiddenNames(None)
 
     # -- life
 
@@ -123,7 +124,7 @@ class Operations:
     def getattr(self, path: str, handle: int | None = None) -> dict[str, int]:
         found = self._fs.getattr(_decoded(path), handle)
         values = _stat(found)
-        if found.nlink and is_hidden(path.encode(_ENCODING)):
+        if found.nlink and self._hidden.has(path.encode(_ENCODING)):
             values["st_nlink"] += 1  # libfuse takes one off
         return values
 
@@ -191,7 +192,7 @@ class Operations:
 
     @_answering
     def rename(self, old: str, new: str) -> int:
-        alias = hidden_alias(old.encode(_ENCODING), new.encode(_ENCODING))
+        alias = self._hidden.alias(old.encode(_ENCODING), new.encode(_ENCODING))
         if alias is not None and self._fs.is_in_use(_decoded(old)):
             self._fs.hide(_decoded(old), alias)
         else:

@@ -21,7 +21,7 @@ from vfsd.fuse.answers import errno_of
 from vfsd.fuse.asking import Askers, Read
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.generation import begin_generation
-from vfsd.fuse.hidden import hidden_alias, is_hidden
+from vfsd.fuse.hidden import HiddenNames
 from vfsd.fuse.kernelcache import KernelCache
 from vfsd.fuse.passthrough import Passthrough
 from vfsd.fuse.prototypes import ARGUMENTS, RESULTS, Filler
@@ -83,6 +83,7 @@ class Adapter:
         self._context = module._libfuse.fuse_get_context
         self._askers = Askers(module._libfuse, self._context)
         self._cache = KernelCache(module._libfuse, self._context, filesystem, bypass=bypass)
+        self._hidden = HiddenNames(None)
         self._counters = counters
         # By handle, of files that are no views, and of views.
         self._files: dict[int, Read] = {}
@@ -165,7 +166,8 @@ class Adapter:
         config.entry_timeout = float(self._given("entry_timeout") or 1.0)
         self._cache.start(config, float(self._given("attr_timeout") or 1.0))
         config.negative_timeout = float(self._given("negative_timeout") or 0.0)
-        begin_generation(self._binding.module._libfuse, self._context().contents.fuse)
+        fuse = self._context().contents.fuse
+        self._hidden = HiddenNames(begin_generation(self._binding.module._libfuse, fuse))
         if self._passthrough is not None:
             self._passthrough.start(self._context().contents.fuse, connection)
         self._on_init()
@@ -183,7 +185,7 @@ class Adapter:
         found = self._fs.getattr(_text(path), handle)
         self._cache.answering(path, found, handle)
         self._fill(stat_at, found)
-        if path is not None and found.nlink and is_hidden(path):
+        if path is not None and found.nlink and self._hidden.has(path):
             self._stat.from_address(stat_at).st_nlink = found.nlink + 1  # libfuse takes one off
 
     def readlink(self, path: bytes, buffer: int, size: int) -> None:
@@ -253,7 +255,7 @@ class Adapter:
 
     def rename(self, old: bytes, new: bytes, flags: int) -> None:
         old_path = os.fsdecode(old)
-        alias = hidden_alias(old, new) if not flags else None
+        alias = None if flags else self._hidden.alias(old, new)
         if alias is not None and self._fs.is_in_use(old_path):
             self._fs.hide(old_path, alias)
         else:
