@@ -168,3 +168,23 @@ def test_the_cache_is_kept_only_while_it_is_right(here: Path) -> None:
         with open(link, "r+b") as file:
             file.write(content * 1000)
         assert path.read_bytes() == content * 1000
+
+
+def test_a_name_that_is_left_shows_what_is_written_by_one_that_has_gone(here: Path) -> None:
+    writer = os.open(here / "a", os.O_CREAT | os.O_RDWR)
+    os.write(writer, b"x" * 100)
+    os.link(here / "a", here / "b")
+    reader = os.open(here / "b", os.O_RDONLY)
+    os.pread(reader, 100, 0)
+    os.unlink(here / "a")
+    os.stat(here / "b")
+    for number in range(100):
+        os.pwrite(writer, b"%03d" % number, 0)
+        assert os.pread(reader, 3, 0) == b"%03d" % number
+    os.ftruncate(writer, 7)
+    assert (here / "b").stat().st_size == os.fstat(reader).st_size == 7
+    os.close(reader)
+    os.pwrite(writer, b"y" * 20, 0)
+    assert (here / "b").stat().st_size == 20
+    assert (here / "b").read_bytes() == b"y" * 20
+    os.close(writer)

@@ -61,11 +61,13 @@ class KernelCache:
 
         To libfuse, and so to the kernel, names of one file are different files: what changes
         through one of them would be seen through the others only when the cache has expired.
+        So it is with a name that has gone, and is still open.
         libfuse looks at the timeout when the callback has returned.  Should another thread come in
         between, a change may be seen a second late.
         """
         is_offered = handle is not None and found.is_view and bool(found.mode & stat.S_IWUSR)
-        allowed = (found.nlink < 2 or stat.S_ISDIR(found.mode)) and not is_offered
+        is_one = found.nlink < 2 and not self._open.is_elsewhere(found.ino, path, handle)
+        allowed = (is_one or stat.S_ISDIR(found.mode)) and not is_offered
         if allowed is not self._is_caching:
             self._is_caching = allowed
             self._config.attr_timeout = self._attr_timeout if allowed else 0.0

@@ -11,8 +11,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Hashable
+from typing import TypeVar
 
 _MOST_NAMES = 10_000
+
+T = TypeVar("T", bound=Hashable)
 
 
 class _Name:
@@ -28,6 +31,7 @@ class OpenNames:
         self._guard = threading.Lock()
         self._names: dict[bytes, _Name] = {}
         self._handles: dict[int, tuple[_Name, Hashable]] = {}
+        self._places: dict[Hashable, Counter[_Name]] = {}  # by what is open there
 
     def enter(self, path: bytes, handle: int, what: Hashable) -> None:
         """`handle` is about to be open by that name; equal `what` read the same bytes."""
@@ -37,6 +41,7 @@ class OpenNames:
             name = self._names.setdefault(path, _Name())
             name.open[what] += 1
             self._handles[handle] = name, what
+            self._places.setdefault(what, Counter())[name] += 1
             if len(name.open) > 1:
                 name.cached = None
 
@@ -44,14 +49,26 @@ class OpenNames:
         """It is closed."""
         with self._guard:
             name, what = self._handles.pop(handle)
-            name.open[what] -= 1
-            if not name.open[what]:
-                del name.open[what]
+            places = self._places[what]
+            _one_less(name.open, what)
+            _one_less(places, name)
+            if not places:
+                del self._places[what]
 
     def is_mixed(self, handle: int) -> bool:
         """Whether something else is open by the name of that handle, too."""
         with self._guard:
             return len(self._handles[handle][0].open) > 1
+
+    def is_elsewhere(self, what: Hashable, path: bytes | None, handle: int | None) -> bool:
+        """Whether it is open by another name than by `path`, or that of `handle`."""
+        if what not in self._places:
+            return False
+        with self._guard:
+            name = self._names.get(path) if path is not None else None
+            if handle is not None:
+                name = self._handles[handle][0]
+            return any(place is not name for place in self._places.get(what, ()))
 
     def swap_cached(self, handle: int, version: Hashable | None) -> Hashable | None:
         """What the kernel may have cached under the name of `handle`, which has `version`.
@@ -90,3 +107,9 @@ class OpenNames:
         self._names.pop(path, None)
         for rest, name in names.items():
             self._names[path + rest] = name
+
+
+def _one_less(counter: Counter[T], what: T) -> None:
+    counter[what] -= 1
+    if not counter[what]:
+        del counter[what]
