@@ -127,6 +127,22 @@ def test_a_file_is_the_one_that_was_opened(mounted: Mounted, replace: Replace) -
     assert (mounted.at / "v.mp4").read_bytes() == new
 
 
+def test_a_view_of_a_video_without_a_name_can_be_read(mounted: Mounted) -> None:
+    mounted.mount()
+    expected = view_of(mounted, OLD)
+    (mounted.at / f"alone-{OLD.name}").unlink()
+    shutil.copy(OLD, mounted.at / "v.mp4")
+    view = mounted.at / VIEW.replace("160x120", "80x60")
+    with opened(mounted.at / VIEW) as first, opened(view) as never_read:
+        (mounted.at / "v.mp4").unlink()
+        assert os.pread(first, len(expected), 0) == expected
+        assert os.fstat(never_read).st_size == len(expected) // 4
+    objects = mounted.store / "objects"
+    mounted.wait_for(
+        lambda: not any(path.is_file() for path in objects.rglob("*/*")), "its bytes are kept"
+    )
+
+
 def test_what_the_kernel_keeps_moves_with_the_name(mounted: Mounted) -> None:
     """And is not taken for what has the same name, and has been there before."""
     mounted.mount(*FRESH)

@@ -129,13 +129,7 @@ class Files:
         if (writable or flags & os.O_TRUNC) and node.state is FileState.VIDEO:
             with self._parts.catalog.reading() as seen:
                 seen.originals.require_free(node.ino)
-        content = self._contents.pin(node.ino)
-        try:
-            self._contents.open(content)
-        except BaseException:
-            self._contents.unpin(content)
-            raise
-        number = self._enter(content, writable, caller)
+        number = self.add(self._opened(node, caller, writable=writable))
         if flags & os.O_TRUNC and writable:
             try:
                 self.truncate(number, 0)
@@ -149,7 +143,16 @@ class Files:
         node, fd = self._namespace.create(path, mode, caller)
         content = self._contents.pin(node.ino)
         self._contents.attach_new(content, node, fd)
-        return self._enter(content, True, caller)
+        return self.add(self._counted_in(content, caller, writable=True))
+
+    def keep(self, video: Node, caller: Caller) -> FileHandle | None:
+        """What keeps a video while a view of it is open, though its last name goes; to be closed.
+
+        None where its bytes cannot be opened: what is shown may come from tiles.
+        """
+        with contextlib.suppress(OSError):
+            return self._opened(video, caller, writable=False)
+        return None
 
     def add(self, handle: Handle) -> int:
         number = next(self._numbers)
@@ -288,11 +291,19 @@ class Files:
 
     # -- inside
 
-    def _enter(self, content: Content, writable: bool, caller: Caller) -> int:
+    def _opened(self, node: Node, caller: Caller, *, writable: bool) -> FileHandle:
+        content = self._contents.pin(node.ino)
+        try:
+            self._contents.open(content)
+        except BaseException:
+            self._contents.unpin(content)
+            raise
+        return self._counted_in(content, caller, writable=writable)
+
+    def _counted_in(self, content: Content, caller: Caller, *, writable: bool) -> FileHandle:
+        """A handle of a pinned content."""
         self._contents.count_in(content, writing=writable)
-        return self.add(
-            FileHandle(self, content, writable=writable, is_privileged=caller.is_privileged)
-        )
+        return FileHandle(self, content, writable=writable, is_privileged=caller.is_privileged)
 
     def _delete_orphan(self, node: Node) -> None:
         self._names.drop_aliases(node.ino)

@@ -280,7 +280,13 @@ class Filesystem:
             if flags & os.O_APPEND:
                 raise failure(errno.EINVAL)  # there is nothing that it could go on from
             return self._files.add(self._views.offer(found))
-        return self._files.add(self._views.open(found))
+        kept = self._files.keep(found.video, caller)
+        try:
+            return self._files.add(self._views.open(found, kept))
+        except BaseException:
+            if kept is not None:
+                kept.close()
+            raise
 
     def create(self, path: str, mode: int, flags: int, caller: Caller) -> int:
         """Make a file and open it; one that is there is opened, unless `flags` has O_EXCL."""

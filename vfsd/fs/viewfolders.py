@@ -90,6 +90,10 @@ class ViewOffer(Protocol):
     def close(self) -> None: ...
 
 
+class Closeable(Protocol):
+    def close(self) -> None: ...
+
+
 class ViewSource(Protocol):
     """Where views come from.  `path` is below ``NAME@/``; "" is the folder itself.
 
@@ -130,8 +134,11 @@ class ViewHandle:
     content = None
     writable = False
 
-    def __init__(self, place: ViewPlace, file: ViewFile, offers: int) -> None:
-        """So many have written there."""
+    def __init__(
+        self, place: ViewPlace, file: ViewFile, offers: int, kept: Closeable | None
+    ) -> None:
+        """So many have written there; `kept` is closed as well."""
+        self._kept = kept
         self.version = f"{file.version}/{offers}"  #: of its bytes
         self._place = place
         self._file = file
@@ -154,7 +161,11 @@ class ViewHandle:
         return offset if whence == os.SEEK_DATA else self._file.size
 
     def close(self) -> None:
-        self._file.close()
+        try:
+            self._file.close()
+        finally:
+            if self._kept is not None:
+                self._kept.close()
 
 
 class OfferHandle:
@@ -282,9 +293,10 @@ class ViewFolders:
             for name, is_dir in entries
         ]
 
-    def open(self, place: ViewPlace) -> ViewHandle:
+    def open(self, place: ViewPlace, kept: Closeable | None) -> ViewHandle:
+        """`kept` is what keeps the video meanwhile, and the handle's own from now on."""
         file = self._sure().open(place.video.ino, place.path)
-        return ViewHandle(place, file, self._offers.so_far(place.ino))
+        return ViewHandle(place, file, self._offers.so_far(place.ino), kept)
 
     def offer(self, place: ViewPlace) -> OfferHandle:
         """Raises `ReadOnlyError` for a view that nobody can write."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from vfsd.errors import NotFoundError
 from vfsd.parts import Parts
 from vfsd.tools import Tools
 from vfsd.views.candidates import Candidates
@@ -60,7 +61,10 @@ class SlotMaker:
         """Who has a file open goes on reading it when something else has its name by now."""
         found = self._made_of.get(order.key)
         if found is None:
-            found = self._renditions.at(self._renditions.known(order.ino), order.path)
+            try:
+                found = self._renditions.at(self._renditions.known(order.ino), order.path)
+            except NotFoundError:
+                return None  # the video has gone, or been replaced
             if found.key != order.key:
                 return None
             self._made_of.put(order.key, found)
