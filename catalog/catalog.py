@@ -214,9 +214,15 @@ class Catalog(SeenInVideos):
     # -- frames and bytes
 
     def frame_table(self, physical: PhysicalVideo) -> FrameTable:
-        """Every frame's time and packet.  Costs one small query; pages are read as needed."""
+        """Every frame's time and packet.  Costs one small query; pages are read as needed.
+
+        Raises `NotFoundError` where the encoding has gone, as its video was removed or replaced;
+        so does what reads a page later.
+        """
         with self.reading() as seen:
             bounds = seen.videos.page_bounds(physical.id)
+            if not bounds:
+                seen.videos.require_there(physical.id)
 
         def fetch(ordinal: int) -> bytes:
             with self.reading() as later:

@@ -107,14 +107,24 @@ class Videos:
         return [bounds_from_row(row) for row in rows]
 
     def page(self, physical_id: int, ordinal: int) -> bytes:
-        """Raises `IntegrityError` when the page is missing."""
+        """Raises `IntegrityError` when the page is missing, `NotFoundError` when all of it is."""
         data = self._connection.execute(_PAGE, {"physical_id": physical_id, "ordinal": ordinal})
         found: bytes | None = data.scalar()
         if found is None:
+            self.require_there(physical_id)
             raise IntegrityError(
                 f"page {ordinal} of frame table {physical_id} is missing", hint="run `vfsd fsck`"
             )
         return found
+
+    def require_there(self, physical_id: int) -> None:
+        """Raises `NotFoundError` for an encoding that has gone since it was looked up."""
+        query = sa.select(physical_videos.c.id).where(physical_videos.c.id == physical_id)
+        if self._connection.execute(query).first() is None:
+            raise NotFoundError(
+                "the video has been removed or replaced since it was looked up",
+                hint="look it up again by its name",
+            )
 
     def tags(self, video_id: int) -> frozenset[str]:
         rows = self._connection.execute(sa.select(tags.c.tag).where(tags.c.video_id == video_id))

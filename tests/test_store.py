@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,42 @@ def test_a_taken_name_is_refused_unless_replaced(store: Store, video: Video) -> 
     new = store.ingest(FOLDER / "av1.mp4", "cam1/a.mp4", replace=True)
     assert store["cam1/a.mp4"].original.media.codec == "av1"
     assert list(store.parts.objects.all_keys()) == [new.original.object_key]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_video_that_has_gone_says_so(store: Store, video: Video, *, is_replaced: bool) -> None:
+    _take_away(store, video, is_replaced=is_replaced)
+    for use in (
+        lambda: video.read(frames=[video.original.frames - 1]),
+        lambda: video.read(span=(0, 1)),
+        lambda: list(video.iterate()),
+        lambda: video.retile("2x2"),
+        lambda: video.verify(),
+    ):
+        with pytest.raises(NotFoundError):
+            use()
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_video_that_goes_while_it_is_read(
+    store: Store, video: Video, *, is_replaced: bool
+) -> None:
+    """What is open can be read on, as a file can; the rest says that it has gone."""
+    expected = numbers(video.read(frames=[1, 100]).data)
+    _take_away(store, video, is_replaced=is_replaced)
+    with suppress(NotFoundError):
+        assert numbers(video.read(frames=[1, 100]).data) == expected
+    with pytest.raises(NotFoundError):
+        video.retile("2x2")
+    with suppress(NotFoundError):
+        assert len(list(video.iterate())) == video.original.frames
+
+
+def _take_away(store: Store, video: Video, *, is_replaced: bool) -> None:
+    if is_replaced:
+        store.ingest(FOLDER / "portrait.mp4", video.name, replace=True)
+    else:
+        store.remove(video.name)
 
 
 def test_moving_and_removing(store: Store, video: Video) -> None:

@@ -73,7 +73,8 @@ class SummedFiles:
         return self.stored(path, place).of(fd)
 
     def _open(self, path: Path, place: Place) -> int:
-        """Raises `DamagedFileError` where an object is not there, or is something else."""
+        """Raises `DamagedFileError` where an object is not there, or is something else;
+        `NotFoundError` where no video has it any more."""
         if place.object_key is None:
             return open_linked(path, self._root)
         try:
@@ -83,6 +84,11 @@ class SummedFiles:
                 raise
             with self._catalog.reading() as seen:
                 size = seen.objects.size(place.object_key)
+            if size is None:
+                raise NotFoundError(
+                    "the video has been removed or replaced since it was looked up",
+                    hint="look it up again by its name",
+                ) from error
             # It may be put back by hand, and is not written down.
             raise self._report(place, [range(size or 1)], False) from error
 
