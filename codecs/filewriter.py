@@ -11,8 +11,8 @@ whatever fragments are complete can be read (`vfsd.codecs.prefix`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from io import FileIO
 from types import MappingProxyType
@@ -24,15 +24,13 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.archive import ArchiveCodec, encoder_options
 from vfsd.codecs.fileforms import FileForm
+from vfsd.codecs.filetimes import FileTimes
 from vfsd.codecs.givensound import SoundFeed, sound_feed
 from vfsd.codecs.groupencoder import GROUP_CODECS, GroupEncoder, group_media
 from vfsd.codecs.samples import SampleArray, Samples
 from vfsd.codecs.siting import SITINGS
 from vfsd.codecs.soundpieces import SoundPieces
 from vfsd.errors import UsageError
-
-MATROSKA_TICK = Fraction(1, 1000)
-"""FFmpeg writes Matroska with times in milliseconds."""
 
 _BUFFER_BYTES = 1 << 18
 _FRAGMENT_MICROSECONDS = 500_000
@@ -62,13 +60,14 @@ class FileWriter:
     """Encodes pictures into a file.  Not thread-safe.
 
     `file` is open for writing at any place, and stays the caller's.  Errors are `UsageError` where
-    the encoder refuses, and `OSError` of the file.
+    the encoder or the container refuses, and `OSError` of the file.
     """
 
     def __init__(self, file: FileIO, form: FileForm) -> None:
         os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 tells of errors only, not of itself
         self._form = form
-        self._pts: dict[int, int] = {}  # of the pictures that are in the encoder, by ordinal
+        self.times = FileTimes(form.container, form.time_base)  #: of the pictures that were given
+        self._pts: dict[int, int] = {}  # of pictures that are in the encoder, in the file's ticks
         self._given = 0
         self._last = -1  # pts of the picture that came last
         self._step = 1  # ticks between the last two
@@ -99,25 +98,23 @@ class FileWriter:
     def put(self, picture: av.VideoFrame, pts: int) -> None:
         """The next picture, which is shown from tick `pts` on.
 
-        Raises `UsageError` unless that is later than the one before, also in the file's own ticks.
+        Raises `UsageError` unless that is later than the one before, also in the file's own ticks,
+        and the container can tell it.
         """
-        if self._given and self._shown(pts) <= self._shown(self._last):
-            raise UsageError(
-                f"frame {self._given} is shown at {float(pts * self._form.time_base):.6f} s, not "
-                f"after the one before it, at {float(self._last * self._form.time_base):.6f} s",
-                hint="times have to ascend"
-                + (", by a millisecond in Matroska" if self._is_matroska else ""),
-            )
+        self.times.require(pts)
         if self._given:
             self._step = pts - self._last
         self._mux_sound(pts)
         picture.pts = self._given
         picture.time_base = 1 / self._form.rate
         picture.pict_type = 0  # else an encoder repeats what a decoder met
-        self._pts[self._given] = self._last = pts
+        self._pts[self._given] = self.times.in_file(pts)
+        self._last = pts
         self._given += 1
-        for packet in self._encode(picture):
-            self._mux(packet)
+        self.times.add(pts)
+        with _refusing():
+            for packet in self._encode(picture):
+                self._mux(packet)
 
     def put_sound(self, samples: SampleArray | Samples, first: int | None = None) -> int:
         """The next piece of sound, or that which begins with sample number `first`; how many
@@ -143,13 +140,14 @@ class FileWriter:
 
     def finish(self) -> None:
         """All pictures have come; afterwards the file is whole."""
-        for packet in self._encode(None):
-            self._mux(packet)
-        if self._sound is not None:
-            for sounding in self._sound.finish(self._end):
-                self._output.mux(sounding)
-            self._sound.close()
-        self._output.close()
+        with _refusing():
+            for packet in self._encode(None):
+                self._mux(packet)
+            if self._sound is not None:
+                for sounding in self._sound.finish(self._end):
+                    self._output.mux(sounding)
+                self._sound.close()
+            self._output.close()
 
     def abandon(self) -> None:
         """No more pictures will come, and nobody wants the file."""
@@ -168,13 +166,6 @@ class FileWriter:
     def _end(self) -> Fraction:
         """When the last picture stops being shown, as far as is known; seconds."""
         return (self._last + self._step) * self._form.time_base if self._given else Fraction(0)
-
-    @property
-    def _is_matroska(self) -> bool:
-        return self._form.container == "matroska"
-
-    def _shown(self, pts: int) -> int:
-        return round(pts * self._form.time_base / MATROSKA_TICK) if self._is_matroska else pts
 
     def _options(self) -> dict[str, str]:
         form = self._form
@@ -218,17 +209,30 @@ class FileWriter:
     def _mux_sound(self, pts: int) -> None:
         """What belongs before the picture of that time."""
         if self._sound is not None:
-            for sounding in self._sound.until(pts * self._form.time_base):
-                self._output.mux(sounding)
+            with _refusing():
+                for sounding in self._sound.until(pts * self._form.time_base):
+                    self._output.mux(sounding)
 
     def _mux(self, packet: Packet[VideoStream]) -> None:
         assert packet.pts is not None
         packet.pts = packet.dts = self._pts.pop(packet.pts)
-        packet.time_base = self._form.time_base
+        packet.time_base = self.times.tick
         # What a picture lasts follows from the next; of the last nothing else is known.
-        packet.duration = self._step
+        # One of no length would be given another by whoever reads it.
+        packet.duration = max(1, self.times.in_file(self._step))
         packet.stream = self._stream
         self._output.mux(packet)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What FFmpeg does not take is the caller's to change; errors of the file are not."""
+    try:
+        yield
+    except FFmpegError as error:
+        if isinstance(error, (OSError, MemoryError)):
+            raise
+        raise UsageError(f"this cannot be written: {error.strerror}") from error
 
 
 def _muxer_options(form: FileForm) -> dict[str, str]:

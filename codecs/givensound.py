@@ -93,7 +93,9 @@ def sound_feed(form: SoundForm, container: str, output: OutputContainer) -> Soun
     file = SoundFile(form.given)
     try:
         if form.codec is None and file.codec in _KEPT[container] and file.is_configured:
-            return CopiedSound(output, file, file.packets(is_cut=container == "matroska"))
+            if container == "matroska":
+                return CopiedSound(output, file, file.packets(is_cut=True))
+            return CopiedSound(output, file, file.near(file.packets(is_cut=False)))
         encoder = SoundEncoder(output, codec, file.rate, file.layout, file.kind)
         return _EncodedSound(encoder, file.frames(), file)
     except BaseException:

@@ -19,6 +19,7 @@ from av.error import FFmpegError
 from av.packet import Packet
 from av.stream import Stream
 
+from vfsd.codecs.filetimes import LONGEST_STEP
 from vfsd.codecs.samples import LAYOUTS
 from vfsd.codecs.sniff import HEAD_BYTES, sniff
 from vfsd.codecs.source import Source, demuxed, discard_others, open_as
@@ -103,6 +104,25 @@ class SoundFile:
                     yield begin, packet
         except FFmpegError as error:
             raise self._unreadable(error) from error
+
+    def near(
+        self, packets: Iterator[tuple[Fraction, Packet[AudioStream]]]
+    ) -> Iterator[tuple[Fraction, Packet[AudioStream]]]:
+        """`packets` as they are, for mp4 and mov.
+
+        Raises `UsageError` for one that is so late that FFmpeg's muxer would move it.
+        """
+        last: Fraction | None = None
+        for begin, packet in packets:
+            if last is not None and (begin - last) * self.rate > LONGEST_STEP:
+                raise UsageError(
+                    f"the sound of {self.name} is missing from {float(last):.3f} s to "
+                    f"{float(begin):.3f} s, for longer than mp4 and mov can tell",
+                    hint="say in which codec it is to be encoded, with silence where it is "
+                    "missing, or let the name end in .mkv",
+                )
+            last = begin
+            yield begin, packet
 
     def frames(self) -> Iterator[av.AudioFrame]:
         """Decoded; pts in ticks from the first picture."""

@@ -14,7 +14,7 @@ import pytest
 from av.audio.stream import AudioStream
 
 from sample_videos import FOLDER
-from tests.codecs.talking import RATE, make_talking
+from tests.codecs.talking import RATE, make_pausing, make_talking
 from tests.views.test_sound import packets
 from tests.writing import is_as_before, smooth
 from vfsd.errors import UsageError
@@ -189,6 +189,40 @@ def test_views_carry_what_was_written_and_it_can_grow(store: Store) -> None:
     settled = found[4096 : RATE // 2]
     at = RATE * 2 // 5 + begin + 4096
     assert np.abs(settled - TONE[at : at + len(settled)]).mean() < 0.02
+
+
+@pytest.mark.parametrize(("hours", "fits"), [(12, True), (13, False)])
+def test_sound_that_pauses_for_half_a_day_is_where_it_belongs_or_refused(
+    store: Store, tmp_path: Path, hours: int, fits: bool
+) -> None:
+    """2**31 samples of 48 kHz are 12 hours 25 minutes; mp4 and mov can tell no more at once."""
+    talking = make_talking(tmp_path / "talking.mkv", "aac", frames=50)
+    clip = make_pausing(tmp_path / "clip.mkv", talking, Fraction(1), hours * 3600)
+    pts = [number + (hours * 3600 * 25 if number >= 25 else 0) for number in range(50)]
+    wanted = [float(time) for time, _ in packets(clip) if time >= 0]
+    assert max(np.diff(wanted)) > hours * 3600 - 1
+    tick = Fraction(1, 25)
+    for name in ("a.mp4", "a.mov", "a.mkv"):
+        if fits or name == "a.mkv":
+            video = store.write(name, PICTURES, time_base=tick, pts=pts, sound=clip)
+            found = [float(time) for time, _ in packets(content(store, video)) if time >= 0]
+            assert found == pytest.approx(wanted[: len(found)], abs=0.002)
+            assert found[-1] > hours * 3600 + 1.9
+            continue
+        with pytest.raises(UsageError, match="is missing from") as refused:
+            store.write(name, PICTURES, time_base=tick, pts=pts, sound=clip)
+        assert "codec" in (refused.value.hint or "")
+    assert is_as_before(store, ["a.mkv", "a.mov", "a.mp4"] if fits else ["a.mkv"])
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mov", "a.mkv"])
+def test_pictures_may_pause_for_long_beside_sound(store: Store, name: str) -> None:
+    pts = [number + (40 * 3600 * 25 if number >= 25 else 0) for number in range(50)]
+    video = store.write(name, PICTURES, time_base=Fraction(1, 25), pts=pts, sound=(TONE, RATE))
+    assert video.read().seconds == pytest.approx(np.array(pts) / 25, abs=1e-9)
+    assert video.duration == Fraction(pts[-1] + 1, 25)
+    begin, found = heard(content(store, video))
+    assert off_by(begin, found, 60)[0] == 0
 
 
 @pytest.mark.parametrize(

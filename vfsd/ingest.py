@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -199,14 +199,21 @@ def ingest_copy(
 
 
 def ingest_made(
-    parts: Parts, source: Source, *, replace: bool = False, on_progress: Progress | None = None
+    parts: Parts,
+    source: Source,
+    *,
+    replace: bool = False,
+    on_progress: Progress | None = None,
+    check: Callable[[Examination], None] = lambda _: None,
 ) -> LogicalVideo:
     """Make a file that was written among the store's temporary ones a video; it is not copied.
 
-    Its temporary name stays the caller's.  Raises as `ingest_copy` does.
+    Its temporary name stays the caller's.  `check` sees what is in the file before anybody else
+    does, and may raise.  Raises as `ingest_copy` does.
     """
     require_free(parts, source.name, replace)
     examination = parts.examiner.examine(source.path, name=source.name)
+    check(examination)
     fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         key, _, sums = digest(fd, on_progress=on_progress)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from vfsd.catalog import split
+from vfsd.codecs.examine import Examination
+from vfsd.codecs.filetimes import FileTimes
 from vfsd.codecs.givensound import Sounding
 from vfsd.codecs.pixellayouts import pixel_layout
 from vfsd.codecs.samples import SoundFormat
@@ -94,8 +96,10 @@ class StoreWrites:
             store.write("d.ts", socket.makefile("rb"))
 
         All of it is there at once when it is done, or nothing.  Raises `UsageError` for what does
-        not fit together, `RefusedMediaError` for a stream that is no video, `ExistsError` (unless
-        `replace`), `BusyError` while somebody else writes that name, `NoSpaceError`.
+        not fit together and for times that the container cannot tell, `RefusedMediaError` for a
+        stream that is no video, `ExistsError` (unless `replace`), `BusyError` while somebody else
+        writes that name, `NoSpaceError`, `IntegrityError` for a file in which other times are found
+        than were given.
         """
         if isinstance(form.get("sound"), SoundFormat):
             raise UsageError("sound in pieces is for a writer", hint="see Store.writer")
@@ -175,7 +179,11 @@ class StoreWrites:
         self._require_writable()
         name = "/".join(split(name))
         require_free(self._parts, name, replace)
-        return VideoWriter(self._parts, name, size, form, lambda file: self._publish(file, replace))
+
+        def publish(file: Unfinished, times: FileTimes) -> Video:
+            return self._publish(file, replace, partial(_require_times, times))
+
+        return VideoWriter(self._parts, name, size, form, publish)
 
     def _write_pictures(
         self,
@@ -226,9 +234,14 @@ class StoreWrites:
         finally:
             file.remove()
 
-    def _publish(self, file: Unfinished, replace: bool) -> Video:
+    def _publish(
+        self,
+        file: Unfinished,
+        replace: bool,
+        check: Callable[[Examination], None] = lambda _: None,
+    ) -> Video:
         source = Source(file.path, file.name, file.path.stat().st_size)
-        info = ingest_made(self._parts, source, replace=replace)
+        info = ingest_made(self._parts, source, replace=replace, check=check)
         file.remove()
         if replace:
             clear_away(self._parts)
@@ -237,3 +250,8 @@ class StoreWrites:
     def _require_writable(self) -> None:
         if self._parts.read_only:
             raise ReadOnlyError("the store was opened read-only")
+
+
+def _require_times(times: FileTimes, found: Examination) -> None:
+    """Raises `IntegrityError` where a file shows its pictures at other times than were given."""
+    times.require_written(found.columns.pts[found.order], found.media.time_base)

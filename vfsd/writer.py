@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from io import FileIO
 from types import TracebackType
 from typing import Generic, TypeVar
 
 from vfsd.codecs.arrays import PictureMaker
+from vfsd.codecs.filetimes import FileTimes
 from vfsd.codecs.filewriter import FileWriter
 from vfsd.codecs.samples import SampleArray, Samples
 from vfsd.errors import NoSpaceError, UsageError
@@ -49,9 +50,9 @@ class VideoWriter(Generic[_V]):
         name: str,
         size: tuple[int, int],
         form: WriteForm,
-        publish: Callable[[Unfinished], _V],
+        publish: Callable[[Unfinished, FileTimes], _V],
     ) -> None:
-        """`publish` makes a video of the whole file.
+        """`publish` makes a video of the whole file, if that has the times of its pictures.
 
         Raises `UsageError`, `BusyError` while somebody else writes that name.
         """
@@ -104,15 +105,16 @@ class VideoWriter(Generic[_V]):
     def write(self, data: Given, pts: int | Sequence[int] | None = None) -> int:
         """The next picture, or pictures; how many there are now.
 
-        With a `time_base`, `pts` is the tick, or the ticks, at which they appear, ascending; frames
-        that were read bring their own.  The video starts with the first.  An array of another shape
-        or type, a missing time and what the encoder refuses are a `UsageError`; a full disk is a
+        With a `time_base`, `pts` is the tick, or the ticks, at which they appear, ascending whole
+        numbers; frames that were read bring their own.  The video starts with the first.  An array
+        of another shape or type, a missing time, one that the container cannot tell (see
+        `FileTimes.require`) and what the encoder refuses are a `UsageError`; a full disk is a
         `NoSpaceError`.  What was written before stays as it is.
         """
         self._require_open()
         if pts is not None and self._form.time_base is None:
             raise UsageError("a constant rate leaves no choice of times", hint="give time_base")
-        times = None if pts is None else iter([pts] if isinstance(pts, int) else pts)
+        times = None if pts is None else iter(pts if isinstance(pts, Iterable) else [pts])
         for picture, own in pictures(data, self._form.format):
             with self._writing:
                 self._require_open()
@@ -144,7 +146,8 @@ class VideoWriter(Generic[_V]):
         """All pictures have come: publish the video.  Once is enough.
 
         Raises `UsageError` where sound goes on for more than a second after the last picture; more
-        of these can still be written then.
+        of these can still be written then.  `IntegrityError` where the file that was made shows
+        pictures at other times than were given; the store is then as it was.
         """
         with self._writing:
             if self._is_open:
@@ -166,7 +169,7 @@ class VideoWriter(Generic[_V]):
             with self._making_room():
                 self._writer.finish()
             self._let_go()
-            self._video = self._publish(self.unfinished)
+            self._video = self._publish(self.unfinished, self._writer.times)
         except BaseException:
             self.abandon()
             raise
@@ -188,10 +191,12 @@ class VideoWriter(Generic[_V]):
             raise UsageError(
                 f"frame {self.frames} has no time", hint="give pts, or fps instead of time_base"
             )
+        else:
+            pts = _whole(pts, self.frames)
         if not self.frames:
             self._origin = pts
         with self._making_room():
-            self._writer.put(self._maker.picture(picture), int(pts) - self._origin)
+            self._writer.put(self._maker.picture(picture), pts - self._origin)
         self.frames += 1
 
     @contextmanager
@@ -202,3 +207,14 @@ class VideoWriter(Generic[_V]):
             if error.errno in _NO_SPACE:
                 raise NoSpaceError(f"no room for {self.name!r}: {error.strerror}") from error
             raise
+
+
+def _whole(pts: float, frame: int) -> int:
+    """The tick of a frame as a number of any size.  Raises `UsageError`."""
+    with suppress(TypeError, ValueError, OverflowError):
+        if int(pts) == pts:
+            return int(pts)
+    raise UsageError(
+        f"frame {frame} is to be shown at tick {pts!r}, which is no whole number",
+        hint="give whole ticks of a time_base that is fine enough",
+    )

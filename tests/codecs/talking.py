@@ -48,6 +48,32 @@ def make_talking(
     return path
 
 
+def make_pausing(path: Path, clip: Path, at: Fraction, pause: int) -> Path:
+    """A `clip` of `make_talking` in Matroska, in which `pause` seconds pass at second `at`."""
+    with av.open(str(clip)) as opened, av.open(str(path), "w", format="matroska") as output:
+        streams = {
+            stream.index: output.add_stream_from_template(stream) for stream in opened.streams
+        }
+        found = [packet for packet in opened.demux() if packet.pts is not None]
+        for packet in found:
+            assert packet.pts is not None
+            late = pause if packet.pts * packet.time_base >= at else 0
+            packet.pts += int(late / packet.time_base)
+        for index, stream in streams.items():
+            mine = [packet for packet in found if packet.stream_index == index]
+            times = sorted(packet.pts or 0 for packet in mine)
+            # A picture is decoded when the one two places before it is shown, the first ones first.
+            delay = 2 if stream.type == "video" else 0
+            step = times[1] - times[0]
+            early = [times[0] - step * number for number in range(delay, 0, -1)]
+            for packet, time in zip(mine, early + times, strict=False):
+                packet.dts = time
+        for packet in sorted(found, key=lambda packet: (packet.dts or 0) * packet.time_base):
+            packet.stream = streams[packet.stream_index]
+            output.mux(packet)
+    return path
+
+
 def _block(number: int, offset: int, form: str) -> av.AudioFrame:
     """A tone that rises."""
     at = np.arange(number * _BLOCK, (number + 1) * _BLOCK) / RATE
