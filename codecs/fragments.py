@@ -23,6 +23,7 @@ from vfsd.codecs.segments import (
     rounded,
 )
 from vfsd.codecs.soundentries import sound_trak
+from vfsd.errors import UsageError
 from vfsd.framepages import Ints
 
 _ENTRIES = {
@@ -47,7 +48,10 @@ _SOUND_SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4")])
 _SOUND_BYTES = 64
 """Of a segment that has sound, more: traf 8, tfhd 16, tfdt 20, trun 20."""
 _MAX_TICKS = 1 << 31
+"""What a sample or a segment lasts has 32 bits, and players take the upper one for a sign."""
 _DEFAULT_TIMESCALE = 90_000
+_LEAST_TIMESCALE = 1000
+"""Where times would be told less exactly than to a millisecond, they are not told."""
 
 _MATRICES = {
     0: (1, 0, 0, 1),
@@ -61,13 +65,11 @@ class FragmentMuxer:
     """Fragmented MP4 with one video track, and one of sound where there is any."""
 
     def __init__(self, track: Track, sound: SoundTrack | None = None) -> None:
+        """Raises `UsageError` for tracks in which nothing happens for too long."""
         self._track = track
         self._sound = sound
-        base = track.time_base
-        # Ticks of the time base are kept where durations in them fit into 32 bits.
-        exact = base.denominator < _MAX_TICKS and track.longest * base.numerator < _MAX_TICKS
-        self._timescale = base.denominator if exact else _DEFAULT_TIMESCALE
-        self._factor = base * self._timescale
+        self._timescale = _timescale(track)
+        self._factor = track.time_base * self._timescale
 
     def header(self, index: SegmentIndex | None = None, *, spare: int = 0) -> bytes:
         brands = b"iso6" + struct.pack(">I", 0x200) + b"iso6iso5iso2mp41"
@@ -233,6 +235,26 @@ class FragmentMuxer:
         entries[:, 2] = np.where(index.starts_with_key, 0x9000_0000, 0)  # stream access point 1
         fields = struct.pack(">IIQQHH", 1, self._timescale, int(starts[0]), 0, 0, len(index.sizes))
         return full_box(b"sidx", 1, 0, fields + entries.tobytes())
+
+
+def _timescale(track: Track) -> int:
+    """Ticks of a second, such that no duration in them has more than 31 bits.
+
+    Raises `UsageError` where these would be too few.
+    """
+    base = track.time_base
+    if base.denominator < _MAX_TICKS and track.longest * base.numerator < _MAX_TICKS:
+        return base.denominator  # times stay what they are
+    seconds = track.longest * base
+    # Less two: both ends of a duration are rounded.
+    fitting = int((_MAX_TICKS - 2) / seconds)
+    if fitting < _LEAST_TIMESCALE:
+        raise UsageError(
+            f"nothing happens in the view for {float(seconds):.0f} s: parts of an mp4 file last "
+            f"{_MAX_TICKS // _LEAST_TIMESCALE} s at most",
+            hint="ask for an mkv, which has no such limit, or for spans of time without the gap",
+        )
+    return min(_DEFAULT_TIMESCALE, fitting)
 
 
 def _traf_of_sound(sound: SoundPackets, before: int) -> bytes:

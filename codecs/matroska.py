@@ -22,6 +22,7 @@ from vfsd.codecs.segments import (
     rounded,
 )
 from vfsd.codecs.soundentries import matroska_codec
+from vfsd.errors import UsageError
 from vfsd.framepages import Ints
 
 _CODEC_IDS = {
@@ -44,6 +45,7 @@ MAX_PACKET = (1 << 28) - 64
 _CLUSTER = bytes.fromhex("1f43b675")
 _LONG_HEAD = 12  # id 4, size 8
 _TICK = 100_000  # nanoseconds
+_LATEST = 1 << 53  # ticks: players count them in floats
 _REACH = 1 << 15  # a block's time is a signed 16-bit distance from that of its cluster
 _CLUSTER_BYTES = 22  # id 4, size 8, time 10
 _SIMPLE_BYTES = 9  # id 1, size 4, track 1, time 2, flags 1
@@ -62,9 +64,16 @@ class MatroskaMuxer:
     """
 
     def __init__(self, track: Track, sound: SoundTrack | None = None) -> None:
+        """Raises `UsageError` for tracks that last for thousands of years."""
         self._track = track
         self._sound = sound
         self._factor = track.time_base * Fraction(1_000_000_000, _TICK)
+        if track.duration * self._factor > _LATEST:
+            raise UsageError(
+                f"the view lasts {float(track.duration * track.time_base):.3e} s: times of mkv "
+                f"are exact for {_LATEST * _TICK // 1_000_000_000} s",
+                hint="ask for spans of time",
+            )
 
     def header(self, index: SegmentIndex | None = None, *, spare: int = 0) -> bytes:
         doctype = _element("4286", _number(1)) + _element("42f7", _number(1))

@@ -41,7 +41,7 @@ class Track:
     configuration: bytes  #: see `vfsd.codecs.framing`
     time_base: Fraction
     duration: int  #: of everything
-    longest: int  #: segment
+    longest: int  #: segment, or time from the decoding of a picture until it is shown
     pixel_format: str = "yuv420p"
     reorder: int = 0  #: the most by which a picture is decoded after the time it would be shown
     rate: Fraction | None = None  #: frames per second where it is constant

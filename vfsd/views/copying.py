@@ -133,6 +133,7 @@ class CopiedRendition:
         self._run = run
         showing = run.showing
         longest = int(np.diff(np.append(showing.starts[run.starts], showing.end)).max())
+        longest = max(longest, run.farthest)
         track = _track(run.footage.physical.media, showing, run.framing, run.reorder, longest)
         self._muxer = muxer = muxer_for(form.container, track, sound.track if sound else None)
         self._sound = SegmentedSound(sound, muxer, run.shown, run.starts, showing.time_base)
@@ -201,6 +202,8 @@ class CopiedRun:
         self.reorder = int((showing.starts - self.shown).max())  #: see `Track.reorder`
         self.sizes = np.add.reduceat(framing.bound(columns.size, self.keys), self.starts)
         """Bytes of each segment, without what a container adds."""
+        self.farthest = self.reorder + int((self.shown - showing.starts).max())
+        """Ticks from the decoding of a picture until it is shown, at most."""
         if not framing.is_exact:
             self.sizes += LEAST_PADDING
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from vfsd.codecs.segments import Muxer, SoundPackets, SoundTrack, rounded
 from vfsd.codecs.soundentries import takes
@@ -29,6 +30,9 @@ from vfsd.views.footage import Footage
 from vfsd.views.infofile import NOT_INDEXED, silence_of
 from vfsd.views.showing import Showing
 from vfsd.views.workshop import Workshop
+
+LONGEST_SOUND = (1 << 31) - 1
+"""Samples that a packet may last in mp4, silence after it included: 12 hours at 48 kHz."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,8 @@ def find_sound(footage: Footage, view: View, form: Form, showing: Showing) -> Vi
     whole = are_whole(columns, footage.damage)
     if not whole.any():
         return "its packets are damaged on disk"
+    if form.container == "mp4" and _longest(times, whole) > LONGEST_SOUND:
+        return f"there are {LONGEST_SOUND} samples or more without a packet, and mp4 cannot tell"
     return ViewSound(
         track,
         sound,
@@ -101,6 +107,15 @@ def find_sound(footage: Footage, view: View, form: Form, showing: Showing) -> Vi
         columns.size[whole],
         int(times[-1]),
     )
+
+
+def _longest(times: Ints, whole: npt.NDArray[np.bool_]) -> int:
+    """Samples that a packet lasts at most, where only those that are `whole` are there.
+
+    `times` has the end of the last one besides.
+    """
+    there = np.append(np.flatnonzero(whole), len(whole))
+    return int(np.diff(times[there]).max())
 
 
 def _beginning(footage: Footage, view: View, showing: Showing) -> Fraction:

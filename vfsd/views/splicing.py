@@ -342,7 +342,7 @@ class SplicedRendition:
             configuration=configuration,
             time_base=showing.time_base,
             duration=showing.end,
-            longest=int(lengths.max()),
+            longest=max(int(lengths.max()), self._copied.farthest),
             pixel_format=media.pixel_format,
             reorder=self._copied.reorder,
             rate=showing.rate,
