@@ -174,7 +174,7 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(target=handles, path=PATHS, mode=MODES, truncating=st.booleans())
     def open_file(self, path: str, mode: int, truncating: bool) -> Any:
-        flags = mode | (os.O_TRUNC if truncating and mode != os.O_RDONLY else 0)
+        flags = mode | (os.O_TRUNC if truncating else 0)
         made: list[int] = []
         if not self.both(
             lambda: made.append(self.it.open(path, flags)),

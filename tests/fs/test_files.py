@@ -142,6 +142,25 @@ def test_times_follow_writes_and_explicit_times_stay(it: Driver) -> None:
     assert it.fs.getattr("/a").mtime_ns > 1_600_000_000_000_000_000
 
 
+@pytest.mark.parametrize("year", [1600, 2300])
+def test_times_beyond_64_bits_are_as_far_as_these_go(it: Driver, year: int) -> None:
+    it.write("/a", b"x")
+    seconds = (year - 1970) * 31_556_952
+    it.fs.utimens("/a", seconds * 10**9, seconds * 10**9)
+    found = it.fs.getattr("/a")
+    for time_ns in (found.atime_ns, found.mtime_ns):  # the disk below may have narrower limits
+        assert abs(time_ns) < 2**63
+        assert (time_ns > 2**60) is (year > 1970)
+        assert (time_ns < -(2**60)) is (year < 1970)
+
+
+def test_opening_to_truncate_does_so_for_readers_too(it: Driver) -> None:
+    it.write("/a", b"abc")
+    with it.opened("/a", os.O_RDONLY | os.O_TRUNC) as handle:
+        assert it.fs.getattr(None, handle).size == 0
+        assert failing(it.fs.write, handle, b"x", 0) == "EBADF"
+
+
 def test_judgement_shows_in_no_attribute(it: Driver, video: bytes) -> None:
     for name, data in (("/v.mp4", video), ("/t", b"text"), ("/e", b"")):
         handle = it.create(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import shutil
@@ -116,3 +117,13 @@ def test_a_picture_that_is_open_stays_what_is_found_by_its_name(
             assert other.read() == file.read() == first
     mounted.wait_for(lambda: picture.read_bytes() != first, "it does not come from tiles")
     assert picture.stat().st_size == len(picture.read_bytes()) != len(first)
+
+
+def test_a_view_that_is_open_cannot_be_removed_or_replaced_either(here: Path) -> None:
+    (here / "v.mp4").write_bytes(VIDEO)
+    (here / "plain").write_bytes(b"x")
+    info = here / "v.mp4@/info.json"
+    with info.open("rb"):
+        for change in (info.unlink, lambda: (here / "plain").rename(info)):
+            with pytest.raises(OSError, match=os.strerror(errno.EROFS)):
+                change()

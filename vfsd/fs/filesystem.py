@@ -170,8 +170,11 @@ class Filesystem:
         return os.statvfs(self.parts.directory.spool)
 
     def is_in_use(self, path: str) -> bool:
-        """Whether somebody has the file open, or had a moment ago."""
-        return self._contents.is_in_use(self._names.resolve(path).ino)
+        """Whether somebody has the real file open, or had a moment ago."""
+        try:
+            return self._contents.is_in_use(self._names.resolve(path).ino)
+        except OSError:
+            return False
 
     def has_hard_links(self) -> bool:
         """Whether any file has several names."""
@@ -273,6 +276,9 @@ class Filesystem:
         """Of `flags` the access mode and O_TRUNC count; who creates calls `create`."""
         found = self._find(path)
         if isinstance(found, Node):
+            if flags & os.O_TRUNC and flags & os.O_ACCMODE == os.O_RDONLY and found.is_file:
+                self.truncate(path, 0, caller)  # as it is done on disks; POSIX leaves it open
+                found = self._node(path)
             return self._files.open(found, flags, caller)
         if self._is_directory(found):
             raise failure(errno.EISDIR)

@@ -15,6 +15,8 @@ from vfsd.fs.posix import failure
 from vfsd.model import Node
 from vfsd.parts import Parts
 
+_LATEST_NS = (1 << 63) - 1
+
 
 class Metadata:
     """Changes of attributes.  Who may make them is the kernel's business."""
@@ -51,7 +53,12 @@ class Metadata:
                 change.remove_xattr(ino, CAPABILITIES)
 
     def utimens(self, ino: int, atime_ns: int | None, mtime_ns: int | None) -> None:
-        """Unix time in nanoseconds; None leaves a time as it is."""
+        """Unix time in nanoseconds; None leaves a time as it is.
+
+        Between 1678 and 2262, as there are 64 bits: others become the first or the last of these,
+        as on disks with narrower limits.
+        """
+        atime_ns, mtime_ns = _within_limits(atime_ns), _within_limits(mtime_ns)
         with self._names.changing() as change:
             node = self._node(change, ino)
             new_atime = node.atime_ns if atime_ns is None else atime_ns
@@ -69,3 +76,7 @@ class Metadata:
         if node is None:
             raise failure(errno.ENOENT)
         return node
+
+
+def _within_limits(time_ns: int | None) -> int | None:
+    return None if time_ns is None else min(max(time_ns, -_LATEST_NS), _LATEST_NS)
