@@ -15,6 +15,7 @@ from typing import Any
 import av
 import numpy as np
 import numpy.typing as npt
+from av.error import FFmpegError
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from vfsd.codecs.pixellayouts import check_size, pixel_layout
@@ -27,6 +28,7 @@ from vfsd.codecs.planes import (
     shares,
     with_full_chroma,
 )
+from vfsd.codecs.scale import cannot_scale
 from vfsd.codecs.siting import blank_like, means_like
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.model import MediaInfo
@@ -78,7 +80,7 @@ class PixelConverter:
     gray16 and yuv420p10 are uint16, the others uint8.
 
     Raises `OutOfRangeError` for a region outside the frame and `UsageError` for a form that
-    cannot be had.
+    cannot be had; for a size to which FFmpeg does not scale, when it comes to that.
     """
 
     def __init__(
@@ -277,16 +279,22 @@ class PixelConverter:
         if not self._layout.channels:
             # Samples keep their range, whatever the name of the format says of it.
             color_range = _FULL_RANGE if _is_full_range(frame) else _LIMITED_RANGE
-        return self._reformatter.reformat(
-            frame,
-            width=width,
-            height=height,
-            format=pixel_format or self._layout.name,
-            interpolation=Interpolation.AREA if self._is_reduced else Interpolation.BICUBIC,
-            src_color_range=color_range,
-            dst_color_range=color_range,
-            threads=1,
-        )
+        try:
+            return self._reformatter.reformat(
+                frame,
+                width=width,
+                height=height,
+                format=pixel_format or self._layout.name,
+                interpolation=Interpolation.AREA if self._is_reduced else Interpolation.BICUBIC,
+                src_color_range=color_range,
+                dst_color_range=color_range,
+                threads=1,
+            )
+        except FFmpegError as error:
+            if self._scaled is None:
+                raise
+            # It has limits of its own, on the area and on how one side grows beside the other.
+            raise cannot_scale((frame.width, frame.height), self._scaled) from error
 
     def _cropped(self, frame: av.VideoFrame, window: Rect) -> av.VideoFrame:
         """A copy of a part of `frame`; beyond its edges, the edge is repeated."""

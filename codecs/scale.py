@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import av
+from av.error import FFmpegError
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from vfsd.codecs.planes import copy_colors
@@ -20,10 +21,19 @@ def require_smaller(width: int, height: int, media: MediaInfo) -> None:
         )
 
 
+def cannot_scale(size: tuple[int, int], wanted: tuple[int, int]) -> UsageError:
+    """What is raised where FFmpeg refuses to scale pictures of one size to another."""
+    return UsageError(
+        f"{size[0]}x{size[1]} pixels cannot be scaled to {wanted[0]}x{wanted[1]}",
+        hint="ask for a size that is smaller, or more like theirs in shape",
+    )
+
+
 class PictureScaler:
     """Scales pictures as `PixelConverter` does when it is asked for luma in that size.
 
     Bicubically, or to means of areas where they get half the size or less.  Not thread-safe.
+    Raises `UsageError` for a size to which FFmpeg does not scale.
     """
 
     def __init__(self, width: int, height: int) -> None:
@@ -33,14 +43,18 @@ class PictureScaler:
     def scale(self, picture: av.VideoFrame) -> av.VideoFrame:
         """A picture of its own, with the colours and the time stamp of `picture`."""
         is_reduced = 2 * self._width <= picture.width and 2 * self._height <= picture.height
-        scaled = self._reformatter.reformat(
-            picture,
-            width=self._width,
-            height=self._height,
-            format=picture.format.name,
-            interpolation=Interpolation.AREA if is_reduced else Interpolation.BICUBIC,
-            threads=1,
-        )
+        try:
+            scaled = self._reformatter.reformat(
+                picture,
+                width=self._width,
+                height=self._height,
+                format=picture.format.name,
+                interpolation=Interpolation.AREA if is_reduced else Interpolation.BICUBIC,
+                threads=1,
+            )
+        except FFmpegError as error:
+            size = (self._width, self._height)
+            raise cannot_scale((picture.width, picture.height), size) from error
         copy_colors(picture, scaled)
         scaled.pts = picture.pts
         return scaled

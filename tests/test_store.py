@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import pickle
@@ -9,6 +10,7 @@ import shutil
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -217,6 +219,109 @@ def test_frames_by_number(video: Video) -> None:
     for outside in (len(video), -len(video) - 1):
         with pytest.raises(OutOfRangeError):
             video[outside]
+
+
+def test_a_mask_means_the_frames_where_it_is_true(video: Video) -> None:
+    mask = np.arange(len(video)) % 50 == 3
+    assert numbers(video[mask].data) == [3, 53, 103]
+    assert video.read(frames=mask.tolist()).index.tolist() == [3, 53, 103]
+    for other in (mask[:-1], mask[:2], mask[:, None], mask[0]):
+        with pytest.raises(UsageError) as raised:
+            video[other]
+        assert "mask" in f"{raised.value} {raised.value.hint}"
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.uint64])
+def test_frames_by_numbers_of_any_size(video: Video, kind: Any) -> None:
+    assert video[np.array([100, 2], kind)].index.tolist() == [100, 2]
+    assert video[kind(100)].index == 100
+    assert video[kind(100) : kind(103)].index.tolist() == [100, 101, 102]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        *([29.97, 30.9], [math.nan], ["a"], [[1, 2], [3, 4]], [[1, 2], [3]], np.zeros((2, 2), int)),
+        *("abc", 1.7, None, ..., {1, 2}, np.float64(2), np.array([1.0])),
+        *(slice(0, 10, 0), (slice(0, 10, 0),), slice(0.0, 1.0, 0.0), (slice(0, 5), slice("a", 5))),
+    ],
+)
+def test_what_stands_for_no_frames_is_said(video: Video, nonsense: Any) -> None:
+    with pytest.raises(UsageError) as raised:
+        video[nonsense]
+    assert raised.value.hint or "step" in str(raised.value)
+
+
+@pytest.mark.parametrize("beyond", [2**70, [2**70], [2**63], range(10**12), [-(2**70)]])
+def test_numbers_of_any_size_may_be_of_no_frame(video: Video, beyond: Any) -> None:
+    with pytest.raises(OutOfRangeError, match="has 120"):
+        video[beyond]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"frames": 5}, "no frames"),
+        ({"frames": ["a"]}, "no frames"),
+        ({"frames": slice(0, 10, 0)}, "no slice"),
+        ({"span": (0,)}, "no span"),
+        ({"span": (0, 1, 2)}, "no span"),
+        ({"span": (0, 10**400)}, "not a time"),
+        ({"size": (1,)}, "no size"),
+        ({"size": (1, 2, 3)}, "no size"),
+        ({"size": (math.nan, 2)}, "whole number"),
+        ({"size": (65536, 2)}, "16384"),
+        ({"size": (100_000, 100_000)}, "16384"),
+        ({"frames": [0], "size": (16384, 16384)}, "cannot be scaled"),
+        ({"frames": [0], "size": (2, 16384)}, "cannot be scaled"),
+        ({"psnr": 2**2000}, "dB"),
+        ({"psnr": -1}, "dB"),
+        ({"psnr": math.nan}, "dB"),
+        ({"psnr": "fine"}, "dB"),
+        ({"region": (0, 0, 1.5, 1)}, "whole number"),
+    ],
+)
+def test_what_cannot_be_read_is_said(video: Video, arguments: dict[str, Any], what: str) -> None:
+    with pytest.raises(UsageError, match=what):
+        video.read(**arguments)
+
+
+def test_numbers_of_numpy_are_as_good_as_others(video: Video) -> None:
+    clip = video.read(frames=[15])
+    assert video.frame_at(clip.seconds[0]).index == 15
+    assert video.frame_at(np.float32(0.51)).index == 15
+    spanned = video.read(span=(np.float32(0.5), np.int8(1)), fps=np.float16(10))
+    assert spanned.index.tolist() == [15, 18, 21, 24, 27]
+    edges = np.array([0, 0, 255, 200], np.uint8)
+    size: Any = np.array([100, 50], np.int8)
+    small = video.read(frames=[7], region=tuple(edges), size=size)
+    assert np.array_equal(
+        small.data, video.read(frames=[7], region=(0, 0, 255, 200), size=(100, 50)).data
+    )
+
+
+@pytest.mark.parametrize("way", ["iterate", "explain"])
+def test_single_frames_are_for_reading_at_once(video: Video, way: str) -> None:
+    with pytest.raises(UsageError, match="no range of frames"):
+        getattr(video, way)(frames=[1, 2])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"frames": [1, 2]}, {"size": (math.nan, 1)}, {"size": (1,)}, {"size": (-1, 5)}, {"psnr": -1}],
+)
+def test_what_cannot_be_saved_is_said(
+    video: Video, tmp_path: Path, arguments: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError):
+        video.save(tmp_path / "clip.mp4", **arguments)
+    assert not list(tmp_path.glob("clip*"))
+
+
+def test_a_scaled_file_is_refused_where_ffmpeg_cannot_scale(video: Video, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be scaled"):
+        video.save(tmp_path / "clip.mp4", frames=range(2), size=(2, 16384))
+    assert not list(tmp_path.glob("clip*"))
 
 
 def test_frames_by_time(video: Video) -> None:

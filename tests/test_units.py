@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,15 @@ from hypothesis import strategies as st
 from vfsd.config import Settings
 from vfsd.errors import UsageError
 from vfsd.tiling import Rect
-from vfsd.units import human_bytes, rate, seconds, ticks_at_or_after, ticks_at_or_before
+from vfsd.units import (
+    Seconds,
+    exact_span,
+    human_bytes,
+    rate,
+    seconds,
+    ticks_at_or_after,
+    ticks_at_or_before,
+)
 
 
 def test_rates_are_exact() -> None:
@@ -34,16 +44,46 @@ def test_rates_are_exact() -> None:
         ("1:02:03.5", Fraction(7447, 2)),
         ("2:30", Fraction(150)),
         (Fraction(1001, 30000), Fraction(1001, 30000)),
+        (np.float64(0.1), Fraction(1, 10)),
+        (np.float32(0.1), Fraction(1, 10)),
+        (np.float16(0.1), Fraction(1, 10)),
+        (np.uint8(200), Fraction(200)),
     ],
 )
-def test_seconds_mean_what_they_look_like(given_as: str | float, exact: Fraction) -> None:
+def test_seconds_mean_what_they_look_like(given_as: Seconds, exact: Fraction) -> None:
     assert seconds(given_as) == exact
+    assert type(seconds(given_as).numerator) is int  # one of numpy would overflow
 
 
-@pytest.mark.parametrize("nonsense", ["", "ten", "1:2:3:4", "-5", float("nan"), float("inf")])
-def test_nonsense_is_no_time(nonsense: str | float) -> None:
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    "nonsense",
+    ["", "ten", "1:2:3:4", "-5", float("nan"), float("inf"), np.float32("nan"), 10**400, None, []],
+)
+def test_nonsense_is_no_time(nonsense: Seconds) -> None:
+    with pytest.raises(UsageError, match="is not a time"):
         seconds(nonsense)
+
+
+@pytest.mark.parametrize("nonsense", [(), (0,), (0, 1, 2), 5, None])
+def test_a_span_has_two_ends(nonsense: Any) -> None:
+    with pytest.raises(UsageError, match="no span"):
+        exact_span(nonsense)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.uint64])
+def test_a_region_of_small_integers_is_one_of_ints(kind: type[np.integer[Any]]) -> None:
+    region = Rect.given(kind(edge) for edge in (0, 10, 255, 200))
+    assert region == Rect(0, 10, 255, 200)
+    assert region.area == 255 * 190
+    assert Rect.given(Rect(kind(0), kind(0), kind(200), kind(200))).area == 40_000  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "nonsense", [5, (), (0, 0, 1), (0, 0, 1, 1, 1), (0, 0, 1.5, 1), (0, 0, float("nan"), 1), "1234"]
+)
+def test_a_region_is_four_whole_numbers(nonsense: Any) -> None:
+    with pytest.raises(UsageError, match="region"):
+        Rect.given(nonsense)
 
 
 @given(st.fractions(-1000, 1000), st.fractions(Fraction(1, 90000), 1))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import SupportsIndex
 
+from vfsd.arguments import whole_numbers
 from vfsd.errors import UsageError
 
 _GEOMETRY = re.compile(r"(\d{1,9})x(\d{1,9})\+(\d{1,9})\+(\d{1,9})")
@@ -29,6 +31,16 @@ class Rect:
                 f"({self.x1}, {self.y1}, {self.x2}, {self.y2}) holds no pixel",
                 hint="a region is (x1, y1, x2, y2) with 0 <= x1 < x2 and 0 <= y1 < y2",
             )
+
+    @classmethod
+    def given(cls, region: Rect | Iterable[SupportsIndex]) -> Rect:
+        """Of what a caller gives: (x1, y1, x2, y2), of any type of integer.
+
+        Raises `UsageError` for other numbers, and for more or fewer of them, too.
+        """
+        if isinstance(region, Rect):
+            region = (region.x1, region.y1, region.x2, region.y2)
+        return cls(*whole_numbers(region, ("x1", "y1", "x2", "y2"), "region"))
 
     @classmethod
     def of_size(cls, width: int, height: int) -> Rect:

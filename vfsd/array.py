@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.framenumbers import cut
 from vfsd.frames import Frames, Pixels
 from vfsd.tiling import Rect
 from vfsd.units import Seconds, seconds
@@ -132,7 +133,7 @@ class VideoArray:
                     "ints count frames, and this array is cut by time already",
                     hint="write seconds as floats: 2.0:4.0",
                 )
-            chosen = (self._chosen or range(self._frames))[key]
+            chosen = cut(self._chosen or range(self._frames), key)
             if not len(chosen):
                 raise OutOfRangeError(f"{key.start}:{key.stop} holds no frame")
             return {"chosen": chosen}
@@ -143,8 +144,7 @@ class VideoArray:
         end = min(stop, start + _moment(key.stop, stop - start, stop - start))
         if end <= first:
             raise OutOfRangeError(f"{key.start}:{key.stop} holds no time")
-        fps = self._fps if key.step is None else 1 / seconds(key.step)
-        return {"span": (first, end), "fps": fps}
+        return {"span": (first, end), "fps": self._fps if key.step is None else _rate(key.step)}
 
 
 def _moment(value: Seconds | None, length: Fraction, default: Fraction) -> Fraction:
@@ -154,13 +154,21 @@ def _moment(value: Seconds | None, length: Fraction, default: Fraction) -> Fract
     return max(Fraction(0), length + exact) if exact < 0 else exact
 
 
+def _rate(step: Seconds) -> Fraction:
+    """Frames per second, of which one comes every `step` seconds."""
+    exact = seconds(step)
+    if exact <= 0:
+        raise UsageError("a step in time is larger than 0")
+    return 1 / exact
+
+
 def _cut(axis: range, key: Axis, name: str) -> range:
     if not isinstance(key, slice):
         raise UsageError(f"{name} are cut by slices, not by {key!r}")
-    if key.step is not None and key.step < 1:
+    kept = cut(axis, key)
+    if kept.step < 1:
         raise UsageError(f"{name} cannot be turned round")
-    cut = axis[key]
-    if not len(cut):
+    if not len(kept):
         raise OutOfRangeError(f"{key.start}:{key.stop} holds no {name}")
     # A range ends where its last pixel's block ends, so that the region is what was named.
-    return range(cut.start, min(axis.stop, cut.start + len(cut) * cut.step), cut.step)
+    return range(kept.start, min(axis.stop, kept.start + len(kept) * kept.step), kept.step)

@@ -31,7 +31,9 @@ import math
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from reprlib import repr as shown
 
+from vfsd.arguments import decibels, width_and_height
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.forms import CODECS, CONTAINERS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
 from vfsd.tiling import Rect
@@ -107,8 +109,10 @@ class Request:
     psnr: float | None = None  #: dB that a source has to have; None: as the store has it
 
     def __post_init__(self) -> None:
-        if self.psnr is not None and math.isnan(self.psnr):
-            raise UsageError(f"{self.psnr} dB cannot be asked for")
+        if self.psnr is not None:
+            object.__setattr__(self, "psnr", decibels(self.psnr))
+        if self.scale is not None:
+            object.__setattr__(self, "scale", _scale(self.scale))
 
     def sized(self, width: int, height: int) -> View:
         """The view with its size worked out for a video of width x height displayed pixels.
@@ -129,8 +133,12 @@ def parse(name: str) -> Request:
     """What `name` (one path component) asks for.
 
     Raises `NotFoundError` when it is no such name, `UsageError` when it is one and asks for
-    something impossible.
+    something impossible, or no text.
     """
+    if not isinstance(name, str):
+        raise UsageError(
+            f"{shown(name)} is no view", hint="views have names; see `vfsd help views`"
+        )
     stem, dot, suffix = name.rpartition(".")
     if not dot or not stem or (suffix not in _CONTAINERS and suffix not in _RAW):
         raise _unknown(name)
@@ -284,9 +292,14 @@ def _encoded_layouts(suffix: str, codec: str | None) -> tuple[str, ...]:
 def _request(
     view: View, form: Form, scale: tuple[int, int] | None, psnr: float | None = None
 ) -> Request:
-    if scale is not None and not (scale[0] or scale[1]):
-        raise UsageError("a size of 0x0 holds no pixel")
     return Request(view, form, scale, psnr)
+
+
+def _scale(given: tuple[int, int]) -> tuple[int, int]:
+    width, height = width_and_height(given)
+    if min(width, height) < 0 or not (width or height):
+        raise UsageError(f"a size of {width}x{height} holds no pixel")
+    return width, height
 
 
 def _match(pattern: re.Pattern[str], text: str, name: str) -> re.Match[str]:

@@ -2,7 +2,8 @@
 
 Nothing here rounds unless its name says so.  Seconds are `Fraction`s, or anything that converts
 to one without loss (int, Decimal, a decimal string); a float is taken as the decimal number that
-it prints as, so that ``0.1`` means a tenth and not 3602879701896397/36028797018963968.
+it prints as, so that ``0.1`` means a tenth and not 3602879701896397/36028797018963968.  Numbers of
+numpy mean what Python's do.
 """
 
 from __future__ import annotations
@@ -10,10 +11,24 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
+from numbers import Integral, Real
+from reprlib import repr as shown
+from typing import TYPE_CHECKING, Any
 
 from vfsd.errors import UsageError
 
-Seconds = int | float | str | Fraction
+if TYPE_CHECKING:
+    import numpy as np
+
+    Seconds = int | float | str | Fraction | np.integer[Any] | np.floating[Any]
+else:
+    Seconds = int | float | str | Fraction
+
+Span = tuple[Seconds, Seconds | None]
+"""Times from the first to before the second; None: to the end."""
+
+_LONGEST = 10**300
+"""Seconds: what is longer is no float any more."""
 
 _RATIO = re.compile(r"(\d{1,9}(?:\.\d{1,18})?)(?:[/:]([1-9]\d{0,8}))?")
 _CLOCK = re.compile(r"(?:(?:(\d{1,18}):)?(\d{1,2}):)?(\d{1,18}(?:\.\d{1,1000})?)s?")
@@ -33,9 +48,37 @@ def seconds(value: Seconds) -> Fraction:
         hours, minutes, rest = match.groups()
         return int(hours or 0) * 3600 + int(minutes or 0) * 60 + Fraction(rest)
     try:
-        return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+        exact = _exact(value)
     except (ValueError, TypeError, OverflowError):
-        raise UsageError(f"{value!r} is not a time") from None
+        raise UsageError(f"{shown(value)} is not a time") from None
+    if abs(exact) > _LONGEST:
+        raise UsageError(f"{shown(value)} is not a time: nothing is so long")
+    return exact
+
+
+def _exact(value: Any) -> Fraction:
+    if isinstance(value, Integral):
+        return Fraction(int(value))  # else one of numpy would be computed with, and overflow
+    # What `repr` gives of numpy's floats has their type around it.
+    return Fraction(str(value) if isinstance(value, Real) else value)
+
+
+def ends(span: Span) -> Span:
+    """Where a span of time starts and ends.  Raises `UsageError` for what has no two ends."""
+    try:
+        start, end = span
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{shown(span)} is no span of time",
+            hint="give (start, end) in seconds; an end of None is that of the video",
+        ) from None
+    return start, end
+
+
+def exact_span(span: Span) -> tuple[Fraction, Fraction | None]:
+    """A span of time in exact seconds.  Raises `UsageError`."""
+    start, end = ends(span)
+    return seconds(start), None if end is None else seconds(end)
 
 
 def rate(value: Seconds) -> Fraction:

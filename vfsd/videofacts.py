@@ -20,7 +20,7 @@ from vfsd.parts import Parts
 from vfsd.plan import select_frames
 from vfsd.tileplan import Costs
 from vfsd.tools import Tools
-from vfsd.units import Seconds, seconds, ticks_at_or_after, ticks_at_or_before
+from vfsd.units import Seconds, ends, exact_span, seconds, ticks_at_or_after, ticks_at_or_before
 from vfsd.view import View
 
 
@@ -105,7 +105,7 @@ class VideoFacts:
             None
             if time is None
             else original.first_pts + ticks_at_or_after(seconds(time), original.time_base)
-            for time in span
+            for time in ends(span)
         )
         table = self.table
         return table.frames_starting_between(
@@ -119,9 +119,7 @@ class VideoFacts:
         """
         if span is None:
             return range(len(self))
-        start, stop = span
-        view = View((seconds(start), None if stop is None else seconds(stop)))
-        chosen = select_frames(view, self.original, self.table)
+        chosen = select_frames(View(exact_span(span)), self.original, self.table)
         return range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
 
     # -- checking

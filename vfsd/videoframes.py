@@ -7,23 +7,26 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from reprlib import repr as shown
 
 import numpy as np
+import numpy.typing as npt
 
 from vfsd.accounting import Timing, account_of_plan
+from vfsd.arguments import decibels
 from vfsd.errors import (
     DamagedFileError,
     DamagedPackError,
     IntegrityError,
-    OutOfRangeError,
     UsageError,
 )
+from vfsd.framenumbers import cut, frame_numbers
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
 from vfsd.plan import ReadPlan, Tiles, avoiding, make_plan, plan_frames
 from vfsd.reader import Reader
 from vfsd.tiling import Rect
-from vfsd.units import Seconds, rate, seconds
+from vfsd.units import Seconds, exact_span, rate
 from vfsd.videofacts import VideoFacts
 from vfsd.view import View
 
@@ -39,7 +42,7 @@ class VideoFrames(VideoFacts):
 
     def frames(
         self,
-        indices: Sequence[int] | Ints,
+        indices: Sequence[int] | Ints | npt.NDArray[np.bool_],
         *,
         region: Region | None = None,
         size: tuple[int, int] | None = None,
@@ -48,15 +51,11 @@ class VideoFrames(VideoFacts):
     ) -> Frames:
         """Frames by number, in the order asked for; negative numbers count from the end.
 
-        Each is decoded once, whatever the order and however often it is asked for.  `psnr` is as
-        for `read`.  Raises `OutOfRangeError`.
+        A mask, one truth value for each frame of the video, means those where it is true.  Each is
+        decoded once, whatever the order and however often it is asked for.  `psnr` is as for
+        `read`.  Raises `OutOfRangeError`, `UsageError` for what are no numbers of frames.
         """
-        numbers = np.asarray(indices, dtype=np.int64)
-        numbers = np.where(numbers < 0, numbers + len(self), numbers)
-        if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
-            raise OutOfRangeError(
-                f"frames {list(indices)[:5]} were asked for; the video has {len(self)}"
-            )
+        numbers = frame_numbers(indices, len(self))
         view = View(region=_rect(region), size=size)
         return self._read(
             lambda tiles: plan_frames(
@@ -82,7 +81,7 @@ class VideoFrames(VideoFacts):
         self,
         *,
         span: tuple[Seconds, Seconds | None] | None = None,
-        frames: range | slice | Sequence[int] | None = None,
+        frames: range | slice | Sequence[int] | Ints | npt.NDArray[np.bool_] | None = None,
         region: Region | None = None,
         size: tuple[int, int] | None = None,
         fps: Seconds | None = None,
@@ -92,9 +91,10 @@ class VideoFrames(VideoFacts):
         """The frames that appear in ``span[0] <= t < span[1]`` seconds, or `frames` by number.
 
         `region` is (x1, y1, x2, y2) in pixels of the displayed frame, x2 and y2 exclusive; only
-        its pixels are converted.  `size` is (width, height) of the result.  With `fps`, the frame
-        that is on the screen at each multiple of ``1 / fps`` from the start of the span.
-        `format` is rgb24, bgr24, gray, or a planar one (see `vfsd.codecs.pixels`).
+        its pixels are converted.  `size` is (width, height) of the result, up to 16384 pixels
+        each.  With `fps`, the frame that is on the screen at each multiple of ``1 / fps`` from the
+        start of the span.  `format` is rgb24, bgr24, gray, or a planar one (see
+        `vfsd.codecs.pixels`).
 
         Where the video has been tiled, frames come from tiles if that is cheaper and these have at
         least `psnr` dB against the original (default: the store's setting; ``math.inf``: always
@@ -128,7 +128,10 @@ class VideoFrames(VideoFacts):
         format: str = "rgb24",
         psnr: float | None = None,
     ) -> Iterator[Frame]:
-        """What `read` gives, one frame at a time and in the memory of one."""
+        """What `read` gives, one frame at a time and in the memory of one.
+
+        `frames` are a range or a slice; a list is a `UsageError`.
+        """
         view = self._view(span, frames, region, size, fps)
         return self._stream("api", view, format, psnr)
 
@@ -154,13 +157,15 @@ class VideoFrames(VideoFacts):
     ) -> View:
         chosen = None
         if isinstance(frames, slice):
-            frames = range(*frames.indices(len(self)))
+            frames = cut(range(len(self)), frames)
         if frames is not None:
+            if not isinstance(frames, range):
+                raise UsageError(
+                    f"{shown(frames)} is no range of frames",
+                    hint="give a range or a slice here; `read` and `frames` take lists",
+                )
             chosen = (frames.start, frames.stop, frames.step)
-        exact = None
-        if span is not None:
-            start, stop = span
-            exact = (seconds(start), None if stop is None else seconds(stop))
+        exact = None if span is None else exact_span(span)
         return View(exact, chosen, _rect(region), size, None if fps is None else rate(fps))
 
     def _read(
@@ -256,10 +261,8 @@ class VideoFrames(VideoFacts):
         """What reads may use besides the original."""
         if psnr == math.inf:
             return None
-        wanted = float(self._parts.settings.minimum_psnr) if psnr is None else psnr
-        if math.isnan(wanted):
-            raise UsageError(f"{wanted} dB cannot be asked for")
-        return self._tools.sources.of(self.info, wanted)
+        wanted = self._parts.settings.minimum_psnr if psnr is None else psnr
+        return self._tools.sources.of(self.info, decibels(wanted))
 
     def _without_damaged(self, tiles: Tiles | None, error: Exception) -> Tiles | None:
         """What may be used instead; None: the original alone."""
@@ -294,4 +297,4 @@ class VideoFrames(VideoFacts):
 
 
 def _rect(region: Region | None) -> Rect | None:
-    return region if region is None or isinstance(region, Rect) else Rect(*region)
+    return None if region is None else Rect.given(region)

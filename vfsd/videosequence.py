@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, TypeGuard, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from vfsd.array import Axis, VideoArray
+from vfsd.framenumbers import cut
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames
 from vfsd.videoframes import VideoFrames
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class VideoSequence(VideoFrames):
-    """Indexing with an int gives a `Frame`, with a slice or a list of ints `Frames`; with a slice
-    of times, or with several axes, a lazy `VideoArray`; see `vfsd.video.Video`.
+    """Indexing with an int gives a `Frame`, with a slice, a list of ints or a mask `Frames`; with a
+    slice of times, or with several axes, a lazy `VideoArray`; see `vfsd.video.Video`.
     """
 
     def __repr__(self) -> str:
@@ -31,7 +33,7 @@ class VideoSequence(VideoFrames):
     @overload
     def __getitem__(self, key: int) -> Frame: ...
     @overload
-    def __getitem__(self, key: list[int] | Ints) -> Frames: ...
+    def __getitem__(self, key: list[int] | Ints | npt.NDArray[np.bool_]) -> Frames: ...
     @overload
     def __getitem__(self, key: _IntSlice) -> Frames: ...
     @overload
@@ -40,17 +42,17 @@ class VideoSequence(VideoFrames):
     def __getitem__(self, key: tuple[Axis, ...]) -> VideoArray: ...
 
     def __getitem__(
-        self, key: int | slice | list[int] | Ints | tuple[Axis, ...]
+        self, key: int | slice | list[int] | Ints | npt.NDArray[np.bool_] | tuple[Axis, ...]
     ) -> Frame | Frames | VideoArray:
-        if isinstance(key, (int, np.integer)):
+        if _is_int(key):
             return self.frames([int(key)])[0]
         if isinstance(key, slice):
             if all(part is None or _is_int(part) for part in (key.start, key.stop, key.step)):
-                return self.frames(range(*key.indices(len(self))))
+                return self.frames(cut(range(len(self)), key))
             return self.array()[key]
         if isinstance(key, tuple):
             return self.array()[key]
-        return self.frames(key)
+        return self.frames(key)  # type: ignore[arg-type]  # a bool is refused there
 
     def __iter__(self) -> Iterator[Frame]:
         return self.iterate()
@@ -60,5 +62,5 @@ class VideoSequence(VideoFrames):
         return VideoArray(self.read, len(self), self.duration, (self.height, self.width))
 
 
-def _is_int(part: object) -> bool:
+def _is_int(part: object) -> TypeGuard[int | np.integer[Any]]:
     return isinstance(part, (int, np.integer)) and not isinstance(part, bool)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from vfsd.arguments import width_and_height
 from vfsd.errors import UsageError
 from vfsd.tiling import Rect
 
 HIGHEST_RATE = 1000
 """Frames per second: more are taken for a slip of the pen."""
+
+LARGEST_SIDE = 16384
+"""Pixels of the width or height to which frames are scaled: encoders take no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +45,8 @@ class View:
             first, end, step = self.frames
             if first < 0 or step < 1 or (end is not None and end <= first):
                 raise UsageError(f"frames {first} to {end} by {step} are none")
-        if self.size is not None and (self.size[0] < 1 or self.size[1] < 1):
-            raise UsageError(f"{self.size[0]}x{self.size[1]} holds no pixel")
+        if self.size is not None:
+            object.__setattr__(self, "size", _size(self.size))
         if self.fps is not None and self.fps <= 0:
             raise UsageError(f"{self.fps} frames per second are none")
         if self.fps is not None and self.fps > HIGHEST_RATE:
@@ -52,3 +56,14 @@ class View:
             )
         if self.fps is not None and self.frames is not None:
             raise UsageError("a rate goes with a span of time, not with frames")
+
+
+def _size(given: tuple[int, int]) -> tuple[int, int]:
+    width, height = width_and_height(given)
+    if width < 1 or height < 1:
+        raise UsageError(f"{width}x{height} holds no pixel")
+    if width > LARGEST_SIDE or height > LARGEST_SIDE:
+        raise UsageError(
+            f"{width}x{height} is too large: frames are scaled to {LARGEST_SIDE} pixels a side"
+        )
+    return width, height

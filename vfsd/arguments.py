@@ -1,0 +1,58 @@
+"""Numbers that callers give, of Python or of numpy, as the ones that are worked with.
+
+numpy's integers keep their size when they are computed with, and overflow; so each is made an int
+once, where it comes in.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from reprlib import repr as shown
+from typing import SupportsFloat, SupportsIndex
+
+from vfsd.errors import UsageError
+
+
+def whole_number(value: SupportsIndex, what: str) -> int:
+    """`value` as an int.  Raises `UsageError` for floats, truth values and whatever is no number.
+
+    `what` is what it should be, as in "2.5 is no {what}".
+    """
+    if not isinstance(value, bool):
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass
+    raise UsageError(f"{shown(value)} is no {what}", hint="give a whole number")
+
+
+def whole_numbers(
+    values: Iterable[SupportsIndex], names: tuple[str, ...], what: str
+) -> tuple[int, ...]:
+    """As many ints as there are `names` for.  Raises `UsageError`, with words for a wrong count."""
+    try:
+        given = tuple(values)
+    except TypeError:
+        given = ()
+    if len(given) != len(names):
+        raise UsageError(f"{shown(values)} is no {what}", hint=f"give ({', '.join(names)})")
+    return tuple(whole_number(value, f"whole number for a {what}") for value in given)
+
+
+def width_and_height(size: Iterable[SupportsIndex]) -> tuple[int, int]:
+    """A size in pixels as two ints, whatever their value.  Raises `UsageError`."""
+    width, height = whole_numbers(size, ("width", "height"), "size")
+    return width, height
+
+
+def decibels(value: SupportsFloat) -> float:
+    """A PSNR in dB: 0 or more, infinite for no difference.  Raises `UsageError`."""
+    try:
+        found = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not found >= 0:  # nor if it is not a number
+        raise UsageError(f"{shown(value)} dB cannot be asked for", hint="give 0 or more, as in 42")
+    return found

@@ -1,0 +1,65 @@
+"""Which frames somebody means by numbers, slices and masks, as with arrays of numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from reprlib import repr as shown
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.framepages import Ints
+
+_HINT = "give whole numbers, a slice of them, or a mask of the video's length"
+
+
+def cut(whole: range, key: slice) -> range:
+    """``whole[key]``.  Raises `UsageError` for a step of 0 and for what are no whole numbers."""
+    try:
+        return whole[key]
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{key.start}:{key.stop}:{key.step} is no slice of whole numbers",
+            hint="a step is not 0",
+        ) from None
+
+
+def frame_numbers(indices: Sequence[int] | Ints | npt.NDArray[np.bool_], count: int) -> Ints:
+    """The frames, of `count`, that `indices` mean: numbers from 0 on, in the order of `indices`.
+
+    Negative ones count from the end; of truth values, one for each frame, those are meant that are
+    true.  Raises `OutOfRangeError` for numbers of no frame, and `UsageError` for what is neither:
+    floats, text, more than one dimension.
+    """
+    if isinstance(indices, range) and indices:
+        _require_within(_one_axis((indices[0], indices[-1])), count)  # before it takes memory
+    numbers = _one_axis(indices)
+    if numbers.dtype.kind == "b":
+        if len(numbers) != count:
+            raise UsageError(f"a mask of {len(numbers)} says nothing of {count} frames", hint=_HINT)
+        return np.flatnonzero(numbers)
+    _require_within(numbers, count)
+    numbers = numbers.astype(np.int64)
+    return np.where(numbers < 0, numbers + count, numbers)
+
+
+def _one_axis(indices: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Integers, truth values, or nothing."""
+    try:
+        found = np.asarray(indices)
+    except ValueError:  # lists of several lengths
+        found = np.empty(())
+    if found.ndim == 1:
+        if not found.size:
+            return found.astype(np.int64)
+        if found.dtype.kind in "biu" or all(type(one) is int for one in found.tolist()):
+            return found  # those beyond 64 bits are Python's
+    raise UsageError(f"{shown(indices)} stands for no frames", hint=_HINT)
+
+
+def _require_within(numbers: npt.NDArray[Any], count: int) -> None:
+    if len(numbers) and (numbers.min() < -count or numbers.max() >= count):
+        some = list(map(int, numbers[:5]))
+        raise OutOfRangeError(f"frames {some} were asked for; the video has {count}")
