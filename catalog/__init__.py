@@ -9,10 +9,11 @@ from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import ChangeWatch
 from vfsd.catalog.query import VideoFilter, VideoQuery
 from vfsd.catalog.transactions import Transaction
-from vfsd.catalog.tree import ROOT, Tree, split
+from vfsd.catalog.tree import NAME_BYTES, ROOT, Tree, require_name, split
 from vfsd.catalog.videos import Objects, Videos
 
 __all__ = [
+    "NAME_BYTES",
     "ROOT",
     "Catalog",
     "ChangeWatch",
@@ -25,5 +26,6 @@ __all__ = [
     "VideoFilter",
     "VideoQuery",
     "Videos",
+    "require_name",
     "split",
 ]

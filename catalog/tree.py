@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from reprlib import repr as shown
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,11 +20,14 @@ from sqlalchemy.engine import Connection
 from vfsd.catalog.originals import require_free
 from vfsd.catalog.prepared import Prepared
 from vfsd.catalog.schema import entries, nodes, orphans, policies, videos, xattrs
-from vfsd.errors import ExistsError, NotFoundError
+from vfsd.errors import ExistsError, NotFoundError, UsageError
 from vfsd.model import FileState, Node
 
 ROOT = 1
 """The inode number of the root directory."""
+
+NAME_BYTES = 255
+"""The longest name, as everywhere on Linux."""
 
 _MANY = 16
 """So many nodes are asked for one by one; more with a statement that is made for their number."""
@@ -238,7 +242,10 @@ class Tree:
         target: str | None = None,
         state: FileState | None = None,
     ) -> Node:
-        """A new inode with one name.  Raises `ExistsError` when the name is taken."""
+        """A new inode with one name.
+
+        Raises `ExistsError` when the name is taken, and as `require_name`, like all that gives one.
+        """
         if self.lookup(parent, name) is not None:
             raise ExistsError(f"{name!r} exists")
         node = self.create_nameless(
@@ -471,6 +478,7 @@ class Tree:
             self._version = None if self._version is None else self._version + 1
 
     def _enter(self, parent: int, name: str, node: Node) -> None:
+        require_name(name)
         self._change(_INSERT_ENTRY, {"parent": parent, "name": os.fsencode(name), "ino": node.ino})
 
     def _leave(self, parent: int, name: str) -> None:
@@ -481,8 +489,31 @@ class Tree:
 
 
 def split(path: str) -> list[str]:
-    """The components of a path from the root: ``"/a//b/"`` is ``["a", "b"]``."""
+    """The components of a path from the root: ``"/a//b/"`` is ``["a", "b"]``.
+
+    Raises `UsageError` for what is no text, or none that can be a name in bytes.
+    """
+    if not isinstance(path, str):
+        raise UsageError(f"{shown(path)} is no name", hint="names in a store are text")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise UsageError(f"{path!r} is no name: it cannot be written as UTF-8") from None
     return [name for name in path.split("/") if name]
+
+
+def require_name(name: str) -> None:
+    """Raises `UsageError` where a file or directory cannot be called so: no mount could show it.
+
+    `name` is one component of a path.
+    """
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise UsageError(f"{name!r} is no name for a file")
+    if len(os.fsencode(name)) > NAME_BYTES:
+        raise UsageError(
+            f"{shown(name)} is no name for a file: it has {len(os.fsencode(name))} bytes",
+            hint=f"names have {NAME_BYTES} at most, in UTF-8; paths may be longer",
+        )
 
 
 def _node(row: Sequence[Any]) -> Node:

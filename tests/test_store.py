@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,62 @@ def test_moving_and_removing(store: Store, video: Video) -> None:
     with pytest.raises(NotFoundError):
         store.remove("moved")
     assert [name for name, _ in store.entries()] == ["cam1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("n" * 256, "256 bytes"),
+        ("ä" * 126 + ".mp4", "256 bytes"),
+        ("ä" * 128 + "/a.mp4", "256 bytes"),
+        ("a\0.mp4", "no name"),
+        ("b/..", "no name"),
+        ("\ud800.mp4", "UTF-8"),
+        (None, "names in a store are text"),
+        (5, "names in a store are text"),
+    ],
+)
+def test_names_that_no_mount_can_show_are_refused(
+    store: Store, video: Video, name: Any, what: str
+) -> None:
+    pictures = np.zeros((2, 48, 64, 3), np.uint8)
+    inside: Any = name or 7  # None is the file's own
+    ways: list[Callable[[], object]] = [
+        lambda: store.ingest(CLIP, inside),
+        lambda: store.ingest(CLIP, inside, link=True),
+        lambda: store.write(name, pictures, fps=25),
+        lambda: store.write(name, CLIP.read_bytes()),
+        lambda: store.writer(name, width=64, height=48, fps=25),
+        lambda: store.move("cam1/a.mp4", name),
+    ]
+    for way in ways:
+        with pytest.raises(UsageError) as raised:
+            way()
+        assert what in f"{raised.value} {raised.value.hint}"
+    assert list(store) == ["cam1/a.mp4"]
+    assert [path for path, _ in store.entries()] == ["cam1"]
+    assert len(list(store.parts.objects.all_keys())) == 1
+    assert name not in store
+
+
+def test_names_have_up_to_255_bytes(store: Store, video: Video) -> None:
+    name = "ä" * 125 + "a.mp4"
+    store.move("cam1/a.mp4", f"{name}/{name}")
+    assert list(store) == [f"{name}/{name}"]
+    with pytest.raises(NotFoundError):
+        store["n" * 256]
+
+
+@pytest.mark.parametrize("name", [None, 5, ["a"]])
+def test_what_is_no_text_names_nothing(store: Store, video: Video, name: Any) -> None:
+    ways: list[Callable[[Any], object]] = [store.__getitem__, store.node, store.entries]
+    for way in (*ways, store.remove, store.growing):
+        with pytest.raises(UsageError, match="no name"):
+            way(name)
+    with pytest.raises(UsageError, match="no name"):
+        store.move(name, "b.mp4")
+    with pytest.raises(UsageError, match="no view"):
+        video.view(name)
 
 
 def test_a_tree_is_ingested_and_resumed(store: Store, tmp_path: Path) -> None:

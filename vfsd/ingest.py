@@ -17,7 +17,7 @@ import numpy as np
 
 from vfsd import __version__
 from vfsd.blocksums import BlockSums
-from vfsd.catalog import Transaction, split
+from vfsd.catalog import Transaction, require_name, split
 from vfsd.catalog.tree import ROOT
 from vfsd.catalog.videos import Page
 from vfsd.codecs import library_versions
@@ -281,8 +281,10 @@ def make_directories(change: Transaction, path: str, *, uid: int, gid: int) -> N
 
 def require_free(parts: Parts, name: str, replace: bool) -> None:
     """Raises `ExistsError` where a new file cannot have that name, `UsageError` for none at all."""
-    if not split(name) or any(part in (".", "..") for part in split(name)):
+    if not split(name):
         raise UsageError(f"{name!r} is no name for a file")
+    for part in split(name):
+        require_name(part)
     with parts.catalog.reading() as seen:
         try:
             node = seen.tree.resolve(name)

@@ -164,7 +164,7 @@ class Store(StoreTree):
     def __contains__(self, name: object) -> bool:
         try:
             self.catalog.video(str(name))
-        except NotFoundError:
+        except (NotFoundError, UsageError):  # nothing can be called so
             return False
         return True
 

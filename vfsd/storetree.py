@@ -48,7 +48,8 @@ class StoreTree(StoreWrites):
 
         The file is copied as it is; with `link` it stays where it is, is indexed there, and is
         never written or deleted by the store.  Raises `RefusedMediaError` for what is no video,
-        `ExistsError`, `NoSpaceError`; the store is then as it was before.
+        `ExistsError`, `UsageError` for a name that no mount can show (of more than 255 bytes in
+        UTF-8, or with a NUL), `NoSpaceError`; the store is then as it was before.
         """
         self._require_writable()
         path = Path(source)
@@ -104,7 +105,7 @@ class StoreTree(StoreWrites):
         """Give a file or directory another name; missing directories on the way are made.
 
         Into an existing directory it moves under its own name.  Raises `NotFoundError`,
-        `ExistsError` (unless `replace`, for files).
+        `ExistsError` (unless `replace`, for files), `UsageError` for a name that no mount can show.
         """
         self._require_writable()
         *above, name = split(old) or [""]

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.catalog.make import add_file
 from tests.stores import new_catalog
 from vfsd.catalog import ROOT, Catalog
-from vfsd.errors import ExistsError, NotFoundError
+from vfsd.errors import ExistsError, NotFoundError, UsageError
 from vfsd.model import FileState
 
 
@@ -33,6 +33,23 @@ def test_names_need_not_be_text(catalog: Catalog) -> None:
         assert seen.tree.lookup(ROOT, name) == made
         assert seen.tree.paths_of(made.ino) == [name]
         assert seen.tree.resolve("l").target == name
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "n" * 256, "ä" * 128])
+def test_whatever_gives_a_name_refuses_what_is_none(catalog: Catalog, name: str) -> None:
+    with catalog.writing() as change:
+        node = add_file(change, "a")
+    with catalog.writing() as change:
+        version = change.tree.version()
+        with pytest.raises(UsageError, match="no name"):
+            change.tree.link(node.ino, ROOT, name, now_ns=1)
+        assert change.tree.version() == version
+    with pytest.raises(UsageError, match="no name"), catalog.writing() as change:
+        change.tree.create(ROOT, name, 0o100644, uid=0, gid=0, now_ns=1)
+    with pytest.raises(UsageError, match="no name"), catalog.writing() as change:
+        change.tree.rename(ROOT, "a", ROOT, name, now_ns=1)
+    with catalog.reading() as seen:
+        assert [entry for entry, _ in seen.tree.children(ROOT)] == ["a"]
 
 
 def test_hard_links_are_counted_and_all_found(catalog: Catalog) -> None:

@@ -17,14 +17,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
-from vfsd.catalog import ROOT, Transaction, Tree
+from vfsd.catalog import NAME_BYTES, ROOT, Transaction, Tree
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.fs.posix import failure
 from vfsd.model import Node
 from vfsd.parts import Parts
-
-NAME_BYTES = 255
-"""The longest name."""
 
 _ASK_SECONDS = 0.05
 _COMPARE_SECONDS = 1.0

@@ -8,12 +8,12 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 
-from vfsd.catalog import ROOT, Catalog
+from vfsd.catalog import NAME_BYTES, ROOT, Catalog
 from vfsd.errors import NotFoundError
 from vfsd.fs.attributes import Caller
 from vfsd.fs.contents import CAPABILITIES, Contents
 from vfsd.fs.judging import Judging
-from vfsd.fs.names import NAME_BYTES, Names
+from vfsd.fs.names import Names
 from vfsd.fs.posix import failure
 from vfsd.inuse import ATTRIBUTE
 from vfsd.layouttext import layout_text
