@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from reprlib import repr as shown
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from av import AudioLayout
 
+from vfsd.arguments import whole_number
 from vfsd.errors import UsageError
 
 SampleArray: TypeAlias = npt.NDArray[Any]
@@ -28,6 +30,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
 
 LAYOUTS = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1"}
 """By the number of channels."""
+_HIGHEST_RATE = 1_000_000
 _TAKEN = "int16, int32 or float32"
 
 
@@ -44,9 +47,9 @@ class SampleForm:
     """A `SoundFormat` that was checked.  Raises `UsageError`."""
 
     def __init__(self, told: SoundFormat) -> None:
-        self.rate = int(told.rate)
-        if self.rate <= 0:
-            raise UsageError(f"{told.rate} is no rate of samples")
+        self.rate = whole_number(told.rate, "rate of samples")
+        if not 0 < self.rate <= _HIGHEST_RATE:
+            raise UsageError(f"{shown(self.rate)} is no rate of samples: 1 to {_HIGHEST_RATE} are")
         try:
             self.dtype = np.dtype(told.dtype)
         except TypeError as error:
@@ -97,7 +100,11 @@ def form_of(given: Samples) -> tuple[SampleForm, SampleArray]:
 
     Raises `UsageError` for what is no sound.
     """
-    samples, rate = np.asarray(given[0]), given[1]
+    try:
+        data, rate = given
+    except ValueError:
+        raise UsageError(f"{len(given)} values are no sound", hint="give (samples, rate)") from None
+    samples = np.asarray(data)
     if samples.ndim == 1:
         samples = samples[:, None]
     if samples.ndim != 2 or samples.dtype.name not in KINDS:

@@ -11,6 +11,7 @@ import sys
 import textwrap
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from vfsd.store import Store
 from vfsd.video import Video
 
 CLIP = FOLDER / "traffic.mp4"
+BLACK = np.zeros((2, 48, 64, 3), np.uint8)
 
 
 def noise(pixel_format: str, count: int, width: int, height: int, seed: int = 0) -> Pixels:
@@ -191,6 +193,27 @@ def test_a_stream_is_kept_as_it_is(store: Store, name: str) -> None:
         ({"data": np.zeros((1, 48, 64, 3), np.uint8), "time_base": 1, "pts": [1, 2]}, "more times"),
         ({"data": np.zeros((2, 48, 64, 3), np.uint8), "fps": 1, "time_base": 1}, "one of"),
         ({"data": "a.mp4", "fps": 25}, "holds no pictures"),
+        ({"data": BLACK, "time_base": 1, "pts": ["a", "b"]}, "in ticks"),
+        ({"data": BLACK, "time_base": 1, "pts": [0.5, 1.5]}, "in ticks"),
+        ({"data": BLACK, "time_base": 1, "pts": 0.5}, "in ticks"),
+        ({"data": BLACK, "time_base": 1, "pts": [0, 2**70]}, "at most"),
+        ({"data": BLACK, "time_base": 1, "pts": [0, 2**40]}, "at most"),
+        ({"data": BLACK, "fps": 25, "size": (64,)}, "no size"),
+        ({"data": BLACK, "fps": 25, "key_interval": 2**40}, "key picture"),
+        ({"data": BLACK, "fps": 25, "key_interval": 2.5}, "whole number"),
+        ({"data": BLACK, "fps": 25, "lossless": "x"}, "True or False"),
+        ({"data": BLACK, "fps": 25, "quality": "x"}, "whole number"),
+        ({"data": BLACK, "fps": 25, "psnr": "x"}, "dB"),
+        ({"data": BLACK, "fps": 25, "sample_aspect_ratio": 0}, "4:3"),
+        ({"data": BLACK, "fps": 25, "sample_aspect_ratio": Fraction(-4, 3)}, "4:3"),
+        ({"data": BLACK, "fps": 25, "sample_aspect_ratio": "wide"}, "4:3"),
+        ({"data": BLACK, "fps": 25, "sample_aspect_ratio": 1e300}, "4:3"),
+        ({"data": bytes(100), "fps": 25, "size": (0, 0)}, "no size"),
+        ({"data": bytes(100), "fps": 25, "size": (-2, -2)}, "no size"),
+        ({"data": bytes(100), "fps": 25, "size": (2**40, 2**40)}, "no size"),
+        ({"data": bytes(100), "fps": 25, "size": (64,)}, "no size"),
+        ({"data": io.StringIO("text"), "fps": 25, "size": (64, 48)}, "rb"),
+        ({"data": io.StringIO("text")}, "rb"),
         (
             {"data": np.zeros((2, 48, 64, 3), np.uint16), "format": "rgb48", "fps": 25}
             | {"lossless": True},
@@ -205,6 +228,44 @@ def test_what_does_not_fit_together_is_said_and_leaves_nothing(
         store.write("a.mp4", **arguments)  # type: ignore[arg-type]
     assert what in f"{raised.value} {raised.value.hint}"
     assert is_as_before(store, [])
+
+
+class Generous(io.BytesIO):
+    """Gives more than it is asked for, and has no end."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return bytes((size or 0) + 1)
+
+
+@pytest.mark.parametrize("form", [{"size": (64, 48), "fps": 25}, {}])
+def test_a_file_that_gives_more_than_it_is_asked_for_is_refused(
+    store: Store, form: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match="the file gave"):
+        store.write("a.mp4", Generous(), **form)
+    assert is_as_before(store, [])
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.int32])
+def test_times_and_numbers_may_be_of_numpy(store: Store, kind: Any) -> None:
+    data = smooth(5, 64, 48)
+    pts = np.array([0, 1, 3, 6, 9], kind)
+    video = store.write("a.mp4", data, time_base=Fraction(1, 25), pts=pts, key_interval=kind(2))
+    assert video.read().seconds.tolist() == pytest.approx([0, 0.04, 0.12, 0.24, 0.36])
+    assert video.keyframes.tolist() == [0, 2, 4]
+    with store.writer("b.mp4", width=kind(64), height=kind(48), time_base=Fraction(1, 25)) as w:
+        w.write(data[0], pts=pts[0])
+        w.write(data[1:], pts=pts[1:])
+    assert w.video.read().seconds.tolist() == video.read().seconds.tolist()
+    again = video.read()
+    copy = store.write("c.mp4", data, time_base=video.original.time_base, pts=again.pts)
+    assert copy.read().seconds.tolist() == again.seconds.tolist()
+
+
+@pytest.mark.parametrize("told", ["4:3", Fraction(4, 3), "4/3"])
+def test_the_shape_of_pixels_is_kept(store: Store, told: str | Fraction) -> None:
+    video = store.write("a.mp4", smooth(3, 64, 48), fps=25, sample_aspect_ratio=told)
+    assert video.original.media.sample_aspect_ratio == Fraction(4, 3)
 
 
 def test_the_name_tells_the_container(store: Store) -> None:

@@ -233,6 +233,12 @@ def test_pictures_may_pause_for_long_beside_sound(store: Store, name: str) -> No
         ("a.mp4", {"sound": (TONE, RATE), "sound_codec": "pcm"}, "in mp4"),
         ("a.mp4", {"sound": (TONE.astype(complex), RATE)}, "is no sound"),
         ("a.mp4", {"sound": (TONE, 0)}, "no rate"),
+        ("a.mp4", {"sound": (TONE, 48000.5)}, "no rate"),
+        ("a.mp4", {"sound": (TONE, "48000")}, "no rate"),
+        ("a.mp4", {"sound": (TONE, 2**40)}, "no rate"),
+        ("a.mp4", {"sound": ()}, "(samples, rate)"),
+        ("a.mp4", {"sound": (TONE,)}, "(samples, rate)"),
+        ("a.mp4", {"sound": 5}, "no sound"),
         ("a.mp4", {"sound_codec": "aac"}, "no sound to encode"),
     ],
 )

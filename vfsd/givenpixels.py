@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from types import NoneType
 from typing import IO, TypeAlias, TypeGuard
 
 import numpy as np
 
+from vfsd.arguments import width_and_height
+from vfsd.codecs.fileforms import require_size
 from vfsd.codecs.pixellayouts import pixel_layout
 from vfsd.errors import UsageError
 from vfsd.frames import Frame, Frames, Pixels
@@ -71,9 +74,11 @@ def _of_array(data: Pixels, pixel_format: str) -> Iterator[Pixels]:
 def pictures_of_bytes(data: Raw, pixel_format: str, size: tuple[int, int]) -> Iterator[Pixels]:
     """Each picture of bare samples, one picture after the other.
 
-    Raises `UsageError` where the last is not whole.
+    Raises `UsageError` where the last is not whole, and for a size that none can have.
     """
     layout = pixel_layout(pixel_format)
+    size = width_and_height(size)
+    require_size(layout.name, *size)
     shape, dtype = layout.shape(*size), np.dtype(layout.dtype)
     wanted = layout.bytes(*size)
     for number, picture in enumerate(chunks(data, wanted)):
@@ -87,17 +92,33 @@ def pictures_of_bytes(data: Raw, pixel_format: str, size: tuple[int, int]) -> It
 
 
 def chunks(data: Raw, size: int = _CHUNK) -> Iterator[memoryview]:
-    """All bytes, `size` at a time; only the last may be shorter."""
+    """All bytes, `size` at a time; only the last may be shorter.
+
+    Raises `UsageError` for a file that gives something else than bytes, or more than it is asked
+    for.
+    """
     if isinstance(data, (bytes, bytearray, memoryview)):
         view = memoryview(data).cast("B")
         yield from (view[at : at + size] for at in range(0, len(view), size))
         return
     while True:
         parts, missing = [], size
-        while missing and (part := data.read(missing)):  # a pipe gives what it has
+        while missing and (part := _read(data, missing)):  # a pipe gives what it has
             parts.append(part)
             missing -= len(part)
         if parts:
             yield memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
         if missing:
             return
+
+
+def _read(file: IO[bytes], most: int) -> bytes | None:
+    part = file.read(most)
+    if not isinstance(part, (bytes, bytearray, memoryview, NoneType)):
+        raise UsageError(
+            f"a file of pictures or of a video gives bytes, not {type(part).__name__}",
+            hint="open it with mode 'rb'",
+        )
+    if part is not None and len(part) > most:
+        raise UsageError(f"{most} bytes were read, and the file gave {len(part)}")
+    return part

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from fractions import Fraction
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+from vfsd.arguments import width_and_height
 from vfsd.catalog import split
 from vfsd.codecs.examine import Examination
 from vfsd.codecs.filetimes import FileTimes
@@ -30,7 +30,7 @@ from vfsd.unfinished import Unfinished, begin, unfinished
 from vfsd.units import Seconds
 from vfsd.video import Video
 from vfsd.writeform import WriteForm
-from vfsd.writer import VideoWriter
+from vfsd.writer import Ticks, VideoWriter, ticks
 
 Written = Callable[[int], None]
 """Called with the number of pictures, or of bytes of a stream, since the last call."""
@@ -52,7 +52,7 @@ class WriteOptions(TypedDict, total=False):
     key_interval: int | None
     color_range: str | None
     color_space: str | None
-    sample_aspect_ratio: Fraction | None
+    sample_aspect_ratio: Seconds | None
     sound: Sounding | None
     sound_codec: str | None
 
@@ -73,7 +73,7 @@ class StoreWrites:
         data: Given | Raw,
         *,
         size: tuple[int, int] | None = None,
-        pts: Sequence[int] | None = None,
+        pts: Ticks | None = None,
         replace: bool = False,
         on_progress: Written | None = None,
         **form: Unpack[WriteOptions],
@@ -96,10 +96,10 @@ class StoreWrites:
             store.write("d.ts", socket.makefile("rb"))
 
         All of it is there at once when it is done, or nothing.  Raises `UsageError` for what does
-        not fit together and for times that the container cannot tell, `RefusedMediaError` for a
-        stream that is no video, `ExistsError` (unless `replace`), `BusyError` while somebody else
-        writes that name, `NoSpaceError`, `IntegrityError` for a file in which other times are found
-        than were given.
+        not fit together, for names that no mount can show and for times that the container cannot
+        tell, `RefusedMediaError` for a stream that is no video, `ExistsError` (unless `replace`),
+        `BusyError` while somebody else writes that name, `NoSpaceError`, `IntegrityError` for a
+        file in which other times are found than were given.
         """
         if isinstance(form.get("sound"), SoundFormat):
             raise UsageError("sound in pieces is for a writer", hint="see Store.writer")
@@ -179,6 +179,7 @@ class StoreWrites:
         self._require_writable()
         name = "/".join(split(name))
         require_free(self._parts, name, replace)
+        size = width_and_height(size)
 
         def publish(file: Unfinished, times: FileTimes) -> Video:
             return self._publish(file, replace, partial(_require_times, times))
@@ -190,7 +191,7 @@ class StoreWrites:
         name: str,
         each: Iterator[tuple[Pixels, int | None]],
         size: tuple[int, int] | None,
-        pts: Sequence[int] | None,
+        pts: Ticks | None,
         replace: bool,
         on_progress: Written | None,
         form: WriteForm,
@@ -198,13 +199,13 @@ class StoreWrites:
         first = next(each, None)
         if first is None:
             raise UsageError("there is no picture to write")
-        times = None if pts is None else iter(pts)
-        size = size or pixel_layout(form.format).size(first[0].shape)
+        times = None if pts is None else ticks(pts)
+        if size is None:
+            size = pixel_layout(form.format).size(first[0].shape)
         with self._writer(name, size, form, replace) as writer:
             for picture, own in chain([first], each):
-                if times is not None:
-                    own = next(times, None)
-                writer.write(picture, None if form.time_base is None else own)
+                pts = own if times is None else next(times, None)
+                writer.write(picture, None if form.time_base is None else pts)
                 if on_progress is not None:
                     on_progress(1)
             if times is not None and next(times, None) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from vfsd.arguments import width_and_height
 from vfsd.codecs import VideoFrame
 from vfsd.givenpixels import Given, Raw, is_raw, pictures, pictures_of_bytes
 from vfsd.model import Segment
@@ -38,7 +39,7 @@ class VideoWrites(VideoTiles):
         Raises `RefusedMediaError` for pictures that are not those of the video, or not as many;
         nothing of them stays then.  Otherwise as `retile`.
         """
-        frames = self.frames_in(span)
+        frames, size = self.frames_in(span), width_and_height(size)
         if is_raw(data):
             arrays = pictures_of_bytes(data, format, size)
         else:

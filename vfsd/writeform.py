@@ -6,8 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from os import PathLike
 from pathlib import PurePosixPath
+from reprlib import repr as shown
 
+from vfsd.arguments import decibels, whole_number
 from vfsd.codecs.fileforms import (
     BT709,
     COLOR_RANGES,
@@ -20,6 +23,7 @@ from vfsd.codecs.fileforms import (
 )
 from vfsd.codecs.givensound import SoundForm, Sounding
 from vfsd.codecs.pixellayouts import pixel_layout
+from vfsd.codecs.samples import SoundFormat
 from vfsd.errors import UsageError
 from vfsd.units import Seconds, rate, seconds
 
@@ -33,6 +37,8 @@ _CONTAINERS = {
 """By the ending of the name."""
 _GOP_SECONDS = 1
 _LONGEST_GOP = 120
+_MOST_PICTURES = 1_000_000_000
+"""From one key picture to the next: encoders count in 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +57,10 @@ class WriteForm:
     quality: int | None = None  #: rate factor, lower is better; None: hard to tell from the source
     psnr: float | None = None  #: dB that the worst plane of each picture has, instead of a quality
     lossless: bool = False  #: every sample is kept; an error where it cannot be
-    key_interval: int | None = None  #: frames; None: a second
+    key_interval: int | None = None  #: frames, 1 to a billion; None: a second
     color_range: str | None = None  #: of samples that are YUV: limited or full; None: not told
     color_space: str | None = None  #: of samples that are YUV: bt709, smpte170m ...; None: not told
-    sample_aspect_ratio: Fraction | None = None  #: of pixels that are not square
+    sample_aspect_ratio: Seconds | None = None  #: of pixels that are not square; "4:3", too
     sound: Sounding | None = None  #: a file of which it is taken, or (samples x channels, rate)
     sound_codec: str | None = None  #: aac, flac, opus or pcm; None: as in the file, else aac
 
@@ -81,6 +87,8 @@ class WriteForm:
         rate, tick = self._times()
         stored = stored_format(codec, self.format, self.pixel_format, self.lossless)
         require_size(stored, *size)
+        if self.lossless not in (True, False):
+            raise UsageError(f"lossless is True or False, not {shown(self.lossless)}")
         return FileForm(
             container=container,
             codec=codec,
@@ -92,7 +100,7 @@ class WriteForm:
             key_interval=self._key_interval(rate),
             quality=self._quality(),
             colors=self._colors(stored),
-            sample_aspect_ratio=self.sample_aspect_ratio,
+            sample_aspect_ratio=self._sample_aspect_ratio(),
             psnr=self._psnr(),
             sound=self._sound(),
         )
@@ -135,7 +143,9 @@ class WriteForm:
             if self.quality is not None or self.psnr is not None:
                 raise UsageError("what is written without loss has no quality to choose")
             return None
-        quality = codec.quality if self.quality is None else self.quality
+        quality = codec.quality
+        if self.quality is not None:
+            quality = whole_number(self.quality, "rate factor")
         if not 0 <= quality <= codec.worst:
             raise UsageError(f"rate factors of {codec.name} are 0 to {codec.worst}, not {quality}")
         return quality
@@ -145,6 +155,10 @@ class WriteForm:
             if self.sound_codec is not None:
                 raise UsageError("there is no sound to encode", hint="give sound")
             return None
+        if not isinstance(self.sound, (str, PathLike, tuple, SoundFormat)):
+            raise UsageError(
+                f"{shown(self.sound)} is no sound", hint="give a file, or (samples, rate)"
+            )
         return SoundForm(self.sound, self.sound_codec)
 
     def _psnr(self) -> float | None:
@@ -152,16 +166,34 @@ class WriteForm:
             return None
         if self.quality is not None:
             raise UsageError("a rate factor and a PSNR are one too many", hint="give one of them")
-        if not 0 < self.psnr < math.inf:
+        psnr = decibels(self.psnr)
+        if not 0 < psnr < math.inf:
             raise UsageError(
-                f"{self.psnr} dB cannot be asked for",
+                f"{psnr:g} dB cannot be asked for",
                 hint="what is lossless keeps all of it",
             )
-        return float(self.psnr)
+        return psnr
+
+    def _sample_aspect_ratio(self) -> Fraction | None:
+        if self.sample_aspect_ratio is None:
+            return None
+        try:
+            ratio = rate(self.sample_aspect_ratio)
+        except UsageError:
+            ratio = Fraction(0)
+        if ratio <= 0 or max(ratio.numerator, ratio.denominator) >= 1 << 31:
+            raise UsageError(
+                f"{shown(self.sample_aspect_ratio)} is no shape of pixels",
+                hint="give width by height of one, as in 4:3",
+            )
+        return ratio
 
     def _key_interval(self, rate: Fraction | None) -> int:
         if self.key_interval is not None:
-            if self.key_interval < 1:
-                raise UsageError("a key picture comes after 1 picture at least")
-            return self.key_interval
+            interval = whole_number(self.key_interval, "number of pictures")
+            if not 1 <= interval <= _MOST_PICTURES:
+                raise UsageError(
+                    f"a key picture comes after 1 to {_MOST_PICTURES} pictures, not {interval}"
+                )
+            return interval
         return max(1, min(_LONGEST_GOP, round(_GOP_SECONDS * told_rate(rate))))

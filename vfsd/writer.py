@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from io import FileIO
+from reprlib import repr as shown
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Generic, SupportsIndex, TypeAlias, TypeVar
 
+import numpy as np
+
+from vfsd.arguments import whole_number
 from vfsd.codecs.arrays import PictureMaker
 from vfsd.codecs.filetimes import FileTimes
 from vfsd.codecs.filewriter import FileWriter
@@ -24,6 +28,9 @@ from vfsd.writeform import WriteForm
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 _V = TypeVar("_V")
+
+Ticks: TypeAlias = SupportsIndex | Iterable[SupportsIndex]
+"""The time of a picture, or of each of several; those of numpy, too."""
 
 
 class VideoWriter(Generic[_V]):
@@ -102,7 +109,7 @@ class VideoWriter(Generic[_V]):
             raise UsageError(f"{self.name!r} is not finished", hint="ask when the block has ended")
         return self._video
 
-    def write(self, data: Given, pts: int | Sequence[int] | None = None) -> int:
+    def write(self, data: Given, pts: Ticks | None = None) -> int:
         """The next picture, or pictures; how many there are now.
 
         With a `time_base`, `pts` is the tick, or the ticks, at which they appear, ascending whole
@@ -114,7 +121,7 @@ class VideoWriter(Generic[_V]):
         self._require_open()
         if pts is not None and self._form.time_base is None:
             raise UsageError("a constant rate leaves no choice of times", hint="give time_base")
-        times = None if pts is None else iter(pts if isinstance(pts, Iterable) else [pts])
+        times = None if pts is None else ticks(pts)
         for picture, own in pictures(data, self._form.format):
             with self._writing:
                 self._require_open()
@@ -184,19 +191,18 @@ class VideoWriter(Generic[_V]):
         self._is_open = False
         self._file.close()
 
-    def _put(self, picture: Pixels, pts: int | None) -> None:
+    def _put(self, picture: Pixels, pts: SupportsIndex | None) -> None:
         if self._form.time_base is None:
             pts = self.frames
         elif pts is None:
             raise UsageError(
                 f"frame {self.frames} has no time", hint="give pts, or fps instead of time_base"
             )
-        else:
-            pts = _whole(pts, self.frames)
+        tick = whole_number(pts, f"time of frame {self.frames} in ticks")
         if not self.frames:
-            self._origin = pts
+            self._origin = tick
         with self._making_room():
-            self._writer.put(self._maker.picture(picture), pts - self._origin)
+            self._writer.put(self._maker.picture(picture), tick - self._origin)
         self.frames += 1
 
     @contextmanager
@@ -209,12 +215,11 @@ class VideoWriter(Generic[_V]):
             raise
 
 
-def _whole(pts: float, frame: int) -> int:
-    """The tick of a frame as a number of any size.  Raises `UsageError`."""
-    with suppress(TypeError, ValueError, OverflowError):
-        if int(pts) == pts:
-            return int(pts)
-    raise UsageError(
-        f"frame {frame} is to be shown at tick {pts!r}, which is no whole number",
-        hint="give whole ticks of a time_base that is fine enough",
-    )
+def ticks(pts: Ticks) -> Iterator[SupportsIndex]:
+    """Each of the times that somebody gives.  Raises `UsageError` for what are none."""
+    if isinstance(pts, (int, np.integer)):
+        return iter([pts])
+    try:
+        return iter(pts)  # type: ignore[arg-type]
+    except TypeError:
+        raise UsageError(f"{shown(pts)} is no time of a picture in ticks") from None
