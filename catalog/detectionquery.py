@@ -60,6 +60,20 @@ class DetectionFilter:
     attributes: Mapping[str, Any] = field(default_factory=dict)  #: equal values
 
 
+def _box(region: Rect | tuple[float, float, float, float]) -> Box:
+    given = (region.x1, region.y1, region.x2, region.y2) if isinstance(region, Rect) else region
+    try:
+        x1, y1, x2, y2 = map(float, given)
+    except (TypeError, ValueError):
+        x1 = y1 = x2 = y2 = 0.0
+    if not (x1 < x2 and y1 < y2):
+        raise UsageError(
+            f"the region {region} holds no pixel",
+            hint="a region is (x1, y1, x2, y2) with x1 < x2 and y1 < y2",
+        )
+    return x1, y1, x2, y2
+
+
 def make_filter(
     labels: Labels | None,
     frames: range | Sequence[int] | Ints | int | None,
@@ -72,14 +86,7 @@ def make_filter(
     """From what callers give.  Raises `UsageError`."""
     box: Box | None = None
     if region is not None:
-        given = (region.x1, region.y1, region.x2, region.y2) if isinstance(region, Rect) else region
-        x1, y1, x2, y2 = map(float, given)
-        box = (x1, y1, x2, y2)
-        if not (x1 < x2 and y1 < y2):
-            raise UsageError(
-                f"the region {region} holds no pixel",
-                hint="a region is (x1, y1, x2, y2) with x1 < x2 and y1 < y2",
-            )
+        box = _box(region)
     chosen: range | tuple[int, ...] | None
     if isinstance(frames, (int, np.integer)):
         chosen = range(int(frames), int(frames) + 1)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,8 +103,13 @@ def test_what_is_no_budget(video: Video) -> None:
     for text in ("", "ten", "-5", "5y", "x", "1e9"):
         with pytest.raises(UsageError):
             video.budget.set(text)
-    with pytest.raises(UsageError):
-        video.budget.set(-1)
+    nonsense: list[Any] = [-1, math.nan, 1e9, 2**70, "9" * 400 + "T", "9" * 400 + "x", [1]]
+    for given in nonsense:
+        with pytest.raises(UsageError):
+            video.budget.set(given)
+    assert video.budget.limit == Limit(times=10.0)
+    video.budget.set(np.int64(5))  # type: ignore[arg-type]
+    assert video.budget.limit == Limit(bytes=5)
 
 
 # -- room is made
@@ -260,6 +266,17 @@ def test_pins_of_what_is_to_come(store: Store, video: Video) -> None:
         video.retile("uniform:2x2", jobs=1)
     assert len(video.retile("uniform:2x2", span=(1, 2))) == 1
     assert video.pin(tiles=True, span=(1, 2)) == video.pins()[0], "not pinned twice"
+
+
+def test_a_pin_has_a_size_of_two_whole_numbers(video: Video) -> None:
+    sizes: list[Any] = [(5,), 5, (160.0, 120)]
+    for size in sizes:
+        for way in (video.pin, video.unpin):
+            with pytest.raises(UsageError, match="size"):
+                way(size=size)
+    assert video.pins() == []
+    small: Any = np.array([160, 120], np.uint8)
+    assert video.pin(size=small).size == (160, 120)
 
 
 def test_part_of_a_pin_is_taken_back(video: Video) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,6 +160,15 @@ def test_sizes_that_cannot_be(video: Video) -> None:
     ):
         with pytest.raises(UsageError, match=word):
             video.render(size)
+    with pytest.raises(UsageError, match="no size"):
+        video.render((16,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("jobs", [-1, 0, 1.5])
+def test_jobs_are_one_at_least(store: Store, video: Video, jobs: Any) -> None:
+    with pytest.raises(UsageError, match="jobs"):
+        video.render((160, 120), jobs=jobs)
+    assert store.catalog.renditions(video.info) == []
 
 
 def test_a_rendition_that_is_damaged_or_gone_is_done_without(store: Store, video: Video) -> None:

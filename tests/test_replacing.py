@@ -216,6 +216,11 @@ def test_refusals(store: Store, video: Video, tmp_path: Path) -> None:
     assert video.release("closed") == [hold]
     with pytest.raises(UsageError):
         video.set_policy("original=gone")
+    with pytest.raises(UsageError, match="5 is no policy"):
+        video.set_policy(5)  # type: ignore[arg-type]
+    for nonsense in (math.nan, -1.0):
+        with pytest.raises(UsageError, match="dB"):
+            video.replace_original(psnr=nonsense)
     with pytest.raises(UsageError):
         video.replace_original(codec="vp9")
     assert store[NAME].info == video.info

@@ -112,6 +112,9 @@ def test_batches_have_one_size(store: Store) -> None:
     rect = crops[0].rect
     alone = video.frames([crops[0].frame], region=rect, size=(48, 32), format="bgr24")
     assert np.array_equal(batches[0].data[0], alone.data[0])
+    for nonsense in ((16,), (16.0, 16), (65536, 2), (0, 0)):
+        with pytest.raises(UsageError):
+            next(video.scan().crops(size=nonsense))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="batch of 0"):
         next(video.scan().batches(0, (8, 8)))
 

@@ -242,6 +242,12 @@ def test_what_is_no_text_names_nothing(store: Store, video: Video, name: Any) ->
         video.view(name)
 
 
+@pytest.mark.parametrize("threads", [1.5, 0, -1, "2"])
+def test_threads_are_a_whole_number(store: Store, threads: Any) -> None:
+    with pytest.raises(UsageError, match="threads"):
+        Store.open(store.path, threads=threads)
+
+
 def test_a_tree_is_ingested_and_resumed(store: Store, tmp_path: Path) -> None:
     from vfsd.ingest import is_there, plan_tree
 

@@ -355,6 +355,20 @@ def test_layouts_that_the_codec_does_not_take_are_refused(store: Store, video: V
         video.retile(TileLayout.cut_at(640, 480, [320], []))
     with pytest.raises(UsageError, match="no tile codec"):
         video.retile("uniform:2x2", settings=TileSettings("best"))
+    for nonsense in ([1], 5, None, ["uniform:2x2"]):
+        with pytest.raises(UsageError, match="no layout"):
+            video.retile(nonsense)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="60 dB at most"):
+        video.retile("uniform:2x2", settings=TileSettings(psnr=math.inf))
+    assert store.catalog.segments(video.info) == []
+
+
+@pytest.mark.parametrize(
+    ("psnr", "quality"), [(math.nan, None), (-1, None), ("fine", None), (40, 2.5), (40, "fine")]
+)
+def test_a_quality_is_a_number(psnr: Any, quality: Any) -> None:
+    with pytest.raises(UsageError):
+        TileSettings("fast", psnr, quality)
 
 
 def test_tiles_that_can_be_stitched_are_as_good_as_any(

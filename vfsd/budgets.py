@@ -9,25 +9,35 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from fractions import Fraction
+from reprlib import repr as shown
 
+from vfsd.arguments import whole_number
 from vfsd.errors import UsageError
 from vfsd.eviction import Entry, faded
 from vfsd.model import Role
 
+_MOST = (1 << 63) - 1
+"""Bytes: catalogs count no further."""
 _FORM = re.compile(r"(\d+(?:\.\d+)?)(?:([KMGT]?)(?:i?B)?|(X))", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """So many bytes, so many times the originals' bytes, or (neither) none."""
+    """So many bytes, so many times the originals' bytes, or (neither) none.
+
+    Raises `UsageError` for what is no number of bytes, as a float, and for too many.
+    """
 
     bytes: int | None = None
     times: float | None = None
 
     def __post_init__(self) -> None:
+        if self.bytes is not None:
+            object.__setattr__(self, "bytes", whole_number(self.bytes, "number of bytes"))
         given = [value for value in (self.bytes, self.times) if value is not None]
-        if len(given) > 1 or any(value < 0 or not math.isfinite(value) for value in given):
-            raise UsageError(f"a budget of {given} cannot be kept")
+        if len(given) > 1 or not all(0 <= value <= _MOST for value in given):
+            raise UsageError(f"a budget of {shown(given)} cannot be kept")
 
     @classmethod
     def parse(cls, text: str) -> Limit:
@@ -44,7 +54,7 @@ class Limit:
         if times:
             return cls(times=float(number))
         scale = 10 * " KMGT".index((unit or " ").upper())
-        return cls(bytes=math.floor(float(number) * (1 << scale)))
+        return cls(bytes=math.floor(Fraction(number) * (1 << scale)))
 
     def __str__(self) -> str:
         """As `parse` takes it."""

@@ -32,6 +32,7 @@ from vfsd.tilestreams import on_grid
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
 from vfsd.tools import Tools
+from vfsd.view import scaled_size
 
 _log = logging.getLogger(__name__)
 
@@ -150,6 +151,7 @@ class CropReader:
 
         Results are made ahead of who takes them, by all cores, for a few seconds of video.
         """
+        size = None if size is None else scaled_size(size)
         form = _Form(self._physical.media, size, pixel_format)
         runs = self._runs(wants)
         pool = self._tools.pool

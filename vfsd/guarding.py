@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from reprlib import repr as shown
 
 from vfsd.catalog import ROOT
 from vfsd.errors import NotFoundError, ReadOnlyError, UsageError
@@ -26,6 +27,8 @@ def set_policy(parts: Parts, path: str, policy: Policy | str | None) -> Policy:
     """
     _require_writable(parts)
     chosen = Policy.parse(policy) if isinstance(policy, str) else policy
+    if not isinstance(chosen, Policy | None):
+        raise UsageError(f"{shown(policy)} is no policy", hint="give a text: original=replaceable")
     with parts.catalog.writing() as change:
         node = change.tree.resolve(path)
         if node.ino == ROOT:

@@ -6,6 +6,9 @@ import os
 import platform
 from pathlib import Path
 
+from vfsd.arguments import whole_number
+from vfsd.errors import UsageError
+
 _STAT = Path("/proc/stat")
 _TICK = os.sysconf("SC_CLK_TCK")
 _IDLE = (3, 4)
@@ -24,6 +27,19 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def at_once(jobs: int | None) -> int:
+    """How many are worked on at a time: `jobs`; None: one for each core.
+
+    Raises `UsageError` for less than 1.
+    """
+    if jobs is None:
+        return cores()
+    jobs = whole_number(jobs, "number of jobs")
+    if jobs < 1:
+        raise UsageError(f"{jobs} jobs get nothing done", hint="give 1 or more")
+    return jobs
 
 
 def cpu_seconds(pid: int) -> float:

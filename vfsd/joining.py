@@ -19,7 +19,7 @@ import numpy as np
 from vfsd.catalog import Transaction
 from vfsd.errors import NotFoundError, OutdatedError, UsageError
 from vfsd.frametable import FrameTable
-from vfsd.host import cores
+from vfsd.host import at_once
 from vfsd.jointsettings import JoinSettings, require_alike
 from vfsd.jointwork import JoinedRun, JointWork
 from vfsd.model import LogicalVideo, Segment
@@ -165,7 +165,7 @@ def join(
         work,
         [partial(work.join, frames, known, publish=not dry_run) for frames in wanted],
         [len(frames) for frames in wanted],
-        _at_once(left, right, wanted, jobs or cores()),
+        _at_once(left, right, wanted, at_once(jobs)),
         on_progress,
     )
     if not dry_run:

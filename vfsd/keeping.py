@@ -185,7 +185,7 @@ def _reclaim(parts: Parts, gone: Sequence[Held]) -> None:
 def _limit(given: Limit | str | int | None) -> Limit | None:
     if isinstance(given, str):
         return Limit.parse(given)
-    return Limit(bytes=given) if isinstance(given, int) else given
+    return given if given is None or isinstance(given, Limit) else Limit(bytes=given)
 
 
 def _require_there(change: Transaction, video: LogicalVideo) -> None:

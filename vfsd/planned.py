@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from vfsd.arguments import decibels, whole_number
 from vfsd.codecs.tiles import TileCodec
 from vfsd.errors import UsageError
 from vfsd.tiling import TileLayout
@@ -44,11 +45,16 @@ class PlannedSegment:
 
 @dataclass(frozen=True, slots=True)
 class TileSettings:
-    """How cells are encoded."""
+    """How cells are encoded.  Raises `UsageError` for a PSNR or a quality that is no number."""
 
     codec: str = "fast"  #: name of the tile codec
     psnr: float = 40.0  #: dB of luma that every cell has at least, if `quality` is None
     quality: int | None = None  #: one rate factor for all cells instead; of `lossless`, the level
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "psnr", decibels(self.psnr))
+        if self.quality is not None:
+            object.__setattr__(self, "quality", whole_number(self.quality, "rate factor"))
 
     def parameters(self, codec: TileCodec) -> dict[str, object]:
         """What is noted of it, and has to be equal for tiles to be the same."""

@@ -20,7 +20,7 @@ from vfsd.codecs.lossless import HIGHEST, RAW
 from vfsd.codecs.losslesscells import recompressed
 from vfsd.codecs.pack import PackedCell, write_pack
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
-from vfsd.host import cores
+from vfsd.host import at_once
 from vfsd.model import LogicalVideo, Segment
 from vfsd.packs import OpenPack
 from vfsd.parts import Parts
@@ -111,7 +111,7 @@ def compress(
             return None
 
     made: list[Segment] = []
-    workers = min(jobs or cores(), len(segments)) or 1
+    workers = min(at_once(jobs), len(segments)) or 1
     with ThreadPoolExecutor(workers, thread_name_prefix="compress") as executor:
         running: set[Future[Segment | None]] = {executor.submit(work, one) for one in segments}
         try:

@@ -21,7 +21,7 @@ from vfsd.decoders import DecoderPool
 from vfsd.distortion import FINEST_PSNR, psnr_left
 from vfsd.errors import UsageError, VfsdError
 from vfsd.frametable import FrameTable
-from vfsd.host import cores
+from vfsd.host import at_once
 from vfsd.model import Cell, LogicalVideo, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
@@ -146,6 +146,7 @@ def retile(
     `ExtraMissingError`, `NoSpaceError`, `OverBudgetError` for a segment that is larger than what
     derived data may have, `IntegrityError`; what was finished until then stays.
     """
+    jobs = at_once(jobs)
     codec = _codec_for(video, planned, settings)
     work = TileWork(parts, pool, video, table, codec, settings)
     wanted, there = _compared(parts, video, planned, settings)
@@ -153,7 +154,6 @@ def retile(
     total = sum(len(plan.frames) for plan in wanted)
     reports: queue.SimpleQueue[int | Future[list[Segment]]] = queue.SimpleQueue()
 
-    jobs = jobs or cores()
     chunks = list(_chunks(wanted, table, min(_CHUNK_FRAMES, -(-total // (2 * jobs)))))
     workers = min(jobs, len(chunks)) or 1
     made: list[Segment] = []
@@ -287,6 +287,11 @@ def _codec_for(
 
 def require_reachable(video: LogicalVideo, psnr: float) -> None:
     """Raises `UsageError` where nothing that is made of a video's original is so good."""
+    if psnr > FINEST_PSNR:
+        raise UsageError(
+            f"tiles are held to {FINEST_PSNR:g} dB at most, not {psnr:g}",
+            hint="the tile codec lossless keeps every pixel",
+        )
     left = psnr_left(psnr, video.original.error)
     if left is None or left > FINEST_PSNR:
         raise UsageError(

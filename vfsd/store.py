@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from vfsd.advice import Advice
+from vfsd.arguments import whole_number
 from vfsd.batches import Request, read_many
 from vfsd.catalog import Catalog
 from vfsd.config import Settings
@@ -84,8 +85,12 @@ class Store(StoreTree):
         One makes the least work of a read, which is best where every core has a process of its own.
 
         Raises `NoStoreError` where there is none, `StoreVersionError` for one that a newer vfsd
-        wrote, `BusyError`.
+        wrote, `BusyError`, `UsageError`.
         """
+        if threads is not None:
+            threads = whole_number(threads, "number of threads")
+            if threads < 1:
+                raise UsageError(f"{threads} threads decode nothing")
         directory = StoreDirectory.open(Path(path))
         settings = Settings.load(directory.settings)
         catalog = with_reserve(
@@ -93,8 +98,6 @@ class Store(StoreTree):
         )
         if not read_only:
             keep_reserve(directory)
-        if threads is not None and threads < 1:
-            raise UsageError(f"{threads} threads decode nothing")
         limits = Limits(memory=settings.examine_memory, seconds=settings.examine_seconds)
         parts = Parts(
             directory,

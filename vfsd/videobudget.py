@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vfsd import keeping
+from vfsd.arguments import width_and_height
 from vfsd.budgets import Held, Pin
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.keeping import DerivedBudget
@@ -36,6 +37,7 @@ class VideoBudget(VideoScans):
         with `span` segments that have any frame that appears in these seconds.  What is pinned is
         not charged.  Explicit removal is still possible.  Raises `OutOfRangeError`, `UsageError`.
         """
+        size = None if size is None else width_and_height(size)
         role = _role(tiles, size)
         return keeping.pin(self._parts, self.info, self._some(span), role, size)
 
@@ -51,6 +53,7 @@ class VideoBudget(VideoScans):
         Gives what had to go, as it is charged now.  Raises `NotFoundError` where there is no such
         pin.
         """
+        size = None if size is None else width_and_height(size)
         frames = None if span is None else self._some(span)
         return keeping.unpin(self._parts, self.info, frames, _role(tiles, size), size)
 

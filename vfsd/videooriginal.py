@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 
 from vfsd import guarding
 from vfsd.archivework import Forecast, OnProgress
+from vfsd.arguments import decibels
 from vfsd.errors import NotFoundError, OutdatedError
 from vfsd.originals import CODEC, Entry, Hold, Policy
 from vfsd.replacing import Replaced, Replacer
@@ -147,10 +148,13 @@ class VideoOriginal(VideoBudget):
 
     def _replacer(self, psnr: float | None, codec: str) -> Replacer:
         self._require_verified()
-        wanted = self.policy.psnr if psnr is None else psnr
-        return Replacer.whole(self._parts, self.info, self.table, wanted, codec)
+        return Replacer.whole(self._parts, self.info, self.table, self._wanted(psnr), codec)
 
     def _decayer(self, keep: str, psnr: float | None, codec: str) -> Replacer:
         self._require_verified()
-        wanted = self.policy.psnr if psnr is None else psnr
-        return Replacer.decaying(self._parts, self.info, self.table, wanted, codec, keep)
+        return Replacer.decaying(
+            self._parts, self.info, self.table, self._wanted(psnr), codec, keep
+        )
+
+    def _wanted(self, psnr: float | None) -> float:
+        return self.policy.psnr if psnr is None else decibels(psnr)

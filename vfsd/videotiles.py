@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from reprlib import repr as shown
 
 import numpy as np
 
+from vfsd.arguments import width_and_height
 from vfsd.around import ALPHA, Partition, layouts_around
 from vfsd.codecs.pixels import needed_area
 from vfsd.codecs.scale import require_smaller
@@ -104,7 +106,7 @@ class VideoTiles(VideoDetect):
             self._tools.pool,
             self.info,
             self.table,
-            layout,
+            _planned(layout),
             settings,
             jobs=jobs,
             on_progress=on_progress,
@@ -126,6 +128,7 @@ class VideoTiles(VideoDetect):
         rendition where it is cheaper and good enough.  What is there already stays; new segments
         are returned.  Raises as `retile`.
         """
+        size = width_and_height(size)
         self._require_verified()
         media = self.original.media
         width, height = size if media.rotation % 180 == 0 else size[::-1]
@@ -273,3 +276,13 @@ class VideoTiles(VideoDetect):
         """Tiles go by frame numbers, which must not change afterwards."""
         if not self.original.verified:
             self.verify()
+
+
+def _planned(layout: Sequence[PlannedSegment]) -> Sequence[PlannedSegment]:
+    is_list = isinstance(layout, Sequence)
+    if not is_list or not all(isinstance(one, PlannedSegment) for one in layout):
+        raise UsageError(
+            f"{shown(layout)} is no layout",
+            hint="give a text such as uniform:2x3, a TileLayout, or a list of PlannedSegment",
+        )
+    return layout

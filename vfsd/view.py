@@ -46,7 +46,7 @@ class View:
             if first < 0 or step < 1 or (end is not None and end <= first):
                 raise UsageError(f"frames {first} to {end} by {step} are none")
         if self.size is not None:
-            object.__setattr__(self, "size", _size(self.size))
+            object.__setattr__(self, "size", scaled_size(self.size))
         if self.fps is not None and self.fps <= 0:
             raise UsageError(f"{self.fps} frames per second are none")
         if self.fps is not None and self.fps > HIGHEST_RATE:
@@ -58,7 +58,11 @@ class View:
             raise UsageError("a rate goes with a span of time, not with frames")
 
 
-def _size(given: tuple[int, int]) -> tuple[int, int]:
+def scaled_size(given: tuple[int, int]) -> tuple[int, int]:
+    """A (width, height) to which frames or parts of them can be scaled, as ints.
+
+    Raises `UsageError` for another one, and for what is no size at all.
+    """
     width, height = width_and_height(given)
     if width < 1 or height < 1:
         raise UsageError(f"{width}x{height} holds no pixel")

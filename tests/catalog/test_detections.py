@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import multiprocessing
 import sqlite3
 from multiprocessing.connection import wait
@@ -184,6 +185,10 @@ def test_conditions_about_the_box_alone(
     assert len(catalog.detections(video, attributes={"wet": True})) == 610
     with pytest.raises(UsageError):
         catalog.detections(video, region=(5, 5, 5, 9))
+    nonsense: list[Any] = [5, (0, 0, 1), (0, 0, math.nan, 1), ("a", "b", "c", "d")]
+    for region in nonsense:
+        with pytest.raises(UsageError, match="holds no pixel"):
+            catalog.detections(video, region=region)
     assert len(catalog.detections(video, region=Rect(0, 0, 1, 1))) == sum(
         meets(one, (0, 0, 1, 1)) for one in filled
     )
