@@ -32,6 +32,8 @@ from vfsd.errors import BusyError, IntegrityError, NoSpaceError, ReadOnlyError, 
 BUSY_SECONDS = 60
 _NOTE_SECONDS = 1
 """As long as a note waits for its turn."""
+_REWIND_SECONDS = 1
+"""As long as the log waits for those who read from it."""
 _FILE = "sqlite:///"
 _MOST_CHANGES = 1 << 31
 """`user_version` has 31 bits."""
@@ -193,6 +195,23 @@ class Database:
             finally:
                 os.close(fd)
 
+    def rewind_log(self) -> bool:
+        """Have SQLite write its log from the beginning again, over what it has of it on the disk.
+
+        What is in the log moves to the database, which grows by pages that are new.  False where
+        that cannot be: others are reading or writing, there is no room for it, or no such log.
+        """
+        if not self.is_sqlite or self.read_only:
+            return False
+        try:
+            with closing(self.engine.raw_connection()) as connection:
+                driver: Any = connection.driver_connection
+                with _patient(driver, _REWIND_SECONDS):
+                    is_busy, *_ = driver.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        except (DatabaseError, sqlite3.Error):
+            return False
+        return not is_busy
+
     def copy_to(self, path: Path) -> None:
         """Copy the file as it is at one moment.  Raises `sqlite3.Error`."""
         with closing(self.engine.raw_connection()) as connection:
@@ -318,13 +337,21 @@ def _count_change(driver: Any) -> None:
 
 
 def _begin(driver: Any, patience: float) -> None:
-    if patience != BUSY_SECONDS:
-        driver.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
-    try:
+    if patience == BUSY_SECONDS:
         driver.execute("BEGIN IMMEDIATE")
+        return
+    with _patient(driver, patience):
+        driver.execute("BEGIN IMMEDIATE")
+
+
+@contextmanager
+def _patient(driver: Any, seconds: float) -> Iterator[None]:
+    """Wait for others for so long, instead of for `BUSY_SECONDS`."""
+    driver.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+    try:
+        yield
     finally:
-        if patience != BUSY_SECONDS:
-            driver.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+        driver.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
 
 
 def _busy(who: str, seconds: float) -> BusyError:

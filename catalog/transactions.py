@@ -136,6 +136,14 @@ class CatalogTransactions:
         """Return when every finished transaction would survive a power cut."""
         self._database.sync()
 
+    def rewind_log(self) -> bool:
+        """Make room for changes in the log of what was changed, where the disk has none.
+
+        False where that cannot be: others keep reading, the database itself has to grow for it, or
+        there is no log of ours.
+        """
+        return self._database.rewind_log()
+
     def damage(self) -> list[str]:
         """What the database itself finds wrong with its file; empty when all is well."""
         return self._database.damage()

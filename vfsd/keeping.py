@@ -12,7 +12,6 @@ from vfsd.errors import NotFoundError, ReadOnlyError
 from vfsd.model import LogicalVideo, Role
 from vfsd.parts import Parts
 from vfsd.reclaim import clear_away
-from vfsd.reserve import with_reserve
 from vfsd.room import choose, make_room, make_room_in_store
 from vfsd.tiling import meet
 from vfsd.tools import Tools
@@ -58,7 +57,7 @@ class DerivedBudget:
                 change.holdings.set_limit(self._id, chosen)
                 return _make_room(change, self._id)
 
-        gone = with_reserve(self._parts.directory, allow)
+        gone = self._parts.with_reserve(allow)
         _reclaim(self._parts, gone)
         return gone
 

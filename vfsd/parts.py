@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from vfsd.blocksums import Place
 from vfsd.catalog import Catalog
@@ -12,10 +14,13 @@ from vfsd.config import Settings
 from vfsd.examiner import Examiner
 from vfsd.model import PhysicalVideo
 from vfsd.objects import ObjectStore
+from vfsd.reserve import with_reserve
 from vfsd.storedir import StoreDirectory
 from vfsd.summedfile import StoredFile
 from vfsd.summing import SummedFiles
 from vfsd.suspects import Suspects
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,10 @@ class Parts:
     suspects: Suspects
     summed: SummedFiles
     read_only: bool = False
+
+    def with_reserve(self, action: Callable[[], T]) -> T:
+        """Do something that leads to more room, on a full disk too; see `vfsd.reserve`."""
+        return with_reserve(self.directory, action, rewind=self.catalog.rewind_log)
 
     def file_of(self, physical: PhysicalVideo) -> StoredFile:
         """The file that holds an original: an object, or a file indexed in place.

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from vfsd.catalog import Transaction
 from vfsd.errors import NotFoundError, StoreError
 from vfsd.parts import Parts
-from vfsd.reserve import with_reserve
+from vfsd.reserve import keep_reserve
 from vfsd.room import make_room_in_store
 
 _log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ def reclaim(
     With them go the private files of those `inodes` that exist no longer, what the budget of the
     store has no room for since originals have gone, and what was joined with their pictures.
     """
-    found = with_reserve(parts.directory, lambda: _forget(parts, keys))
+    found = parts.with_reserve(lambda: _forget(parts, keys))
     gone = list(inodes)
     if not found and not gone:
         return []
@@ -40,6 +40,7 @@ def reclaim(
         for ino in gone:
             if not _exists(change, ino):
                 parts.directory.spool_file(ino).unlink(missing_ok=True)
+    keep_reserve(parts.directory)
     return found
 
 

@@ -10,7 +10,6 @@ from vfsd.errors import NotFoundError
 from vfsd.model import LogicalVideo, Segment
 from vfsd.parts import Parts
 from vfsd.reclaim import clear_away
-from vfsd.reserve import with_reserve
 from vfsd.room import make_room
 
 
@@ -100,7 +99,7 @@ def _take_away(parts: Parts, taken: Callable[[Transaction], list[Segment]]) -> l
             change.segments.delete(segment.id for segment in found)
             return found
 
-    found = with_reserve(parts.directory, delete)
+    found = parts.with_reserve(delete)
     clear_away(parts, keys={segment.object_key for segment in found})
     return found
 

@@ -157,7 +157,7 @@ class StoreDirectory:
     def settings(self) -> Path:
         return self.root / "config.toml"
 
-    @property
+    @cached_property
     def reserve(self) -> Path:
         return self.root / "reserve"
 

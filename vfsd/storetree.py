@@ -12,7 +12,6 @@ from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
 from vfsd.model import FileState, Node
 from vfsd.objects import Progress
 from vfsd.reclaim import clear_away
-from vfsd.reserve import with_reserve
 from vfsd.storewrites import StoreWrites
 from vfsd.video import Video
 
@@ -69,9 +68,7 @@ class StoreTree(StoreWrites):
         directory that is not empty.
         """
         self._require_writable()
-        gone, inodes = with_reserve(
-            self._parts.directory, lambda: self._remove_names(path, recursive)
-        )
+        gone, inodes = self._parts.with_reserve(lambda: self._remove_names(path, recursive))
         clear_away(self._parts, inodes=inodes)
         return gone
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,7 +11,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.fault.state import difference, image_of, state_of
-from tests.fs.driver import Driver
+from tests.fs.driver import Driver, failing
 from tests.stores import new_store
 from vfsd import check
 from vfsd.errors import NoSpaceError
@@ -53,6 +52,21 @@ def tag_on(store: Store) -> None:
         store.catalog.tag(info, f"tag{number}")
 
 
+def fill(fs: Filesystem, handle: int) -> int:
+    """Write until there is no room; how much there was."""
+    size = 0
+
+    def write_more() -> None:
+        nonlocal size
+        size += fs.write(handle, bytes(1 << 18), size)
+
+    error = ""
+    while not error:
+        error = failing(write_more)
+    assert error == "ENOSPC"
+    return size
+
+
 def is_sound(store: Store) -> bool:
     return check.run(store.parts, deep=True) == []
 
@@ -66,7 +80,10 @@ def test_a_store_on_a_full_disk_is_read_and_things_are_taken_away(place: Path) -
         with Store.open(place) as store:
             store.remove("a.mp4")
             assert len(store) == 0
-        # That made room.
+            assert store.parts.directory.reserve.stat().st_size < RESERVE_BYTES
+        other = place.with_name("other")
+        os.truncate(other, other.stat().st_size - RESERVE_BYTES)
+        # What is there is for the reserve, and more than that for videos.
         with Store.open(place) as store:
             store.ingest(OTHER, "b.mp4")
             assert is_sound(store)
@@ -122,14 +139,7 @@ def test_a_file_that_grows_until_the_disk_is_full(place: Path) -> None:
         fs = Filesystem(store.parts)
         it = Driver(fs)
         handle = it.create("/grows")
-        size = 0
-        error = 0
-        while not error:
-            try:
-                size += fs.write(handle, bytes(1 << 18), size)
-            except OSError as full:
-                error = full.errno or 0
-        assert error == errno.ENOSPC
+        size = fill(fs, handle)
         it.close(handle)
         fs.settle()
         assert it.read("/grows") == bytes(size)
@@ -137,5 +147,77 @@ def test_a_file_that_grows_until_the_disk_is_full(place: Path) -> None:
             fs.unlink("/grows")
             fs.tidy()
         it.write("/after", b"there is room")
+        fs.close()
+        assert is_sound(store)
+
+
+def test_things_are_taken_away_as_often_as_the_disk_was_filled(small_disk: Path) -> None:
+    with new_store(small_disk / "store") as store:
+        fs = Filesystem(store.parts)
+        it = Driver(fs)
+        for number in range(4):
+            it.write(f"/f{number}", bytes(1 << 19))
+        for number in range(4, 120):
+            handle = it.create(f"/f{number}")
+            fill(fs, handle)
+            it.close(handle)
+            fs.unlink(f"/f{number - 4}")
+            fs.tidy()
+        fs.settle()
+        assert sorted(it.names("/")) == sorted(f"f{number}" for number in range(116, 120))
+        fs.close()
+        assert is_sound(store)
+
+
+def test_names_go_from_a_full_disk_although_that_frees_nothing(place: Path) -> None:
+    with Store.open(place) as store:
+        fs = Filesystem(store.parts)
+        it = Driver(fs)
+        for number in range(150):
+            it.mkdir(f"/d{number}")
+        with filled(place):
+            for number in range(75):
+                fs.rmdir(f"/d{number}")
+            fs.close()
+            for number in range(75, 150):
+                store.remove(f"d{number}")
+        assert is_sound(store)
+
+
+def test_what_becomes_free_is_for_the_reserve_before_it_is_for_writers(place: Path) -> None:
+    with Store.open(place) as store:
+        reserve = store.parts.directory.reserve
+        fs = Filesystem(store.parts)
+        it = Driver(fs)
+        it.write("/old0", bytes(1 << 19))
+        it.write("/old1", bytes(1 << 19))
+        handle = it.create("/grows")
+        os.truncate(reserve, RESERVE_BYTES - (3 << 18))  # as who takes something away may have to
+        with filled(place):
+            fs.unlink("/old0")
+            fs.tidy()
+            assert RESERVE_BYTES - (3 << 18) < reserve.stat().st_size < RESERVE_BYTES
+            assert failing(fs.write, handle, b"x", 0) == "ENOSPC"
+            assert failing(fs.fallocate, handle, 0, 0, 1) == "ENOSPC"
+            assert failing(it.mkdir, "/more") == "ENOSPC"
+            fs.unlink("/old1")
+            fs.tidy()
+            assert reserve.stat().st_size == RESERVE_BYTES
+            assert fs.write(handle, b"x", 0) == 1
+            it.mkdir("/more")
+        it.close(handle)
+        fs.close()
+        assert is_sound(store)
+
+
+def test_a_file_whose_name_has_gone_goes_with_its_last_handle(place: Path) -> None:
+    with Store.open(place) as store:
+        fs = Filesystem(store.parts)
+        it = Driver(fs)
+        handles = [it.create(f"/f{number}") for number in range(100)]
+        with filled(place):
+            for number, handle in enumerate(handles):
+                fs.unlink(f"/f{number}")
+                it.close(handle)
         fs.close()
         assert is_sound(store)

@@ -22,6 +22,7 @@ from vfsd.fs.posix import failure, fallocate
 from vfsd.fs.viewfolders import OfferHandle, Patience
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
+from vfsd.reserve import require_reserve
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -29,6 +30,8 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _COPY_AT_ONCE = 1 << 26
+_FREES = 0x02 | 0x08
+"""FALLOC_FL_PUNCH_HOLE and FALLOC_FL_COLLAPSE_RANGE of fallocate(2)."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _MAY_WRITE = (os.O_WRONLY, os.O_RDWR)
 
@@ -209,10 +212,12 @@ class Files:
             return offered.write(data, offset)
         content = self._writable(number).content
         try:
+            require_reserve(self._parts.directory)
             count = os.pwrite(content.fd, data, offset)
-        except OSError as error:
+        except (OSError, NoSpaceError) as error:
             if not self._made_room(error):
                 raise
+            require_reserve(self._parts.directory)
             count = os.pwrite(content.fd, data, offset)
         self._contents.written(content)
         return count
@@ -228,7 +233,13 @@ class Files:
 
     def fallocate(self, number: int, mode: int, offset: int, length: int) -> None:
         content = self._writable(number).content
-        self._with_room(lambda: fallocate(content.fd, mode, offset, length))
+
+        def allocate() -> None:
+            if not mode & _FREES:
+                require_reserve(self._parts.directory)
+            fallocate(content.fd, mode, offset, length)
+
+        self._with_room(allocate)
         self._contents.written(content)
 
     def copy_range(
@@ -243,9 +254,13 @@ class Files:
         if reading.summed is not None:
             length = reading.summed.known(source_offset, length)
             reading.summed.require(source_offset, length)
-        count = self._with_room(
-            lambda: os.copy_file_range(reading.fd, content.fd, length, source_offset, target_offset)
-        )
+        source_fd = reading.fd
+
+        def copy() -> int:
+            require_reserve(self._parts.directory)
+            return os.copy_file_range(source_fd, content.fd, length, source_offset, target_offset)
+
+        count = self._with_room(copy)
         self._contents.written(content)
         return count
 
@@ -307,13 +322,19 @@ class Files:
 
     def _delete_orphan(self, node: Node) -> None:
         self._names.drop_aliases(node.ino)
+        gone = self._parts.with_reserve(lambda: self._delete_row(node))
+        if gone is not None:
+            discard_bytes(self._janitor, gone)
+
+    def _delete_row(self, node: Node) -> Node | None:
+        """The node as it was last; None where somebody needs it again, or it is gone already."""
         with self._names.changing() as change:
             change.touch(node.ino)
             now = change.tree.nodes([node.ino]).get(node.ino)
             if now is None or now.nlink > 0 or self._contents.is_open(node.ino):
-                return
+                return None
             change.tree.delete(node.ino)
-        discard_bytes(self._janitor, now)
+        return now
 
     def _writable(self, number: int, keep: int | None = None) -> FileHandle:
         """A handle whose bytes may be changed now."""

@@ -35,7 +35,6 @@ from vfsd.fs.wholefile import WholeFile
 from vfsd.fs.xattrs import Xattrs
 from vfsd.model import Node
 from vfsd.parts import Parts
-from vfsd.reserve import with_reserve
 
 _ROOT_USER = Caller(0, 0)
 
@@ -84,7 +83,9 @@ class Filesystem:
         self._janitor = Janitor(parts)
         self._contents = Contents(parts, self._names, self._janitor.discard_object)
         self._judging = Judging(parts, self._names, self._contents)
-        self._namespace = Namespace(self._names, self._contents, self._janitor, now)
+        self._namespace = Namespace(
+            parts.directory, self._names, self._contents, self._janitor, now
+        )
         self._files = Files(
             parts, self._names, self._namespace, self._contents, self._judging, self._janitor
         )
@@ -205,11 +206,11 @@ class Filesystem:
 
     def unlink(self, path: str) -> None:
         with self._changing(path):
-            with_reserve(self.parts.directory, lambda: self._namespace.unlink(path))
+            self.parts.with_reserve(lambda: self._namespace.unlink(path))
 
     def rmdir(self, path: str) -> None:
         with self._changing(path):
-            with_reserve(self.parts.directory, lambda: self._namespace.rmdir(path))
+            self.parts.with_reserve(lambda: self._namespace.rmdir(path))
 
     def rename(self, old: str, new: str, flags: int = 0) -> None:
         """`flags` as in renameat2(2): RENAME_NOREPLACE or RENAME_EXCHANGE."""
@@ -224,7 +225,7 @@ class Filesystem:
         makes the two one atomic replacement.
         """
         with self._changing(path):
-            with_reserve(self.parts.directory, lambda: self._namespace.hide(path, alias))
+            self.parts.with_reserve(lambda: self._namespace.hide(path, alias))
 
     # -- attributes; those of a view are what they are, also for who writes it and sets them
 

@@ -17,6 +17,8 @@ from vfsd.fs.janitor import Janitor
 from vfsd.fs.names import Change, Names, Place
 from vfsd.fs.posix import failure
 from vfsd.model import FileState, Node
+from vfsd.reserve import require_reserve
+from vfsd.storedir import StoreDirectory
 
 RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2
@@ -50,8 +52,14 @@ class Namespace:
     """
 
     def __init__(
-        self, names: Names, contents: Contents, janitor: Janitor, now: Callable[[], int]
+        self,
+        directory: StoreDirectory,
+        names: Names,
+        contents: Contents,
+        janitor: Janitor,
+        now: Callable[[], int],
     ) -> None:
+        self._directory = directory
         self._names = names
         self._contents = contents
         self._janitor = janitor
@@ -314,6 +322,7 @@ class Namespace:
         target: str | None = None,
         state: FileState | None = None,
     ) -> Node:
+        require_reserve(self._directory)
         try:
             node = change.tree.create(
                 place.parent.ino,
