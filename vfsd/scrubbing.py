@@ -17,7 +17,7 @@ from vfsd.blocksums import Place
 from vfsd.byteslook import Looked, look_at
 from vfsd.catalog import Transaction
 from vfsd.catalog.integrity import ScrubRun
-from vfsd.errors import BusyError, IntegrityError, NotFoundError, ReadOnlyError
+from vfsd.errors import BusyError, IntegrityError, NotFoundError, ReadOnlyError, UsageError
 from vfsd.linkedfile import require_linked
 from vfsd.mending import drop_segments
 from vfsd.model import LogicalVideo, Segment
@@ -60,6 +60,11 @@ class Pace:
     """Keeps to so many bytes a second; None: as fast as it goes."""
 
     def __init__(self, rate: float | None) -> None:
+        """Raises `UsageError` for a rate at which nothing would ever be read."""
+        if rate is not None and not rate > 0:
+            raise UsageError(
+                f"{rate} bytes a second read nothing", hint="give more, or no rate: 50MiB"
+            )
         self._rate = rate
         self._due = time.monotonic()
 
@@ -91,6 +96,8 @@ class Scrubber:
     ) -> None:
         """Of `videos`, or of all; what was looked at less than `older_than` seconds ago is left
         out.  At most `rate` bytes a second are read.  `sources` may have good copies.
+
+        Raises `UsageError` for a rate of nothing.
         """
         if parts.read_only:
             raise ReadOnlyError("the store was opened read-only")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Run, run_command
 from tests.fault.older import execute
 
@@ -78,6 +80,13 @@ def test_known_damage_is_told_of_wherever_people_look(run: Run, place: Path) -> 
     done = run("doctor", "--json")
     (told,) = (found for found in done.objects if found["check"] == "damage")
     assert (told["status"], done.code) == ("fail", 30)
+
+
+@pytest.mark.parametrize("rate", ["0", "0MiB", "-5", "fast"])
+def test_scrub_reads_at_some_rate(run: Run, rate: str) -> None:
+    done = run("scrub", "--rate", rate)
+    assert done.code == 2
+    assert "mistake" not in done.err
 
 
 def test_gc_takes_away_what_nothing_refers_to(run: Run, place: Path) -> None:
