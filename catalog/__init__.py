@@ -6,7 +6,7 @@ SQLAlchemy is known in here only; values of `vfsd.model` come out.
 from vfsd.catalog.catalog import Catalog
 from vfsd.catalog.detectionquery import DetectionFilter, DetectionQuery
 from vfsd.catalog.detections import Detections
-from vfsd.catalog.engine import ChangeWatch
+from vfsd.catalog.engine import ChangeWatch, require_database
 from vfsd.catalog.query import VideoFilter, VideoQuery
 from vfsd.catalog.transactions import Transaction
 from vfsd.catalog.tree import NAME_BYTES, ROOT, Tree, require_name, split
@@ -26,6 +26,7 @@ __all__ = [
     "VideoFilter",
     "VideoQuery",
     "Videos",
+    "require_database",
     "require_name",
     "split",
 ]

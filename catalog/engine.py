@@ -24,10 +24,18 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 
 from vfsd.catalog.unwritten import UnwrittenFile
-from vfsd.errors import BusyError, IntegrityError, NoSpaceError, ReadOnlyError, StoreError
+from vfsd.errors import (
+    BusyError,
+    ExtraMissingError,
+    IntegrityError,
+    NoSpaceError,
+    ReadOnlyError,
+    StoreError,
+    UsageError,
+)
 
 BUSY_SECONDS = 60
 _NOTE_SECONDS = 1
@@ -46,6 +54,7 @@ LOST = (
     "are whole files below objects/, and are not lost with it"
 )
 
+_URLS = "write sqlite:////DIR/FILE, or postgresql+psycopg://USER@HOST/DATABASE"
 _WE_BEGIN = {"vfsd_begin": None}
 _TURN = "SELECT version_num FROM alembic_version FOR UPDATE"
 
@@ -54,6 +63,8 @@ class Database:
     """An engine that survives a fork and speaks our errors."""
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
+        """Raises as `require_database` does."""
+        require_database(url)
         self.url = _parsed(url)
         self.read_only = read_only
         self._pid = os.getpid()
@@ -271,7 +282,29 @@ def _parsed(url: str) -> sa.URL:
     folder = os.path.dirname(path)
     if path != url and "?" in folder and os.path.isdir(folder):
         return sa.URL.create("sqlite", database=path)
-    return sa.make_url(url)
+    try:
+        return sa.make_url(url)
+    except (ArgumentError, ValueError) as error:  # not `url`: there may be a password in it
+        raise UsageError(f"the catalog's URL is none: {error}", hint=_URLS) from error
+
+
+def require_database(url: str) -> None:
+    """Whether there could be a catalog at a URL; nothing is opened.
+
+    Raises `UsageError` for what is no URL of a database, or of a kind of which SQLAlchemy knows
+    nothing, and `ExtraMissingError` where that kind's driver is not installed.
+    """
+    try:
+        _parsed(url).get_dialect().import_dbapi()
+    except ArgumentError as error:
+        raise UsageError(
+            f"the catalog's URL names no kind of database: {error}", hint=_URLS
+        ) from error
+    except ImportError as error:
+        raise ExtraMissingError(
+            f"the driver of that database is not installed: {error}",
+            hint="pip install 'vfsd[postgresql]' for postgresql+psycopg://, else that driver",
+        ) from error
 
 
 def current_revision(connection: Connection) -> str | None:

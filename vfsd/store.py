@@ -12,7 +12,7 @@ from typing import Any
 from vfsd.advice import Advice
 from vfsd.arguments import whole_number
 from vfsd.batches import Request, read_many
-from vfsd.catalog import Catalog
+from vfsd.catalog import Catalog, require_database
 from vfsd.config import Settings
 from vfsd.errors import (
     IntegrityError,
@@ -65,8 +65,11 @@ class Store(StoreTree):
 
         `catalog_url` names a database elsewhere (any that SQLAlchemy knows); by default the
         catalog is an SQLite file in the store.  It survives a power cut from then on; what was
-        interrupted is begun anew by saying it again.  Raises `ExistsError`.
+        interrupted is begun anew by saying it again.  Raises `ExistsError`, and `UsageError` or
+        `ExtraMissingError` for a URL that there is no database for; nothing is made then.
         """
+        if catalog_url is not None:
+            require_database(catalog_url)
         with StoreDirectory.creating(Path(path), catalog_url=catalog_url) as directory:
             Catalog.create(directory.catalog_url).close()
         return cls.open(path)

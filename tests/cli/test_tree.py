@@ -75,6 +75,14 @@ def test_init_not_over_other_files(place: Path) -> None:
     assert run_command("init", place / "footage").code == 4
 
 
+@pytest.mark.parametrize("url", ["foo://bar", "sqlite+foo:///x", "nonsense", "postgresql://h:p/x"])
+def test_init_with_a_catalog_that_cannot_be(place: Path, url: str) -> None:
+    done = run_command("init", place / "new", "--catalog", url)
+    assert done.code == 2
+    assert "sqlite:////DIR/FILE" in done.err
+    assert not (place / "new").exists()
+
+
 # ----------------------------------------------------------------------------------------- config
 
 
