@@ -74,8 +74,17 @@ def back_up(
             "the catalog is on a database server, which has to be backed up with its own tools",
             hint="dump the database first, then copy the store's directory",
         )
-    if target == source.root or source.root in target.parents or target in source.root.parents:
-        raise UsageError(f"{target} and the store {source.root} lie in each other")
+    root, place = source.root.resolve(), target.resolve()
+    if place == root or root in place.parents or place in root.parents:
+        raise UsageError(
+            f"{target} and the store {source.root} lie in each other",
+            hint="name a directory elsewhere, best on another disk",
+        )
+    if source.is_shown_at(place):
+        raise UsageError(
+            f"{target} lies in a mount of the store itself, which would have to hold its own copy",
+            hint="name a directory elsewhere, best on another disk",
+        )
     with _held(source, target), _told_of_disks(target):
         work = _Backup(parts, StoreDirectory.unmarked(target), derived, on_progress)
         return work.run()

@@ -145,6 +145,19 @@ def plan_tree(top: Path, under: str) -> Iterator[Source]:
                 yield Source(path, f"{under}/{inside}" if under else inside, found.st_size)
 
 
+def require_outside(parts: Parts, source: Source) -> None:
+    """Raises `UsageError` for a file of the store's own, which only the store may know the use of.
+
+    What is in its mount is another matter: that is copied as any file is.
+    """
+    root = parts.directory.root.resolve()
+    if source.path.resolve().is_relative_to(root):
+        raise UsageError(
+            f"{source.path} is one of the store's own files",
+            hint="copy what the mount or `vfsd ls` shows; `vfsd mv` gives a video another name",
+        )
+
+
 def is_there(parts: Parts, source: Source) -> bool:
     """Whether a video of that name, size and mtime is in the store: a copy went through before."""
     with parts.catalog.reading() as seen:

@@ -223,6 +223,17 @@ class StoreDirectory:
         """Whether files can be made in it by this process; never so on a read-only disk."""
         return os.access(self.root, os.W_OK)
 
+    def is_shown_at(self, path: Path) -> bool:
+        """Whether a path, which may not exist yet, lies in this store's own mount."""
+        place = (self.mounted_by() or {}).get("place")
+        there = next((one for one in (path, *path.absolute().parents) if one.exists()), None)
+        if not isinstance(place, str) or there is None:
+            return False
+        try:
+            return os.stat(there).st_dev == os.stat(place).st_dev
+        except OSError:  # a mount that has died, or of which somebody else may know nothing
+            return False
+
     def mounted_by(self) -> dict[str, object] | None:
         """``{"pid": …, "place": …}`` of the daemon that has the store mounted, if one has."""
         try:

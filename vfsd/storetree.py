@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vfsd.catalog import split
 from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
-from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories
+from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories, require_outside
 from vfsd.model import FileState, Node
 from vfsd.objects import Progress
 from vfsd.reclaim import clear_away
@@ -47,14 +47,16 @@ class StoreTree(StoreWrites):
 
         The file is copied as it is; with `link` it stays where it is, is indexed there, and is
         never written or deleted by the store.  Raises `RefusedMediaError` for what is no video,
-        `ExistsError`, `UsageError` for a name that no mount can show (of more than 255 bytes in
-        UTF-8, or with a NUL), `NoSpaceError`; the store is then as it was before.
+        `ExistsError`, `UsageError` for a file of the store's own and for a name that no mount can
+        show (of more than 255 bytes in UTF-8, or with a NUL), `NoSpaceError`; the store is then as
+        it was before.
         """
         self._require_writable()
         path = Path(source)
         if not path.is_file():
             raise NotFoundError(f"there is no file {path}")
         what = Source(path, name or path.name, path.stat().st_size)
+        require_outside(self._parts, what)
         put = ingest_link if link else ingest_copy
         info = put(self._parts, what, replace=replace, on_progress=on_progress)
         if replace:

@@ -131,3 +131,16 @@ def test_what_is_damaged_or_gone_is_put_back_by_the_same_file(run: Run, place: P
     assert run("ingest", "footage/traffic.mp4", "--as", "v.mp4", "--json").object["status"] == (
         "skipped"
     )
+
+
+def test_files_of_the_store_itself_are_not_taken_in(run: Run, place: Path) -> None:
+    key: str = run("info", "cam1/traffic.mp4", "--json").object["digest"]
+    own = place / "videos/objects" / key[:2] / key[2:]
+    (place / "elsewhere").symlink_to(own.parent)
+    before = run("ls", "-R").out
+    for given in (own, place / "videos/objects", place / "elsewhere" / own.name):
+        for more in ((), ("--link",), ("--dry-run",)):
+            done = run("ingest", given, "--as", "again.mp4", *more)
+            assert done.code == 2
+            assert "own" in done.err
+    assert run("ls", "-R").out == before

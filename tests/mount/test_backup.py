@@ -11,7 +11,7 @@ from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from vfsd import mounting
 from vfsd.backup import back_up
-from vfsd.errors import BusyError
+from vfsd.errors import BusyError, UsageError
 from vfsd.store import Store
 
 pytestmark = pytest.mark.mount
@@ -42,3 +42,17 @@ def test_a_mounted_store_with_files_of_all_kinds(tmp_path: Path, mounted: Mounte
         finally:
             mounting.unmount(again)
         assert back_up(store.parts, target).copied == 0
+
+
+def test_a_mount_of_the_store_itself_is_no_place_for_a_backup(
+    tmp_path: Path, mounted: Mounted
+) -> None:
+    mounted.mount()
+    (mounted.at / "notes.txt").write_text("calibrated on Monday")
+    (tmp_path / "link").symlink_to(mounted.at)
+    with Store.open(mounted.store) as store:
+        for target in (mounted.at, mounted.at / "deep/down", tmp_path / "link/backup"):
+            with pytest.raises(UsageError, match="itself"):
+                back_up(store.parts, target)
+        assert os.listdir(mounted.at) == ["notes.txt"]
+        back_up(store.parts, tmp_path / "backup")

@@ -83,6 +83,7 @@ def command(
     printed.
     """
     from vfsd.cli.ingesting import Ingester, plan_sources
+    from vfsd.ingest import require_outside
 
     if rename is not None and len(paths) != 1:
         raise UsageError("--as names a single file or directory", hint="use --to for several")
@@ -92,6 +93,8 @@ def command(
     shown_bar = session.shows_progress and not dry_run
     outcomes: list[Outcome] = []
     with session.opened(place.root, writing=not dry_run) as store:
+        for source in sources:
+            require_outside(store.parts, source)
         ingester = Ingester(
             store,
             link=link,
