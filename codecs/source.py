@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import av
 from av.audio.stream import AudioStream
@@ -22,7 +22,19 @@ from vfsd.summedfile import StoredFile, SummedFile
 
 _Kind = TypeVar("_Kind", VideoStream, AudioStream)
 
-File = str | os.PathLike[str] | int | SummedFile
+
+class OpenFile(NamedTuple):
+    """A descriptor that was handed over, with the size of its file.
+
+    For who may read it, but not ask for that: FUSE tells nobody but the user who has mounted it,
+    unless it was mounted with allow_other.
+    """
+
+    fd: int
+    size: int  #: bytes
+
+
+File = str | os.PathLike[str] | int | OpenFile | SummedFile
 """A path, a descriptor, or a file that is open."""
 
 MAX_PIXELS = 1 << 27
@@ -54,9 +66,13 @@ class Source:
     def __init__(self, file: File) -> None:
         self._owned = isinstance(file, (str, os.PathLike))
         self._summed: SummedFile | None = None
+        self._given: OpenFile | None = None
         if isinstance(file, (StoredFile, SummedFile)):
             self._summed = file.open() if isinstance(file, StoredFile) else file
             self.fd, self.name = self._summed.fd, self._summed.name
+        elif isinstance(file, OpenFile):
+            self._given = file
+            self.fd, self.name = file.fd, f"descriptor {file.fd}"
         elif isinstance(file, int):
             self.fd, self.name = file, f"descriptor {file}"
         else:
@@ -64,14 +80,16 @@ class Source:
         self.interrupted_by: BaseException | None = None
 
     @property
-    def shared(self) -> int | SummedFile:
+    def shared(self) -> int | OpenFile | SummedFile:
         """What other sources can be made of; open as long as this one is."""
-        return self.fd if self._summed is None else self._summed
+        if self._summed is not None:
+            return self._summed
+        return self.fd if self._given is None else self._given
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return os.fstat(self.fd).st_size
+        return self._given.size if self._given is not None else os.fstat(self.fd).st_size
 
     def read_at(self, position: int, size: int) -> bytes:
         """`size` bytes from `position` on; fewer only at the end of the file."""

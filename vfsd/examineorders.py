@@ -47,6 +47,7 @@ class Order:
     """Examine the file that comes along."""
 
     name: str  #: what messages call it
+    size: int  #: bytes, which whoever examines it may not be allowed to ask for
     full: bool  #: decode every frame
     memory: int  #: bytes
     cpu_seconds: int

@@ -143,7 +143,7 @@ class Examiner:
         sniff_open(fd, called)
         size = os.fstat(fd).st_size
         shown = called[-_LONGEST_NAME:]
-        order = Order(shown, full, self.limits.memory, self.limits.cpu_seconds(size))
+        order = Order(shown, size, full, self.limits.memory, self.limits.cpu_seconds(size))
         for attempt in range(_ATTEMPTS):
             worker = self._workers.take()
             try:

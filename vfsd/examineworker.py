@@ -26,7 +26,7 @@ from typing import NoReturn
 
 from vfsd.codecs.examine import examine_source
 from vfsd.codecs.exchange import pack_examination
-from vfsd.codecs.source import Source
+from vfsd.codecs.source import OpenFile, Source
 from vfsd.errors import RefusedMediaError
 from vfsd.examineorders import (
     BYTES,
@@ -201,7 +201,7 @@ def _answer(order: Order, file: int, answer: socket.socket) -> None:
         answer.sendall(body)
 
     try:
-        with Source(file) as source:
+        with Source(OpenFile(file, order.size)) as source:
             source.name = order.name
             found = examine_source(source, order.name, on_progress=_Progress(tell), full=order.full)
         body = pack_examination(found)

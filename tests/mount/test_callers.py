@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from tests.mount.helpers import in_another_process
+from tests.stores import new_store
 
 pytestmark = [
     pytest.mark.mount,
@@ -167,3 +169,17 @@ def test_views_are_for_those_who_may_read_the_video(all_may: Path) -> None:
     os.chmod(path, 0o644)
     time.sleep(1.1)  # as long as the kernel may go by what it has heard of the views
     assert int(as_user(_ANN, "len(open(a[0], 'rb').read())", frame)) > 100
+
+
+@pytest.mark.parametrize("name", ["traffic.mp4", "transport.ts", "mjpeg.avi", "open-gop.mkv"])
+def test_files_of_a_mount_that_lets_nobody_else_in_are_ingested(
+    mounted: Mounted, tmp_path: Path, name: str
+) -> None:
+    """Who examines them is nobody, who may read what was opened for him, and not ask for more."""
+    mounted.mount()
+    shutil.copy(FOLDER / name, mounted.at / "film")
+    with new_store(tmp_path / "other") as other:
+        for link in (False, True):
+            video = other.ingest(mounted.at / "film", f"{link}-{name}", link=link)
+            assert not video.verify()  # nothing had to be corrected
+            assert video.read(frames=[0]).data.any()
