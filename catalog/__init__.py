@@ -9,7 +9,7 @@ from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import ChangeWatch, require_database
 from vfsd.catalog.query import VideoFilter, VideoQuery
 from vfsd.catalog.transactions import Transaction
-from vfsd.catalog.tree import NAME_BYTES, ROOT, Tree, require_name, split
+from vfsd.catalog.tree import NAME_BYTES, ROOT, Tree, not_there, require_name, split
 from vfsd.catalog.videos import Objects, Videos
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "VideoFilter",
     "VideoQuery",
     "Videos",
+    "not_there",
     "require_database",
     "require_name",
     "split",

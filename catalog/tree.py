@@ -180,7 +180,7 @@ class Tree:
         for name in split(path):
             found = self.lookup(node.ino, name) if node.is_dir else None
             if found is None:
-                raise NotFoundError(f"there is no {path!r} in the store")
+                raise not_there(path)
             node = found
         return node
 
@@ -486,6 +486,13 @@ class Tree:
 
     def _touch_directory(self, ino: int, now_ns: int, *, links: int = 0) -> None:
         self._change(_TOUCH_DIRECTORY, {"which": ino, "now": now_ns, "links": links})
+
+
+def not_there(path: str) -> NotFoundError:
+    """What to raise where a path leads to nothing."""
+    return NotFoundError(
+        f"there is no {path!r} in the store", hint="`vfsd ls -R` lists what there is"
+    )
 
 
 def split(path: str) -> list[str]:

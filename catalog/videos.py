@@ -33,7 +33,7 @@ from vfsd.catalog.schema import (
     videos,
 )
 from vfsd.catalog.tree import Tree
-from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.framepages import PageBounds
 from vfsd.model import FileState, LogicalVideo, PhysicalVideo, Role
 
@@ -266,7 +266,11 @@ class Videos:
         _REMOVE.change(self._connection, {"which": ino})
 
     def add_tags(self, video_id: int, words: Iterable[str]) -> None:
-        new = set(words) - self.tags(video_id)
+        """Raises `UsageError` for a word of nothing but blanks."""
+        given = set(words)
+        if not all(word.strip() for word in given):
+            raise UsageError("a tag is a word, and not empty")
+        new = given - self.tags(video_id)
         if new:
             self._connection.execute(
                 sa.insert(tags), [{"video_id": video_id, "tag": word} for word in sorted(new)]

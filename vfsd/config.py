@@ -33,6 +33,9 @@ _HELP = {
     "compress": "let mounts compress lossless tiles as budgets fill, at such times",
 }
 
+_MOST = {"minimum_psnr": 100}
+"""What may be typed; stores in which more was set before are still opened."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -108,9 +111,12 @@ class Settings:
         if isinstance(getattr(self, key), str):
             return self._with(key, text)
         try:
-            return self._with(key, int(text))
+            number = int(text)
         except ValueError:
             raise UsageError(f"the setting {key!r} takes a whole number") from None
+        if number > _MOST.get(key, number):
+            raise UsageError(f"the setting {key!r} has to be at most {_MOST[key]}")
+        return self._with(key, number)
 
     def _with(self, key: str, value: object) -> Settings:
         return Settings(**(dataclasses.asdict(self) | {key: value}))

@@ -162,9 +162,11 @@ class FrameTable:
         """
         found = self._last_frame_not_after(ticks)
         if found < 0 or ticks >= self.end_pts:
+            first = self.frame_pts(0)
+            asked, end = (float((at - first) * self.time_base) for at in (ticks, self.end_pts))
             raise OutOfRangeError(
-                f"nothing is shown at tick {ticks}: the video runs from "
-                f"{self.frame_pts(0)} to {self.end_pts}"
+                f"nothing is shown at {asked:g} seconds: the video runs from 0 to {end:g}",
+                hint="it begins at 0, whatever its file says, and its end is no part of it",
             )
         return found
 

@@ -57,10 +57,16 @@ class StoreDirectory:
         """
         root = root.absolute()
         if (root / _MARKER).exists():
-            raise ExistsError(f"there is a store in {root} already")
+            raise ExistsError(
+                f"there is a store in {root} already",
+                hint=f"use it with `vfsd -s {root}`, or name another directory",
+            )
         begun = root / _UNFINISHED
         if root.exists() and (not root.is_dir() or (any(root.iterdir()) and not begun.exists())):
-            raise ExistsError(f"{root} exists and is not an empty directory")
+            raise ExistsError(
+                f"{root} exists and is not an empty directory",
+                hint="name one that is empty, or not there yet",
+            )
         made = [path for path in (root, *root.parents) if not path.exists()]
         # Who can look into it can read every video, whatever its mode is in a mount.
         root.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from vfsd.catalog import split
+from vfsd.catalog import not_there, split
 from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
 from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories, require_outside
 from vfsd.model import FileState, Node
@@ -83,7 +83,7 @@ class StoreTree(StoreWrites):
             parent = change.tree.resolve("/".join(above))
             node = change.tree.lookup(parent.ino, name)
             if node is None:
-                raise NotFoundError(f"there is no {path!r} in the store")
+                raise not_there(path)
             below = list(change.tree.walk(node.ino, path)) if node.is_dir else []
             if below and not recursive:
                 raise UsageError(f"{path!r} is not empty", hint="use --recursive")
@@ -115,7 +115,7 @@ class StoreTree(StoreWrites):
             parent = tree.resolve("/".join(above))
             node = tree.lookup(parent.ino, name)
             if node is None:
-                raise NotFoundError(f"there is no {old!r} in the store")
+                raise not_there(old)
             if node.is_dir and split(new)[: len(split(old))] == split(old):
                 raise UsageError(f"{old!r} cannot be moved into itself")
             *folders, last = split(new)

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from vfsd.errors import ExistsError
+from vfsd.errors import ExistsError, NotFoundError, UsageError
 
 
 @contextmanager
 def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
     """A file to write, which gets its name when the block has ended well.
 
-    Pipes and devices are written as they are.
+    Pipes and devices are written as they are.  Raises `ExistsError` unless `replace`,
+    `NotFoundError` where there is no directory for it, `UsageError` where it is one itself.
     """
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory", hint="name a file in it")
+    if not path.parent.is_dir():
+        raise NotFoundError(
+            f"there is no directory {path.parent}", hint=f"make it with `mkdir -p {path.parent}`"
+        )
     if path.exists() and not path.is_file():
         with open(path, "wb") as device:
             yield device
@@ -33,4 +40,5 @@ def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
             error.filename = os.fspath(path)  # nobody has heard of the other name
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what went wrong before is what counts
+            temporary.unlink()

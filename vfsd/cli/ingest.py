@@ -12,6 +12,7 @@ from vfsd.cli.command import define
 from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session, store_name
+from vfsd.cli.values import a_word
 from vfsd.errors import (
     ExistsError,
     HeldError,
@@ -51,7 +52,14 @@ if TYPE_CHECKING:
 @click.option("--as", "rename", metavar="NAME", help="Under this name; for a single PATH.")
 @click.option("--link", is_flag=True, help="Index files where they lie instead of copying them.")
 @click.option("--replace", is_flag=True, help="Put new files in the place of old ones.")
-@click.option("--tag", "tags", metavar="WORD", multiple=True, help="Tag every video that goes in.")
+@click.option(
+    "--tag",
+    "tags",
+    metavar="WORD",
+    type=a_word,
+    multiple=True,
+    help="Tag every video that goes in.",
+)
 @click.option(
     "--verify/--no-verify",
     default=False,

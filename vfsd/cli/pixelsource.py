@@ -54,6 +54,11 @@ def opened(given: str) -> Iterator[IO[bytes]]:
         return
     if not os.path.exists(given):
         raise NotFoundError(f"there is no file {given}")
+    if os.path.isdir(given):
+        raise UsageError(
+            f"{given} is a directory",
+            hint=f"name a file in it, or its pictures: {os.path.join(given, '%06d.png')}",
+        )
     with open(given, "rb", _BUFFER) as file:
         yield file
 

@@ -10,7 +10,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.session import Session
-from vfsd.cli.values import a_pair
+from vfsd.cli.values import a_pair, a_word
 from vfsd.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     listing=True,
 )
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--add", metavar="WORD", multiple=True, help="Attach a word.")
+@click.option("--add", metavar="WORD", type=a_word, multiple=True, help="Attach a word.")
 @click.option("--remove", metavar="WORD", multiple=True, help="Take a word away.")
 @click.option(
     "--set", "pairs", metavar="KEY=VALUE", type=a_pair, multiple=True, help="Set metadata."

@@ -120,6 +120,13 @@ def a_region(text: str) -> Rect:
     return Rect.parse(text)
 
 
+@_of_form("WORD, which is not empty")
+def a_word(text: str) -> str:
+    if not text.strip():
+        raise ValueError(text)
+    return text
+
+
 @_of_form("KEY=VALUE")
 def a_pair(text: str) -> tuple[str, object]:
     key, equals, value = text.partition("=")

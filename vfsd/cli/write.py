@@ -12,7 +12,7 @@ from vfsd.cli.command import define
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
-from vfsd.cli.values import Number, a_rate, a_size
+from vfsd.cli.values import Number, a_rate, a_size, a_word
 from vfsd.errors import (
     EXIT_INTERRUPTED,
     BusyError,
@@ -94,7 +94,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
     help="As it is in FILE where it can be, else aac.",
 )
 @click.option("--replace", is_flag=True, help="Put the video in the place of an old one.")
-@click.option("--tag", "tags", metavar="WORD", multiple=True, help="Tag the video.")
+@click.option("--tag", "tags", metavar="WORD", type=a_word, multiple=True, help="Tag the video.")
 @click.pass_obj
 def command(
     session: Session,

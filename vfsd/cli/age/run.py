@@ -20,6 +20,7 @@ from vfsd.errors import (
     NoSpaceError,
     NotFoundError,
     ReadOnlyError,
+    UsageError,
     VfsdError,
 )
 from vfsd.units import human_bytes, human_wait
@@ -90,6 +91,8 @@ def command(
     """
     from vfsd.ageing import Ager
 
+    if apply and quick:
+        raise UsageError("--quick goes with --dry-run", hint="leave one of --quick and --apply out")
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root, writing=apply) as store:
         ager = Ager(store.parts, _videos(store, paths), is_clock_right=clock_is_right)
