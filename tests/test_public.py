@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import vfsd
 
@@ -11,6 +13,14 @@ import vfsd
 def test_every_public_name_can_be_had() -> None:
     for name in vfsd.__all__:
         assert getattr(vfsd, name) is not None
+
+
+def test_what_the_readme_takes_from_the_package_is_public() -> None:
+    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\bvfsd\.([A-Z]\w+)", readme))
+    assert named
+    assert named <= set(vfsd.__all__)
+    assert not re.findall(r"(?<!vfsd\.)\bWorkloadQuery\(", readme)
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

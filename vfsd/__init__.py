@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vfsd.store import Store
     from vfsd.tiling import Rect
     from vfsd.video import Video
+    from vfsd.workload import WorkloadQuery
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,7 @@ __all__ = [
     "VfsdError",
     "Video",
     "VideoArray",
+    "WorkloadQuery",
     "__version__",
 ]
 
@@ -54,6 +56,7 @@ _HOMES = {
     "VfsdError": "vfsd.errors",
     "Video": "vfsd.video",
     "VideoArray": "vfsd.array",
+    "WorkloadQuery": "vfsd.workload",
 }
 
 
