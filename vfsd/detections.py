@@ -66,7 +66,7 @@ class Detection:
     frame: int
     label: str
     box: Box
-    confidence: float | None = None  #: as its source gave it, mostly 0 to 1
+    confidence: float | None = None  #: finite, on its source's scale, mostly 0 to 1
     track: int | None = None  #: number of the object that it follows, within its source
     source: Source | None = None  #: always there on what a catalog answers
     attributes: Attributes = field(default_factory=dict, hash=False)  #: what JSON can hold

@@ -53,6 +53,8 @@ class VideoLabels(VideoSequence):
     ) -> None:
         """Add one box: x1, y1, x2, y2 in pixels of the displayed frame, x2 and y2 exclusive.
 
+        `confidence` is any finite number, on whatever scale the source has: 0 to 1 with most, but
+        detections of the MOT Challenge and scores of COCO go beyond.  It is kept as it is.
         Each call is a transaction; for many boxes `add_detections` is a thousand times faster.
         Raises `UsageError`, `OutOfRangeError` for a frame that is not there.
         """

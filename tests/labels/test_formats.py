@@ -77,6 +77,15 @@ def test_mot_ground_truth_counts_from_one_and_its_width_is_a_width(tmp_path: Pat
     assert boxes(path, "mot", frame_base=0)[0][0] == 1
 
 
+def test_confidences_are_kept_on_the_scale_of_their_source(tmp_path: Path) -> None:
+    """Detections of the MOT Challenge have scores of any size, and so do other detectors."""
+    path = tmp_path / "det.txt"
+    path.write_text("1,-1,1,1,10,20,87.25\n2,-1,1,1,10,20,-0.5\n")
+    assert [one.confidence for one in read(path, "mot", label="car").columns] == [87.25, -0.5]
+    with pytest.raises(UsageError, match="infinite"):
+        DetectionColumns.from_detections([Detection(0, "car", (0, 0, 1, 1), float("inf"))])
+
+
 def test_mot_detections_have_no_class(tmp_path: Path) -> None:
     path = tmp_path / "det.txt"
     path.write_text("1,-1,794.27,247.59,71.245,174.88,4.56,-1,-1,-1\n")
