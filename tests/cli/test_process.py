@@ -209,3 +209,20 @@ def test_debug_shows_where_an_error_comes_from(place: Path) -> None:
     done = run_command("-s", "nowhere", "ls", "--debug")
     assert "Traceback" in done.err
     assert done.code == 10
+
+
+def test_names_come_out_of_pipes_as_they_are_and_show_at_terminals(run: Run, place: Path) -> None:
+    name = "red\x1b[31m\nline\t.mp4"
+    assert run("mv", TRAFFIC, name).code == 0
+    assert run("tag", name, "--add", "\x1b[7mword").code == 0
+    piped = subprocess.run([*VFSD, "-s", "videos", "ls"], capture_output=True, check=True)
+    assert f"{name}\n".encode() in piped.stdout
+    told = subprocess.run(
+        [*VFSD, "-s", "videos", "ls", "--json"], capture_output=True, check=True
+    ).stdout.splitlines()
+    assert name in [json.loads(line)["name"] for line in told]
+    for words in (["ls"], ["ls", "-l"], ["find"], ["tag", name], ["rm", name], ["rm", name]):
+        _, seen = at_a_terminal([*VFSD, "-s", "videos", *words])
+        assert r"red\x1b[31m\nline\t.mp4" in seen
+        assert "\x1b[31m\n" not in seen
+        assert "\x1b[7m" not in seen

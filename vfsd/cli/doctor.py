@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import print_json, print_line
+from vfsd.cli.output import print_json, print_line, styled
 from vfsd.cli.session import Session
 from vfsd.errors import EXIT_FINDINGS, UsageError
 
@@ -64,7 +64,7 @@ def _report(session: Session, found: Diagnosis) -> bool:
             }
         )
     elif not session.quiet or found.status != "ok":
-        status = click.style(found.status.ljust(4), fg=_COLOURS[found.status])
+        status = styled(found.status.ljust(4), _COLOURS[found.status])
         print_line(f"{status}  {found.check.ljust(11)}  {found.message}")
         if found.advice:
             print_line(f"{'':6}{'':13}{found.advice}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import click
 
 from vfsd.cli.exitcodes import EXIT_BROKEN_PIPE
-from vfsd.cli.output import SCHEMA, colour
+from vfsd.cli.output import SCHEMA, colour, print_remark
 from vfsd.errors import EXIT_INTERRUPTED, EXIT_OK, NoSpaceError, UsageError, VfsdError
 
 
@@ -95,9 +95,10 @@ def _report(failure: Failure, *, as_json: bool) -> None:
         click.echo(json.dumps(record), err=True)
         return
     prefix = click.style("vfsd:", fg="red", bold=True)
-    click.echo(f"{prefix} {failure.message}", err=True, color=colour(sys.stderr))
+    click.echo(f"{prefix if colour(sys.stderr) else 'vfsd:'} ", err=True, color=True, nl=False)
+    print_remark(failure.message)
     if failure.hint:
-        click.echo(f"  {failure.hint}", err=True)
+        print_remark(f"  {failure.hint}")
 
 
 def let_go_of_stdout() -> None:

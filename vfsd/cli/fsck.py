@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import print_json, print_line
+from vfsd.cli.output import print_json, print_line, shown, styled
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
 from vfsd.errors import EXIT_FINDINGS
@@ -73,5 +73,5 @@ def command(session: Session, repair: bool, deep: bool) -> None:
 
 
 def _line(check: str, message: str, repaired: bool) -> str:
-    state = click.style("repaired", fg="green") if repaired else click.style("wrong", fg="red")
-    return f"{state}  {check}: {message}"
+    state = styled("repaired", "green") if repaired else styled("wrong", "red")
+    return f"{state}  {check}: {shown(message)}"

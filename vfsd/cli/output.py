@@ -25,9 +25,14 @@ def colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
+def styled(text: str, colour_name: str) -> str:
+    """A word of data in a colour, where the reader of stdout wants colours."""
+    return click.style(text, fg=colour_name) if colour(sys.stdout) else text
+
+
 def print_line(text: str) -> None:
-    """A line of data; styles stay only where the reader wants them."""
-    click.echo(text, color=colour(sys.stdout))
+    """A line of data, as it is: what looks like a style may be part of a name."""
+    click.echo(text, color=True)
 
 
 def columns(rows: Iterable[Sequence[str]], alignment: str) -> Iterator[str]:
@@ -51,10 +56,26 @@ def facts(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def shown(name: str) -> str:
-    """A name as a terminal may have it: control characters replaced.  Pipes get it as it is."""
-    if not sys.stdout.isatty():
-        return name
-    return "".join(char if char.isprintable() else "?" for char in name)
+    """A name as a terminal may have it, see `visible`.  Pipes get it as it is."""
+    return visible(name) if sys.stdout.isatty() else name
+
+
+def visible(text: str) -> str:
+    """Control characters, and bytes that are no text, as Python writes them: \\x1b, \\n."""
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def print_remark(text: str) -> None:
+    """Lines for people, on stderr; names in them do no harm to a terminal."""
+    if sys.stderr.isatty():
+        text = "\n".join(map(visible, text.split("\n")))
+    click.echo(text, err=True, color=True)
+
+
+def _escaped(char: str) -> str:
+    if "\udc80" <= char <= "\udcff":  # a byte that is no UTF-8, see os.fsdecode
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char.encode("unicode_escape").decode("ascii")
 
 
 def iso_time(time_ns: int) -> str:

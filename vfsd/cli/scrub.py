@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import print_json, print_line
+from vfsd.cli.output import print_json, print_line, shown, styled
 from vfsd.cli.progress import Progress
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
@@ -155,7 +155,7 @@ def _tell(session: Session, damage: Damage) -> None:
         )
         return
     if damage.repaired is None:
-        state = click.style("damaged", fg="red")
+        state = styled("damaged", "red")
     else:
-        state = click.style(damage.repaired, fg="green")
-    print_line(f"{state}  {damage.message}")
+        state = styled(damage.repaired, "green")
+    print_line(f"{state}  {shown(damage.message)}")

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
+from vfsd.cli.output import print_remark
 from vfsd.errors import ReadOnlyError, UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class Session:
     def remark(self, text: str) -> None:
         """Something for people, beside the data."""
         if not self.quiet and not self.json:
-            click.echo(text, err=True)
+            print_remark(text)
 
     # -- which store
 

@@ -98,4 +98,4 @@ def _line(video: LogicalVideo, path: str) -> str:
         f"{key}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in sorted(video.metadata.items())
     ]
-    return "  ".join([shown(path), *words, *values])
+    return "  ".join(map(shown, [path, *words, *values]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import columns, print_json, print_line
+from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.session import Session
 from vfsd.errors import NotFoundError
 
@@ -50,7 +50,7 @@ def command(session: Session, name: str) -> None:
         return
     rows = [
         (
-            one["label"],
+            shown(one["label"]),
             f"{one['boxes']} boxes",
             f"{one['frames']} frames",
             f"{one['tracks']} tracks",
@@ -62,7 +62,7 @@ def command(session: Session, name: str) -> None:
         print_line(line)
     for one in record["sources"]:
         words = " ".join(one[key] for key in ("name", "model", "version") if one[key])
-        print_line(f"{words}: {_ranges(one['examined'])}")
+        print_line(f"{shown(words)}: {_ranges(one['examined'])}")
 
 
 def _record(video: Video) -> dict[str, Any]:
