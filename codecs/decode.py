@@ -18,6 +18,7 @@ from av.video.stream import VideoStream
 from vfsd.codecs.packets import PacketReader
 from vfsd.codecs.source import File
 from vfsd.errors import DamagedFileError, IntegrityError
+from vfsd.forks import Origin, at_fork, keep_for_good
 from vfsd.framepages import PacketFlag
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import Access, MediaInfo
@@ -67,6 +68,8 @@ class FrameDecoder:
     Damage is noticed, whereupon decoding starts again a key packet earlier with one thread, and
     conceals it from the same pictures as a decode of the whole file would.  Threads other than one
     decode several pictures at a time.
+
+    In a forked child an inherited one can only be closed; to decode raises `UsageError` there.
     """
 
     def __init__(
@@ -81,6 +84,14 @@ class FrameDecoder:
         self._table = table
         self._contexts: dict[tuple[int, bool], VideoCodecContext] = {}  # by threads and strictness
         self._place: _Place | None = None
+        self.origin = Origin()
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
+        # To free one waits for its threads, which did not come along through the fork.
+        for context in self._contexts.values():
+            keep_for_good(context)
 
     @property
     def memory(self) -> int:
@@ -347,6 +358,7 @@ class FrameDecoder:
         It is reset first unless it `goes_on`.  Errors of the packets in `ignored` are no damage,
         and their pictures not handed to `passing`; nor is what is `wanted`.
         """
+        self.origin.require_own("a read")
         place, self._place = self._place, None
         if goes_on:
             context = self._contexts[threads, strict]
@@ -384,6 +396,7 @@ class FrameDecoder:
             came = came_out(frames)
             self._place = place
             yield from came
+            self.origin.require_own("a read")
         self._place = None
         cut_off = -1 if damage is None else self._cut_off(last)
         for _ in range(_MAX_DRAIN_ERRORS):

@@ -23,6 +23,7 @@ from vfsd.codecs.compose import Composer
 from vfsd.codecs.pixels import PixelConverter
 from vfsd.crops import Crop, Want
 from vfsd.errors import DamagedFileError, IntegrityError
+from vfsd.forks import Origin
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
 from vfsd.model import LogicalVideo, MediaInfo, Segment
@@ -156,6 +157,7 @@ class CropReader:
         runs = self._runs(wants)
         pool = self._tools.pool
         workers = pool.workers()
+        origin = Origin()
 
         def submit(run: Sequence[Want]) -> Future[tuple[list[Crop], ScanPart]]:
             return workers.submit(self._read_run, run, form)
@@ -171,9 +173,11 @@ class CropReader:
                 for crop in crops:
                     seconds += time.perf_counter() - resumed
                     yield crop
+                    origin.require_own("a read")
                     resumed = time.perf_counter()
         finally:
-            for future in running:
+            # A future has a lock, which in a child another thread may have held at the fork.
+            for future in running if not origin.is_parent else ():
                 future.cancel()
             if taken:
                 self._note(taken, size, Timing(at_ns, seconds))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ import numpy as np
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.planes import copy_picture, is_like, picture_bytes
+from vfsd.forks import at_fork, keep_for_good
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.host import cores
@@ -97,6 +97,10 @@ class DecoderPool:
     def __init__(self, parts: Parts, threads: int | None = None) -> None:
         self._parts = parts
         self.threads = threads or cores()  #: that decode side by side
+        self._begin_empty()
+        at_fork(self)
+
+    def _begin_empty(self) -> None:
         self._idle: list[_Warm] = []
         self._pictures: dict[tuple[int, int], _Picture] = {}  # by encoding and packet
         # Pictures no longer kept, all of one video and alike, as memory for others: to the system
@@ -108,8 +112,14 @@ class DecoderPool:
         self._level = 0.0  # the credit of what went last
         self._floor = 0.0  # the least credit of what stayed
         self._guard = threading.Lock()
-        self._pid = os.getpid()
         self._workers: ThreadPoolExecutor | None = None
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
+        # Pictures share memory, and a lock on it, with decoders that may have been at work.
+        for parents in (self._idle, self._pictures, self._spare, self._workers):
+            keep_for_good(parents)
+        self._begin_empty()
 
     @property
     def memory(self) -> int:
@@ -119,7 +129,6 @@ class DecoderPool:
     def lend(self, size: int) -> None:
         """Others hold `size` bytes more of the budget from now on; below 0: give them back."""
         with self._guard:
-            self._forget_parent()
             self._lent += size
             if not self._fits(0):
                 self._forget_spare()
@@ -150,8 +159,10 @@ class DecoderPool:
             except BaseException:
                 warm.close()  # nobody knows in what state it is
                 raise
+        if warm.decoder.origin.is_parent:
+            warm.close()
+            return
         with self._guard:
-            self._forget_parent()
             warm.credit = self._level + warm.worth(self._idle)
             self._idle.append(warm)
             if not self._fits(0):
@@ -207,14 +218,12 @@ class DecoderPool:
     def workers(self) -> ThreadPoolExecutor:
         """Threads for runs that do not depend on each other."""
         with self._guard:
-            self._forget_parent()
             if self._workers is None:
                 self._workers = ThreadPoolExecutor(self.threads, thread_name_prefix="decode")
             return self._workers
 
     def close(self) -> None:
         with self._guard:
-            self._forget_parent()
             idle, self._idle = self._idle, []
             self._forget_pictures()
             workers, self._workers = self._workers, None
@@ -225,7 +234,6 @@ class DecoderPool:
 
     def _take_decoder(self, video: int, run: DecodeRun | None, threads: int) -> _Warm | None:
         with self._guard:
-            self._forget_parent()
             mine = [warm for warm in self._idle if warm.video == video]
             if run is None:
                 best = mine[-1] if mine else None
@@ -258,7 +266,6 @@ class DecoderPool:
 
     def _take_picture(self, video: int, packet: int) -> _Picture | None:
         with self._guard:
-            self._forget_parent()
             picture = self._pictures.pop((video, packet), None)
             if picture is not None:
                 self._memory -= picture.memory
@@ -266,7 +273,6 @@ class DecoderPool:
 
     def _return_picture(self, picture: _Picture) -> None:
         with self._guard:
-            self._forget_parent()
             picture.credit = self._level + picture.worth
             if (picture.video, picture.packet) not in self._pictures:
                 self._pictures[picture.video, picture.packet] = picture
@@ -277,7 +283,6 @@ class DecoderPool:
         worth = effort / size
         surplus: list[_Warm] = []
         with self._guard:
-            self._forget_parent()
             if (video, packet) in self._pictures:
                 self._pictures[video, packet].credit = self._level + worth
                 return
@@ -344,15 +349,6 @@ class DecoderPool:
     def _forget_spare(self) -> None:
         self._memory -= sum(spare.memory for spare in self._spare)
         self._spare.clear()
-
-    def _forget_parent(self) -> None:
-        if self._pid != os.getpid():
-            # Threads and decoder state did not come along through the fork.
-            self._pid = os.getpid()
-            self._idle = []
-            self._lent = 0
-            self._forget_pictures()
-            self._workers = None
 
     def _forget_pictures(self) -> None:
         self._pictures.clear()

@@ -12,6 +12,7 @@ from vfsd.codecs import VideoFrame
 from vfsd.codecs.celldecoders import CellDecoder, cell_decoder
 from vfsd.codecs.pack import PackedCell, open_pack
 from vfsd.errors import DamagedPackError, IntegrityError
+from vfsd.forks import at_fork, keep_for_good
 from vfsd.joinedpictures import JoinedSide, side_of
 from vfsd.model import Segment
 from vfsd.objects import ObjectStore
@@ -98,10 +99,18 @@ class PackPool:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
+        self._begin_empty()
+        at_fork(self)
+
+    def _begin_empty(self) -> None:
         self._packs: OrderedDict[str, OpenPack] = OrderedDict()
         self._idle: list[_Idle] = []  # the one used last at the end
         self._guard = threading.Lock()
-        self._pid = os.getpid()
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
+        keep_for_good(self._idle)  # decoders, which may have threads
+        self._begin_empty()
 
     def pictures(
         self, segment: Segment, tile: int, wanted: Sequence[int], note: Note | None = None
@@ -197,7 +206,6 @@ class PackPool:
 
     def _pack(self, key: str) -> OpenPack:
         with self._guard:
-            self._forget_parent()
             pack = self._packs.get(key)
             if pack is not None:
                 self._packs.move_to_end(key)
@@ -226,12 +234,6 @@ class PackPool:
             return cell_decoder(cell)
         like.decoder.restart(cell)
         return like.decoder
-
-    def _forget_parent(self) -> None:
-        if self._pid != os.getpid():
-            # Decoder state did not come along through the fork; open packs did.
-            self._pid = os.getpid()
-            self._idle = []
 
 
 def _work(cell: PackedCell, first: int, end: int) -> Work:

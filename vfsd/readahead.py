@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from vfsd.forks import Origin
 from vfsd.frames import Pixels
 from vfsd.strand import Strand
 
@@ -139,12 +139,13 @@ class ReadAhead:
         self._ahead: deque[_Part | Direct] = deque()
         self._frames_ahead = 0
         self._taken = 0
-        self._pid = os.getpid()
+        self._origin = Origin()
 
     def pictures(self) -> Iterator[tuple[int, Pixels]]:
         """(place in the result, picture), for each place of each frame.
 
-        Raises what a hand has raised, when its pictures would be next.
+        Raises what a hand has raised, when its pictures would be next; `UsageError` in a forked
+        child that goes on with them.
         """
         try:
             self._fill_up()
@@ -157,6 +158,7 @@ class ReadAhead:
                     self._fill_up()
                     for place in now.places[frame]:
                         yield place, data
+                        self._origin.require_own("a read")
         finally:
             self._stop()
 
@@ -200,7 +202,7 @@ class ReadAhead:
 
     def _stop(self) -> None:
         """Nothing more is wanted.  Does not wait for what is being made."""
-        if self._pid != os.getpid():
+        if self._origin.is_parent:
             return  # the threads did not come along through the fork
         for part in self._ahead:
             if isinstance(part, _Part):

@@ -1,0 +1,145 @@
+"""An open store in a forked child: whatever the parent was at, the child can use it."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.forking import exit_code_of_child
+from vfsd.errors import UsageError
+from vfsd.forks import at_fork, keep_for_good
+from vfsd.store import Store
+from vfsd.video import Video
+
+
+@pytest.fixture
+def video(store: Store, wide_clip: Path) -> Iterator[Video]:
+    """Its pictures are large enough for a decoder to have threads, which a child has not."""
+    store.ingest(wide_clip, "cam1/a.mp4")
+    with Store.open(store.path, threads=2) as opened:
+        yield opened["cam1/a.mp4"]
+
+
+class Counted:
+    """Counts how often it began anew."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        self.times += 1
+
+
+def require(is_so: bool) -> None:
+    if not is_so:
+        raise AssertionError
+
+
+def test_objects_begin_anew_in_the_child_alone() -> None:
+    one = Counted()
+    assert exit_code_of_child(lambda: require(one.times == 1)) == 0
+    assert one.times == 0
+
+
+def test_nothing_is_kept_because_it_may_be_forked() -> None:
+    gone = weakref.ref(Counted())
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_is_kept_for_good_outlives_its_last_name() -> None:
+    one = Counted()
+    gone = weakref.ref(one)
+    keep_for_good(one)
+    del one
+    gc.collect()
+    assert gone() is not None
+
+
+def test_a_child_reads_whose_parent_has_read_one_frame(video: Video) -> None:
+    expected = video.read(frames=[7]).data
+    assert len(video.read(frames=[5])) == 1
+
+    def read() -> None:
+        np.testing.assert_array_equal(video.read(frames=[7]).data, expected)
+
+    assert exit_code_of_child(read) == 0
+    np.testing.assert_array_equal(video.read(frames=[7]).data, expected)
+
+
+def test_a_child_reads_tiles_that_its_parent_has_read(video: Video) -> None:
+    video.retile("uniform:2x2")
+    corner = (8, 8, 72, 72)
+    expected = video.read(region=corner, psnr=0).data
+
+    def read() -> None:
+        found = video.read(frames=[3, 9], region=corner, psnr=0).data
+        np.testing.assert_array_equal(found, expected[[3, 9]])
+
+    assert exit_code_of_child(read) == 0
+
+
+def test_a_child_that_ends_as_programs_do(store: Store, video: Video) -> None:
+    """All that is left is freed when the interpreter ends."""
+    program = (
+        "import os, sys\n"
+        "from tests.forking import exit_code\n"
+        "from vfsd.store import Store\n"
+        "video = Store.open(sys.argv[1], threads=2)['cam1/a.mp4']\n"
+        "video.read(frames=[5])\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    sys.exit(2 + len(video.read(frames=[7])))\n"
+        "sys.exit(exit_code(child))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, store.path], timeout=120)
+    assert done.returncode == 3
+
+
+def test_a_child_drops_what_its_parent_reads(video: Video) -> None:
+    frames = video.iterate()
+    first = next(frames)
+
+    def drop() -> None:
+        nonlocal frames
+        del frames
+        gc.collect()
+        require(np.array_equal(next(video.iterate()).data, first.data))
+
+    assert exit_code_of_child(drop) == 0
+    assert len(list(frames)) == len(video) - 1
+
+
+def test_a_child_drops_what_its_parent_scans(video: Video) -> None:
+    crops = video.scan(roi=(0, 0, 64, 64)).areas()
+    next(crops)
+
+    def drop() -> None:
+        nonlocal crops
+        del crops
+        gc.collect()
+        require(next(video.scan(roi=(0, 0, 64, 64)).areas()) is not None)
+
+    assert exit_code_of_child(drop) == 0
+    assert list(crops)
+
+
+def test_a_child_does_not_go_on_with_what_its_parent_reads(video: Video) -> None:
+    frames = video.iterate()
+    next(frames)
+
+    def go_on() -> None:
+        with pytest.raises(UsageError, match="before a fork"):
+            for _ in frames:
+                pass
+
+    assert exit_code_of_child(go_on) == 0
+    assert len(list(frames)) == len(video) - 1

@@ -1,0 +1,82 @@
+"""What becomes of objects in a forked child.
+
+Of all threads only the one that forks goes on in the child.  A lock that another one held at that
+moment stays locked there, what it was changing stays half changed, and who waits for it waits for
+ever.  So objects with locks, threads, connections or decoders tell `at_fork`, and begin anew in
+the child.  What they had they leave alone, and some of it has to be kept: see `keep_for_good`.
+What was under way when the process was forked is the parent's, and has an `Origin` to tell that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from typing import Protocol
+
+from vfsd.errors import UsageError
+
+_refer = ctypes.pythonapi.Py_IncRef
+_refer.argtypes = [ctypes.py_object]
+_refer.restype = None
+
+
+class Inherited(Protocol):
+    """An object that a forked child has from its parent."""
+
+    def begin_anew(self) -> None:
+        """Be as if nobody had used it yet; called in the child, before anything else happens there.
+
+        Raises nothing, waits for nothing, and frees nothing that a thread may have had in hand.
+        """
+
+
+_inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()
+
+
+def at_fork(one: Inherited) -> None:
+    """Have `one` begin anew in every child that is forked as long as it lives.
+
+    To be called when `one` is made whole: another thread may fork at any time.
+    """
+    _inherited.add(one)
+
+
+def keep_for_good(thing: object) -> None:
+    """Never free `thing`, not even when the interpreter ends.
+
+    To free it in a child may hang, or harm the parent: FFmpeg waits for the threads of a decoder,
+    which are not there, and SQLite gives up locks that both have.  It costs the child nothing: its
+    memory is the parent's as long as nobody writes to it.
+    """
+    _refer(thing)
+
+
+class Origin:
+    """The process in which something was begun."""
+
+    __slots__ = ("_pid",)
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_parent(self) -> bool:
+        """Whether that was a process from which this one was forked."""
+        return self._pid != os.getpid()
+
+    def require_own(self, what: str) -> None:
+        """Raises `UsageError` in a child: `what` cannot go on there."""
+        if self.is_parent:
+            raise UsageError(
+                f"{what} that was begun before a fork cannot go on in the child",
+                hint="begin it anew in the child, or go on in the parent",
+            )
+
+
+def _begin_anew() -> None:
+    for one in list(_inherited):
+        one.begin_anew()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
