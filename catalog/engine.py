@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -26,6 +27,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 
+from vfsd.catalog.gate import Gate
 from vfsd.catalog.unwritten import UnwrittenFile
 from vfsd.errors import (
     BusyError,
@@ -36,12 +38,15 @@ from vfsd.errors import (
     StoreError,
     UsageError,
 )
+from vfsd.forks import at_fork, before_fork, keep_for_good
 
 BUSY_SECONDS = 60
 _NOTE_SECONDS = 1
 """As long as a note waits for its turn."""
 _REWIND_SECONDS = 1
 """As long as the log waits for those who read from it."""
+_FORK_SECONDS = 2
+"""As long a fork waits for transactions of other threads."""
 _FILE = "sqlite:///"
 _MOST_CHANGES = 1 << 31
 """`user_version` has 31 bits."""
@@ -67,13 +72,52 @@ class Database:
         require_database(url)
         self.url = _parsed(url)
         self.read_only = read_only
-        self._pid = os.getpid()
         self._unwritten = UnwrittenFile.at(self.path) if read_only and self.path else None
-        self._engine = self._make_engine()
+        self._watches: weakref.WeakSet[ChangeWatch] = weakref.WeakSet()
+        self._begin_unconnected()
+        at_fork(self)
+        before_fork(self)
+
+    def _begin_unconnected(self) -> None:
+        self.gate = Gate()  #: everybody passes it who uses the file
+        self._guard = threading.Lock()
+        self._engine: Engine | None = None
         self._writing = threading.local()
         self._turn = threading.Lock()  # whoever has it may use the connection that writes
         self._writer: Connection | None = None
-        self._of_the_parent: Connection | None = None  # kept, as to let it go would close it
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
+        # There are some where a fork did not wait for all who used them, or is within their use.
+        # A connection must not be used on both sides of it, nor closed on the other.
+        keep_for_good(self._engine)
+        keep_for_good(self._writer)
+        self._begin_unconnected()
+
+    def prepare_fork(self) -> None:
+        """Close the file, as far as nobody uses it: see `vfsd.catalog.gate`."""
+        if not self.is_sqlite:
+            return
+        self.gate.shut(_FORK_SECONDS)
+        for watch in list(self._watches):
+            watch.rest()
+        if self._turn.acquire(blocking=False):
+            writer, self._writer = self._writer, None
+            self._turn.release()
+            if writer is not None:
+                writer.close()
+        if self._engine is not None:
+            self._engine.dispose()
+
+    def go_on(self) -> None:
+        """See `vfsd.forks`."""
+        self.gate.open()
+
+    def watch(self) -> ChangeWatch:
+        """Tells cheaply whether anybody has changed the catalog."""
+        watch = ChangeWatch(self)
+        self._watches.add(watch)
+        return watch
 
     @property
     def is_sqlite(self) -> bool:
@@ -86,27 +130,31 @@ class Database:
 
     @property
     def engine(self) -> Engine:
-        if self._pid != os.getpid():
-            # A connection must not be used on both sides of a fork; the parent keeps its own.
-            self._engine.dispose(close=False)
-            self._engine = self._make_engine()
-            self._of_the_parent, self._writer = self._writer, None
-            self._turn = threading.Lock()
-            self._pid = os.getpid()
-        return self._engine
+        with self._guard:
+            if self._engine is None:
+                self._engine = self._make_engine()
+            return self._engine
 
     def close(self) -> None:
-        engine = self.engine
-        with self._turn:
-            writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
-        engine.dispose()
+        with self.gate.passed():
+            with self._turn:
+                writer, self._writer = self._writer, None
+            with self._guard:
+                engine, self._engine = self._engine, None
+            if writer is not None:
+                writer.close()
+            if engine is not None:
+                engine.dispose()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One snapshot of the catalog."""
-        with self._our_errors(), self.engine.connect() as connection, connection.begin():
+        with (
+            self._our_errors(),
+            self.gate.passed(),
+            self.engine.connect() as connection,
+            connection.begin(),
+        ):
             yield connection
         if self._unwritten is not None:
             self._unwritten.require()
@@ -120,7 +168,11 @@ class Database:
             raise AssertionError("a write transaction inside a write transaction would deadlock")
         self._writing.active = True
         try:
-            with self._our_errors(), self._transaction(BUSY_SECONDS) as connection:
+            with (
+                self._our_errors(),
+                self.gate.passed(),
+                self._transaction(BUSY_SECONDS) as connection,
+            ):
                 if not self.is_sqlite:
                     if current_revision(connection) is not None:
                         connection.exec_driver_sql(_TURN)
@@ -142,7 +194,11 @@ class Database:
         """
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
-        with self._our_errors(), self._transaction(_NOTE_SECONDS) as connection:
+        with (
+            self._our_errors(),
+            self.gate.passed(),
+            self._transaction(_NOTE_SECONDS) as connection,
+        ):
             yield connection
 
     @contextmanager
@@ -215,7 +271,7 @@ class Database:
         if not self.is_sqlite or self.read_only:
             return False
         try:
-            with closing(self.engine.raw_connection()) as connection:
+            with self.gate.passed(), closing(self.engine.raw_connection()) as connection:
                 driver: Any = connection.driver_connection
                 with _patient(driver, _REWIND_SECONDS):
                     is_busy, *_ = driver.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
@@ -225,7 +281,7 @@ class Database:
 
     def copy_to(self, path: Path) -> None:
         """Copy the file as it is at one moment.  Raises `sqlite3.Error`."""
-        with closing(self.engine.raw_connection()) as connection:
+        with self.gate.passed(), closing(self.engine.raw_connection()) as connection:
             driver: Any = connection.driver_connection
             with closing(sqlite3.connect(path)) as copy:
                 driver.backup(copy)
@@ -333,15 +389,24 @@ class ChangeWatch:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._begin_unconnected()
+        at_fork(self)
+
+    def _begin_unconnected(self) -> None:
         self._connection: Any = None
         self._version: int | None = None
         self._seen: int | None = None  # changes counted
         self._guard = threading.Lock()
 
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
+        keep_for_good(self._connection)
+        self._begin_unconnected()
+
     def changed(self) -> bool:
         if not self._database.is_sqlite:
             return True
-        with self._guard:
+        with self._database.gate.passed(), self._guard:
             if self._connection is None:
                 self._connection = self._database.engine.raw_connection()
             driver = self._connection.driver_connection
@@ -352,11 +417,24 @@ class ChangeWatch:
             seen, self._seen = self._seen, _changes(driver)
             return seen != self._seen
 
+    def rest(self) -> None:
+        """Have no connection until the next question, unless one is just being asked."""
+        if self._guard.acquire(blocking=False):
+            try:
+                self._disconnect()
+            finally:
+                self._guard.release()
+
     def close(self) -> None:
-        with self._guard:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+        with self._database.gate.passed(), self._guard:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        # Another connection counts differently.
+        self._version = None
+        if connection is not None:
+            connection.close()
 
 
 def _changes(driver: Any) -> int:

@@ -150,7 +150,7 @@ class CatalogTransactions:
 
     def watch(self) -> ChangeWatch:
         """Tells cheaply whether anybody has changed the catalog."""
-        return ChangeWatch(self._database)
+        return self._database.watch()
 
 
 def _transaction(connection: Connection) -> Transaction:

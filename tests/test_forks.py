@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import gc
+import os
+import random
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sample_videos import FOLDER
 from tests.forking import exit_code_of_child
 from vfsd.errors import UsageError
 from vfsd.forks import at_fork, keep_for_good
@@ -143,3 +149,85 @@ def test_a_child_does_not_go_on_with_what_its_parent_reads(video: Video) -> None
 
     assert exit_code_of_child(go_on) == 0
     assert len(list(frames)) == len(video) - 1
+
+
+@pytest.mark.slow
+def test_children_of_a_parent_whose_threads_read(store: Store) -> None:
+    """Whatever locks these threads have at the moment, of ours or of SQLite."""
+    video = store.ingest(FOLDER / "traffic.mp4", "a.mp4")
+    ended = threading.Event()
+
+    def read(seed: int) -> None:
+        random_frame = random.Random(seed)
+        while not ended.is_set():
+            video.read(frames=[random_frame.randrange(len(video))])
+            assert store["a.mp4"].width == video.width
+
+    def child(frame: int) -> None:
+        require(len(video.read(frames=[frame])) == 1)
+        require(store["a.mp4"].table.frame_pts(frame) == video.table.frame_pts(frame))
+
+    with ThreadPoolExecutor(3) as threads:
+        readers = [threads.submit(read, seed) for seed in range(3)]
+        try:
+            for number in range(60):
+                assert exit_code_of_child(partial(child, number % len(video))) == 0, number
+        finally:
+            ended.set()
+        for reader in readers:
+            reader.result()
+
+
+def test_what_a_child_writes_is_there_when_its_parent_has_closed_the_store(
+    store: Store, video: Video
+) -> None:
+    """SQLite takes away the log of a file that it thinks nobody else has open."""
+    parents_store = Store.open(store.path)
+    info = parents_store["cam1/a.mp4"].info
+    parents_store.catalog.tag(info, "parent")
+    store.close()
+    opened, closed = os.pipe(), os.pipe()
+
+    def child() -> None:
+        with parents_store.catalog.reading() as seen:
+            seen.tree.resolve("cam1/a.mp4")
+        os.write(opened[1], b"x")
+        os.read(closed[0], 1)
+        parents_store.catalog.tag(info, "child")
+
+    def close_meanwhile() -> None:
+        os.read(opened[0], 1)
+        parents_store.close()
+        os.write(closed[1], b"x")
+
+    with ThreadPoolExecutor(1) as other:
+        closing = other.submit(close_meanwhile)
+        assert exit_code_of_child(child) == 0
+        closing.result()
+    for end in (*opened, *closed):
+        os.close(end)
+    with Store.open(store.path) as again:
+        assert again["cam1/a.mp4"].info.tags == {"parent", "child"}
+
+
+def test_a_fork_waits_for_transactions_of_other_threads(store: Store) -> None:
+    begun, left = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with store.catalog.writing() as change:
+            change.tree.create(1, "file", 0o100644, uid=0, gid=0, now_ns=1)
+            begun.set()
+            left.wait(0.2)  # nobody has set it: the fork finds the transaction under way
+            left.set()
+
+    def child() -> None:
+        require(left.is_set())
+        with store.catalog.writing() as change:
+            change.tree.create(1, "other", 0o100644, uid=0, gid=0, now_ns=1)
+
+    with ThreadPoolExecutor(1) as other:
+        writing = other.submit(write)
+        begun.wait()
+        assert exit_code_of_child(child) == 0
+        writing.result()
+    assert [name for name, _ in store.entries()] == ["file", "other"]

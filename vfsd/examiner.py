@@ -37,6 +37,7 @@ from vfsd.examineorders import (
     Limits,
     Order,
 )
+from vfsd.forks import at_fork, keep_for_good
 from vfsd.programs import command, environment
 
 MODULE = "vfsd.examineworker"
@@ -69,15 +70,18 @@ class Workers:
     def __init__(self) -> None:
         self._idle: list[_Worker] = []
         self._guard = threading.Lock()
-        self._pid = os.getpid()
         self._closed = False
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
+        keep_for_good(self._idle)  # they are no processes that the child could wait for
+        self._idle = []
+        self._guard = threading.Lock()
 
     def take(self) -> _Worker:
         """One for the caller alone; a new one where none idles."""
         with self._guard:
-            if self._pid != os.getpid():
-                self._pid = os.getpid()
-                self._idle = []
             # What was started by a thread of low priority stays as low.
             nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
             for worker in [worker for worker in self._idle if worker.nice == nice]:
@@ -205,6 +209,12 @@ class _Worker:
                 start_new_session=True,  # the signals of a terminal are for who started it
             )
         self.is_whole = True  #: nothing is under way, and nothing left to be read
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
+        self.is_whole = False
+        self._control.close()  # it ends when nobody has that any more
 
     @property
     def lives(self) -> bool:

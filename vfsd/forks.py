@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import weakref
 from typing import Protocol
 
@@ -31,7 +32,19 @@ class Inherited(Protocol):
         """
 
 
+class Careful(Protocol):
+    """An object that has to know before the process forks."""
+
+    def prepare_fork(self) -> None:
+        """Called by the thread that forks.  Raises nothing, and does not wait for long."""
+
+    def go_on(self) -> None:
+        """Called in the parent when that is done.  Raises nothing."""
+
+
 _inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()
+_careful: weakref.WeakSet[Careful] = weakref.WeakSet()
+_guard = threading.Lock()  # of both; the thread that forks has it, in the parent and in the child
 
 
 def at_fork(one: Inherited) -> None:
@@ -39,7 +52,14 @@ def at_fork(one: Inherited) -> None:
 
     To be called when `one` is made whole: another thread may fork at any time.
     """
-    _inherited.add(one)
+    with _guard:
+        _inherited.add(one)
+
+
+def before_fork(one: Careful) -> None:
+    """Have `one` told of every fork as long as it lives."""
+    with _guard:
+        _careful.add(one)
 
 
 def keep_for_good(thing: object) -> None:
@@ -74,9 +94,28 @@ class Origin:
             )
 
 
+def _prepare() -> None:
+    with _guard:
+        careful = list(_careful)
+    try:
+        for one in careful:
+            one.prepare_fork()
+    finally:
+        _guard.acquire()
+
+
+def _go_on() -> None:
+    careful = list(_careful)
+    _guard.release()
+    for one in careful:
+        one.go_on()
+
+
 def _begin_anew() -> None:
-    for one in list(_inherited):
+    inherited = list(_inherited)
+    _guard.release()
+    for one in inherited:
         one.begin_anew()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(before=_prepare, after_in_parent=_go_on, after_in_child=_begin_anew)

@@ -18,6 +18,7 @@ from fractions import Fraction
 import numpy as np
 
 from vfsd.errors import OutOfRangeError
+from vfsd.forks import at_fork
 from vfsd.framepages import (
     HIDDEN,
     KEY,
@@ -82,6 +83,12 @@ class FrameTable:
         self._packets = bounds[-1].first_packet + bounds[-1].packets if bounds else 0
         self._in_order = all(a.last_pts <= b.first_pts for a, b in itertools.pairwise(bounds))
         self._cache: OrderedDict[int, FramePage] = OrderedDict()
+        self._cache_guard = threading.Lock()
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
+        self._cache = OrderedDict()
         self._cache_guard = threading.Lock()
 
     @classmethod

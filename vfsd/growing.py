@@ -80,6 +80,11 @@ class GrowingVideo(VideoSequence):
             os.close(self._fd)
             raise
 
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
+        super().begin_anew()
+        self._refreshing = threading.Lock()
+
     def __enter__(self) -> GrowingVideo:
         return self
 

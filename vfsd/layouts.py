@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
-from vfsd.catalog import Catalog, ChangeWatch
+from vfsd.catalog import Catalog
+from vfsd.forks import at_fork
 from vfsd.host import host_name
 from vfsd.model import LogicalVideo, Segment
 from vfsd.plan import Tiles
@@ -43,8 +43,12 @@ class TileSources:
         self._measured: dict[str, DecodeCost] = {}
         self._factors: dict[int, float] = {}  # by encoding, from reads of this process
         self._guard = threading.Lock()
-        self._pid = os.getpid()
-        self._parents: list[ChangeWatch] = []
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
+        self._videos = OrderedDict()
+        self._guard = threading.Lock()
 
     def of(self, video: LogicalVideo, psnr: float) -> Tiles:
         """The tiles as they are now, whoever has changed them.
@@ -53,7 +57,6 @@ class TileSources:
         """
         key = video.original.id
         with self._guard:
-            self._forget_parent()
             if self._watch.changed():
                 self._changes += 1
             changes = self._changes
@@ -99,10 +102,3 @@ class TileSources:
 
     def close(self) -> None:
         self._watch.close()
-
-    def _forget_parent(self) -> None:
-        if self._pid != os.getpid():
-            # A connection must not be used on both sides of a fork, nor closed on the other.
-            self._pid = os.getpid()
-            self._parents.append(self._watch)
-            self._watch = self._catalog.watch()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import time
 import weakref
@@ -20,6 +19,7 @@ from typing import Protocol
 
 from vfsd.catalog import Catalog
 from vfsd.errors import VfsdError
+from vfsd.forks import at_fork
 from vfsd.model import Read
 
 _log = logging.getLogger(__name__)
@@ -72,11 +72,10 @@ class ReadLog:
         self._catalog = catalog
         self._keep = keep
         self._closed = False
-        self._start_afresh()
+        self.begin_anew()
+        at_fork(self)
 
     def note(self, digest: str, account: Account) -> None:
-        if self._pid != os.getpid():
-            self._start_afresh()
         if len(self._queue) == _MOST:
             self.dropped += 1  # two threads at once may count one of theirs
         self._queue.append((digest, account))
@@ -86,13 +85,10 @@ class ReadLog:
             self._some.set()
 
     def flush(self) -> None:
-        if self._pid == os.getpid():
-            self._write()
+        self._write()
 
     def close(self) -> None:
         """Write what is left."""
-        if self._pid != os.getpid():
-            self._start_afresh()
         with self._guard:
             self._closed = True
             thread, self._thread = self._thread, None
@@ -103,9 +99,8 @@ class ReadLog:
             atexit.unregister(self._at_exit)
         self._write()
 
-    def _start_afresh(self) -> None:
-        # Locks and events of a parent may be held for ever on this side of a fork.
-        self._pid = os.getpid()
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
         self._guard = threading.Lock()
         self._some = threading.Event()
         self._closing = threading.Event()

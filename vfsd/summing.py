@@ -17,6 +17,7 @@ from vfsd.catalog import Catalog
 from vfsd.catalog.integrity import KnownSums
 from vfsd.diskfile import open_stored
 from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError, VfsdError
+from vfsd.forks import at_fork
 from vfsd.hitframes import hit_frames
 from vfsd.linkedfile import open_linked
 from vfsd.model import LogicalVideo
@@ -45,6 +46,11 @@ class SummedFiles:
         self._blocks: OrderedDict[tuple[int, ...], SeenBlocks] = OrderedDict()  # by file
         self._without: dict[Place, float] = {}  # when they had no sums
         self._told: set[tuple[Place, int]] = set()  # damage: the place, and its first byte
+        self._guard = threading.Lock()
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
         self._guard = threading.Lock()
 
     def stored(self, path: Path, place: Place) -> StoredFile:

@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vfsd.errors import RefusedMediaError
+from vfsd.forks import at_fork
 from vfsd.model import PhysicalVideo
 from vfsd.storedir import StoreDirectory, fsync_path
 
@@ -65,6 +66,13 @@ class Suspects:
         self._known: dict[str, Suspicion] = {}
         self._seen: tuple[int, int] | None = None
         self._note: mmap.mmap | None = None
+        self._free = list(range(_SLOTS))
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
+        self._guard = threading.Lock()
+        self._note = None  # that is the parent's
         self._free = list(range(_SLOTS))
 
     def of(self, physical: PhysicalVideo) -> Suspicion | None:

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from vfsd.forks import at_fork
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.ingest import describe_original, pages, put_sound
@@ -37,6 +38,11 @@ class VideoFacts:
         self._tools = tools
         self.info = info  #: what the catalog says
         self._table: FrameTable | None = None
+        self._guard = threading.Lock()
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
         self._guard = threading.Lock()
 
     # -- what it is

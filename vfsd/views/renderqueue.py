@@ -7,10 +7,11 @@ in a lane of their own, so that nobody waits behind seconds of video for a singl
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
+
+from vfsd.forks import at_fork
 
 _PATIENCE_SECONDS = 0.1
 """After as long, whoever waits is asked whether he is still there, and then again."""
@@ -118,12 +119,12 @@ class Lane:
         """So many threads at most."""
         self._name = name
         self._hands = hands
-        self._start_afresh()
+        self._closed = False
+        self.begin_anew()
+        at_fork(self)
 
     def submit(self, render: Render) -> None:
         """Have it made.  After `close` it lands as given up."""
-        if self._pid != os.getpid():
-            self._start_afresh()
         with self._changed:
             if not self._closed:
                 self._queue.append(render)
@@ -138,8 +139,6 @@ class Lane:
 
     def close(self) -> None:
         """What has not begun is given up; returns when what has begun has ended."""
-        if self._pid != os.getpid():
-            self._start_afresh()
         with self._changed:
             self._closed = True
             left = list(self._queue)
@@ -150,13 +149,12 @@ class Lane:
         for thread in self._threads:
             thread.join()
 
-    def _start_afresh(self) -> None:
-        self._pid = os.getpid()
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
         self._changed = threading.Condition()
         self._queue: deque[Render] = deque()
         self._threads: list[threading.Thread] = []
         self._idle = 0
-        self._closed = False
 
     def _serve(self) -> None:
         while (render := self._next()) is not None:
