@@ -24,13 +24,13 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
 
 from vfsd.catalog.gate import Gate
+from vfsd.catalog.onewriter import OneWriter, busy
 from vfsd.catalog.unwritten import UnwrittenFile
 from vfsd.errors import (
-    BusyError,
     ExtraMissingError,
     IntegrityError,
     NoSpaceError,
@@ -83,15 +83,14 @@ class Database:
         self._guard = threading.Lock()
         self._engine: Engine | None = None
         self._writing = threading.local()
-        self._turn = threading.Lock()  # whoever has it may use the connection that writes
-        self._writer: Connection | None = None
+        self._writer = OneWriter(self._connect_writer, BUSY_SECONDS)
 
     def begin_anew(self) -> None:
         """See `vfsd.forks`."""
         # There are some where a fork did not wait for all who used them, or is within their use.
         # A connection must not be used on both sides of it, nor closed on the other.
         keep_for_good(self._engine)
-        keep_for_good(self._writer)
+        keep_for_good(self._writer.connection)
         self._begin_unconnected()
 
     def prepare_fork(self) -> None:
@@ -99,15 +98,13 @@ class Database:
         if not self.is_sqlite:
             return
         self.gate.shut(_FORK_SECONDS)
-        for watch in list(self._watches):
+        with self._guard:
+            watches, engine = list(self._watches), self._engine
+        for watch in watches:
             watch.rest()
-        if self._turn.acquire(blocking=False):
-            writer, self._writer = self._writer, None
-            self._turn.release()
-            if writer is not None:
-                writer.close()
-        if self._engine is not None:
-            self._engine.dispose()
+        self._writer.rest()
+        if engine is not None:
+            engine.dispose()
 
     def go_on(self) -> None:
         """See `vfsd.forks`."""
@@ -116,7 +113,8 @@ class Database:
     def watch(self) -> ChangeWatch:
         """Tells cheaply whether anybody has changed the catalog."""
         watch = ChangeWatch(self)
-        self._watches.add(watch)
+        with self._guard:
+            self._watches.add(watch)
         return watch
 
     @property
@@ -137,12 +135,9 @@ class Database:
 
     def close(self) -> None:
         with self.gate.passed():
-            with self._turn:
-                writer, self._writer = self._writer, None
+            self._writer.close()
             with self._guard:
                 engine, self._engine = self._engine, None
-            if writer is not None:
-                writer.close()
             if engine is not None:
                 engine.dispose()
 
@@ -164,27 +159,19 @@ class Database:
         """One transaction: all of it is published at the end, or nothing of it."""
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
-        if getattr(self._writing, "active", False):
+        if self._is_writing:
             raise AssertionError("a write transaction inside a write transaction would deadlock")
-        self._writing.active = True
-        try:
-            with (
-                self._our_errors(),
-                self.gate.passed(),
-                self._transaction(BUSY_SECONDS) as connection,
-            ):
-                if not self.is_sqlite:
-                    if current_revision(connection) is not None:
-                        connection.exec_driver_sql(_TURN)
-                    yield connection
-                    return
-                driver: Any = connection.connection.driver_connection
-                before = driver.total_changes
+        with self._our_errors(), self._transaction(BUSY_SECONDS) as connection:
+            if not self.is_sqlite:
+                if current_revision(connection) is not None:
+                    connection.exec_driver_sql(_TURN)
                 yield connection
-                if driver.total_changes != before:
-                    _count_change(driver)
-        finally:
-            self._writing.active = False
+                return
+            driver: Any = connection.connection.driver_connection
+            before = driver.total_changes
+            yield connection
+            if driver.total_changes != before:
+                _count_change(driver)
 
     @contextmanager
     def noting(self) -> Iterator[Connection]:
@@ -194,12 +181,15 @@ class Database:
         """
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
-        with (
-            self._our_errors(),
-            self.gate.passed(),
-            self._transaction(_NOTE_SECONDS) as connection,
-        ):
+        if self._is_writing:
+            raise busy("this very thread", 0)
+        with self._our_errors(), self._transaction(_NOTE_SECONDS) as connection:
             yield connection
+
+    @property
+    def _is_writing(self) -> bool:
+        """Whether the thread is in a transaction that writes."""
+        return getattr(self._writing, "active", False)
 
     @contextmanager
     def _our_errors(self) -> Iterator[None]:
@@ -223,27 +213,15 @@ class Database:
             with connected as connection, connection.begin():
                 yield connection
             return
-        engine = self.engine
-        turn = self._turn  # that of this process, as it is after a fork
-        if not turn.acquire(timeout=patience):
-            raise _busy("another thread of this process", patience)
         try:
-            if self._writer is None:
-                self._writer = engine.connect().execution_options(**_WE_BEGIN)
-                # To SQLAlchemy all that is ever written is one transaction.  Beginning and ending
-                # ours by way of it would take longer than what is done in between.
-                self._writer.begin()
-            driver: Any = self._writer.connection.driver_connection
-            _begin(driver, patience)
-            try:
-                yield self._writer
-                driver.execute("COMMIT")
-            except BaseException:
-                if driver.in_transaction:  # SQLite may have ended it itself, as on a full disk
-                    driver.execute("ROLLBACK")
-                raise
+            self._writing.active = True
+            with self.gate.passed(), self._writer.transaction(patience) as connection:
+                yield connection
         finally:
-            turn.release()
+            self._writing.active = False
+
+    def _connect_writer(self) -> Connection:
+        return self.engine.connect().execution_options(**_WE_BEGIN)
 
     def sync(self) -> None:
         """Return when every committed transaction would survive a power cut."""
@@ -328,6 +306,13 @@ class Database:
             how = connection.get_execution_options().get("vfsd_begin", "BEGIN")
             if how is not None:
                 connection.exec_driver_sql(how)
+
+        @event.listens_for(engine, "handle_error")
+        def stay_connected(context: ExceptionContext) -> None:
+            # SQLAlchemy would close the connection at Ctrl-C, whose transaction SQLite goes on
+            # with, and its locks, as long as anybody has a cursor: a traceback does.
+            if not isinstance(context.original_exception, Exception):
+                context.is_disconnect = False
 
         return engine
 
@@ -447,14 +432,6 @@ def _count_change(driver: Any) -> None:
     driver.execute(f"PRAGMA user_version = {(_changes(driver) + 1) % _MOST_CHANGES}")
 
 
-def _begin(driver: Any, patience: float) -> None:
-    if patience == BUSY_SECONDS:
-        driver.execute("BEGIN IMMEDIATE")
-        return
-    with _patient(driver, patience):
-        driver.execute("BEGIN IMMEDIATE")
-
-
 @contextmanager
 def _patient(driver: Any, seconds: float) -> Iterator[None]:
     """Wait for others for so long, instead of for `BUSY_SECONDS`."""
@@ -465,13 +442,6 @@ def _patient(driver: Any, seconds: float) -> Iterator[None]:
         driver.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
 
 
-def _busy(who: str, seconds: float) -> BusyError:
-    return BusyError(
-        f"{who} has been writing to the catalog for {seconds:g} seconds",
-        hint="try again; `vfsd doctor` shows who has the store open",
-    )
-
-
 def _translated(
     error: DatabaseError | sqlite3.DatabaseError, path: str | None
 ) -> StoreError | ReadOnlyError | None:
@@ -480,7 +450,7 @@ def _translated(
     # SQLite has one answer to everything that goes wrong with the files beside the database.
     failed = "disk I/O error" in text or "unable to open" in text
     if "locked" in text or "busy" in text:
-        return _busy("another process", BUSY_SECONDS)
+        return busy("another process", BUSY_SECONDS)
     if "full" in text or (failed and path is not None and _is_full(path)):
         return NoSpaceError(
             "the disk that holds the catalog is full", hint="delete something, or make room on it"

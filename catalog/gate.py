@@ -13,39 +13,40 @@ from contextlib import contextmanager
 
 
 class Gate:
-    """Counts who is inside, and can be shut."""
+    """Knows who is inside, and can be shut."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._inside: dict[int, int] = {}  # how many times, by thread
+        # The lock itself is taken, and not by way of the condition, which does so in Python, where
+        # Ctrl-C may come before it could be given back.
+        self._guard = threading.RLock()
+        self._changed = threading.Condition(self._guard)
+        self._inside: dict[object, int] = {}  # the thread, by entry
         self._is_shut = False
 
     @contextmanager
     def passed(self) -> Iterator[None]:
         """To be inside; waits while it is shut, unless the thread is inside already."""
-        me = threading.get_ident()
-        with self._changed:
-            while self._is_shut and me not in self._inside:
-                self._changed.wait()
-            self._inside[me] = self._inside.get(me, 0) + 1
+        me, entry = threading.get_ident(), object()
         try:
+            with self._guard:
+                while self._is_shut and me not in self._inside.values():
+                    self._changed.wait()
+                self._inside[entry] = me
             yield
         finally:
-            with self._changed:
-                left = self._inside.pop(me) - 1
-                if left:
-                    self._inside[me] = left
-                elif self._is_shut:
+            with self._guard:
+                self._inside.pop(entry, None)
+                if self._is_shut:
                     self._changed.notify_all()
 
     def shut(self, seconds: float) -> None:
         """Let nobody in, and wait for so long at most until no other thread is inside."""
-        me = threading.get_ident()
-        with self._changed:
+        mine = {threading.get_ident()}
+        with self._guard:
             self._is_shut = True
-            self._changed.wait_for(lambda: not self._inside.keys() - {me}, seconds)
+            self._changed.wait_for(lambda: mine.issuperset(self._inside.values()), seconds)
 
     def open(self) -> None:
-        with self._changed:
+        with self._guard:
             self._is_shut = False
             self._changed.notify_all()

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Protocol
 
 from vfsd.catalog import Catalog
-from vfsd.errors import VfsdError
 from vfsd.forks import at_fork
 from vfsd.model import Read
 
@@ -138,7 +137,7 @@ class ReadLog:
         if done:
             try:
                 self._catalog.note_reads(done, keep=self._keep)
-            except (VfsdError, OSError) as error:
+            except Exception as error:  # the thread goes on, whatever it is
                 _log.debug("%d reads are not remembered: %s", len(done), error)
                 lost += len(done)
         self.dropped += lost
