@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -231,3 +232,31 @@ def test_a_fork_waits_for_transactions_of_other_threads(store: Store) -> None:
         assert exit_code_of_child(child) == 0
         writing.result()
     assert [name for name, _ in store.entries()] == ["file", "other"]
+
+
+@pytest.mark.parametrize("how", ["an error", "the end of the block", "sys.exit"])
+def test_a_child_leaves_the_file_to_its_parent_who_writes_it(
+    store: Store, video: Video, how: str
+) -> None:
+    pictures = video.read(frames=range(8)).data
+
+    def leave() -> None:
+        with writer:
+            with pytest.raises(UsageError, match="before a fork"):
+                writer.write(pictures)
+            if how == "an error":
+                raise ZeroDivisionError
+            if how == "sys.exit":
+                sys.exit(3)
+
+    def child() -> None:
+        with suppress(ZeroDivisionError, SystemExit):
+            leave()
+        require(writer.unfinished.path.exists())
+
+    with store.writer("b.mp4", width=960, height=540, fps=25, lossless=True) as writer:
+        writer.write(pictures[:4])
+        assert exit_code_of_child(child) == 0
+        writer.write(pictures[4:])
+    assert len(writer.video) == len(pictures)
+    assert writer.video.verify() is False

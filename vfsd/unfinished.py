@@ -33,7 +33,9 @@ class Unfinished:
         return int(self.path.name.partition("-")[0])
 
     def remove(self) -> None:
-        """Its bytes, and the note; who has it open keeps it."""
+        """Its bytes, and the note; who has it open keeps it.  Nothing in a forked child."""
+        if self.writer != os.getpid():
+            return
         self._note.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 

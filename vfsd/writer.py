@@ -19,6 +19,7 @@ from vfsd.codecs.filetimes import FileTimes
 from vfsd.codecs.filewriter import FileWriter
 from vfsd.codecs.samples import SampleArray, Samples
 from vfsd.errors import NoSpaceError, UsageError
+from vfsd.forks import Origin, at_fork, keep_for_good
 from vfsd.frames import Pixels
 from vfsd.givenpixels import Given, pictures
 from vfsd.parts import Parts
@@ -42,7 +43,8 @@ class VideoWriter(Generic[_V]):
         video = writer.video
 
     An error in the block leaves the store as it was.  Takes the memory of a few pictures.  One
-    thread may write the pictures while another writes their sound.
+    thread may write the pictures while another writes their sound.  A child that is forked in the
+    block can neither write nor finish it, and leaves it to its parent.
 
         sound = SoundFormat(48000, "stereo", "int16")
         with store.writer("cam1/talk.mp4", width=640, height=360, fps=25, sound=sound) as writer:
@@ -86,6 +88,15 @@ class VideoWriter(Generic[_V]):
             self.unfinished.remove()
             raise
         self._is_open = True
+        self._began_in = Origin()
+        at_fork(self)
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`: in a child it is closed, and the file stays the parent's."""
+        # To free it would write the end of the file, and wait for the threads of an encoder.
+        keep_for_good(self._writer)
+        self._is_open = False
+        self._writing = threading.RLock()
 
     def __enter__(self) -> VideoWriter[_V]:
         return self
@@ -154,7 +165,8 @@ class VideoWriter(Generic[_V]):
 
         Raises `UsageError` where sound goes on for more than a second after the last picture; more
         of these can still be written then.  `IntegrityError` where the file that was made shows
-        pictures at other times than were given; the store is then as it was.
+        pictures at other times than were given; the store is then as it was.  In a forked child it
+        is not closed, but left alone.
         """
         with self._writing:
             if self._is_open:
@@ -184,6 +196,7 @@ class VideoWriter(Generic[_V]):
             self.unfinished.remove()
 
     def _require_open(self) -> None:
+        self._began_in.require_own(f"{self.name!r}, a video")
         if not self._is_open:
             raise UsageError(f"{self.name!r} is finished, or was given up")
 
