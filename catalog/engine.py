@@ -31,6 +31,7 @@ from vfsd.catalog.gate import Gate
 from vfsd.catalog.onewriter import OneWriter, busy
 from vfsd.catalog.unwritten import UnwrittenFile
 from vfsd.errors import (
+    ClosedError,
     ExtraMissingError,
     IntegrityError,
     NoSpaceError,
@@ -73,6 +74,7 @@ class Database:
         self.url = _parsed(url)
         self.read_only = read_only
         self._unwritten = UnwrittenFile.at(self.path) if read_only and self.path else None
+        self._is_closed = False
         self._watches: weakref.WeakSet[ChangeWatch] = weakref.WeakSet()
         self._begin_unconnected()
         at_fork(self)
@@ -128,16 +130,20 @@ class Database:
 
     @property
     def engine(self) -> Engine:
+        """Raises `ClosedError`."""
         with self._guard:
+            if self._is_closed:
+                raise ClosedError
             if self._engine is None:
                 self._engine = self._make_engine()
             return self._engine
 
     def close(self) -> None:
         with self.gate.passed():
-            self._writer.close()
             with self._guard:
+                self._is_closed = True
                 engine, self._engine = self._engine, None
+            self._writer.close()
             if engine is not None:
                 engine.dispose()
 

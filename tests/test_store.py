@@ -9,6 +9,7 @@ import pickle
 import shutil
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pytest
 from sample_videos import CLIPS, FOLDER, GroundTruth, read_frame_number
 from tests.stores import new_store
 from vfsd.errors import (
+    ClosedError,
     ExistsError,
     NoStoreError,
     NotFoundError,
@@ -567,3 +569,43 @@ def test_a_file_that_a_crashed_mount_left_is_settled(store: Store) -> None:
     assert settled.state is FileState.VIDEO
     assert numbers(store["left.mp4"].read(frames=[3]).data) == [3]
     assert list(store.parts.directory.spooled()) == []
+
+
+def test_a_closed_store_says_so(store: Store, video: Video) -> None:
+    video[3]
+    store.close()
+    store.close()
+    uses: list[Callable[[], object]] = [
+        lambda: store["cam1/a.mp4"],
+        lambda: list(store),
+        lambda: video[3],
+        lambda: video.read(frames=[4, 60]),
+        lambda: next(video.iterate()),
+        lambda: store.ingest(CLIP, "b.mp4"),
+        lambda: store.catalog.tag(video.info, "night"),
+        lambda: store.remove("cam1/a.mp4"),
+    ]
+    for use in uses:
+        with pytest.raises(ClosedError, match="the store is closed"):
+            use()
+
+
+def test_a_store_that_is_closed_while_threads_read(store: Store, video: Video) -> None:
+    begun = threading.Barrier(4)
+
+    def read(seed: int) -> None:
+        begun.wait()
+        while True:
+            for frame in video.iterate(frames=range(seed, 40)):
+                assert read_frame_number(frame.data) == frame.index
+            assert numbers(video.read(frames=[seed, 50, 7]).data) == [seed, 50, 7]
+
+    threads_before = threading.active_count()
+    with ThreadPoolExecutor(3) as readers:
+        reading = [readers.submit(read, seed) for seed in range(3)]
+        begun.wait()
+        store.close()
+        for one in reading:
+            with pytest.raises(ClosedError):
+                one.result(60)
+    assert threading.active_count() <= threads_before

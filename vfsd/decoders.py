@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.planes import copy_picture, is_like, picture_bytes
+from vfsd.errors import ClosedError
 from vfsd.forks import at_fork, keep_for_good
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
@@ -21,6 +23,9 @@ from vfsd.host import cores
 from vfsd.model import MediaInfo, PhysicalVideo
 from vfsd.parts import Parts
 from vfsd.tileplan import decoder_threads
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _FAR = 256
 """As many packets ahead of a decoder count, at most, for what it is worth."""
@@ -97,6 +102,7 @@ class DecoderPool:
     def __init__(self, parts: Parts, threads: int | None = None) -> None:
         self._parts = parts
         self.threads = threads or cores()  #: that decode side by side
+        self._is_closed = False
         self._begin_empty()
         at_fork(self)
 
@@ -112,7 +118,7 @@ class DecoderPool:
         self._level = 0.0  # the credit of what went last
         self._floor = 0.0  # the least credit of what stayed
         self._guard = threading.Lock()
-        self._workers: ThreadPoolExecutor | None = None
+        self._workers: _Threads | None = None
 
     def begin_anew(self) -> None:
         """See `vfsd.forks`."""
@@ -163,13 +169,7 @@ class DecoderPool:
             warm.close()
             return
         with self._guard:
-            warm.credit = self._level + warm.worth(self._idle)
-            self._idle.append(warm)
-            if not self._fits(0):
-                self._forget_spare()
-            surplus = [] if self._fits(0) else self._make_room()
-            if len(self._idle) > _MOST_IDLE:
-                surplus.append(self._least())
+            surplus = [warm] if self._is_closed else self._take_back(warm)
         for old in surplus:
             old.close()
 
@@ -216,24 +216,43 @@ class DecoderPool:
         return decoder_threads(media, self.threads)
 
     def workers(self) -> ThreadPoolExecutor:
-        """Threads for runs that do not depend on each other."""
+        """Threads for runs that do not depend on each other.  Raises `ClosedError`."""
         with self._guard:
+            self._require_open()
             if self._workers is None:
-                self._workers = ThreadPoolExecutor(self.threads, thread_name_prefix="decode")
+                self._workers = _Threads(self.threads, thread_name_prefix="decode")
             return self._workers
 
     def close(self) -> None:
+        """Nothing can be read any more; what is under way raises `ClosedError`, or ends."""
         with self._guard:
+            self._is_closed = True
             idle, self._idle = self._idle, []
             self._forget_pictures()
             workers, self._workers = self._workers, None
         for warm in idle:
             warm.close()
         if workers is not None:
-            workers.shutdown()
+            workers.close()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError
+
+    def _take_back(self, warm: _Warm) -> list[_Warm]:
+        """Keep a decoder warm; gives those to be closed for that."""
+        warm.credit = self._level + warm.worth(self._idle)
+        self._idle.append(warm)
+        if not self._fits(0):
+            self._forget_spare()
+        surplus = [] if self._fits(0) else self._make_room()
+        if len(self._idle) > _MOST_IDLE:
+            surplus.append(self._least())
+        return surplus
 
     def _take_decoder(self, video: int, run: DecodeRun | None, threads: int) -> _Warm | None:
         with self._guard:
+            self._require_open()
             mine = [warm for warm in self._idle if warm.video == video]
             if run is None:
                 best = mine[-1] if mine else None
@@ -274,7 +293,8 @@ class DecoderPool:
     def _return_picture(self, picture: _Picture) -> None:
         with self._guard:
             picture.credit = self._level + picture.worth
-            if (picture.video, picture.packet) not in self._pictures:
+            is_kept = (picture.video, picture.packet) in self._pictures
+            if not is_kept and not self._is_closed:
                 self._pictures[picture.video, picture.packet] = picture
                 self._memory += picture.memory
 
@@ -354,6 +374,25 @@ class DecoderPool:
         self._pictures.clear()
         self._spare.clear()
         self._memory = 0
+
+
+class _Threads(ThreadPoolExecutor):
+    """Those of a store; when it was closed, `submit` raises `ClosedError`."""
+
+    _is_closed = False
+
+    def submit(self, work: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> Future[T]:
+        try:
+            return super().submit(work, *args, **named)
+        except RuntimeError as error:
+            if self._is_closed:
+                raise ClosedError from error
+            raise  # the system has no more threads, or the interpreter ends
+
+    def close(self) -> None:
+        """Returns when they have ended."""
+        self._is_closed = True
+        self.shutdown()
 
 
 def _efforts(physical: PhysicalVideo, table: FrameTable, first: int, end: int) -> Ints:

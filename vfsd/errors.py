@@ -15,6 +15,7 @@ answers with, so that an error means the same thing whoever caught it.
     │   └── NothingSavedError       8   EPERM      what would take its place is no smaller
     ├── StoreError                 10   EIO        the store as a whole cannot be used
     │   ├── NoStoreError           10   ENOENT     there is no store at this place
+    │   ├── ClosedError            10   EIO        the store was closed
     │   ├── StoreVersionError      11   EPROTO     written by a newer vfsd
     │   ├── BusyError              12   EBUSY      somebody else holds it; try again
     │   │   └── OutdatedError      12   EBUSY      what it builds on has changed; look again
@@ -111,6 +112,15 @@ class StoreError(VfsdError):
 class NoStoreError(StoreError):
     exit_code = 10
     errno = errno.ENOENT
+
+
+class ClosedError(StoreError, RuntimeError):
+    """The store was closed, maybe while this was under way."""
+
+    exit_code = 10
+
+    def __init__(self, message: str = "the store is closed") -> None:
+        super().__init__(message, hint="open it again, and take its videos from that")
 
 
 class StoreVersionError(StoreError):

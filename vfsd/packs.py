@@ -11,7 +11,7 @@ from time import thread_time
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.celldecoders import CellDecoder, cell_decoder
 from vfsd.codecs.pack import PackedCell, open_pack
-from vfsd.errors import DamagedPackError, IntegrityError
+from vfsd.errors import ClosedError, DamagedPackError, IntegrityError
 from vfsd.forks import at_fork, keep_for_good
 from vfsd.joinedpictures import JoinedSide, side_of
 from vfsd.model import Segment
@@ -99,6 +99,7 @@ class PackPool:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
+        self._is_closed = False
         self._begin_empty()
         at_fork(self)
 
@@ -176,7 +177,8 @@ class PackPool:
         if note is not None:
             note(segment, _work(cell, first, numbers[-1] + 1), spent)
         with self._guard:
-            self._idle.append(_Idle(place, cell, decoder))
+            if not self._is_closed:
+                self._idle.append(_Idle(place, cell, decoder))
             while len(self._idle) > 1 and sum(one.pixels for one in self._idle) > _IDLE_PIXELS:
                 self._idle.pop(0)
 
@@ -200,18 +202,24 @@ class PackPool:
         return [bytes(part) for part in self._pack(segment.object_key).packets(cell, 0, frames)]
 
     def close(self) -> None:
+        """Nothing can be read any more."""
         with self._guard:
+            self._is_closed = True
             self._packs.clear()
             self._idle.clear()
 
     def _pack(self, key: str) -> OpenPack:
         with self._guard:
+            if self._is_closed:
+                raise ClosedError
             pack = self._packs.get(key)
             if pack is not None:
                 self._packs.move_to_end(key)
                 return pack
         pack = OpenPack(self._objects, key)
         with self._guard:
+            if self._is_closed:
+                raise ClosedError
             self._packs[key] = pack
             while len(self._packs) > _OPEN_PACKS:
                 self._packs.popitem(last=False)
