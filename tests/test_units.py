@@ -18,6 +18,7 @@ from vfsd.units import (
     Seconds,
     exact_span,
     human_bytes,
+    on_tick,
     rate,
     seconds,
     ticks_at_or_after,
@@ -64,10 +65,18 @@ def test_nonsense_is_no_time(nonsense: Seconds) -> None:
         seconds(nonsense)
 
 
+@given(st.integers(-(2**40), 2**40), st.integers(1, 90_000))
+def test_the_time_of_a_tick_as_a_float_leads_back_to_it(tick: int, rate: int) -> None:
+    base = Fraction(1, rate)
+    for told in (float(tick * base), np.float64(tick * base), tick * base):
+        assert on_tick(told, base) == tick * base
+    assert on_tick(0.1, Fraction(1, 3)) == Fraction(1, 10)
+
+
 @pytest.mark.parametrize("nonsense", [(), (0,), (0, 1, 2), 5, None])
 def test_a_span_has_two_ends(nonsense: Any) -> None:
     with pytest.raises(UsageError, match="no span"):
-        exact_span(nonsense)
+        exact_span(nonsense, Fraction(1, 25))
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int16, np.uint64])

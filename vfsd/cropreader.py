@@ -143,7 +143,7 @@ class CropReader:
 
     def seconds(self, pts: int) -> float:
         """A time stamp on the video's timeline."""
-        return (pts - self._physical.first_pts) * float(self._physical.time_base)
+        return float((pts - self._physical.first_pts) * self._physical.time_base)
 
     def read(
         self, wants: Iterable[Want], size: tuple[int, int] | None, pixel_format: str

@@ -2,8 +2,9 @@
 
 Nothing here rounds unless its name says so.  Seconds are `Fraction`s, or anything that converts
 to one without loss (int, Decimal, a decimal string); a float is taken as the decimal number that
-it prints as, so that ``0.1`` means a tenth and not 3602879701896397/36028797018963968.  Numbers of
-numpy mean what Python's do.
+it prints as, so that ``0.1`` means a tenth and not 3602879701896397/36028797018963968, or as the
+time of a tick, where there is one that no float is nearer to.  Numbers of numpy mean what Python's
+do.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from vfsd.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
+    import numpy.typing as npt
 
     Seconds = int | float | str | Fraction | np.integer[Any] | np.floating[Any]
 else:
@@ -75,10 +77,23 @@ def ends(span: Span) -> Span:
     return start, end
 
 
-def exact_span(span: Span) -> tuple[Fraction, Fraction | None]:
-    """A span of time in exact seconds.  Raises `UsageError`."""
+def on_tick(value: Seconds, time_base: Fraction) -> Fraction:
+    """As `seconds`, but of a float that is the nearest to a tick's time: just that time.
+
+    So what somebody has read as a frame's time leads back to that frame: 1/30 is less as a decimal
+    number.
+    """
+    if isinstance(value, float) and math.isfinite(value):
+        tick = round(Fraction(value) / time_base) * time_base
+        if float(tick) == value:
+            return tick
+    return seconds(value)
+
+
+def exact_span(span: Span, time_base: Fraction) -> tuple[Fraction, Fraction | None]:
+    """A span of time in exact seconds, see `on_tick`.  Raises `UsageError`."""
     start, end = ends(span)
-    return seconds(start), None if end is None else seconds(end)
+    return on_tick(start, time_base), None if end is None else on_tick(end, time_base)
 
 
 def rate(value: Seconds) -> Fraction:
@@ -92,6 +107,12 @@ def rate(value: Seconds) -> Fraction:
             raise UsageError(f"{value!r} is not a rate", hint="write 25, 29.97 or 30000/1001")
         return Fraction(match[1]) / int(match[2] or 1)
     return seconds(value)
+
+
+def nearest_seconds(ticks: npt.NDArray[np.int64], time_base: Fraction) -> npt.NDArray[np.float64]:
+    """The float that is nearest to the time of each tick, as `on_tick` takes it back."""
+    # Both are whole numbers that floats can tell, so only the quotient is rounded.
+    return ticks.astype("float64") * time_base.numerator / time_base.denominator
 
 
 def ticks_at_or_before(time: Fraction, time_base: Fraction) -> int:

@@ -21,7 +21,7 @@ from vfsd.parts import Parts
 from vfsd.plan import select_frames
 from vfsd.tileplan import Costs
 from vfsd.tools import Tools
-from vfsd.units import Seconds, ends, exact_span, seconds, ticks_at_or_after, ticks_at_or_before
+from vfsd.units import Seconds, ends, exact_span, on_tick, ticks_at_or_after, ticks_at_or_before
 from vfsd.view import View
 
 
@@ -101,16 +101,17 @@ class VideoFacts:
 
     def index_at(self, time: Seconds) -> int:
         """The number of the frame that is on the screen at `time`.  Raises `OutOfRangeError`."""
-        ticks = ticks_at_or_before(seconds(time), self.info.original.time_base)
-        return self.table.frame_at(self.info.original.first_pts + ticks)
+        base = self.original.time_base
+        ticks = ticks_at_or_before(on_tick(time, base), base)
+        return self.table.frame_at(self.original.first_pts + ticks)
 
     def frames_of_span(self, span: tuple[Seconds, Seconds | None]) -> range:
         """The numbers of the frames that appear in ``span[0] <= t < span[1]`` seconds."""
-        original = self.info.original
+        original, base = self.original, self.original.time_base
         low, high = (
             None
             if time is None
-            else original.first_pts + ticks_at_or_after(seconds(time), original.time_base)
+            else original.first_pts + ticks_at_or_after(on_tick(time, base), base)
             for time in ends(span)
         )
         table = self.table
@@ -125,7 +126,9 @@ class VideoFacts:
         """
         if span is None:
             return range(len(self))
-        chosen = select_frames(View(exact_span(span)), self.original, self.table)
+        chosen = select_frames(
+            View(exact_span(span, self.original.time_base)), self.original, self.table
+        )
         return range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
 
     # -- checking

@@ -26,7 +26,7 @@ from vfsd.frames import Frame, Frames, Pixels
 from vfsd.plan import ReadPlan, Tiles, avoiding, make_plan, plan_frames
 from vfsd.reader import Reader
 from vfsd.tiling import Rect
-from vfsd.units import Seconds, exact_span, rate
+from vfsd.units import Seconds, exact_span, nearest_seconds, rate
 from vfsd.videofacts import VideoFacts
 from vfsd.view import View
 
@@ -165,7 +165,7 @@ class VideoFrames(VideoFacts):
                     hint="give a range or a slice here; `read` and `frames` take lists",
                 )
             chosen = (frames.start, frames.stop, frames.step)
-        exact = None if span is None else exact_span(span)
+        exact = None if span is None else exact_span(span, self.original.time_base)
         return View(exact, chosen, _rect(region), size, None if fps is None else rate(fps))
 
     def _read(
@@ -276,12 +276,12 @@ class VideoFrames(VideoFacts):
     def _timed(self, data: Pixels, index: int) -> Frame:
         """As `_dress`, of one frame, without arrays of one element."""
         entry, original = self.table.frame(index), self.original
-        base = float(original.time_base)
-        shown = (entry.pts - original.first_pts) * base
-        return Frame(data, index, entry.pts, shown, entry.duration * base)
+        base = original.time_base
+        shown = float((entry.pts - original.first_pts) * base)
+        return Frame(data, index, entry.pts, shown, float(entry.duration * base))
 
     def _dress(self, data: Pixels, index: Ints) -> Frames:
-        table, base = self.table, float(self.original.time_base)
+        table, base = self.table, self.original.time_base
         pts = np.array([table.frame_pts(int(i)) for i in index], dtype=np.int64)
         following = np.array(
             [table.frame_pts(int(i) + 1) if i + 1 < len(table) else table.end_pts for i in index],
@@ -291,8 +291,8 @@ class VideoFrames(VideoFacts):
             data,
             index,
             pts,
-            (pts - self.original.first_pts).astype(np.float64) * base,
-            np.maximum(following - pts, 0).astype(np.float64) * base,
+            nearest_seconds(pts - self.original.first_pts, base),
+            nearest_seconds(np.maximum(following - pts, 0), base),
         )
 
 
