@@ -209,8 +209,8 @@ def timed(store: Store, video: Video, query: Query, runs: int) -> Times:
         names = list(contestants)
         for name in names[turn % 3 :] + names[: turn % 3]:
             choose, psnr = contestants[name]
-            store.tools.pool.close()
-            store.tools.packs.close()
+            store.tools.pool.empty()
+            store.tools.packs.empty()
             with patch("vfsd.plan.choose_tiles", choose):  # plans are made so meanwhile
                 _, usage = used(partial(read, video, query, psnr))
                 wall[name].append(usage.wall)

@@ -331,8 +331,8 @@ def whole_frames(store: Store, video: Video, span: tuple[float, float], runs: in
 
 def forget(store: Store) -> None:
     """Pictures that were decoded before must not serve what is timed."""
-    store.tools.pool.close()
-    store.tools.packs.close()
+    store.tools.pool.empty()
+    store.tools.packs.empty()
 
 
 def check(crops: list[Any], exact: list[Any]) -> None:

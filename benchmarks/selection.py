@@ -157,8 +157,8 @@ def compare(
         times: dict[float | None, list[float]] = {None: [], math.inf: []}
         for turn in range(runs if not number else 2):
             for psnr in (None, math.inf) if turn % 2 else (math.inf, None):
-                store.tools.pool.close()
-                store.tools.packs.close()
+                store.tools.pool.empty()
+                store.tools.packs.empty()
                 began = time.perf_counter()
                 for _ in video.iterate(span=span, size=size, psnr=psnr):
                     pass

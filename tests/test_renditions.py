@@ -176,7 +176,7 @@ def test_a_rendition_that_is_damaged_or_gone_is_done_without(store: Store, video
     take_tiles(store)
     exact = video.read(size=(160, 120), psnr=math.inf).data
     store.parts.objects.path(segments[0].object_key).unlink()
-    store.tools.packs.close()
+    store.tools.packs.empty()
     assert np.array_equal(video.read(size=(160, 120)).data, exact)
 
 

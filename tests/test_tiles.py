@@ -182,7 +182,7 @@ def test_frames_in_a_row_are_decoded_once(
     exact = video.read(format=form).data
     monkeypatch.setattr(readahead, "_AHEAD_BYTES", 4 * exact[0].nbytes)
     monkeypatch.setattr(packs, "_IDLE_PIXELS", 0)
-    store.tools.packs.close()
+    store.tools.packs.empty()
     decoded = []
     decode = StreamCellDecoder.decode
 
@@ -279,7 +279,7 @@ def test_tiles_damaged_in_mid_run_give_way_to_the_original_in_order(
     end = cell.position + cell.size
     content[end - cell.size // 4 : end] = bytes(cell.size // 4)
     path.write_bytes(content)
-    store.tools.packs.close()
+    store.tools.packs.empty()
     shown = list(video.iterate())
     assert [frame.index for frame in shown] == list(range(len(video)))
     from_tiles = [np.array_equal(frame.data, near[frame.index]) for frame in shown]
@@ -298,13 +298,13 @@ def test_who_stops_reading_early_leaves_no_thread_and_no_decoder_at_work(
 ) -> None:
     video.retile("uniform:2x2")
     take_tiles(store)
-    store.tools.pool.close()
+    store.tools.pool.empty()
     before = set(threading.enumerate())
     whole = [frame.data for frame in video.iterate()]
     for taken in (0, 1, 2, 5, len(video) // 2):
         shown = [frame.data for frame in islice(video.iterate(), taken)]
         assert all(map(np.array_equal, shown, whole))
-    store.tools.pool.close()
+    store.tools.pool.empty()
     left = set(threading.enumerate()) - before
     assert not [thread for thread in left if thread.name.startswith("decode")]
     again = [frame.data for frame in video.iterate()]

@@ -223,10 +223,9 @@ class DecoderPool:
                 self._workers = _Threads(self.threads, thread_name_prefix="decode")
             return self._workers
 
-    def close(self) -> None:
-        """Nothing can be read any more; what is under way raises `ClosedError`, or ends."""
+    def empty(self) -> None:
+        """Keep nothing of what was read: no decoder, no picture, no thread.  While nobody reads."""
         with self._guard:
-            self._is_closed = True
             idle, self._idle = self._idle, []
             self._forget_pictures()
             workers, self._workers = self._workers, None
@@ -234,6 +233,12 @@ class DecoderPool:
             warm.close()
         if workers is not None:
             workers.close()
+
+    def close(self) -> None:
+        """Nothing can be read any more; what is under way raises `ClosedError`, or ends."""
+        with self._guard:
+            self._is_closed = True
+        self.empty()
 
     def _require_open(self) -> None:
         if self._is_closed:

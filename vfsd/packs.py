@@ -201,12 +201,17 @@ class PackPool:
         cell = self.cells(segment)[segment.place(tile)]
         return [bytes(part) for part in self._pack(segment.object_key).packets(cell, 0, frames)]
 
+    def empty(self) -> None:
+        """Keep nothing of what was read: no table of a pack, no decoder."""
+        with self._guard:
+            self._packs.clear()
+            self._idle.clear()
+
     def close(self) -> None:
         """Nothing can be read any more."""
         with self._guard:
             self._is_closed = True
-            self._packs.clear()
-            self._idle.clear()
+        self.empty()
 
     def _pack(self, key: str) -> OpenPack:
         with self._guard:
