@@ -121,10 +121,7 @@ class Videos:
         """Raises `NotFoundError` for an encoding that has gone since it was looked up."""
         query = sa.select(physical_videos.c.id).where(physical_videos.c.id == physical_id)
         if self._connection.execute(query).first() is None:
-            raise NotFoundError(
-                "the video has been removed or replaced since it was looked up",
-                hint="look it up again by its name",
-            )
+            raise _gone()
 
     def tags(self, video_id: int) -> frozenset[str]:
         rows = self._connection.execute(sa.select(tags.c.tag).where(tags.c.video_id == video_id))
@@ -364,6 +361,13 @@ class Objects:
         ).scalar()
         return found
 
+    def require_size(self, key: str) -> int:
+        """Raises `NotFoundError` for the object of a video that has gone since it was looked up."""
+        found = self.size(key)
+        if found is None:
+            raise _gone()
+        return found
+
     def referenced(self) -> set[str]:
         """The keys that a file or a stored encoding refers to."""
         columns = (nodes.c.object_key, physical_videos.c.object_key, segments.c.object_key)
@@ -391,3 +395,10 @@ class Objects:
             self._connection.execute(sa.delete(objects).where(objects.c.key.in_(found)))
         Integrity(self._connection).forget_unlinked()
         return found
+
+
+def _gone() -> NotFoundError:
+    return NotFoundError(
+        "the video has been removed or replaced since it was looked up",
+        hint="look it up again by its name",
+    )

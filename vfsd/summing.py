@@ -89,12 +89,7 @@ class SummedFiles:
             if error.errno not in _LOST:
                 raise
             with self._catalog.reading() as seen:
-                size = seen.objects.size(place.object_key)
-            if size is None:
-                raise NotFoundError(
-                    "the video has been removed or replaced since it was looked up",
-                    hint="look it up again by its name",
-                ) from error
+                size = seen.objects.require_size(place.object_key)
             # It may be put back by hand, and is not written down.
             raise self._report(place, [range(size or 1)], False) from error
 

@@ -95,7 +95,7 @@ def _report(failure: Failure, *, as_json: bool) -> None:
         click.echo(json.dumps(record), err=True)
         return
     prefix = click.style("vfsd:", fg="red", bold=True)
-    click.echo(f"{prefix if colour(sys.stderr) else 'vfsd:'} ", err=True, color=True, nl=False)
+    click.echo(f"{prefix} ", err=True, color=colour(sys.stderr), nl=False)
     print_remark(failure.message)
     if failure.hint:
         print_remark(f"  {failure.hint}")
