@@ -8,7 +8,6 @@ parameter sets, whatever their quality, so that one header does for the file.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from vfsd.codecs.cellcheck import numbered_packet
 from vfsd.codecs.context import decoder_for
 from vfsd.codecs.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.fidelity import picture_error
+from vfsd.codecs.openencoder import open_encoder
 from vfsd.codecs.siting import SITINGS
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.model import MediaInfo
@@ -146,7 +146,6 @@ def encoder_options(
 
 def prepare_encoder(context: VideoCodecContext, media: MediaInfo) -> None:
     """What pictures an encoder is to expect."""
-    os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 tells of errors only, not of itself
     context.width, context.height = media.width, media.height
     context.pix_fmt = media.pixel_format
     context.framerate = media.average_rate or NOMINAL_RATE
@@ -178,7 +177,7 @@ def encode_run(
     context.time_base = 1 / (media.average_rate or NOMINAL_RATE)
     context.options = encoder_options(codec, media, quality, siting)
     try:
-        context.open()
+        open_encoder(context)
     except FFmpegError as error:
         raise UsageError(
             f"{media.width}x{media.height} in {media.pixel_format} cannot be encoded in "

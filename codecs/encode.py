@@ -14,7 +14,6 @@ granted; pictures in other colours are converted.  FFV1 is lossless.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from vfsd.codecs import bits, nal
 from vfsd.codecs.hevc_numbers import renumbered_set, renumbered_slice
 from vfsd.codecs.media import color_codes
 from vfsd.codecs.obu import sequence_header, without_delimiter
+from vfsd.codecs.openencoder import open_encoder
 from vfsd.codecs.planes import plane_samples
 from vfsd.codecs.segments import ColorCodes
 from vfsd.errors import UsageError
@@ -199,7 +199,6 @@ def _quality(settings: EncoderSettings) -> dict[str, str]:
 
 def _opened(settings: EncoderSettings) -> VideoCodecContext:
     require_encodable(settings.codec, settings.width, settings.height)
-    os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 tells of errors only, not of itself
     name, options = _ENCODERS[settings.codec]
     context = av.CodecContext.create(name, "w")
     assert isinstance(context, VideoCodecContext)
@@ -218,7 +217,7 @@ def _opened(settings: EncoderSettings) -> VideoCodecContext:
         **_beside_another(settings),
     }
     try:
-        context.open()
+        open_encoder(context)
     except FFmpegError as error:
         raise UsageError(
             f"{settings.width}x{settings.height} at {settings.rate} frames per second cannot be "

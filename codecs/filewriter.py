@@ -10,7 +10,6 @@ whatever fragments are complete can be read (`vfsd.codecs.prefix`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fractions import Fraction
@@ -27,6 +26,7 @@ from vfsd.codecs.fileforms import FileForm
 from vfsd.codecs.filetimes import FileTimes
 from vfsd.codecs.givensound import SoundFeed, sound_feed
 from vfsd.codecs.groupencoder import GROUP_CODECS, GroupEncoder, group_media
+from vfsd.codecs.openencoder import open_encoder
 from vfsd.codecs.samples import SampleArray, Samples
 from vfsd.codecs.siting import SITINGS
 from vfsd.codecs.soundpieces import SoundPieces
@@ -64,7 +64,6 @@ class FileWriter:
     """
 
     def __init__(self, file: FileIO, form: FileForm) -> None:
-        os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 tells of errors only, not of itself
         self._form = form
         self.times = FileTimes(form.container, form.time_base)  #: of the pictures that were given
         self._pts: dict[int, int] = {}  # of pictures that are in the encoder, in the file's ticks
@@ -198,7 +197,7 @@ class FileWriter:
             context.sample_aspect_ratio = form.sample_aspect_ratio
         context.gop_size = 1 if form.codec.name == "ffv1" else form.key_interval
         try:
-            context.open()
+            open_encoder(context)
         except FFmpegError as error:
             raise UsageError(
                 f"{form.width}x{form.height} in {form.pixel_format} cannot be encoded in "

@@ -19,6 +19,7 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.archive import ArchiveCodec, EncodedRun, encoder_options, prepare_encoder
 from vfsd.codecs.encode import NOMINAL_RATE
+from vfsd.codecs.openencoder import open_encoder
 from vfsd.codecs.source import Source, demuxed_to_the_end, open_container, open_stream
 from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
 from vfsd.framepages import Ints
@@ -232,6 +233,7 @@ class FileRewriter:
                     "pictures that are turned upright need PyAV 17.1 to be written"
                 )
             stream.set_display_rotation(-media.rotation)
+        open_encoder(stream.codec_context)
         return stream
 
     # -- packets

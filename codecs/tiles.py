@@ -8,7 +8,6 @@ decoders as they are; no container is opened for a tile.
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -26,6 +25,7 @@ from vfsd.codecs.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.kvazaar import MOST_COLUMNS, MOST_ROWS, TREE_BLOCK, require_kvazaar
 from vfsd.codecs.lossless import HIGHEST, PIXEL_FORMATS
+from vfsd.codecs.openencoder import open_encoder
 from vfsd.codecs.pack import CellStream
 from vfsd.codecs.planes import plane_samples
 from vfsd.errors import UsageError
@@ -230,7 +230,6 @@ class CellEncoder:
             self._context.encode(None)
 
     def _opened(self, quality: int) -> VideoCodecContext:
-        os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 tells of errors only, not of itself
         context = av.CodecContext.create(self._codec.encoder, "w")
         assert isinstance(context, VideoCodecContext)
         context.width, context.height = self._width, self._height
@@ -245,7 +244,7 @@ class CellEncoder:
             **self._codec.options,
         }
         try:
-            context.open()
+            open_encoder(context)
         except FFmpegError as error:
             raise UsageError(
                 f"a tile of {self._width}x{self._height} cannot be encoded in "

@@ -16,6 +16,7 @@ from av.video.codeccontext import VideoCodecContext
 from vfsd.codecs.celldecoders import cell_decoder
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.kvazaar import kvazaar_available
+from vfsd.codecs.openencoder import open_encoder
 from vfsd.codecs.pack import CellStream, PackedCell
 from vfsd.codecs.segmentcells import encode_cells
 from vfsd.codecs.tiles import TILE_CODECS, TileCodec
@@ -117,6 +118,7 @@ def _encoded(name: str, pictures: Sequence[av.VideoFrame], quality: int) -> Cell
     context.framerate = Fraction(25)
     context.thread_count = 1
     context.options = {**options, "crf": str(quality), "flags": "+global_header"}
+    open_encoder(context)
     packets = []
     for number, picture in enumerate(pictures):
         picture.pts = number

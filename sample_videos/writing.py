@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -20,6 +19,7 @@ from sample_videos.encoding import Container, Encoding, container_for
 from sample_videos.scene import Scene
 from sample_videos.textures import Image
 from sample_videos.truth import GroundTruth
+from vfsd.codecs.openencoder import open_encoder
 
 _CLOCK = 60_000  # ticks per second where the frame rate varies; MPEG-4 part 2 cannot count finer
 _SAMPLE_RATE = 48_000
@@ -98,8 +98,6 @@ def _mux_options(encoding: Encoding) -> dict[str, str]:
 def _add_video(
     output: OutputContainer, scene: Scene, encoding: Encoding, time_base: Fraction
 ) -> VideoStream:
-    if encoding.codec == "av1":
-        os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 prints its settings unless told not to
     stream = output.add_stream(encoding.encoder, rate=scene.rate, options=encoding.options())
     assert isinstance(stream, VideoStream)
     turned = encoding.rotation in (90, 270)
@@ -116,6 +114,7 @@ def _add_video(
         context.color_range = ColorRange.JPEG
     if encoding.rotation:
         stream.set_display_rotation(-encoding.rotation)  # PyAV counts the other way round
+    open_encoder(context)
     return stream
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -46,6 +47,17 @@ def warm_workers() -> Iterator[None]:
         patch.setattr("vfsd.store.Examiner", partial(Examiner, workers=workers))
         yield
     workers.close()
+
+
+@pytest.fixture(autouse=True)
+def as_important_as_before() -> Iterator[None]:
+    """A command that stands back does so for the rest of its process, which here is that of all
+    tests that follow."""
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    yield
+    if os.sched_getscheduler(0) != policy:
+        with suppress(PermissionError):  # only root may
+            os.sched_setscheduler(0, policy, parameters)
 
 
 @pytest.fixture(autouse=True)

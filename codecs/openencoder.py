@@ -1,0 +1,51 @@
+"""Opening encoders, which must neither talk nor push in front of all else."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from av.codec.context import CodecContext
+
+
+def open_encoder(context: CodecContext) -> None:
+    """As ``context.open()``, but what it starts runs as the calling thread does.
+
+    Where root runs it, SVT-AV1 gives the thread that opens it and all threads of its own
+    SCHED_FIFO's highest priority, and never takes it back: nothing else on the machine would have a
+    core until it is done, and whatever that thread or its children do later would go first as well.
+    """
+    os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 tells of errors only, not of itself
+    with _as_important_as_before():
+        context.open()
+
+
+@contextmanager
+def _as_important_as_before() -> Iterator[None]:
+    """What the block does to priorities of this thread is undone, for threads it starts as well.
+
+    Those that other threads start meanwhile are left alone unless the same was done to them.
+    """
+    before, threads = _standing(0), _threads()
+    try:
+        yield
+    finally:
+        raised = _standing(0)
+        if raised != before:
+            policy, priority = before
+            for thread in {threading.get_native_id()} | (_threads() - threads):
+                with suppress(ProcessLookupError):  # it has ended
+                    if _standing(thread) == raised:
+                        os.sched_setscheduler(thread, policy, os.sched_param(priority))
+
+
+def _standing(thread: int) -> tuple[int, int]:
+    """Policy and priority of a thread, 0 for this one; see sched(7)."""
+    return os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority
+
+
+def _threads() -> set[int]:
+    """All of this process."""
+    return {int(name) for name in os.listdir("/proc/self/task")}
