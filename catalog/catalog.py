@@ -11,7 +11,7 @@ from vfsd.catalog.integrity import Integrity
 from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.seen import SeenInVideos
-from vfsd.errors import NotFoundError
+from vfsd.errors import NotFoundError, UsageError
 from vfsd.frametable import FrameTable
 from vfsd.hitframes import hit_frames
 from vfsd.model import (
@@ -55,7 +55,14 @@ class Catalog(SeenInVideos):
         height: Interval | None = None,
         modified_ns: Interval | None = None,
     ) -> VideoQuery:
-        """The videos for which everything that is given holds (see `VideoFilter`)."""
+        """The videos for which everything that is given holds (see `VideoFilter`).
+
+        Raises `UsageError` for a name or tags that are none.
+        """
+        if name is not None and not isinstance(name, str):
+            raise UsageError(f"{name!r} is no name", hint='a pattern, as in "cam1/*.mp4"')
+        if isinstance(tags, str):
+            raise UsageError(f"{tags!r} is no set of tags", hint=f"give {{{tags!r}}}")
         what = VideoFilter(
             name,
             frozenset(tags),

@@ -76,7 +76,7 @@ def _box(region: Rect | tuple[float, float, float, float]) -> Box:
 
 def make_filter(
     labels: Labels | None,
-    frames: range | Sequence[int] | Ints | int | None,
+    frames: range | Ints | None,
     region: Rect | tuple[float, float, float, float] | None,
     source: str | Source | None,
     min_confidence: float | None,
@@ -88,12 +88,10 @@ def make_filter(
     if region is not None:
         box = _box(region)
     chosen: range | tuple[int, ...] | None
-    if isinstance(frames, (int, np.integer)):
-        chosen = range(int(frames), int(frames) + 1)
-    elif frames is None or isinstance(frames, range):
+    if frames is None or isinstance(frames, range):
         chosen = frames[::-1] if frames is not None and frames.step < 0 else frames
     else:
-        chosen = tuple(int(one) for one in np.unique(np.asarray(frames, dtype=np.int64)))
+        chosen = tuple(np.unique(frames).tolist())
     return DetectionFilter(
         clauses_of(labels), chosen, box, source, min_confidence, track, dict(attributes or {})
     )

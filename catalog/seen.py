@@ -18,6 +18,7 @@ from vfsd.detections import (
     source_from,
 )
 from vfsd.errors import OutOfRangeError
+from vfsd.framenumbers import frames_among
 from vfsd.labelexpr import Labels, clauses_of
 from vfsd.model import LogicalVideo
 from vfsd.tiling import Rect
@@ -120,7 +121,11 @@ class SeenInVideos(CatalogTransactions):
         """The boxes for which everything given holds (see `DetectionFilter`).
 
         `labels` is a label, a list of which one has to fit, or a list of lists that all have to.
+        `frames`: numbers, of which negative ones count from the end and those of no frame find
+        nothing, or a mask.  Raises `UsageError` for what is neither.
         """
+        if frames is not None and not isinstance(frames, range):
+            frames = frames_among(frames, video.original.frames)
         what = make_filter(labels, frames, region, source, min_confidence, track, attributes)
         return DetectionQuery(self._database.reading, video, what)
 

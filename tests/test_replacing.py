@@ -218,6 +218,8 @@ def test_refusals(store: Store, video: Video, tmp_path: Path) -> None:
         video.set_policy("original=gone")
     with pytest.raises(UsageError, match="5 is no policy"):
         video.set_policy(5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="lost something"):
+        video.replace_original(psnr=math.inf)
     for nonsense in (math.nan, -1.0):
         with pytest.raises(UsageError, match="dB"):
             video.replace_original(psnr=nonsense)

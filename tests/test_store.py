@@ -538,6 +538,12 @@ def test_values_can_be_sent_elsewhere(video: Video) -> None:
     assert pickle.loads(pickle.dumps(video.info)) == video.info
 
 
+def test_a_store_cannot_be_sent_elsewhere_and_says_what_to_do(store: Store, video: Video) -> None:
+    for one in (store, video):
+        with pytest.raises(TypeError, match="open the store again"):
+            pickle.dumps(one)
+
+
 # ------------------------------------------------------------------------------- every sample
 
 

@@ -310,6 +310,13 @@ class DetectionColumns:
             return self
         return self.select(np.argsort(self.frames, kind="stable"))
 
+    def are_in(self, others: DetectionColumns) -> npt.NDArray[np.bool_]:
+        """Of each row, whether `others` has one with the same frame, label, box, confidence and
+        track."""
+        known: dict[str, int] = {}
+        mine, theirs = (rows._numbers(known) for rows in (self, others))
+        return np.isin(mine, theirs)
+
     def clipped(self, width: int, height: int) -> DetectionColumns:
         """Only what lies in a frame of width x height pixels; boxes outside are left out."""
         limits = np.array([width, height, width, height], dtype=np.float64)
@@ -344,6 +351,19 @@ class DetectionColumns:
         columns["track"] = pandas.array(self.tracks, dtype="Int64")
         columns["track"][_is_no_track(self.tracks)] = pandas.NA
         return pandas.DataFrame(columns)
+
+    def _numbers(self, known: dict[str, int]) -> npt.NDArray[Any]:
+        """All that `are_in` compares of a row as one value; `known` gives labels their numbers."""
+        codes = np.array([known.setdefault(name, len(known)) for name in self.names], np.float64)
+        names = ("frame", "label", "x1", "y1", "x2", "y2", "confidence", "track")
+        rows = np.empty(len(self), [(name, np.float64) for name in names])
+        rows["frame"], rows["label"] = self.frames, codes[self.codes]
+        for at, name in enumerate(("x1", "y1", "x2", "y2")):
+            rows[name] = self.boxes[:, at] + 0.0  # there is one zero
+        # Infinity is no confidence, and unlike what stands for none it equals itself.
+        rows["confidence"] = np.where(np.isnan(self.confidences), np.inf, self.confidences)
+        rows["track"] = self.tracks
+        return rows
 
     def _flat(self) -> dict[str, Any]:
         corners = {name: self.boxes[:, at] for at, name in enumerate(("x1", "y1", "x2", "y2"))}

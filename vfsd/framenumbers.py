@@ -45,6 +45,14 @@ def frame_numbers(indices: Sequence[int] | Ints | npt.NDArray[np.bool_], count: 
     return np.where(numbers < 0, numbers + count, numbers)
 
 
+def frames_among(indices: Sequence[int] | Ints | npt.NDArray[np.bool_] | int, count: int) -> Ints:
+    """As `frame_numbers`, of one number, too; numbers of no frame are left out."""
+    numbers = _one_axis(np.atleast_1d(indices))
+    if numbers.dtype.kind != "b":
+        numbers = numbers[(numbers >= -count) & (numbers < count)]
+    return frame_numbers(numbers, count)
+
+
 def _one_axis(indices: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Integers, truth values, or nothing."""
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from vfsd.blocksums import Place
 from vfsd.catalog import Catalog
@@ -33,6 +33,11 @@ class Parts:
     suspects: Suspects
     summed: SummedFiles
     read_only: bool = False
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a store and its videos stay in their process: open the store again in the other one"
+        )
 
     def with_reserve(self, action: Callable[[], T]) -> T:
         """Do something that leads to more room, on a full disk too; see `vfsd.reserve`."""

@@ -16,6 +16,7 @@ from vfsd.detections import (
     Source,
 )
 from vfsd.errors import UsageError
+from vfsd.framenumbers import cut
 from vfsd.labelexpr import Labels
 from vfsd.labels import Clip
 from vfsd.tiling import Rect
@@ -129,7 +130,7 @@ class VideoLabels(VideoSequence):
         if span is not None and frames is not None:
             raise UsageError("give either a span of time or frames, not both")
         if isinstance(frames, slice):
-            frames = range(*frames.indices(self.info.original.frames))
+            frames = cut(range(self.info.original.frames), frames)
         if span is not None:
             frames = self.frames_of_span(span)
         return self._parts.catalog.detections(

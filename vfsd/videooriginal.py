@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from vfsd import guarding
 from vfsd.archivework import Forecast, OnProgress
 from vfsd.arguments import decibels
-from vfsd.errors import NotFoundError, OutdatedError
+from vfsd.errors import NotFoundError, OutdatedError, UsageError
 from vfsd.originals import CODEC, Entry, Hold, Policy
 from vfsd.replacing import Replaced, Replacer
 from vfsd.videobudget import VideoBudget
@@ -157,4 +158,10 @@ class VideoOriginal(VideoBudget):
         )
 
     def _wanted(self, psnr: float | None) -> float:
-        return self.policy.psnr if psnr is None else decibels(psnr)
+        wanted = self.policy.psnr if psnr is None else decibels(psnr)
+        if math.isinf(wanted):
+            raise UsageError(
+                "whatever takes an original's place has lost something",
+                hint="ask for a finite PSNR, as in 45 dB",
+            )
+        return wanted

@@ -76,6 +76,10 @@ def test_finding(catalog: Catalog) -> None:
     assert (found.name, found.metadata["lane"]) == ("cam2/c.mp4", 3)
     with pytest.raises(UsageError):
         names(metadata={"lane": [1]})
+    with pytest.raises(UsageError, match="5 is no name"):
+        names(5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="'night'"):
+        names(tags="night")
 
 
 def test_tags_and_metadata_are_set_and_removed(catalog: Catalog) -> None:

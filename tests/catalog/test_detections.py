@@ -160,6 +160,10 @@ def test_frames_may_be_numbers_lists_and_steps_back(
     assert numbers(some) == [one for one in filled if one.frame in some]
     assert numbers(range(9, 2, -3)) == [one for one in filled if one.frame in (9, 6, 3)]
     assert numbers(np.arange(1000)) == filled
+    assert numbers(-1) == numbers([FRAMES - 1]) == numbers(np.arange(FRAMES) == FRAMES - 1)
+    for nonsense in ([1.5], 2.0, "1", np.ones(5, bool)):
+        with pytest.raises(UsageError):
+            numbers(nonsense)
 
 
 def test_conditions_about_the_box_alone(

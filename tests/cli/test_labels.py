@@ -127,6 +127,22 @@ def test_a_garbled_file_changes_nothing(imported: Run, place: Path) -> None:
     assert imported("labels", "query", VIDEO, "--count").lines == ["5"]
 
 
+def test_what_is_there_already_is_not_imported_again(imported: Run, place: Path) -> None:
+    """Not even a part of it; what the same source says of other frames goes in."""
+    lines = (place / "labels/traffic.csv").read_text().splitlines()
+    new = "8,3,truck,10,10,20,20,0.5"
+    (place / "labels/more.csv").write_text("\n".join([lines[0], lines[-1], new]))
+    for file, known in (("traffic", "4 of 4"), ("more", "1 of 2")):
+        done = imported("labels", "import", VIDEO, f"labels/{file}.csv", "--source", "traffic")
+        assert done.code == 4
+        assert f"{known} boxes are there already" in done.err
+        assert "--replace" in done.err
+        assert imported("labels", "query", VIDEO, "--count").lines == ["4"]
+    (place / "labels/more.csv").write_text("\n".join([lines[0], new]))
+    assert imported("labels", "import", VIDEO, "labels/more.csv", "--source", "traffic").code == 0
+    assert imported("labels", "query", VIDEO, "--count").lines == ["5"]
+
+
 @pytest.mark.parametrize("format", ["coco", "mot", "yolo", "voc", "csv"])
 def test_what_is_exported_is_imported_again(imported: Run, place: Path, format: str) -> None:
     before = imported("labels", "query", VIDEO, "--json").objects

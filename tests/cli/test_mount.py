@@ -101,7 +101,9 @@ def test_a_symbolic_link_is_meant_itself(mounted: Path) -> None:
 
 
 def test_files_that_are_no_videos_are_shown_with_the_reason(mounted: Path) -> None:
-    (mounted / "cam1/notes.txt").write_text("no video", encoding="utf-8")
+    with open(mounted / "cam1/notes.txt", "w", encoding="utf-8") as file:
+        file.write("no video")
+        assert "1 file is pending" in run_command("--store", mounted, "find").err
     end = time.monotonic() + 20
     while (found := run_command("info", mounted / "cam1/notes.txt", "--json").object)[
         "kind"

@@ -139,6 +139,7 @@ def test_only_videos_have_a_folder(it: Driver) -> None:
 
 def test_errors_of_views(it: Driver) -> None:
     assert failing(it.fs.getattr, "/d/v.mp4@/nonsense") == "ENOENT"
+    assert failing(it.fs.getattr, "/d/v.mp4@/" + "n" * 256) == "ENAMETOOLONG"
     assert failing(it.fs.getattr, "/d/v.mp4@/t=100-.mp4") == "EINVAL"
     assert failing(it.open, "/d/v.mp4@/t=100-.mp4") == "EINVAL"
     assert failing(it.open, "/d/v.mp4@/frames") == "EISDIR"

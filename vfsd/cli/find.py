@@ -76,6 +76,8 @@ def command(
     `**` does not.  Everything that is given must hold.  DATE is 2026-01-31 or 2026-01-31T13:45, in
     your zone.
     """
+    from vfsd.model import FileState
+
     with session.opened(session.root()) as store:
         found = store.catalog.find(
             pattern,
@@ -121,6 +123,11 @@ def command(
         else:
             for name in found.names():
                 print_line(shown(name))
+        with store.catalog.reading() as seen:
+            waiting = len(seen.tree.files_in_state(FileState.SPOOLED))
+    if waiting:
+        files = "1 file is" if waiting == 1 else f"{waiting} files are"
+        session.remark(f"{files} pending: what was written lately may be videos, too")
 
 
 def _unix_ns(moment: datetime | None) -> int | None:

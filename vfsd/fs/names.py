@@ -172,7 +172,7 @@ class Names:
             above.append(node.ino)
         if not node.is_dir:
             raise failure(errno.ENOTDIR)
-        _require_short(name)
+        require_short(name)
         return Place(node, name, tuple(above))
 
     def lookup(self, parent: int, name: str) -> Node | None:
@@ -184,7 +184,7 @@ class Names:
             return self.node_if_any(alias)
         if (parent, name) in self._spent:
             raise failure(errno.ESTALE)
-        _require_short(name)
+        require_short(name)
         current, serial = self._is_current(), self._serial
         if current and parent in self._complete:
             ino = self._entries.get(parent, {}).get(name)
@@ -401,6 +401,7 @@ class Names:
         self._xattrs.clear()
 
 
-def _require_short(name: str) -> None:
+def require_short(name: str) -> None:
+    """Raises `OSError` ENAMETOOLONG for a name that no file can have."""
     if len(name) > NAME_BYTES // 4 and len(os.fsencode(name)) > NAME_BYTES:
         raise failure(errno.ENAMETOOLONG)

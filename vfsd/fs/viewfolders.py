@@ -19,7 +19,7 @@ from typing import Protocol
 
 from vfsd.fs.attributes import BLOCK, OF_VIEWS, Attributes
 from vfsd.fs.judging import Judging
-from vfsd.fs.names import Names
+from vfsd.fs.names import Names, require_short
 from vfsd.fs.posix import failure
 from vfsd.fs.wholefile import WholeFile
 from vfsd.model import FileState, Node
@@ -245,7 +245,8 @@ class ViewFolders:
     def find(self, path: str) -> ViewPlace | None:
         """Where a path leads that leads to nothing real.
 
-        Waits, within bounds, for the judgement of the file whose folder it is.
+        Waits, within bounds, for the judgement of the file whose folder it is.  Raises `OSError`
+        ENAMETOOLONG.
         """
         if self._source is None or MARK not in path:
             return None
@@ -268,7 +269,10 @@ class ViewFolders:
             if node.state is FileState.SPOOLED:
                 node = self._judging.settle(node.ino, _SETTLE_SECONDS)
             if node is not None and node.state is FileState.VIDEO:
-                return ViewPlace(node, "/".join(part for part in parts[at + 1 :] if part))
+                below = [part for part in parts[at + 1 :] if part]
+                for name in below:
+                    require_short(name)
+                return ViewPlace(node, "/".join(below))
         return None
 
     def attributes(self, place: ViewPlace) -> Attributes:

@@ -12,11 +12,12 @@ from vfsd.cli.labels.common import FORMATS, base_options, source_options, the_so
 from vfsd.cli.output import print_json, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
-from vfsd.errors import NotFoundError, OutOfRangeError
+from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError
 
 if TYPE_CHECKING:
     from vfsd.detections import DetectionColumns, Source
     from vfsd.labels import LabelFile
+    from vfsd.video import Video
 
 
 @define(
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
         "skipped": "boxes without area that --skip-empty left out",
         "examined": "number of frames that the sources have looked at, according to the file",
     },
-    exits=[NotFoundError, OutOfRangeError],
+    exits=[ExistsError, NotFoundError, OutOfRangeError],
 )
 @click.argument("name", metavar="VIDEO")
 @click.argument("file", type=click.Path(path_type=Path))
@@ -87,8 +88,9 @@ def command(
     """Put the boxes of a label file into the index of a VIDEO.
 
     FILE is COCO JSON, MOT text, CSV with a header, or for YOLO and Pascal VOC the folder with a
-    file for each frame.  Everything goes in, or, where one line of it cannot be, nothing.  What the
-    boxes belong to are the pixels of the video: all its encodings share them.
+    file for each frame.  Everything goes in, or, where one line of it cannot be, nothing; neither
+    where the same source has said some of it before, unless --replace is given.  What the boxes
+    belong to are the pixels of the video: all its encodings share them.
     """
     from vfsd.labels import ReadOptions, format_of, names_for, read_labels
 
@@ -117,6 +119,8 @@ def command(
         found = read_labels(file, format_, video.clip, options, on_progress=report)
         rows = _with_sources(found.columns, file, who)
         seen = _examined(found, examined, len(video))
+        if not replace:
+            _require_new(video, rows)
         progress.label(f"storing {len(rows)} boxes")
         if len(rows):
             video.add_detections(rows, None, examined=seen, replace=replace, on_progress=report)
@@ -155,6 +159,19 @@ def _with_sources(rows: DetectionColumns, file: Path, who: str | Source | None) 
     fallback = source_from(file.stem if who is None else who)
     own = [None if who is not None else rows.source_of(at) for at in range(len(rows))]
     return rows.with_sources([one or fallback for one in own])
+
+
+def _require_new(video: Video, rows: DetectionColumns) -> None:
+    """Whoever imports a file twice would have all of it twice."""
+    known = sum(
+        int(mine.are_in(video.detections(source=source).columns()).sum())
+        for source, mine in rows.by_source()
+    )
+    if known:
+        raise ExistsError(
+            f"{known} of {len(rows)} boxes are there already, by the same source",
+            hint="--replace takes out what it said before; another --source keeps both",
+        )
 
 
 def _examined(found: LabelFile, rule: str, frames: int) -> list[range] | None:
