@@ -6,4 +6,6 @@ cd "$(dirname "$0")/.."
 vfsd_environment test,fusepy,stitch ffmpeg rsync git attr gcc
 # The tests start hundreds of processes: none is to compile what it imports once more.
 unset PYTHONDONTWRITEBYTECODE
+# Nor is numpy's BLAS to look for work for tens of milliseconds in each.
+export OPENBLAS_THREAD_TIMEOUT=4
 exec "$PYTHON" -m pytest -n auto --dist worksteal "$@"

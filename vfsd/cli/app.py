@@ -15,6 +15,7 @@ from vfsd.cli.command import CONTEXT, Command, Group, common_options
 from vfsd.cli.exitcodes import EXIT_BROKEN_PIPE
 from vfsd.cli.failure import guarded, let_go_of_stdout
 from vfsd.cli.session import Session
+from vfsd.programs import be_calm
 
 SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
@@ -181,6 +182,7 @@ def cli(ctx: click.Context) -> None:
 
 def main() -> None:
     """The console script."""
+    be_calm()
     for stream in (sys.stdout, sys.stderr):
         # Names of files need not be UTF-8; what came in as bytes goes out as the same bytes.
         reconfigure = getattr(stream, "reconfigure", None)
