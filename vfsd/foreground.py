@@ -81,6 +81,10 @@ class _ObservedFile:
     def whole(self) -> int | None:
         return self._file.whole
 
+    @property
+    def is_work(self) -> bool:
+        return self._file.is_work
+
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         with self._foreground.waiting():
             return self._file.readinto(buffer, offset, patience)

@@ -36,6 +36,7 @@ class File:
         self.size = len(data)
         self.version = data.hex()
         self.whole = None
+        self.is_work = True
         self.closed = False
 
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
@@ -66,7 +67,8 @@ class Source:
         return [("000000.png", False)] if path else [("frames", True), ("info.json", False)]
 
     def open(self, ino: int, path: str) -> File:
-        self.stat(ino, path)
+        if self.stat(ino, path).is_dir:
+            raise NotFoundError(f"{path!r} is a folder")
         self.opened.append(File(VIEWS[path]))
         return self.opened[-1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -111,11 +112,21 @@ def fresh_tiled(made: Made, fresh: Shelf) -> bytes:
         views.close()
 
 
+def end(pid: int, number: signal.Signals) -> None:
+    """Until it has ended, it may still answer."""
+    place = os.pidfd_open(pid)
+    try:
+        os.kill(pid, number)
+        assert select.select([place], [], [], 30)[0]
+    finally:
+        os.close(place)
+
+
 def test_another_is_started_where_one_was_killed(made: Made) -> None:
     before = made.shelf.read(NAME, "frames/000001.png")
     first = made.process.pid
     assert first is not None
-    os.kill(first, signal.SIGKILL)
+    end(first, signal.SIGKILL)
     assert made.shelf.read(NAME, "frames/000002.png") != before
     assert made.process.pid not in (None, first)
     assert not made.accused
@@ -124,7 +135,7 @@ def test_another_is_started_where_one_was_killed(made: Made) -> None:
 def test_one_that_crashes_is_told_of(made: Made) -> None:
     made.shelf.read(NAME, "frames/000001.png")
     assert made.process.pid is not None
-    os.kill(made.process.pid, signal.SIGSEGV)
+    end(made.process.pid, signal.SIGSEGV)
     assert made.shelf.read(NAME, "frames/000002.png")
     assert made.accused
 
@@ -259,7 +270,7 @@ def test_it_is_in_no_session_but_its_own_when_it_is_first_looked_at(
     for frame in range(5):
         made.shelf.read(NAME, f"frames/{frame:06}.png")
         assert made.process.pid is not None
-        os.kill(made.process.pid, signal.SIGKILL)
+        end(made.process.pid, signal.SIGKILL)
     assert len({pid for pid, _ in sessions}) == 5
     assert all(pid == session for pid, session in sessions)
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import NamedTuple
 
+from vfsd.errors import NotFoundError
 from vfsd.fs import recovery
 from vfsd.fs.attributes import Attributes, Caller
 from vfsd.fs.contents import Contents
@@ -281,18 +282,20 @@ class Filesystem:
                 self.truncate(path, 0, caller)  # as it is done on disks; POSIX leaves it open
                 found = self._node(path)
             return self._files.open(found, flags, caller)
-        if self._is_directory(found):
-            raise failure(errno.EISDIR)
         if flags & os.O_ACCMODE != os.O_RDONLY:
+            if self._is_directory(found):
+                raise failure(errno.EISDIR)
             if flags & os.O_APPEND:
                 raise failure(errno.EINVAL)  # there is nothing that it could go on from
             return self._files.add(self._views.offer(found))
         kept = self._files.keep(found.video, caller)
         try:
             return self._files.add(self._views.open(found, kept))
-        except BaseException:
+        except BaseException as error:
             if kept is not None:
                 kept.close()
+            if isinstance(error, NotFoundError) and self._is_directory(found):
+                raise failure(errno.EISDIR) from None
             raise
 
     def create(self, path: str, mode: int, flags: int, caller: Caller) -> int:
@@ -338,6 +341,12 @@ class Filesystem:
     def reader(self, handle: int) -> Reading:
         """How to read a handle until it is released, past looking it up: see `readinto`."""
         return self._files.handle(handle).readinto
+
+    def is_work(self, handle: int) -> bool:
+        """Whether something has to be computed for what a handle reads, which would go on, for
+        some time, for somebody who has closed it."""
+        opened = self._files.handle(handle)
+        return isinstance(opened, ViewHandle) and opened.is_work
 
     def is_view(self, handle: int) -> bool:
         """Whether what a handle reads may have to be made first."""

@@ -66,6 +66,11 @@ class ViewFile(Protocol):
         """A descriptor of a file with just these bytes, if there is one; valid until `close`."""
         ...
 
+    @property
+    def is_work(self) -> bool:
+        """Whether something has to be computed for it, which is given up when nobody wants it."""
+        ...
+
     def readinto(
         self, buffer: memoryview, offset: int, patience: Patience | None = None
     ) -> int: ...
@@ -106,7 +111,9 @@ class ViewSource(Protocol):
         """Names, each with whether it is a folder."""
         ...
 
-    def open(self, ino: int, path: str) -> ViewFile: ...
+    def open(self, ino: int, path: str) -> ViewFile:
+        """Raises `NotFoundError` for a folder, too."""
+        ...
 
     def offer(self, ino: int, path: str) -> ViewOffer:
         """Open for writing; raises `ReadOnlyError` where that cannot be."""
@@ -147,6 +154,10 @@ class ViewHandle:
     def whole(self) -> WholeFile:
         """What the kernel may read by itself."""
         return WholeFile(self._place.ino, self._file.whole, self.version)
+
+    @property
+    def is_work(self) -> bool:
+        return self._file.is_work
 
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         return self._file.readinto(buffer, offset, patience)

@@ -37,10 +37,6 @@ class Askers:
         self._context = context
         self._closings: dict[int, dict[int, float]] = {}  # of views: when by which thread
 
-    def __contains__(self, handle: int) -> bool:
-        """Whether it is a view that is open."""
-        return handle in self._closings
-
     def asking(self, handle: int, read: Reading) -> Read:
         """How to read a view that was opened: waiting as long as somebody wants to know."""
         self._closings[handle] = {}

@@ -314,8 +314,8 @@ class Adapter:
             return
         self._enter(handle)
         is_read_only = info.flags & os.O_ACCMODE == os.O_RDONLY
-        if self._can_skip_flush and is_read_only and handle not in self._askers:
-            info.noflush = 1  # closing what is only read changes nothing, and no view waits for it
+        if self._can_skip_flush and is_read_only and not self._fs.is_work(handle):
+            info.noflush = 1  # closing what is only read changes nothing, and ends no work
         self._cache.choose(info, handle)
 
     def create(self, path: bytes, mode: int, info_at: int) -> None:

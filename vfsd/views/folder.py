@@ -66,6 +66,10 @@ class ViewFile(Protocol):
     def whole(self) -> int | None:
         """A descriptor of a file with just these bytes, if there is one; valid until `close`."""
 
+    @property
+    def is_work(self) -> bool:
+        """Whether something has to be computed for it."""
+
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         """Fill `buffer` with what lies at `offset`; short only at the end.  Thread-safe.
 

@@ -28,6 +28,7 @@ from vfsd.views.rendition import (
     Rendition,
     StillRendition,
     StreamedRendition,
+    ViewRendition,
 )
 from vfsd.views.wholes import WholeViews
 from vfsd.views.workshop import Workshop
@@ -178,6 +179,12 @@ class RenditionFile:
     def whole(self) -> int | None:
         """A descriptor of a file with just these bytes, if there is one; valid until `close`."""
         return self._whole
+
+    @property
+    def is_work(self) -> bool:
+        """Whether something has to be computed for it."""
+        made = self._rendition
+        return not (isinstance(made, ViewRendition) and made.made in ("copied", "stitched"))
 
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         """Fill `buffer` with what lies at `offset`; how many bytes that were.
