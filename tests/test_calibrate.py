@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from vfsd.codecs import trial
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.trial import TRIAL_CODECS, trials
 from vfsd.errors import UsageError
+from vfsd.host import host_name
 from vfsd.model import MeasuredCost
 from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost
 
 
-def measured(name: str) -> MeasuredCost:
+def measured(name: str, meanwhile: Callable[[], None]) -> MeasuredCost:
     cost = DecodeCost(1e-4, 1e-5, 1e-9, 1e-7)
     return MeasuredCost("host", name, cost, None, 1.0, 1, "software", 1)
 
@@ -44,6 +46,21 @@ def test_some_codecs_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ]
         with pytest.raises(UsageError, match="no codec 'x265'"):
             calibrate.calibrate(store.parts, ["x265"])
+
+
+def test_it_can_be_stopped_in_the_middle_of_a_codec(tmp_path: Path) -> None:
+    told = []
+
+    def stops(done: int, total: int) -> None:
+        told.append((done, total))
+        if len(told) == 3:
+            raise KeyboardInterrupt
+
+    with new_store(tmp_path / "store") as store:
+        with pytest.raises(KeyboardInterrupt):
+            calibrate.calibrate(store.parts, ["h264"], on_progress=stops)
+        assert store.catalog.costs(host_name()) == []
+    assert told == [(0, 1)] * 3
 
 
 def test_every_codec_has_a_cost_that_was_not_measured_here() -> None:

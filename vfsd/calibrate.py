@@ -22,7 +22,7 @@ from vfsd.tiling.fit import fit
 _log = logging.getLogger(__name__)
 
 OnProgress = Callable[[int, int], None]
-"""Called with (codecs done, codecs in all)."""
+"""Called with (codecs done, codecs in all), now and then; it may raise."""
 
 
 def calibrate(
@@ -44,18 +44,28 @@ def calibrate(
             _log.warning("%s is not measured: its encoder is not installed", name)
     measured = []
     for done, name in enumerate(names):
-        if on_progress is not None:
-            on_progress(done, len(names))
-        measured.append(measure(name))
+
+        def report(done: int = done) -> None:
+            if on_progress is not None:
+                on_progress(done, len(names))
+
+        report()
+        measured.append(measure(name, report))
     with parts.catalog.writing() as change:
         for cost in measured:
             change.costs.put(cost)
     return measured
 
 
-def measure(name: str) -> MeasuredCost:
-    """One codec: FFmpeg's name, or that of a tile codec."""
-    done = list(trials(name))
+def measure(name: str, meanwhile: Callable[[], None] = lambda: None) -> MeasuredCost:
+    """One codec: FFmpeg's name, or that of a tile codec.
+
+    `meanwhile` is called after each trial, of which there are some dozens; it may raise.
+    """
+    done = []
+    for trial in trials(name):
+        done.append(trial)
+        meanwhile()
     cost, r2 = fit([trial.work for trial in done], [trial.seconds for trial in done])
     encoding = [trial for trial in done if trial.encode_seconds is not None]
     encode_pixel = None
