@@ -169,6 +169,13 @@ def test_a_missing_or_short_object_is_reported_and_not_hidden(store: Store) -> N
     assert "missing" in found.message
 
 
+def test_a_missing_object_that_nothing_needs_is_let_go(store: Store) -> None:
+    """As when a damaged pack was dropped, and whoever did it was killed before he had tidied up."""
+    with store.catalog.writing() as change:
+        change.objects.record("e" * 64, 5, now_ns=1)
+    finds_and_repairs(store, "objects")
+
+
 def test_garbage(store: Store) -> None:
     (store.parts.directory.objects_tmp / "999999999-x").write_bytes(b"x")
     stray = store.parts.objects.path("f" * 64)

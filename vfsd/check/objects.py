@@ -15,7 +15,7 @@ from vfsd.errors import NotFoundError
 from vfsd.mending import drop_segments
 from vfsd.objects import is_key
 from vfsd.parts import Parts
-from vfsd.reclaim import discard_unpublished
+from vfsd.reclaim import discard_unpublished, reclaim
 
 
 def objects(run: Run) -> Iterator[Finding]:
@@ -30,7 +30,10 @@ def objects(run: Run) -> Iterator[Finding]:
             continue
         fault = _fault(run.parts.objects.path(key), size)
         if fault is not None:
-            yield Finding("objects", f"object {key}, {_use(run.parts, key)}, {fault}")
+            told = f"object {key}, {_use(run.parts, key)}, {fault}"
+            # What nothing refers to is let go, as when who was about to do so was killed.
+            gone = run.repair and key in reclaim(run.parts, keys=[key])
+            yield Finding("objects", told, repaired=gone)
 
 
 def _fault(path: Path, size: int) -> str | None:
