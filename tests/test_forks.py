@@ -171,7 +171,7 @@ def test_children_of_a_parent_whose_threads_read(store: Store) -> None:
     with ThreadPoolExecutor(3) as threads:
         readers = [threads.submit(read, seed) for seed in range(3)]
         try:
-            for number in range(60):
+            for number in range(30):
                 assert exit_code_of_child(partial(child, number % len(video))) == 0, number
         finally:
             ended.set()
