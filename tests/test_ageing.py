@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from vfsd.agerules import Stage
 from vfsd.catalog.schema import nodes, videos
 from vfsd.catalog.tree import Tree
 from vfsd.errors import ForbiddenError, HeldError, NotFoundError, OutdatedError
+from vfsd.guarding import set_policy
 from vfsd.originals import Action, Entry
 from vfsd.store import Store
 from vfsd.video import Video
@@ -129,6 +131,74 @@ def test_another_file_of_that_name_is_not_deleted(store: Store) -> None:
     with pytest.raises(OutdatedError):
         mine.apply(due, quietly)
     assert list(store) == ["a.mp4"]
+
+
+def clear_policy(store: Store) -> None:
+    set_policy(store.parts, "cam", None)
+
+
+def move_away(store: Store) -> None:
+    store.move("cam/a.mp4", "safe/a.mp4")
+
+
+def touch(store: Store) -> None:
+    with store.catalog.writing() as change:
+        ino = change.tree.resolve("cam/a.mp4").ino
+        change.tree.update(ino, mtime_ns=time.time_ns())
+
+
+@pytest.mark.parametrize("meanwhile", [clear_policy, move_away, touch])
+def test_what_is_not_due_any_more_is_not_deleted(
+    store: Store, meanwhile: Callable[[Store], None]
+) -> None:
+    """Others were encoded for hours since it was planned."""
+    video = put(store, "cam/a.mp4", 100, "original=keep")
+    video.set_policy(None)
+    set_policy(store.parts, "cam", "delete-after=30d")
+    mine = ager(store)
+    (due,) = mine.plan().due
+    meanwhile(store)
+    with pytest.raises(OutdatedError, match="not due any more"):
+        mine.apply(due, quietly)
+    (left,) = store.find()
+    assert left.info.digest == video.info.digest
+    with store.catalog.reading() as seen:
+        assert seen.originals.log() == []
+
+
+def test_what_is_not_due_any_more_is_not_replaced(store: Store) -> None:
+    """Replacing it would still be allowed; its age says nothing any more."""
+    rules = "original=replaceable,psnr=34,codec=h264"
+    video = put(store, "a.mp4", 31, f"{rules},replace-after=30d")
+    mine = ager(store)
+    (due,) = mine.plan().due
+
+    def change(what: str, done: int, total: int) -> None:
+        if what == "comparing" and done == total:
+            store["a.mp4"].set_policy(rules)
+
+    with pytest.raises(OutdatedError, match="not due any more"):
+        mine.apply(due, change)
+    assert store["a.mp4"].info.digest == video.info.digest
+    assert check.collect(store.parts, dry_run=True).objects == []
+
+
+def test_where_there_is_room_again_nothing_more_goes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = shutil.disk_usage(store.path)
+    for days in (1, 3, 2):
+        put(store, f"{days}.mp4", days, f"delete-below={free.free + 100_000_000_000}")
+    mine = ager(store)
+    first, *others = mine.plan().due
+    assert len(others) == 2
+    mine.apply(first, quietly)
+    roomy = free._replace(free=free.free + 200_000_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: roomy)
+    for due in others:
+        with pytest.raises(OutdatedError):
+            mine.apply(due, quietly)
+    assert list(store) == ["1.mp4", "2.mp4"]
 
 
 def test_a_full_disk_takes_the_oldest(store: Store) -> None:

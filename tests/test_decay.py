@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
-from tests.test_ageing import put, run
+from tests.test_ageing import ager, put, run
 from vfsd import check
 from vfsd.detections import Detection
-from vfsd.errors import ForbiddenError
+from vfsd.errors import ForbiddenError, OutdatedError
 from vfsd.keptareas import KeptAreas, kept_areas
 from vfsd.originals import Action
 from vfsd.store import Store
@@ -82,6 +82,22 @@ def test_what_nobody_has_looked_at_does_not_decay(store: Store) -> None:
     video.mark_examined(range(60, 120, 10), "me")
     (entry,) = run(store)
     assert (entry.action, (entry.details or {})["boxes"]) == (Action.DECAYED, 0)
+
+
+def test_what_is_not_to_decay_any_more_does_not(store: Store) -> None:
+    """That it may be replaced is not enough: that its age says so was taken back meanwhile."""
+    video = put(store, NAME, 31, RULES)
+    label(video)
+    mine = ager(store)
+    (due,) = mine.plan().due
+
+    def change(what: str, done: int, total: int) -> None:
+        if what == "comparing" and done == total:
+            store[NAME].set_policy("original=replaceable,psnr=34,codec=h264")
+
+    with pytest.raises(OutdatedError, match="not due any more"):
+        mine.apply(due, change)
+    assert store[NAME].info.digest == video.info.digest
 
 
 def test_areas_are_grown_boxes(store: Store) -> None:

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from vfsd.agerules import (
     Aged,
@@ -13,6 +14,7 @@ from vfsd.agerules import (
     Stage,
     due_by_age,
     due_by_space,
+    is_still_due,
     require_clock,
     require_few,
     until_next_ns,
@@ -64,7 +66,7 @@ class Ager:
         now = time.time_ns()
         with self._parts.catalog.reading() as seen:
             newest = seen.originals.newest_ns()
-            aged = [self._aged(seen, video.info) for video in self._videos.values()]
+            aged = [_aged(seen, video.info) for video in self._videos.values()]
             require_clock(now, newest, is_trusted=self._is_clock_right)
             by_age = due_by_age(aged, now)
             left = [
@@ -110,12 +112,15 @@ class Ager:
         """Do it; the line of the log.
 
         What cannot be done, or would save nothing, is noted as left alone, and not tried again
-        with these bytes.  Raises `HeldError`, `ForbiddenError`, `BusyError`, `NoSpaceError`,
-        `IntegrityError`; nothing has changed then.
+        with these bytes.  A plan may be hours old: what is not due any more, since somebody has
+        changed the policy or the video, or there is room again, is an `OutdatedError`.  Raises
+        `HeldError`, `ForbiddenError`, `BusyError`, `NoSpaceError`, `IntegrityError`, too; nothing
+        has changed then.
         """
         video, policy = self._videos[due.aged.video_id], due.aged.policy
         if due.stage is Stage.DELETE:
-            return delete(self._parts, video.info, due.reason)
+            return delete(self._parts, video.info, due)
+        require = partial(_require_due, self._parts, video.info, due)
         try:
             if due.stage is Stage.DECAY:
                 video.decay(
@@ -123,11 +128,16 @@ class Ager:
                     psnr=policy.psnr,
                     codec=policy.codec,
                     reason=due.reason,
+                    require=require,
                     on_progress=on_progress,
                 )
             else:
                 video.replace_original(
-                    psnr=policy.psnr, codec=policy.codec, reason=due.reason, on_progress=on_progress
+                    psnr=policy.psnr,
+                    codec=policy.codec,
+                    reason=due.reason,
+                    require=require,
+                    on_progress=on_progress,
                 )
         except (NothingSavedError, RefusedMediaError, UsageError) as error:
             return self._leave(video.info, due.reason, str(error))
@@ -137,44 +147,54 @@ class Ager:
         with self._parts.catalog.writing() as change:
             return change.originals.add(entry_of(video, Action.LEFT, reason, {"why": why}))
 
-    def _aged(self, seen: Transaction, video: LogicalVideo) -> Aged:
-        original = video.original
-        return Aged(
-            video_id=video.id,
-            name=video.name,
-            size=video.size,
-            modified_ns=video.modified_ns,
-            created_ns=video.created_ns,
-            policy=seen.originals.policy(video.ino),
-            is_replaced=seen.originals.replacement(video.id, video.digest) is not None,
-            is_decayed="decayed" in original.parameters,
-            is_held=bool(seen.originals.holds(video.id)),
-            is_linked=original.link_path is not None,
-        )
 
-
-def delete(parts: Parts, video: LogicalVideo, reason: str) -> Entry:
+def delete(parts: Parts, video: LogicalVideo, due: Due) -> Entry:
     """Take a video out of the store with all its names, and note why.
 
-    Raises `HeldError`, `OutdatedError` where it is another one by now.
+    Raises `HeldError`, `OutdatedError` where it is another one by now, or is not due any more.
     """
     now = time.time_ns()
     with parts.catalog.writing() as change:
-        try:
-            there = change.videos.get(video.id)
-        except (NotFoundError, IntegrityError):
-            raise _outdated(video) from None
-        if there.digest != video.digest or there.ino != video.ino:
-            raise _outdated(video)
         change.originals.require_free(video.ino)
+        there = _require_due(parts, video, due, change)
         names = change.tree.paths_of(video.ino)
         for name in names:
             folder, _, last = name.rpartition("/")
             change.tree.unlink(change.tree.resolve(folder).ino, last, now_ns=now)
         change.tree.delete(video.ino)
-        entry = change.originals.add(entry_of(there, Action.DELETED, reason, {"names": names}))
+        entry = change.originals.add(entry_of(there, Action.DELETED, due.reason, {"names": names}))
     clear_away(parts, inodes=[video.ino])
     return entry
+
+
+def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction) -> LogicalVideo:
+    """The video as it is now.  Raises `OutdatedError` where the same is not due of it any more."""
+    try:
+        there = seen.videos.get(video.id)
+    except (NotFoundError, IntegrityError):
+        raise _outdated(video) from None
+    if there.digest != video.digest or there.ino != video.ino:
+        raise _outdated(video)
+    free = shutil.disk_usage(parts.directory.objects).free
+    if not is_still_due(due, _aged(seen, there), free, time.time_ns()):
+        raise OutdatedError(f"{video.name} is not due any more: {due.reason}")
+    return there
+
+
+def _aged(seen: Transaction, video: LogicalVideo) -> Aged:
+    original = video.original
+    return Aged(
+        video_id=video.id,
+        name=video.name,
+        size=video.size,
+        modified_ns=video.modified_ns,
+        created_ns=video.created_ns,
+        policy=seen.originals.policy(video.ino),
+        is_replaced=seen.originals.replacement(video.id, video.digest) is not None,
+        is_decayed="decayed" in original.parameters,
+        is_held=bool(seen.originals.holds(video.id)),
+        is_linked=original.link_path is not None,
+    )
 
 
 def _outdated(video: LogicalVideo) -> OutdatedError:

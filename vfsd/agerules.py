@@ -115,6 +115,12 @@ def due_by_space(videos: Iterable[Aged], free: int, now_ns: int) -> list[Due]:
     return found
 
 
+def is_still_due(due: Due, aged: Aged, free: int, now_ns: int) -> bool:
+    """Whether the very same is due of a video as it is now, for the same reason."""
+    again = [*due_by_age([aged], now_ns), *due_by_space([aged], free, now_ns)]
+    return (due.stage, due.reason) in [(one.stage, one.reason) for one in again]
+
+
 def require_few(dues: Sequence[Due], videos: int, *, is_trusted: bool) -> None:
     """Raises `ForbiddenError` where most of many videos would be deleted at once.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,6 +43,9 @@ from vfsd.reclaim import clear_away, discard_failed
 from vfsd.room import make_room
 from vfsd.samefootage import require_same_picture, with_times
 from vfsd.units import human_bytes
+
+Require = Callable[[Transaction], object]
+"""Raises what speaks against it; asked before, and in the very transaction that publishes."""
 
 _FREE = 64 << 20
 """Bytes that stay free on the disk beside what may be needed."""
@@ -93,6 +97,7 @@ class Replacer:
         self._work = work
         self._psnr = psnr
         self._keep = keep
+        self._require: Require | None = None
         self._path = parts.file_of(video.original)
 
     @classmethod
@@ -136,14 +141,18 @@ class Replacer:
         """What it would come to: a few runs are encoded and measured, and nothing is stored."""
         return replace(self._work.forecast(on_progress), refused=self._refusal())
 
-    def replace(self, reason: str, on_progress: OnProgress = _quietly) -> Replaced:
-        """Encode, check and publish.  `reason` is kept in the log of originals.
+    def replace(
+        self, reason: str, on_progress: OnProgress = _quietly, *, require: Require | None = None
+    ) -> Replaced:
+        """Encode, check and publish.  `reason` is kept in the log of originals; `require` may
+        know of more that speaks against it.
 
         Raises `ForbiddenError` where the policy does not allow it, a hold is there, or nothing
         would be saved, `BusyError` where the file is open in a mount, `NoSpaceError`,
         `IntegrityError`, `OutdatedError` where somebody else has changed the video meanwhile; the
         store is then as it was.
         """
+        self._require = require
         self._require_allowed_now()
         self._require_room()
         path = self._parts.objects.temporary()
@@ -302,6 +311,8 @@ class Replacer:
         if now.original.id != video.original.id or state is not FileState.VIDEO:
             raise _outdated(video)
         seen.originals.require_free(video.ino)
+        if self._require is not None:
+            self._require(seen)
         require_replaceable(video.name, seen.originals.policy(video.ino), self._psnr)
 
     def _require_room(self) -> None:

@@ -11,7 +11,7 @@ from vfsd.archivework import Forecast, OnProgress
 from vfsd.arguments import decibels
 from vfsd.errors import NotFoundError, OutdatedError, UsageError
 from vfsd.originals import CODEC, Entry, Hold, Policy
-from vfsd.replacing import Replaced, Replacer
+from vfsd.replacing import Replaced, Replacer, Require
 from vfsd.videobudget import VideoBudget
 
 
@@ -61,6 +61,7 @@ class VideoOriginal(VideoBudget):
         psnr: float | None = None,
         codec: str = CODEC,
         reason: str = "asked for",
+        require: Require | None = None,
         on_progress: OnProgress | None = None,
     ) -> Replaced:
         """Put a smaller encoding in the place of the original, where the policy allows it.
@@ -69,6 +70,7 @@ class VideoOriginal(VideoBudget):
         plane against the very first original: measured against the one that there is, by decoding
         what was written, and added to what that has lost.  Frames, their times and all other
         streams stay.  What is known of frames stays, and so do tiles and renditions.
+        `require` is called in the transaction that publishes it, and may raise to forbid it.
 
         A `Video` that was opened before has to be opened again, but for this one.  Raises
         `ForbiddenError` (also where nothing would be saved), `HeldError`, `UsageError`,
@@ -77,7 +79,8 @@ class VideoOriginal(VideoBudget):
         """
         with self._unless_outdated():
             replacer = self._replacer(psnr, codec)
-            done = replacer.replace(reason, *(() if on_progress is None else (on_progress,)))
+            told = () if on_progress is None else (on_progress,)
+            done = replacer.replace(reason, *told, require=require)
         with self._guard:
             self.info, self._table = done.video, None
         return done
@@ -104,6 +107,7 @@ class VideoOriginal(VideoBudget):
         psnr: float | None = None,
         codec: str = CODEC,
         reason: str = "asked for",
+        require: Require | None = None,
         on_progress: OnProgress | None = None,
     ) -> Replaced:
         """Keep the quality of what was seen with the labels `keep` only, where the policy allows
@@ -117,7 +121,8 @@ class VideoOriginal(VideoBudget):
         """
         with self._unless_outdated():
             decayer = self._decayer(keep, psnr, codec)
-            done = decayer.replace(reason, *(() if on_progress is None else (on_progress,)))
+            told = () if on_progress is None else (on_progress,)
+            done = decayer.replace(reason, *told, require=require)
         with self._guard:
             self.info, self._table = done.video, None
         return done

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from vfsd.ageing import Ager, Plan
 
 TRAFFIC = "cam1/traffic.mp4"
 POLICY = "original=replaceable,psnr=34"
@@ -106,6 +107,24 @@ def test_what_cannot_be_done_does_not_stop_the_others(run: Run, old: None) -> No
     done = run("age", "--apply")
     assert done.code == 30
     assert "nobody has looked for objects" in done.err
+
+
+def test_what_is_not_due_any_more_has_not_failed(
+    run: Run, old: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("policy", "set", TRAFFIC, "delete-after=30d")
+    plan = Ager.plan
+
+    def outdated(ager: Ager) -> Plan:
+        made = plan(ager)
+        run("policy", "set", TRAFFIC, "delete-after=1y")
+        return made
+
+    monkeypatch.setattr(Ager, "plan", outdated)
+    done = run("age", "--apply")
+    assert done.code == 0
+    assert f"{TRAFFIC} is not due any more: delete after 30d" in done.err
+    assert run("info", TRAFFIC).code == 0
 
 
 def test_keep_what_was_seen(run: Run) -> None:

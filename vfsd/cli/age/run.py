@@ -19,6 +19,7 @@ from vfsd.errors import (
     ForbiddenError,
     NoSpaceError,
     NotFoundError,
+    OutdatedError,
     ReadOnlyError,
     UsageError,
     VfsdError,
@@ -137,6 +138,9 @@ def _apply(session: Session, ager: Ager, plan: Plan, report: Any) -> int:
             entry = ager.apply(due, report)
         except NoSpaceError:
             raise
+        except OutdatedError as error:  # nothing has failed: who asks again sees what is due now
+            session.remark(shown(str(error)))
+            continue
         except VfsdError as error:
             failed += 1
             click.echo(f"vfsd: {shown(due.aged.name)}: {error}", err=True)
