@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 
 from vfsd.catalog.detections_schema import detections, examined, labels, sources
 from vfsd.catalog.places import bounds, cells
+from vfsd.catalog.schema import videos
 from vfsd.detections import (
     NO_TRACK,
     DetectionColumns,
@@ -236,6 +237,25 @@ class Detections:
         return [
             Examined(known[row.source_id], range(row.first_frame, row.end_frame)) for row in rows
         ]
+
+    def is_known_to_give(self, source: Source, names: Sequence[str]) -> bool:
+        """Whether a source looks for one of these labels: its settings say so, or it has given one
+        of them, in any video."""
+        if any(source.parameters.get(key) in names for key in ("label", "labels")):
+            return True
+        # By way of the videos, as the rows lie: the boxes of other labels are not looked at.
+        query = (
+            sa.select(videos.c.id)
+            .where(
+                sa.exists().where(
+                    detections.c.video_id == videos.c.id,
+                    detections.c.label_id.in_(self.known_labels(names).values()),
+                    detections.c.source_id.in_(self.known_sources(source)),
+                )
+            )
+            .limit(1)
+        )
+        return self._connection.execute(query).first() is not None
 
     def source_id(self, source: Source) -> int:
         """The number of a source, which is made known if it is new."""

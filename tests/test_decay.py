@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -11,7 +12,8 @@ import pytest
 from sample_videos import FOLDER
 from tests.test_ageing import ager, put, run
 from vfsd import check
-from vfsd.detections import Detection
+from vfsd.detect import MotionDetector
+from vfsd.detections import Detection, Source
 from vfsd.errors import ForbiddenError, OutdatedError
 from vfsd.keptareas import KeptAreas, kept_areas
 from vfsd.originals import Action
@@ -19,6 +21,7 @@ from vfsd.store import Store
 from vfsd.video import Video
 
 NAME = "traffic.mp4"
+SECOND = 90_000
 RULES = "original=replaceable,psnr=34,codec=h264,decay-after=30d,keep=car|truck"
 
 
@@ -41,10 +44,11 @@ def test_inside_stays_and_the_rest_fades(store: Store) -> None:
     video = put(store, NAME, 31, RULES)
     label(video)
     video.retile("uniform:2x2", span=(0, 1))
+    areas = kept_areas(store.catalog, video.info, video.table, "car|truck")
     mask = np.stack(
         [
             np.zeros((240, 320), bool) if one is None else one > 0
-            for one in map(kept_areas(store.catalog, video.info, "car|truck").mask, range(120))
+            for one in map(areas.mask, range(120))
         ]
     )
     plain = store.ingest(FOLDER / NAME, "plain.mp4")
@@ -75,6 +79,7 @@ def test_inside_stays_and_the_rest_fades(store: Store) -> None:
 
 def test_what_nobody_has_looked_at_does_not_decay(store: Store) -> None:
     video = put(store, NAME, 31, RULES)
+    label(store.ingest(FOLDER / NAME, "other.mp4"))
     video.mark_examined(range(0, 60), "me")
     with pytest.raises(ForbiddenError, match="from frame 60 on"):
         run(store)
@@ -100,14 +105,69 @@ def test_what_is_not_to_decay_any_more_does_not(store: Store) -> None:
     assert store[NAME].info.digest == video.info.digest
 
 
+def test_who_looks_for_something_else_has_not_looked(store: Store) -> None:
+    """Finding no person says nothing where it was motion that was looked for."""
+    video = put(store, NAME, 31, RULES)
+    video.detect(MotionDetector())
+    for labels in ("person", "motion & person"):
+        with pytest.raises(ForbiddenError, match=r"looked for person .* from frame 0 on"):
+            video.decay(labels, codec="h264")
+    assert store[NAME].info.digest == video.info.digest
+    video.mark_examined(range(120), Source("people", parameters={"label": "person"}))
+    done = video.decay("person", codec="h264")
+    assert done.new_size < done.size
+
+
+def test_gaps_are_measured_in_seconds(store: Store) -> None:
+    """Frames of a moment, and then one every other second: two a second, but not anywhere."""
+    pts = [*range(30), *range(60, 600, 60)]
+    pictures = np.zeros((len(pts), 48, 64, 3), np.uint8)
+    video = store.write("a.mp4", pictures, time_base=Fraction(1, 30), pts=pts)
+    video.add_detections([Detection(0, "car", (0.0, 0.0, 9.0, 9.0))], "me")
+    video.mark_examined([0, 15, *range(29, len(pts))], "me")
+    assert kept_areas(store.catalog, video.info, video.table, "car").mask(15) is not None
+    video.remove_detections(source="me")
+    video.add_detections([Detection(0, "car", (0.0, 0.0, 9.0, 9.0))], "me")
+    video.mark_examined([*range(30), *range(31, len(pts))], "me")
+    with pytest.raises(ForbiddenError, match="from frame 30 on"):
+        kept_areas(store.catalog, video.info, video.table, "car")
+
+
+def test_what_is_seen_meanwhile_is_not_lost(store: Store) -> None:
+    video = put(store, NAME, 31, RULES)
+    label(video)
+    late = Detection(60, "truck", (100.0, 10.0, 150.0, 60.0))
+
+    def see(what: str, done: int, total: int) -> None:
+        if what == "comparing" and done == total:
+            store[NAME].add_detections([late], "others")
+
+    with pytest.raises(OutdatedError, match="other boxes"):
+        video.decay("car|truck", codec="h264", on_progress=see)
+    assert store[NAME].info.digest == video.info.digest
+    done = video.decay("car|truck", codec="h264")
+    assert done.new_size < done.size
+
+
 def test_areas_are_grown_boxes(store: Store) -> None:
     video = store.ingest(FOLDER / "portrait.mp4")
     media = video.original.media
     assert media.rotation == 90
-    areas = KeptAreas(media, np.array([10]), np.array([[30.0, 50.0, 40.0, 60.0]]), 3)
-    assert areas.mask(6) is None
-    assert areas.mask(14) is None
-    for frame in (7, 10, 13):
+    # Half a second is three frames at first, and later less than one.
+    appear = [number * SECOND // 7 for number in range(11)]
+    appear += [appear[10] + number * SECOND for number in range(1, 5)]
+    shown = np.array([round(tick / SECOND / media.time_base) for tick in appear])
+    boxes = np.array([[30.0, 50.0, 40.0, 60.0]])
+    for kept, frames in (
+        (5, range(1, 10)),
+        (9, range(5, 11)),
+        (10, range(6, 12)),
+        (12, range(11, 14)),
+    ):
+        areas = KeptAreas(media, np.array([kept]), boxes, shown)
+        assert [at for at in range(14) if areas.mask(at) is not None] == list(frames)
+    areas = KeptAreas(media, np.array([10]), boxes, shown)
+    for frame in (7, 10, 11):
         mask = areas.mask(frame)
         assert mask is not None
         assert mask.shape == (media.height, media.width)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,8 @@ import numpy.typing as npt
 
 from vfsd.catalog import Catalog
 from vfsd.errors import ForbiddenError
+from vfsd.framepages import Ints
+from vfsd.frametable import FrameTable
 from vfsd.labelexpr import parse_labels
 from vfsd.model import LogicalVideo, MediaInfo
 from vfsd.orientation import in_picture
@@ -17,9 +21,9 @@ from vfsd.tiling import Rect
 
 PADDING = 16
 """Pixels around each box."""
-AROUND_SECONDS = 0.5
-"""Before and after the frame of a box for which it counts, too; no gap between frames that were
-looked at may be longer."""
+AROUND_SECONDS = Fraction(1, 2)
+"""Before a frame appears and after it has gone for which its boxes count, too; no gap between
+frames that were looked at may be longer."""
 _ALIGN = 16
 """Areas are grown to multiples of it: blocks of an encoder, and whole samples of chroma."""
 
@@ -27,15 +31,19 @@ Mask = npt.NDArray[np.uint8]
 
 
 class KeptAreas:
-    """Boxes of some labels, grown in space and time, in pixels of the stored picture."""
+    """Boxes of some labels, grown in space and time, in pixels of the stored picture.
+
+    `shown` are the ticks of `media` at which each frame appears, and at which the last one goes.
+    """
 
     def __init__(
-        self, media: MediaInfo, frames: npt.NDArray[Any], boxes: npt.NDArray[Any], around: int
+        self, media: MediaInfo, frames: npt.NDArray[Any], boxes: npt.NDArray[Any], shown: Ints
     ) -> None:
         order = np.argsort(frames, kind="stable")
         self._media = media
         self._frames, self._boxes = np.asarray(frames)[order], np.asarray(boxes)[order]
-        self._around = around
+        self._shown = shown
+        self._around = _around(media)
 
     def __len__(self) -> int:
         """How many boxes there are."""
@@ -43,8 +51,10 @@ class KeptAreas:
 
     def mask(self, frame: int) -> Mask | None:
         """Rows x columns of the stored picture: 255 where the quality is kept; None: nowhere."""
-        low = np.searchsorted(self._frames, frame - self._around)
-        high = np.searchsorted(self._frames, frame + self._around, side="right")
+        appear, go = self._shown[:-1], self._shown[1:]
+        first = np.searchsorted(go, appear[frame] - self._around)
+        last = np.searchsorted(appear, go[frame] + self._around, side="right")
+        low, high = np.searchsorted(self._frames, (first, last))
         if low == high:
             return None
         mask = np.zeros((self._media.height, self._media.width), np.uint8)
@@ -53,6 +63,13 @@ class KeptAreas:
             if area is not None:
                 mask[area.y1 : area.y2, area.x1 : area.x2] = 255
         return mask if mask.any() else None
+
+    def are_of(self, catalog: Catalog, video: LogicalVideo, labels: str) -> bool:
+        """Whether the catalog has the very same boxes now."""
+        found = KeptAreas(self._media, *_boxes(catalog, video, labels), self._shown)
+        return np.array_equal(found._frames, self._frames) and np.array_equal(
+            found._boxes, self._boxes
+        )
 
     def _grown(self, box: npt.NDArray[Any]) -> Rect | None:
         media = self._media
@@ -70,29 +87,51 @@ class KeptAreas:
         )
 
 
-def kept_areas(catalog: Catalog, video: LogicalVideo, labels: str) -> KeptAreas:
+def kept_areas(catalog: Catalog, video: LogicalVideo, table: FrameTable, labels: str) -> KeptAreas:
     """Of the boxes that an expression finds.
 
-    Raises `ForbiddenError` where frames have not been looked at by anybody, so that nobody knows
-    what is on them.
+    Raises `ForbiddenError` where frames have not been looked at by anybody who would have seen what
+    it asks for, so that nobody knows what is on them.
     """
-    original = video.original
-    rate = original.frames / float(original.duration) if original.duration else 25.0
-    around = max(1, round(AROUND_SECONDS * rate))
-    _require_examined(video, [one.frames for one in catalog.examined(video)], around)
+    media = video.original.media
+    shown = np.maximum.accumulate(np.append(table.pts(), table.end_pts))
+    with catalog.reading() as seen:
+        examined = seen.detections.examined(video.id)
+        for clause in parse_labels(labels):
+            givers = {
+                who
+                for who in {one.source for one in examined}
+                if seen.detections.is_known_to_give(who, clause)
+            }
+            looked = [one.frames for one in examined if one.source in givers]
+            _require_examined(video, clause, looked, shown)
+    return KeptAreas(media, *_boxes(catalog, video, labels), shown)
+
+
+def _boxes(
+    catalog: Catalog, video: LogicalVideo, labels: str
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     found = catalog.detections(video, parse_labels(labels)).columns()
-    return KeptAreas(original.media, found.frames, found.boxes, around)
+    return found.frames, found.boxes
 
 
-def _require_examined(video: LogicalVideo, examined: Sequence[range], around: int) -> None:
-    """Raises `ForbiddenError` for a gap of more than `around` frames."""
+def _around(media: MediaInfo) -> int:
+    """Ticks before and after a frame."""
+    return math.floor(AROUND_SECONDS / media.time_base)
+
+
+def _require_examined(
+    video: LogicalVideo, labels: Sequence[str], examined: Sequence[range], shown: Ints
+) -> None:
+    """Raises `ForbiddenError` for a gap that is shown for too long."""
+    around = _around(video.original.media)
     at = 0
     for frames in sorted(examined, key=lambda one: one.start):
-        if frames.start - at > around:
+        if shown[frames.start] - shown[at] > around:
             break
         at = max(at, frames.stop)
-    if video.original.frames - at > around:
+    if shown[-1] - shown[at] > around:
         raise ForbiddenError(
-            f"nobody has looked for objects in {video.name} from frame {at} on",
-            hint="`vfsd detect` looks; what is examined may decay",
+            f"nobody has looked for {' or '.join(labels)} in {video.name} from frame {at} on",
+            hint="`vfsd detect` looks; what is examined by who finds such labels may decay",
         )

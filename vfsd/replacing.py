@@ -34,7 +34,7 @@ from vfsd.errors import (
 from vfsd.frametable import FrameTable
 from vfsd.ingest import describe_original, pages, put_sound
 from vfsd.inuse import require_closed
-from vfsd.keptareas import kept_areas
+from vfsd.keptareas import KeptAreas, kept_areas
 from vfsd.model import FileState, LogicalVideo
 from vfsd.objects import digest
 from vfsd.originals import Action, Entry, Fate, Policy
@@ -81,8 +81,10 @@ class Replacer:
         work: ArchiveWork,
         psnr: float,
         keep: str | None = None,
+        areas: KeptAreas | None = None,
     ) -> None:
-        """`psnr` is what policies are asked about; of a video that decays `keep` has labels."""
+        """`psnr` is what policies are asked about; of a video that decays `keep` has labels, and
+        `areas` what was found of them."""
         if parts.read_only:
             raise ReadOnlyError("the store was opened read-only")
         if video.original.link_path is not None:
@@ -97,6 +99,7 @@ class Replacer:
         self._work = work
         self._psnr = psnr
         self._keep = keep
+        self._areas = areas
         self._require: Require | None = None
         self._path = parts.file_of(video.original)
 
@@ -133,9 +136,9 @@ class Replacer:
 
         Raises as `whole` does, and `ForbiddenError` where nobody has looked for objects.
         """
-        areas = kept_areas(parts.catalog, video, keep)
+        areas = kept_areas(parts.catalog, video, table, keep)
         work = DecayWork(parts, video, table, codec, error_of(psnr), areas)
-        return cls(parts, video, table, work, psnr, keep)
+        return cls(parts, video, table, work, psnr, keep, areas)
 
     def forecast(self, on_progress: OnProgress = _quietly) -> Forecast:
         """What it would come to: a few runs are encoded and measured, and nothing is stored."""
@@ -314,6 +317,13 @@ class Replacer:
         if self._require is not None:
             self._require(seen)
         require_replaceable(video.name, seen.originals.policy(video.ino), self._psnr)
+        if self._areas is not None and not self._areas.are_of(
+            self._parts.catalog, video, self._keep or ""
+        ):
+            raise OutdatedError(
+                f"other boxes of {self._keep} are known of {video.name} by now",
+                hint="try again: what was seen meanwhile is kept, too",
+            )
 
     def _require_room(self) -> None:
         free = shutil.disk_usage(self._parts.directory.objects).free

@@ -116,8 +116,9 @@ class VideoOriginal(VideoBudget):
         Within their boxes, grown by 16 pixels and half a second, each picture has at least `psnr`
         dB against the original that there is, in each plane.  All else is low-passed, and stands
         still for two seconds at a time.  Tiles and renditions go.  What is told of the video's
-        PSNR is about whole pictures.  Raises as `replace_original` does, and `ForbiddenError`
-        where nobody has looked for objects for more than half a second.
+        PSNR is about whole pictures.  Raises as `replace_original` does, `ForbiddenError` where
+        nobody who finds such labels has looked for more than half a second, and `OutdatedError`
+        where other boxes of them have come meanwhile.
         """
         with self._unless_outdated():
             decayer = self._decayer(keep, psnr, codec)
