@@ -20,7 +20,7 @@ from vfsd.catalog.schema import (
 )
 from vfsd.distortion import error_of
 from vfsd.errors import HeldError
-from vfsd.originals import Action, Entry, Fate, Hold, Policy, held_text
+from vfsd.originals import Action, Entry, Fate, Hold, Policy, held_text, most_protective
 
 
 class Originals:
@@ -32,9 +32,12 @@ class Originals:
     # -- policies
 
     def policy(self, ino: int) -> Policy:
-        """That of a file or directory, else of the nearest directory above that has one."""
-        found = self._policies([ino])
-        return found.get(ino) or self._above(ino) or Policy()
+        """That of a file or directory, else of the nearest directory above that has one.
+
+        Where a file has names in several directories, it has what all of these allow.
+        """
+        own = self.own_policy(ino)
+        return own or most_protective([self._of_directory(each) for each in self._parents(ino)])
 
     def own_policy(self, ino: int) -> Policy | None:
         """What was said of that very file or directory."""
@@ -141,14 +144,19 @@ class Originals:
             chosen = chosen.where(policies.c.ino.in_(inos))
         return {row.ino: _policy_from_row(row) for row in self._connection.execute(chosen)}
 
-    def _above(self, ino: int) -> Policy | None:
-        """Of the directory that the first of its names is in, or those above."""
-        parent = self._connection.execute(
-            sa.select(entries.c.parent).where(entries.c.ino == ino).order_by(entries.c.parent)
-        ).scalar()
-        if parent is None:
-            return None
-        return self._policies([parent]).get(parent) or self._above(parent)
+    def _of_directory(self, ino: int) -> Policy:
+        """Its own, or that of the nearest one above."""
+        while (own := self.own_policy(ino)) is None:
+            above = self._parents(ino)
+            if not above:
+                return Policy()
+            ino = above[0]
+        return own
+
+    def _parents(self, ino: int) -> list[int]:
+        """The directories that its names are in, each once."""
+        query = sa.select(entries.c.parent).where(entries.c.ino == ino)
+        return list(self._connection.execute(query.distinct().order_by(entries.c.parent)).scalars())
 
 
 def require_free(connection: Connection, ino: int) -> None:

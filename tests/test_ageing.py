@@ -123,6 +123,26 @@ def test_all_names_go(store: Store) -> None:
     assert check.run(store.parts) == []
 
 
+def test_a_name_where_originals_are_kept_protects_all_names(store: Store) -> None:
+    video = put(store, "cam/a.mp4", 100, "original=keep")
+    video.set_policy(None)
+    set_policy(store.parts, "cam", "delete-after=30d")
+    store.ingest(FOLDER / "portrait.mp4", "evidence/b.mp4")
+    store.ingest(FOLDER / "portrait.mp4", "other/b.mp4")
+    with store.catalog.writing() as change:
+        folder = change.tree.resolve("evidence").ino
+        change.tree.link(video.info.ino, folder, "a.mp4", now_ns=1)
+    for policy in ("original=keep", None, "delete-after=200d"):
+        set_policy(store.parts, "evidence", policy)
+        assert ager(store).plan().due == ()
+    set_policy(store.parts, "evidence", "delete-after=90d")
+    (entry,) = run(store)
+    assert (entry.reason, (entry.details or {})["names"]) == (
+        "delete after 90d",
+        ["cam/a.mp4", "evidence/a.mp4"],
+    )
+
+
 def test_another_file_of_that_name_is_not_deleted(store: Store) -> None:
     put(store, "a.mp4", 100, "delete-after=30d")
     mine = ager(store)

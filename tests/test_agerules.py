@@ -17,7 +17,7 @@ from vfsd.agerules import (
     stage_of,
 )
 from vfsd.errors import ForbiddenError, UsageError
-from vfsd.originals import Fate, Policy
+from vfsd.originals import Fate, Policy, most_protective
 
 DAY = 86_400
 NOW = 1_800_000_000 * NS
@@ -46,6 +46,33 @@ def aged(days: float, policy: Policy = RULES, **changes: object) -> Aged:
 )
 def test_stages_by_age(days: float, stage: Stage | None) -> None:
     assert stage_of(aged(days), NOW) is stage
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        (str(RULES), "original=keep", "original=keep"),
+        (
+            str(RULES),
+            "original=replaceable,psnr=36,replace-after=60d,delete-after=90d,delete-below=500M",
+            "original=replaceable,psnr=38,replace-after=60d,delete-after=365d,delete-below=500M",
+        ),
+        (
+            str(RULES),
+            "original=replaceable,psnr=42,decay-after=120d,keep=car|truck",
+            "original=replaceable,psnr=42,decay-after=120d,keep=car|truck",
+        ),
+        (
+            str(RULES),
+            "original=replaceable,decay-after=120d,keep=dog,delete-after=2y",
+            "original=replaceable,psnr=40,delete-after=730d",
+        ),
+    ],
+)
+def test_several_policies_allow_what_each_of_them_does(one: str, other: str, both: str) -> None:
+    policies = [Policy.parse(text) for text in (one, other)]
+    for order in (policies, policies[::-1]):
+        assert most_protective(order) == Policy.parse(both)
 
 
 def test_what_was_done_is_not_done_again() -> None:

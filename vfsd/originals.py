@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -102,6 +102,35 @@ class Policy:
         if self.delete_below is not None:
             parts.append(f"delete-below={self.delete_below}")
         return ",".join(parts)
+
+
+def most_protective(policies: Sequence[Policy]) -> Policy:
+    """What all of them allow: of a video with several names, each in a directory with its own.
+
+    Where they keep different labels it does not decay.
+    """
+    if len(policies) < 2:
+        return policies[0] if policies else Policy()
+    is_kept = any(one.original is Fate.KEEP for one in policies)
+    is_to_decay = not is_kept and len({one.keep for one in policies}) == 1
+    return Policy(
+        original=Fate.KEEP if is_kept else Fate.REPLACEABLE,
+        psnr=max(one.psnr for one in policies),
+        codec=policies[0].codec,
+        replace_after=None if is_kept else _latest(one.replace_after for one in policies),
+        decay_after=_latest(one.decay_after for one in policies) if is_to_decay else None,
+        keep=policies[0].keep if is_to_decay else None,
+        delete_after=_latest(one.delete_after for one in policies),
+        delete_below=None
+        if any(one.delete_below is None for one in policies)
+        else min(one.delete_below or 0 for one in policies),
+    )
+
+
+def _latest(ages: Iterable[int | None]) -> int | None:
+    """None: never."""
+    found = list(ages)
+    return None if None in found else max(age or 0 for age in found)
 
 
 def age_text(seconds: int) -> str:
