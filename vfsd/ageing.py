@@ -175,6 +175,8 @@ def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction)
         raise _outdated(video) from None
     if there.digest != video.digest or there.ino != video.ino:
         raise _outdated(video)
+    if not there.name:
+        raise OutdatedError(f"{video.name} has been removed meanwhile")
     free = shutil.disk_usage(parts.directory.objects).free
     if not is_still_due(due, _aged(seen, there), free, time.time_ns()):
         raise OutdatedError(f"{video.name} is not due any more: {due.reason}")

@@ -313,6 +313,8 @@ class Replacer:
             raise _outdated(video) from None
         if now.original.id != video.original.id or state is not FileState.VIDEO:
             raise _outdated(video)
+        if not now.name:
+            raise OutdatedError(f"{video.name} has been removed meanwhile")
         seen.originals.require_free(video.ino)
         if self._require is not None:
             self._require(seen)

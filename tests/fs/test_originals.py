@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.fs.driver import Driver, failing
+from vfsd import check
+from vfsd.ageing import Ager
+from vfsd.errors import OutdatedError
 from vfsd.store import Store
 
 
@@ -44,6 +48,33 @@ def test_who_has_it_open_keeps_the_old_bytes(
     assert (told["digest"], told["size"]) == (done_digest(elsewhere), len(other_video))
     assert told["psnr"] == pytest.approx(done.psnr)
     assert "user.vfsd.replaced" in it.fs.listxattr("/a.mp4")
+
+
+def test_what_is_open_without_a_name_stays_as_it_is(
+    it: Driver, elsewhere: Store, other_video: bytes
+) -> None:
+    """What took its place could be reached by nobody, and would go with no handle."""
+    it.write("/a.mp4", other_video)
+    it.fs.settle()
+    video = elsewhere["a.mp4"]
+    video.set_policy("original=replaceable,psnr=34,codec=h264,delete-after=1s")
+    handle = it.open("/a.mp4")
+    ager = Ager(elsewhere.parts, [video])
+    while not (planned := ager.plan().due):
+        time.sleep(0.1)
+
+    def remove(what: str, done: int, total: int) -> None:
+        if what == "comparing" and done == total:
+            it.fs.unlink("/a.mp4")
+
+    with pytest.raises(OutdatedError, match="removed"):
+        video.replace_original(codec="h264", on_progress=remove)
+    with pytest.raises(OutdatedError, match="removed"):
+        ager.apply(planned[0], lambda what, done, total: None)
+    assert it.read_open(handle) == other_video
+    it.close(handle)
+    assert check.run(elsewhere.parts, deep=True) == []
+    assert list(elsewhere) == []
 
 
 def done_digest(store: Store) -> str:
