@@ -79,7 +79,7 @@ def require_rewritable(media: MediaInfo, codec: ArchiveCodec) -> None:
 def require_plain_pictures(path: str | os.PathLike[str], media: MediaInfo) -> None:
     """Raises `RefusedMediaError` where pictures come with something that would be lost.
 
-    The first one is looked at.
+    The first one is looked at; the others are when they are encoded.
     """
     with Source(path) as source:
         opened, stream = open_stream(source, media.container, media.stream_index)
@@ -87,11 +87,12 @@ def require_plain_pictures(path: str | os.PathLike[str], media: MediaInfo) -> No
             for packet in demuxed_to_the_end(opened, stream):
                 with suppress(FFmpegError):
                     for picture in stream.codec_context.decode(packet):
-                        _require_plain(picture)
+                        require_plain(picture)
                         return
 
 
-def _require_plain(picture: av.VideoFrame) -> None:
+def require_plain(picture: av.VideoFrame) -> None:
+    """Raises `RefusedMediaError` where a picture comes with something that would be lost."""
     entries: Any = picture.side_data  # a sequence, whatever its annotation says
     found = sorted({entry.type.name for entry in entries} & _LOST)
     if found:

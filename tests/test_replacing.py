@@ -21,7 +21,7 @@ from tests.stores import new_store
 from vfsd import check, replacing
 from vfsd.catalog.videos import Videos
 from vfsd.codecs.siting import siting_of
-from vfsd.detections import Detection
+from vfsd.detections import Detection, Source
 from vfsd.errors import (
     ForbiddenError,
     HeldError,
@@ -389,6 +389,45 @@ def test_what_pictures_come_with_is_not_lost(store: Store, tmp_path: Path) -> No
     video.set_policy(REPLACEABLE)
     with pytest.raises(RefusedMediaError, match="mastering display"):
         video.replace_original()
+
+
+def captioned(path: Path, first: int) -> Path:
+    """Closed captions come with the pictures from one on: an SEI message in front of them."""
+    words = b"\xb5\x00\x31GA94\x03\x41\xff\xfc\x94\x2c\xff"
+    message = b"\x00\x00\x00\x01\x06\x04" + bytes([len(words)]) + words + b"\x80"
+    rng = np.random.default_rng(1)
+    with av.open(str(path), "w") as out:
+        options = {"crf": "2", "preset": "ultrafast", "tune": "zerolatency"}
+        stream = out.add_stream("libx264", rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = 96, 80, "yuv420p"
+        for number in range(20):
+            picture = rng.integers(60, 120, (120, 96), np.uint8)
+            for packet in stream.encode(av.VideoFrame.from_ndarray(picture, format="yuv420p")):
+                if number >= first:
+                    told = av.Packet(message + bytes(packet))
+                    told.stream, told.time_base = stream, packet.time_base
+                    told.pts, told.dts, told.duration = packet.pts, packet.dts, packet.duration
+                    told.is_keyframe = packet.is_keyframe
+                    packet = told
+                out.mux(packet)
+    return path
+
+
+def test_captions_that_begin_late_are_not_lost(store: Store, tmp_path: Path) -> None:
+    """Cameras and recorders begin with them when somebody speaks."""
+    video = store.ingest(captioned(tmp_path / "late.mp4", 10))
+    video.set_policy(REPLACEABLE)
+    video.mark_examined(range(20), Source("people", parameters={"label": "person"}))
+    with pytest.raises(RefusedMediaError, match="a53 cc"):
+        video.replace_original(codec="h264")
+    with pytest.raises(RefusedMediaError, match="a53 cc"):
+        video.decay("person", codec="h264")
+    assert store["late.mp4"].info.digest == video.info.digest
+    assert check.collect(store.parts, dry_run=True).objects == []
+    none = store.ingest(captioned(tmp_path / "none.mp4", 20))
+    none.set_policy(REPLACEABLE)
+    done = none.replace_original(codec="h264")
+    assert done.new_size < done.size
 
 
 @pytest.mark.parametrize("codec", ["h264", "hevc"])

@@ -21,7 +21,12 @@ from vfsd.codecs.archive import (
 from vfsd.codecs.coarsest import coarsest_run
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.fidelity import pairs, picture_error
-from vfsd.codecs.rewrite import FileRewriter, require_plain_pictures, require_rewritable
+from vfsd.codecs.rewrite import (
+    FileRewriter,
+    require_plain,
+    require_plain_pictures,
+    require_rewritable,
+)
 from vfsd.codecs.siting import siting_of
 from vfsd.distortion import psnr_of
 from vfsd.errors import NothingSavedError, RefusedMediaError
@@ -200,9 +205,14 @@ class ArchiveWork:
 
     def _pictures(self, decoder: FrameDecoder, frames: range) -> Iterator[VideoFrame]:
         """What is encoded of a run."""
-        for _, picture in decoder.stream(frames.start, frames.stop):
+        return (picture for _, picture in self._decoded(decoder, frames))
+
+    def _decoded(self, decoder: FrameDecoder, frames: range) -> Iterator[tuple[int, VideoFrame]]:
+        """Raises `RefusedMediaError` where captions or the like begin in the midst of a video."""
+        for number, picture in decoder.stream(frames.start, frames.stop):
             self._before_picture()
-            yield picture
+            require_plain(picture)
+            yield number, picture
 
     def _measure_from(self, frames: range) -> Measure:
         """How the pictures of a run are compared with what was encoded."""

@@ -78,8 +78,7 @@ class DecayWork(ArchiveWork):
 
     def _pictures(self, decoder: FrameDecoder, frames: range) -> Iterator[VideoFrame]:
         background: VideoFrame | None = None
-        for number, picture in decoder.stream(frames.start, frames.stop):
-            self._before_picture()
+        for number, picture in self._decoded(decoder, frames):
             mask = self._areas.mask(number)
             if background is None:
                 background = low_passed(picture, _RADIUS)
