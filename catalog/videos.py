@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.blocksums import Place
 from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.evictions import Evictions
@@ -344,7 +345,12 @@ class Objects:
         self._connection = connection
 
     def record(self, key: str, size: int, *, now_ns: int) -> None:
-        """Note that the object's bytes are durable.  Recording it twice is harmless."""
+        """Note that the object's bytes have been put in place, and are durable.
+
+        Recording it twice is harmless.  What was found by looking at other bytes that had its name
+        is forgotten.
+        """
+        Integrity(self._connection).forget_inspection(Place(key, None))
         if self._connection.execute(sa.select(objects.c.key).where(objects.c.key == key)).first():
             return
         self._connection.execute(sa.insert(objects).values(key=key, size=size, created_ns=now_ns))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.fs.driver import Driver
 from tests.stores import new_store
 from vfsd import check
 from vfsd.backup import back_up
@@ -20,11 +21,13 @@ from vfsd.blocksums import BLOCK_BYTES, BlockSummer, BlockSums, Place
 from vfsd.catalog import ROOT
 from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.frames import Frame
+from vfsd.fs import Filesystem
 from vfsd.hitframes import hit_frames
 from vfsd.model import Access, FileState
 from vfsd.objects import ObjectStore, digest
 from vfsd.planned import TileSettings
 from vfsd.scrubbing import Damage, Pace, Scrubber
+from vfsd.settle import settle_file
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
 from vfsd.video import Video
@@ -308,6 +311,61 @@ def test_bytes_put_in_again_heal(place: Path, exact: np.ndarray) -> None:
         assert np.array_equal(again.read().data, exact)
         assert np.array_equal(store["cam/a.mp4"].read().data, exact)
         assert check.run(store.parts, deep=True) == []
+
+
+@pytest.mark.parametrize("how", ["ingest", "stream", "mount", "settled"])
+def test_bytes_that_come_again_do_not_rely_on_those_that_are_there(
+    place: Path, exact: np.ndarray, how: str
+) -> None:
+    """What has changed on disk is not noticed before somebody reads it."""
+    path = damaged(place)
+    with Store.open(place) as store, open(path, "rb") as early:
+        if how == "ingest":
+            store.ingest(CLIP, "b.mp4")
+        elif how == "stream":
+            store.write("b.mp4", CLIP.read_bytes())
+        else:
+            fs = Filesystem(store.parts)
+            if how == "settled":
+                fs._judging.close(0)
+            Driver(fs).write("/b.mp4", CLIP.read_bytes())
+            fs.close()
+            if how == "settled":
+                assert settle_file(store.parts, store.node("b.mp4")) is not None
+        store.remove("cam/a.mp4")
+        assert np.array_equal(store["b.mp4"].read().data, exact)
+        assert check.run(store.parts, deep=True) == []
+        assert path.read_bytes() == CLIP.read_bytes() != early.read()
+        assert store.parts.objects.on_their_way() == []
+
+
+def test_what_is_replaced_does_not_rest_on_a_damaged_object(tmp_path: Path) -> None:
+    """The same original replaced in the same way comes to the same bytes."""
+    with new_store(tmp_path / "store") as store:
+        for name in ("a.mp4", "b.mp4"):
+            store.ingest(CLIP, name).set_policy("original=replaceable,psnr=34")
+        store["a.mp4"].replace_original(codec="h264")
+        shown = store["a.mp4"].read().data
+        object_key = store["a.mp4"].original.object_key
+        flip(store.parts.bytes_of(store["a.mp4"].original), 20_000)
+        store["b.mp4"].replace_original(codec="h264")
+        assert store["b.mp4"].original.object_key == object_key
+        for name in ("a.mp4", "b.mp4"):
+            assert np.array_equal(store[name].read().data, shown)
+        assert check.run(store.parts, deep=True) == []
+
+
+def test_damage_that_was_noticed_is_forgotten_with_the_damaged_bytes(place: Path) -> None:
+    damaged(place)
+    with Store.open(place) as store:
+        with pytest.raises(DamagedFileError):
+            store["cam/a.mp4"].read()
+        with store.catalog.reading() as seen:
+            assert seen.integrity.damaged()
+        store.write("b.mp4", CLIP.read_bytes())
+        with store.catalog.reading() as seen:
+            assert seen.integrity.inspections() == {}
+        assert scrubbed(store) == []
 
 
 def test_frames_that_are_hit_are_those_that_need_the_packets(made: Path) -> None:

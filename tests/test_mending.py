@@ -112,6 +112,14 @@ def test_packs_without_checksums_are_read(tmp_path: Path) -> None:
         read_table(lambda at, size: newer[at : at + size])
 
 
+def test_a_pack_that_is_made_again_does_not_rely_on_the_one_that_is_there(store: Store) -> None:
+    objects = store.parts.objects
+    key = objects.put_bytes(b"a pack", "tiles").key
+    flip(objects.path(key), 9)
+    assert objects.put_bytes(b"a pack", "tiles").key == key
+    assert objects.path(key).read_bytes() == b"a pack"
+
+
 def test_a_disk_that_does_not_read_is_no_proof(
     store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,7 +201,6 @@ def ingest_copy(
         raise BusyError(f"{source.path} was written while it was read", hint="try again later")
     verdict = Indexed(examination, key, sums)
     try:
-        heal(parts, key, source.path)
         with parts.catalog.writing() as change:
             if not parts.objects.exists(key):  # somebody collected the same bytes meanwhile
                 parts.objects.put_file(source.path)
@@ -235,7 +234,6 @@ def ingest_made(
     verdict = Indexed(examination, key, sums)
     try:
         parts.objects.adopt(source.path, key)  # here syncing takes its time, and nobody waits
-        heal(parts, key, source.path)
         with parts.catalog.writing() as change:
             parts.objects.adopt(source.path, key)  # unless it was collected, no work
             return _put_stored(change, source, verdict, replace)

@@ -1,8 +1,10 @@
 """Immutable objects, named by their content.
 
 An object appears under its name whole and durable, or not at all: the bytes are written under a
-temporary name and synced, then the name is given and the directory synced.  What nobody refers to
-in the catalog is garbage, and only `delete` and `vfsd gc` take it away.
+temporary name and synced, then the name is given and the directory synced.  What had that name
+before may have changed on disk: it is never relied on, but gives way to the bytes that have just
+been hashed.  What nobody refers to in the catalog is garbage, and only `delete` and `vfsd gc` take
+it away.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
@@ -94,13 +95,12 @@ class ObjectStore:
                         on_progress(len(chunk))
                 os.fsync(writing.fileno())
             key = hasher.hexdigest()
-            self._publish(temporary, key)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            self.exchange(temporary, key)
+        except BaseException as error:
+            temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise NoSpaceError(f"no room for {what}: {error.strerror}") from error
             raise
-        finally:
-            temporary.unlink(missing_ok=True)
         sums = summer.finish()
         return Digest(key, sums.size, sums)
 
@@ -110,7 +110,16 @@ class ObjectStore:
         The file must not be written any more, under whatever name.
         """
         fsync_path(source)
-        self._publish(source, key)
+        if _are_one(source, self.path(key)):  # then a rename would do nothing, and leave the other
+            self._sync_name(key)
+            return
+        temporary = self.temporary()
+        os.link(source, temporary)
+        try:
+            self.exchange(temporary, key)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
     def put_back(self, source: Path, key: str, *, on_progress: Progress | None = None) -> Path:
         """Copy what should be the bytes of an object beside it, durably; for `exchange`.
@@ -138,12 +147,12 @@ class ObjectStore:
         return temporary
 
     def exchange(self, temporary: Path, key: str) -> None:
-        """Let what `put_back` gave have the object's name, whatever had it before."""
+        """Let synced bytes that hash to `key` have its name, whatever had it before; who has that
+        open keeps it."""
         final = self.path(key)
         final.parent.mkdir(exist_ok=True)
         temporary.replace(final)
-        fsync_path(final.parent)
-        fsync_path(self._root)
+        self._sync_name(key)
 
     def delete(self, key: str) -> None:
         """Nothing may refer to it any more; that it is gone already is fine, or never could be."""
@@ -169,14 +178,17 @@ class ObjectStore:
         beside = sorted(self._root.parent.glob("*-*.toml"))
         return [path for path in [*self.on_their_way(), *beside] if not is_alive(path.name)]
 
-    def _publish(self, source: Path, key: str) -> None:
-        final = self.path(key)
-        final.parent.mkdir(exist_ok=True)
-        # The same bytes may be here; whoever brought them may have died before they were synced.
-        with suppress(FileExistsError):
-            os.link(source, final)
-        fsync_path(final.parent)
+    def _sync_name(self, key: str) -> None:
+        fsync_path(self.path(key).parent)
         fsync_path(self._root)
+
+
+def _are_one(one: Path, other: Path) -> bool:
+    """Whether both are names of one file."""
+    try:
+        return os.path.samestat(one.lstat(), other.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _write_all(file: FileIO, data: bytes) -> None:

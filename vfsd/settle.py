@@ -6,7 +6,6 @@ import time
 
 from vfsd.errors import NotFoundError
 from vfsd.ingest import Indexed, judge, publish
-from vfsd.mending import heal
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished
@@ -22,7 +21,6 @@ def settle_file(parts: Parts, node: Node) -> Node | None:
     found = spool.stat()
     if isinstance(verdict, Indexed):
         parts.objects.adopt(spool, verdict.digest)
-        heal(parts, verdict.digest, spool)
     with parts.catalog.writing() as change:
         try:
             now = change.tree.node(node.ino)

@@ -15,7 +15,6 @@ from vfsd.errors import NotFoundError
 from vfsd.fs.contents import Content, Contents
 from vfsd.fs.names import Change, Names
 from vfsd.ingest import Indexed, Refused, Verdict, glance, judge, publish
-from vfsd.mending import heal
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished
@@ -277,7 +276,6 @@ class Judging:
         verdict = judge(self._parts, path, name=_CALLED)
         if isinstance(verdict, Indexed):
             fsync_path(path)  # here it may take its time: nobody waits for a lock
-            heal(self._parts, verdict.digest, path)
         with content.lock:
             # Who wants to write has to get the lock first, to say so in the row.
             if content.writers or not self._publish(content, node, verdict):
