@@ -284,6 +284,7 @@ def mount_copy(place: Place) -> Steps:
         fs.fsync_names()
         yield
         fs.unlink("/b.mp4")
+        yield
         fs.fsync_names()
         yield
         fs.close()
@@ -499,7 +500,7 @@ ALL = (
         "mount: copy",
         with_videos,
         mount_copy,
-        durable=frozenset({0, 2, 3}),
+        durable=frozenset({0, 2, 4}),
         loose={0: frozenset({".copy.mp4"})},
         gradual=True,
         again=False,
