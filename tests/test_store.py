@@ -20,6 +20,7 @@ import pytest
 from sample_videos import CLIPS, FOLDER, GroundTruth, read_frame_number
 from tests.stores import new_store
 from vfsd.errors import (
+    BusyError,
     ClosedError,
     ExistsError,
     NoStoreError,
@@ -100,6 +101,25 @@ def test_the_same_bytes_twice_are_one_object(store: Store, video: Video) -> None
     assert numbers(store["b.mp4"].read(frames=range(2)).data) == [0, 1]
     store.remove("b.mp4")
     assert list(store.parts.objects.all_keys()) == []
+
+
+def test_a_file_that_is_written_while_it_is_copied_again_is_refused(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Path(shutil.copy(CLIP, tmp_path / "mine.mp4"))
+    objects = store.parts.objects
+
+    def collected(key: str) -> bool:
+        objects.delete(key)
+        with open(mine, "ab") as file:
+            file.write(b"more")
+        return False
+
+    monkeypatch.setattr(objects, "exists", collected)
+    with pytest.raises(BusyError, match="was written while it was read"):
+        store.ingest(mine)
+    assert "mine.mp4" not in store
+    assert list(objects.all_keys()) == []
 
 
 def test_a_linked_file_is_indexed_and_never_touched(store: Store, tmp_path: Path) -> None:

@@ -195,18 +195,19 @@ def ingest_copy(
     before = source.path.stat()
     examination = parts.examiner.examine(source.path, name=source.path.name)
     key, _, sums = parts.objects.put_file(source.path, on_progress=on_progress)
-    after = source.path.stat()
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        discard_failed(parts, key)
-        raise BusyError(f"{source.path} was written while it was read", hint="try again later")
     verdict = Indexed(examination, key, sums)
+    put = {key}
     try:
+        _require_unwritten(source.path, before)
         with parts.catalog.writing() as change:
             if not parts.objects.exists(key):  # somebody collected the same bytes meanwhile
-                parts.objects.put_file(source.path)
+                put.add(parts.objects.put_file(source.path).key)
+                if put != {key}:
+                    raise _written_while_read(source.path)
             return _put_stored(change, source, verdict, replace)
     except BaseException:
-        discard_failed(parts, key)
+        for each in put:
+            discard_failed(parts, each)
         raise
 
 
@@ -316,6 +317,20 @@ def _put_stored(
     node = _new_file(change, source, replace)
     node = change.tree.update(node.ino, object_key=key, state=FileState.VIDEO, size=size)
     return _put_video(change, node, verdict, time.time_ns())
+
+
+def file_version(found: os.stat_result) -> tuple[int, int, int]:
+    """Another one when a file has been written, or another has its name."""
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _require_unwritten(path: Path, before: os.stat_result) -> None:
+    if file_version(path.stat()) != file_version(before):
+        raise _written_while_read(path)
+
+
+def _written_while_read(path: Path) -> BusyError:
+    return BusyError(f"{path} was written while it was read", hint="try again later")
 
 
 def _new_file(change: Transaction, source: Source, replace: bool) -> Node:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from vfsd.errors import NotFoundError
-from vfsd.ingest import Indexed, judge, publish
+from vfsd.ingest import Indexed, file_version, judge, publish
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
-from vfsd.reclaim import discard_unpublished
+from vfsd.reclaim import discard_failed
+from vfsd.storedir import fsync_path
 
 
 def settle_file(parts: Parts, node: Node) -> Node | None:
@@ -17,29 +17,28 @@ def settle_file(parts: Parts, node: Node) -> Node | None:
     Returns the node as it is afterwards, or None where somebody changed it meanwhile.
     """
     spool = parts.directory.spool_file(node.ino)
+    before = spool.stat()
     verdict = judge(parts, spool)
-    found = spool.stat()
     if isinstance(verdict, Indexed):
-        parts.objects.adopt(spool, verdict.digest)
-    with parts.catalog.writing() as change:
-        try:
-            now = change.tree.node(node.ino)
-        except NotFoundError:
-            now = None
-        unchanged = (
-            now is not None and now.state is FileState.SPOOLED and now.generation == node.generation
-        )
-        settled = None
-        if unchanged:
+        fsync_path(spool)  # here it may take its time: nobody waits for a lock
+    try:
+        with parts.catalog.writing() as change:
+            now = change.tree.nodes([node.ino]).get(node.ino)
+            if now is None or (now.state, now.generation) != (FileState.SPOOLED, node.generation):
+                return None
+            found = spool.stat()
+            if file_version(found) != file_version(before):
+                return None
             if isinstance(verdict, Indexed):
-                parts.objects.adopt(spool, verdict.digest)  # unless it was collected, no work
+                # Not before it is known that these are the bytes that were hashed.
+                parts.objects.adopt(spool, verdict.digest)
             change.tree.update(node.ino, size=found.st_size, mtime_ns=found.st_mtime_ns)
             publish(change, node, verdict)
             settled = change.tree.node(node.ino)
-    if settled is None:
+    except BaseException:
         if isinstance(verdict, Indexed):
-            discard_unpublished(parts, verdict.digest)
-        return None
+            discard_failed(parts, verdict.digest)
+        raise
     if settled.state is FileState.VIDEO:
         parts.catalog.sync()  # the private name may go only when the new one is sure to stay
         spool.unlink(missing_ok=True)

@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 import vfsd.fs.judging
+import vfsd.settle
 from tests.fs.driver import Driver
 from vfsd.catalog import ROOT
 from vfsd.errors import NotFoundError
 from vfsd.fs import Filesystem
 from vfsd.ingest import Verdict, judge
 from vfsd.model import FileState, Node
+from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
 from vfsd.store import Store
 
@@ -188,6 +191,56 @@ def test_a_writer_that_comes_during_the_judgement_makes_it_void(
     assert it.fs.settle()
     it.fs.tidy()
     assert objects(store) == []
+
+
+def test_bytes_are_never_called_by_the_hash_of_others(
+    it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for a moment: a mount may be killed before it takes an object away again."""
+    hashed, gate = threading.Event(), threading.Event()
+
+    def slowly(parts: Parts, path: Path, *, name: str | None = None) -> Verdict:
+        verdict = judge(parts, path, name=name)
+        hashed.set()
+        assert gate.wait(30)
+        return verdict
+
+    monkeypatch.setattr(vfsd.fs.judging, "judge", slowly)
+    monkeypatch.setattr(vfsd.fs.judging, "discard_unpublished", lambda parts, key: None)
+    it.write("/v.mp4", video)
+    assert hashed.wait(30)
+    with it.opened("/v.mp4", os.O_RDWR) as handle:
+        it.fs.write(handle, b"not a video any more", 0)
+    gate.set()
+    assert it.state("/v.mp4") == "plain"
+    for key in objects(store):
+        assert blake3(store.parts.objects.path(key).read_bytes()).hexdigest() == key
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_so_it_is_where_no_mount_settles_them(
+    store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch, is_announced: bool
+) -> None:
+    fs = Filesystem(store.parts)
+    fs._judging.close(0)
+    ino = Driver(fs).write("/v.mp4", video)
+    fs.close()
+    node = store.node("v.mp4")
+    spool = store.parts.directory.spool_file(ino)
+
+    def and_then_write(parts: Parts, path: Path) -> Verdict:
+        verdict = judge(parts, path)
+        spool.write_bytes(b"not a video any more")
+        if is_announced:
+            with store.catalog.writing() as change:
+                change.tree.update(ino, generation=node.generation + 1)
+        return verdict
+
+    linked: list[str] = []
+    monkeypatch.setattr(vfsd.settle, "judge", and_then_write)
+    monkeypatch.setattr(ObjectStore, "adopt", lambda self, source, key: linked.append(key))
+    assert vfsd.settle.settle_file(store.parts, node) is None
+    assert linked == []
 
 
 def test_a_writer_that_stays_keeps_a_judgement_from_being_published(

@@ -273,12 +273,17 @@ class Judging:
     def _judge_node(self, content: Content, node: Node) -> None:
         path = self._parts.directory.spool_file(node.ino)
         self._contents.open(content)  # so that readers need not wait for the lock below
+        stamp = content.stamp
         verdict = judge(self._parts, path, name=_CALLED)
         if isinstance(verdict, Indexed):
             fsync_path(path)  # here it may take its time: nobody waits for a lock
         with content.lock:
-            # Who wants to write has to get the lock first, to say so in the row.
-            if content.writers or not self._publish(content, node, verdict):
+            # Who wants to write has to get the lock first, to say so in the row.  Who has written
+            # since, and has closed it again, has left other bytes than were hashed: they must not
+            # have that name for a moment, for whoever is killed then leaves it to them.
+            if content.writers or content.stamp != stamp:
+                return
+            if not self._publish(content, node, verdict):
                 return
         if isinstance(verdict, Indexed):
             # The private name may go only when the row that does without it is sure to stay.
