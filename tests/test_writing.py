@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import resource
@@ -11,7 +12,7 @@ import sys
 import textwrap
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -22,7 +23,14 @@ from sample_videos import FOLDER
 from tests.writing import is_as_before, smooth
 from vfsd.check import collect, run
 from vfsd.codecs.pixellayouts import PIXEL_FORMATS, pixel_layout
-from vfsd.errors import BusyError, ExistsError, ReadOnlyError, RefusedMediaError, UsageError
+from vfsd.errors import (
+    BusyError,
+    ExistsError,
+    NoSpaceError,
+    ReadOnlyError,
+    RefusedMediaError,
+    UsageError,
+)
 from vfsd.frames import Pixels
 from vfsd.store import Store
 from vfsd.video import Video
@@ -372,6 +380,62 @@ def test_a_name_that_was_taken_meanwhile_is_not_taken_away(store: Store) -> None
         writer.close()
     assert len(store["a.mp4"]) == 120
     assert is_as_before(store, ["a.mp4"])
+
+
+@pytest.mark.parametrize(
+    "error", [BusyError("locked"), NoSpaceError("full"), OSError(errno.EMFILE, "too many")]
+)
+def test_what_cannot_be_published_at_the_moment_is_not_lost(
+    store: Store, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    data = smooth(60, 64, 48)
+
+    def failing(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("vfsd.storewrites.ingest_made", failing)
+    writer = store.writer("a.mp4", width=64, height=48, fps=25, codec="ffv1")
+    with pytest.raises(type(error)) as caught, writer:
+        writer.write(data)
+    assert str(writer.unfinished.path) in caught.value.__notes__[0]
+    with pytest.raises(type(error)):  # nor does it matter how often
+        writer.close()
+    with pytest.raises(UsageError, match="is finished"):
+        writer.write(data)
+    with pytest.raises(BusyError, match="is being written"):
+        store.writer("a.mp4", width=64, height=48, fps=25)
+    assert not collect(store.parts).files
+    monkeypatch.undo()
+    writer.close()
+    assert np.array_equal(writer.video.read().data, data)
+    assert is_as_before(store, ["a.mp4"])
+    writer.close()
+    writer.abandon()
+    assert is_as_before(store, ["a.mp4"])
+
+
+def test_what_cannot_be_published_can_be_given_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> NoReturn:
+        raise BusyError("locked")
+
+    monkeypatch.setattr("vfsd.storewrites.ingest_made", failing)
+    writer = store.writer("a.mp4", width=64, height=48, fps=25)
+    writer.write(smooth(3, 64, 48))
+    with pytest.raises(BusyError):
+        writer.close()
+    pid = os.fork()
+    if not pid:  # a child publishes and removes nothing
+        writer.close()
+        writer.abandon()
+        os._exit(0 if writer.unfinished.path.exists() else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    writer.abandon()
+    assert is_as_before(store, [])
+    with pytest.raises(BusyError):  # of which nobody has the writer
+        store.write("a.mp4", smooth(3, 64, 48), fps=25)
+    assert is_as_before(store, [])
 
 
 _WRITER = """

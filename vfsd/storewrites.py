@@ -202,14 +202,18 @@ class StoreWrites:
         times = None if pts is None else ticks(pts)
         if size is None:
             size = pixel_layout(form.format).size(first[0].shape)
-        with self._writer(name, size, form, replace) as writer:
-            for picture, own in chain([first], each):
-                pts = own if times is None else next(times, None)
-                writer.write(picture, None if form.time_base is None else pts)
-                if on_progress is not None:
-                    on_progress(1)
-            if times is not None and next(times, None) is not None:
-                raise UsageError("more times than pictures were given")
+        writer = self._writer(name, size, form, replace)
+        try:
+            with writer:
+                for picture, own in chain([first], each):
+                    pts = own if times is None else next(times, None)
+                    writer.write(picture, None if form.time_base is None else pts)
+                    if on_progress is not None:
+                        on_progress(1)
+                if times is not None and next(times, None) is not None:
+                    raise UsageError("more times than pictures were given")
+        finally:
+            writer.abandon()  # unless it is finished: nobody has it who could close it again
         return writer.video
 
     def _write_stream(
@@ -243,7 +247,6 @@ class StoreWrites:
     ) -> Video:
         source = Source(file.path, file.name, file.path.stat().st_size)
         info = ingest_made(self._parts, source, replace=replace, check=check)
-        file.remove()
         if replace:
             clear_away(self._parts)
         return self.open_video(info)

@@ -18,7 +18,7 @@ from vfsd.codecs.arrays import PictureMaker
 from vfsd.codecs.filetimes import FileTimes
 from vfsd.codecs.filewriter import FileWriter
 from vfsd.codecs.samples import SampleArray, Samples
-from vfsd.errors import NoSpaceError, UsageError
+from vfsd.errors import ClosedError, IntegrityError, NoSpaceError, StoreError, UsageError
 from vfsd.forks import Origin, at_fork, keep_for_good
 from vfsd.frames import Pixels
 from vfsd.givenpixels import Given, pictures
@@ -42,9 +42,10 @@ class VideoWriter(Generic[_V]):
                 writer.write(picture)
         video = writer.video
 
-    An error in the block leaves the store as it was.  Takes the memory of a few pictures.  One
-    thread may write the pictures while another writes their sound.  A child that is forked in the
-    block can neither write nor finish it, and leaves it to its parent.
+    An error in the block leaves the store as it was.  Where all pictures have come, and only the
+    publishing fails for a while (see `close`), the file is kept.  Takes the memory of a few
+    pictures.  One thread may write the pictures while another writes their sound.  A child that is
+    forked in the block can neither write nor finish it, and leaves it to its parent.
 
         sound = SoundFormat(48000, "stereo", "int16")
         with store.writer("cam1/talk.mp4", width=640, height=360, fps=25, sound=sound) as writer:
@@ -88,6 +89,7 @@ class VideoWriter(Generic[_V]):
             self.unfinished.remove()
             raise
         self._is_open = True
+        self._is_whole = False  # it has its end, and is to be published
         self._began_in = Origin()
         at_fork(self)
 
@@ -95,7 +97,7 @@ class VideoWriter(Generic[_V]):
         """See `vfsd.forks`: in a child it is closed, and the file stays the parent's."""
         # To free it would write the end of the file, and wait for the threads of an encoder.
         keep_for_good(self._writer)
-        self._is_open = False
+        self._is_open = self._is_whole = False
         self._writing = threading.RLock()
 
     def __enter__(self) -> VideoWriter[_V]:
@@ -111,7 +113,8 @@ class VideoWriter(Generic[_V]):
             if error is None:
                 self.close()
         finally:
-            self.abandon()  # unless it is finished
+            if not self._is_whole:  # else it is to be asked for again
+                self.abandon()
 
     @property
     def video(self) -> _V:
@@ -167,18 +170,28 @@ class VideoWriter(Generic[_V]):
         of these can still be written then.  `IntegrityError` where the file that was made shows
         pictures at other times than were given; the store is then as it was.  In a forked child it
         is not closed, but left alone.
+
+        What may pass, as a catalog that others keep locked (`BusyError`), a full disk
+        (`NoSpaceError`), a disk that fails or too many open files (`OSError`), does not cost the
+        recording: it keeps its name and its file, which a note of the error tells, until it is
+        closed again, with success, or abandoned.  When this process ends, that is a leftover.
         """
         with self._writing:
             if self._is_open:
                 self._writer.require_end()
                 self._finish()
+            if self._is_whole:
+                self._publish_it()
 
     def abandon(self) -> None:
         """Forget it; the store is as it was."""
         with self._writing:
-            if self._is_open:
-                self._writer.abandon()
-                self._let_go()
+            try:
+                if self._is_open:
+                    self._writer.abandon()
+                    self._let_go()
+            finally:
+                self._is_whole = False
                 self.unfinished.remove()
 
     def _finish(self) -> None:
@@ -188,12 +201,25 @@ class VideoWriter(Generic[_V]):
             with self._making_room():
                 self._writer.finish()
             self._let_go()
-            self._video = self._publish(self.unfinished, self._writer.times)
         except BaseException:
             self.abandon()
             raise
-        finally:
-            self.unfinished.remove()
+        self._is_whole = True
+
+    def _publish_it(self) -> None:
+        try:
+            self._video = self._publish(self.unfinished, self._writer.times)
+        except BaseException as error:
+            if not _may_pass(error):
+                self.abandon()
+                raise
+            error.add_note(
+                f"{self.name!r} is whole, and not lost: close its writer again, or copy "
+                f"{self.unfinished.path} before this process ends"
+            )
+            raise
+        self._is_whole = False
+        self.unfinished.remove()
 
     def _require_open(self) -> None:
         self._began_in.require_own(f"{self.name!r}, a video")
@@ -226,6 +252,13 @@ class VideoWriter(Generic[_V]):
             if error.errno in _NO_SPACE:
                 raise NoSpaceError(f"no room for {self.name!r}: {error.strerror}") from error
             raise
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether publishing the same file may succeed another time."""
+    return isinstance(error, (OSError, StoreError)) and not isinstance(
+        error, (ClosedError, IntegrityError)
+    )
 
 
 def ticks(pts: Ticks) -> Iterator[SupportsIndex]:

@@ -258,10 +258,14 @@ def write(place: Place) -> Steps:
 def grow(place: Place) -> Steps:
     with place.open() as store:
         sound = SoundFormat(8000, "mono")
-        with store.writer("live.mp4", width=64, height=48, fps=25, sound=sound) as writer:
-            for picture in smooth(40, 64, 48):
-                writer.write(picture)
-                writer.write_sound(np.ones(320, np.int16))
+        writer = store.writer("live.mp4", width=64, height=48, fps=25, sound=sound)
+        try:
+            with writer:
+                for picture in smooth(40, 64, 48):
+                    writer.write(picture)
+                    writer.write_sound(np.ones(320, np.int16))
+        finally:
+            writer.abandon()  # what could not be published is kept until then
         yield
 
 
