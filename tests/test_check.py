@@ -14,9 +14,11 @@ from sample_videos import FOLDER
 from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog import ROOT
+from vfsd.catalog.videos import Objects
 from vfsd.model import Decision, FileState
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.proposals import Proposal
+from vfsd.reclaim import reclaim
 from vfsd.store import Store
 from vfsd.tiling import TileLayout
 
@@ -245,3 +247,38 @@ def test_collecting_takes_only_what_nobody_needs(store: Store) -> None:
     assert not stray.exists()
     assert object_of(store).read_bytes() == CLIP.read_bytes()
     assert check.collect(store.parts).bytes == 0
+
+
+def test_what_is_deleted_by_the_thousand_lets_others_write_in_between(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = store.parts
+    keys = [parts.objects.put_bytes(b"%d" % number, "garbage").key for number in range(25)]
+    with store.catalog.writing() as change:
+        for key in keys:
+            change.objects.record(key, 2, now_ns=1)
+    asked: list[str] = []
+    is_recorded = Objects.is_recorded
+
+    def noted(self: Objects, key: str) -> bool:
+        asked.append(key)
+        return is_recorded(self, key)
+
+    taken: list[str] = []
+
+    def in_between(seconds: float) -> None:
+        taken.append(next(key for key in keys if key not in {*asked, *taken}))
+        with store.catalog.writing() as change:  # nobody is inside a transaction
+            change.objects.record(taken[-1], 2, now_ns=1)
+
+    monkeypatch.setattr(Objects, "is_recorded", noted)
+    monkeypatch.setattr("vfsd.reclaim._AT_ONCE", 10)
+    monkeypatch.setattr("vfsd.reclaim.time.sleep", in_between)
+    assert sorted(reclaim(parts)) == sorted(keys)
+    assert len(taken) == 2
+    assert {key for key in keys if parts.objects.exists(key)} == set(taken)
+    taken.clear()
+    asked.clear()
+    monkeypatch.setattr("vfsd.reclaim._AT_ONCE_SECONDS", 0)
+    assert len(reclaim(parts)) == 2
+    assert len(taken) == 1

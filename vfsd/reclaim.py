@@ -1,21 +1,29 @@
 """Taking away bytes that nothing in the catalog refers to any more.
 
-Rows go first, and durably; the files follow.  Files are deleted inside a write transaction, since
+Rows go first, and durably; the files follow.  Files are deleted inside write transactions, since
 whoever publishes an object looks for its bytes inside one too: so nobody can come to rely on an
-object between the last look and the deletion.
+object between the last look and the deletion.  Many files are many transactions: a slow disk needs
+longer for them than others wait for their turn.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from vfsd.catalog import Transaction
 from vfsd.errors import NotFoundError, StoreError
 from vfsd.parts import Parts
 from vfsd.reserve import keep_reserve
 from vfsd.room import make_room_in_store
+
+_AT_ONCE = 100
+_AT_ONCE_SECONDS = 0.5
+"""Files that are deleted in one transaction, and after how long it is ended in any case."""
+_REST_SECONDS = 0.1
+"""SQLite asks as often whether it is its turn: who waits gets it between two transactions."""
 
 _log = logging.getLogger(__name__)
 
@@ -33,13 +41,13 @@ def reclaim(
     if not found and not gone:
         return []
     parts.catalog.sync()
-    with parts.catalog.writing() as change:
-        for key in found:
-            if not change.objects.is_recorded(key):
-                parts.objects.delete(key)
-        for ino in gone:
-            if not _exists(change, ino):
-                parts.directory.spool_file(ino).unlink(missing_ok=True)
+    _in_batches(
+        parts,
+        [
+            *(partial(_delete_object, parts, key) for key in found),
+            *(partial(_delete_private, parts, ino) for ino in gone),
+        ],
+    )
     keep_reserve(parts.directory)
     return found
 
@@ -71,8 +79,7 @@ def _forget(parts: Parts, keys: Iterable[str] | None) -> list[str]:
 def discard_unpublished(parts: Parts, key: str) -> None:
     """Delete an object that was put in place for a publication that did not happen."""
     with parts.catalog.writing() as change:
-        if not change.objects.is_recorded(key):
-            parts.objects.delete(key)
+        _delete_object(parts, key, change)
 
 
 def discard_failed(parts: Parts, key: str) -> None:
@@ -84,6 +91,31 @@ def discard_failed(parts: Parts, key: str) -> None:
         discard_unpublished(parts, key)
     except (OSError, StoreError) as error:
         _log.warning("object %s could not be deleted, `vfsd gc` does it: %s", key, error)
+
+
+def _in_batches(parts: Parts, deletions: Sequence[Callable[[Transaction], None]]) -> None:
+    done = 0
+    while done < len(deletions):
+        with parts.catalog.writing() as change:
+            began = time.monotonic()
+            for delete in deletions[done : done + _AT_ONCE]:
+                delete(change)
+                done += 1
+                if time.monotonic() - began > _AT_ONCE_SECONDS:
+                    break
+        if done < len(deletions):
+            time.sleep(min(_REST_SECONDS, time.monotonic() - began))
+
+
+def _delete_object(parts: Parts, key: str, change: Transaction) -> None:
+    """Unless somebody has published it meanwhile."""
+    if not change.objects.is_recorded(key):
+        parts.objects.delete(key)
+
+
+def _delete_private(parts: Parts, ino: int, change: Transaction) -> None:
+    if not _exists(change, ino):
+        parts.directory.spool_file(ino).unlink(missing_ok=True)
 
 
 def _exists(change: Transaction, ino: int) -> bool:
