@@ -224,6 +224,29 @@ def test_a_linked_file_that_changed(store: Store, tmp_path: Path) -> None:
     assert "not there" in found.message
 
 
+def test_a_linked_file_that_somebody_writes_is_not_indexed_again(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Path(shutil.copy(CLIP, tmp_path / "mine.mp4"))
+    video = store.ingest(mine, link=True)
+    sql(store, f"DELETE FROM frame_pages WHERE physical_id = {video.original.id}")
+    examiner = store.parts.examiner
+    examine = examiner.examine
+
+    def and_then_append(path: Path) -> object:
+        found = examine(path)
+        with open(path, "ab") as file:
+            file.write(b"more")
+        return found
+
+    monkeypatch.setattr(examiner, "examine", and_then_append)
+    found = [one for one in check.run(store.parts, repair=True) if one.check == "videos"]
+    assert [one.repaired for one in found] == [False]
+    monkeypatch.undo()
+    found = [one for one in check.run(store.parts, repair=True) if one.check == "videos"]
+    assert [one.repaired for one in found] == [True]
+
+
 def test_content(store: Store) -> None:
     path = object_of(store)
     path.chmod(0o600)

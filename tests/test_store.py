@@ -33,6 +33,7 @@ from vfsd.errors import (
 )
 from vfsd.frames import Pixels
 from vfsd.model import FileState
+from vfsd.objects import digest
 from vfsd.store import Store
 from vfsd.video import Video
 
@@ -132,6 +133,34 @@ def test_a_linked_file_is_indexed_and_never_touched(store: Store, tmp_path: Path
     store.remove("mine.mp4")
     after = mine.stat()
     assert (after.st_mtime_ns, after.st_size) == (before.st_mtime_ns, before.st_size)
+
+
+@pytest.mark.parametrize("when", ["examined", "read"])
+def test_a_file_that_is_written_while_it_is_indexed_is_refused(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Its table would be of one version, its sums of another."""
+    mine = Path(shutil.copy(CLIP, tmp_path / "mine.mp4"))
+
+    def and_then_append(function: Callable[..., Any]) -> Callable[..., Any]:
+        def appending(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            with open(mine, "ab") as file:
+                file.write(b"more")
+            return result
+
+        return appending
+
+    if when == "examined":
+        examiner = store.parts.examiner
+        monkeypatch.setattr(examiner, "examine", and_then_append(examiner.examine))
+    else:
+        monkeypatch.setattr("vfsd.ingest.digest", and_then_append(digest))
+    with pytest.raises(BusyError, match="was written while it was read"):
+        store.ingest(mine, link=True)
+    assert "mine.mp4" not in store
+    monkeypatch.undo()
+    assert len(store.ingest(mine, link=True).read()) == 120
 
 
 def test_refused_files_leave_no_trace(store: Store, tmp_path: Path) -> None:

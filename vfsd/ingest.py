@@ -188,8 +188,8 @@ def ingest_copy(
 ) -> LogicalVideo:
     """Copy a video file into the store; the file's times and permissions go with it.
 
-    Raises `RefusedMediaError`, `ExistsError` (unless `replace`), `NoSpaceError`; the store is
-    then as it was before.
+    Raises `RefusedMediaError`, `ExistsError` (unless `replace`), `NoSpaceError`, `BusyError` where
+    somebody writes it meanwhile; the store is then as it was before.
     """
     require_free(parts, source.name, replace)
     before = source.path.stat()
@@ -248,20 +248,22 @@ def ingest_link(
 ) -> LogicalVideo:
     """Index a video file where it lies.  The store never writes or deletes it.
 
-    Raises `RefusedMediaError`, `ExistsError` (unless `replace`).
+    Raises `RefusedMediaError`, `ExistsError` (unless `replace`), `BusyError` where somebody writes
+    it meanwhile: the table of one version does not go with the sums of another.
     """
     require_free(parts, source.name, replace)
     path = source.path.resolve()
     if path.is_relative_to(parts.directory.root):
         raise UsageError(f"{path} lies inside the store", hint="copy it, or name another file")
+    before = path.stat()
     examination = parts.examiner.examine(path, name=path.name)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        mtime_ns = os.fstat(fd).st_mtime_ns
         key, size, sums = digest(fd, on_progress=on_progress)
     finally:
         os.close(fd)
-    verdict = Indexed(examination, key, sums, mtime_ns)
+    _require_unwritten(path, before)
+    verdict = Indexed(examination, key, sums, before.st_mtime_ns)
     with parts.catalog.writing() as change:
         node = _new_file(change, source, replace)
         node = change.tree.update(node.ino, link_path=str(path), state=FileState.VIDEO, size=size)

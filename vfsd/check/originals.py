@@ -15,7 +15,7 @@ from vfsd.check import bytes as stored
 from vfsd.check import sound
 from vfsd.check.finding import Finding, Run
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
-from vfsd.ingest import describe_original, pages, put_sound
+from vfsd.ingest import describe_original, file_version, pages, put_sound
 from vfsd.linkedfile import open_linked
 from vfsd.model import FileState, Node, PhysicalVideo
 from vfsd.objects import digest
@@ -61,10 +61,12 @@ def _table_fault(seen: Transaction, physical: PhysicalVideo) -> str | None:
 def _index_again(parts: Parts, node: Node) -> bool:
     path = Path(node.link_path) if node.link_path else parts.objects.path(node.object_key or "")
     try:
+        before = path.stat()
         found = parts.examiner.examine(path)
         with open(path, "rb") as file:
-            mtime_ns = os.fstat(file.fileno()).st_mtime_ns
             key, size, sums = digest(file.fileno())
+        if file_version(path.stat()) != file_version(before):
+            return False  # somebody writes it, and may be done the next time
     except (OSError, RefusedMediaError):
         return False
     if node.object_key not in (None, key):
@@ -77,7 +79,9 @@ def _index_again(parts: Parts, node: Node) -> bool:
         video = change.videos.put(node.ino, original, pages(found), digest=key, now_ns=now)
         put_sound(change, video.original, found)
         change.integrity.put_sums(
-            video.original.place, sums, mtime_ns=None if node.link_path is None else mtime_ns
+            video.original.place,
+            sums,
+            mtime_ns=None if node.link_path is None else before.st_mtime_ns,
         )
     return True
 
