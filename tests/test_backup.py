@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +15,12 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.fs.driver import Driver
 from tests.stores import new_store
 from vfsd import check
 from vfsd.backup import back_up
 from vfsd.errors import ExistsError, NoSpaceError, UsageError
+from vfsd.fs import Filesystem
 from vfsd.objects import ObjectStore
 from vfsd.store import Store
 
@@ -105,6 +109,34 @@ def test_damage_is_told_and_not_copied(store: Store, target: Path) -> None:
             ("objects", False)
         ]
         assert copy.catalog.segments(copy["traffic.mp4"].info) == []
+
+
+def test_a_file_that_is_written_while_it_is_copied_is_copied_again(
+    store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = Filesystem(store.parts)
+    it = Driver(fs)
+    it.write("/notes.txt", b"old words")
+    spool = store.parts.directory.spool_file(store.node("notes.txt").ino)
+    fs.close()
+    os.utime(spool, ns=(1, 1))
+    copyfile = shutil.copyfile
+
+    def and_then_write(source: Path, copy: Path, **how: bool) -> object:
+        copied = copyfile(source, copy, **how)
+        if source == spool:
+            spool.write_bytes(b"new words")
+        return copied
+
+    monkeypatch.setattr(shutil, "copyfile", and_then_write)
+    back_up(store.parts, target)
+    monkeypatch.undo()
+    copy = target / "spool" / spool.name
+    assert (copy.read_bytes(), copy.stat().st_mtime_ns) == (b"old words", 1)
+    back_up(store.parts, target)
+    assert copy.read_bytes() == b"new words"
+    assert copy.stat().st_mtime_ns == spool.stat().st_mtime_ns
+    assert back_up(store.parts, target).copied == 0
 
 
 def test_nothing_else_is_written_over(store: Store, target: Path, tmp_path: Path) -> None:

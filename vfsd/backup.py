@@ -178,6 +178,9 @@ class _Backup:
             if copy.exists() and _is_same(copy.stat(), found):
                 return True
             shutil.copy2(source, temporary)
+            # Who writes into it meanwhile gives it another time, by which the next backup knows:
+            # the copy must not have that.
+            os.utime(temporary, ns=(found.st_atime_ns, found.st_mtime_ns))
         except FileNotFoundError:
             with self._parts.catalog.reading() as seen:
                 node = seen.tree.nodes([ino]).get(ino)
