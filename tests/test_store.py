@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 
 from sample_videos import CLIPS, FOLDER, GroundTruth, read_frame_number
+from tests.fs.driver import Driver
 from tests.stores import new_store
+from vfsd import check
 from vfsd.errors import (
     BusyError,
     ClosedError,
@@ -32,6 +34,7 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.frames import Pixels
+from vfsd.fs import Filesystem
 from vfsd.model import FileState
 from vfsd.objects import digest
 from vfsd.store import Store
@@ -218,6 +221,22 @@ def _take_away(store: Store, video: Video, *, is_replaced: bool) -> None:
         store.ingest(FOLDER / "portrait.mp4", video.name, replace=True)
     else:
         store.remove(video.name)
+
+
+@pytest.mark.parametrize("how", ["copy", "link", "pictures", "stream"])
+def test_what_is_replaced_leaves_no_private_file(store: Store, how: str) -> None:
+    fs = Filesystem(store.parts)
+    Driver(fs).write("/a.mp4", b"no video")
+    fs.close()
+    assert store.node("a.mp4").state is FileState.PLAIN
+    if how == "pictures":
+        store.write("a.mp4", np.zeros((3, 32, 32, 3), np.uint8), fps=5, replace=True)
+    elif how == "stream":
+        store.write("a.mp4", CLIP.read_bytes(), replace=True)
+    else:
+        store.ingest(CLIP, "a.mp4", link=how == "link", replace=True)
+    assert list(store.parts.directory.spooled()) == []
+    assert check.run(store.parts) == []
 
 
 def test_moving_and_removing(store: Store, video: Video) -> None:

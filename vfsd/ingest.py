@@ -35,7 +35,7 @@ from vfsd.mending import heal
 from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
 from vfsd.objects import Progress, digest
 from vfsd.parts import Parts
-from vfsd.reclaim import discard_failed
+from vfsd.reclaim import clear_away, discard_failed
 
 
 @dataclass(frozen=True)
@@ -204,11 +204,13 @@ def ingest_copy(
                 put.add(parts.objects.put_file(source.path).key)
                 if put != {key}:
                     raise _written_while_read(source.path)
-            return _put_stored(change, source, verdict, replace)
+            video, replaced = _put_stored(change, source, verdict, replace)
     except BaseException:
         for each in put:
             discard_failed(parts, each)
         raise
+    _clear_replaced(parts, replaced)
+    return video
 
 
 def ingest_made(
@@ -237,10 +239,12 @@ def ingest_made(
         parts.objects.adopt(source.path, key)  # here syncing takes its time, and nobody waits
         with parts.catalog.writing() as change:
             parts.objects.adopt(source.path, key)  # unless it was collected, no work
-            return _put_stored(change, source, verdict, replace)
+            video, replaced = _put_stored(change, source, verdict, replace)
     except BaseException:
         discard_failed(parts, key)
         raise
+    _clear_replaced(parts, replaced)
+    return video
 
 
 def ingest_link(
@@ -265,9 +269,11 @@ def ingest_link(
     _require_unwritten(path, before)
     verdict = Indexed(examination, key, sums, before.st_mtime_ns)
     with parts.catalog.writing() as change:
-        node = _new_file(change, source, replace)
+        node, replaced = _new_file(change, source, replace)
         node = change.tree.update(node.ino, link_path=str(path), state=FileState.VIDEO, size=size)
-        return _put_video(change, node, verdict, time.time_ns())
+        video = _put_video(change, node, verdict, time.time_ns())
+    _clear_replaced(parts, replaced)
+    return video
 
 
 def make_directories(change: Transaction, path: str, *, uid: int, gid: int) -> Node:
@@ -312,13 +318,20 @@ def require_free(parts: Parts, name: str, replace: bool) -> None:
 
 def _put_stored(
     change: Transaction, source: Source, verdict: Indexed, replace: bool
-) -> LogicalVideo:
-    """The video of bytes that are an object by now, under the name of `source`."""
+) -> tuple[LogicalVideo, Node | None]:
+    """The video of bytes that are an object by now, under the name of `source`, and what had that
+    before."""
     key, size = verdict.digest, verdict.size
     change.objects.record(key, size, now_ns=time.time_ns())
-    node = _new_file(change, source, replace)
+    node, replaced = _new_file(change, source, replace)
     node = change.tree.update(node.ino, object_key=key, state=FileState.VIDEO, size=size)
-    return _put_video(change, node, verdict, time.time_ns())
+    return _put_video(change, node, verdict, time.time_ns()), replaced
+
+
+def _clear_replaced(parts: Parts, replaced: Node | None) -> None:
+    """Delete the bytes of what has lost its name: objects, and its private file."""
+    if replaced is not None:
+        clear_away(parts, inodes=[replaced.ino])
 
 
 def file_version(found: os.stat_result) -> tuple[int, int, int]:
@@ -335,12 +348,13 @@ def _written_while_read(path: Path) -> BusyError:
     return BusyError(f"{path} was written while it was read", hint="try again later")
 
 
-def _new_file(change: Transaction, source: Source, replace: bool) -> Node:
-    """An inode for `source`, under its name; what had the name before loses it."""
+def _new_file(change: Transaction, source: Source, replace: bool) -> tuple[Node, Node | None]:
+    """An inode for `source`, under its name; what had the name before, and loses it."""
     found = source.path.stat()
     *folders, name = split(source.name)
     now = time.time_ns()
     parent = make_directories(change, "/".join(folders), uid=os.getuid(), gid=os.getgid())
+    before = None
     if replace and change.tree.lookup(parent.ino, name) is not None:
         before = change.tree.unlink(parent.ino, name, now_ns=now)
         if before.nlink == 0:
@@ -354,7 +368,8 @@ def _new_file(change: Transaction, source: Source, replace: bool) -> Node:
         now_ns=now,
         state=FileState.SPOOLED,
     )
-    return change.tree.update(node.ino, mtime_ns=found.st_mtime_ns, atime_ns=found.st_atime_ns)
+    node = change.tree.update(node.ino, mtime_ns=found.st_mtime_ns, atime_ns=found.st_atime_ns)
+    return node, before
 
 
 # ------------------------------------------------------------------------------------- values

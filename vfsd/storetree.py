@@ -58,10 +58,7 @@ class StoreTree(StoreWrites):
         what = Source(path, name or path.name, path.stat().st_size)
         require_outside(self._parts, what)
         put = ingest_link if link else ingest_copy
-        info = put(self._parts, what, replace=replace, on_progress=on_progress)
-        if replace:
-            clear_away(self._parts)
-        return self.open_video(info)
+        return self.open_video(put(self._parts, what, replace=replace, on_progress=on_progress))
 
     def remove(self, path: str, *, recursive: bool = False) -> int:
         """Take a file, or with `recursive` a directory, out of the store; how many files went.

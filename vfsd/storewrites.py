@@ -24,7 +24,6 @@ from vfsd.growing import GrowingVideo, is_being_written
 from vfsd.ingest import Source, ingest_made, require_free
 from vfsd.model import FileState, LogicalVideo
 from vfsd.parts import Parts
-from vfsd.reclaim import clear_away
 from vfsd.tools import Tools
 from vfsd.unfinished import Unfinished, begin, unfinished
 from vfsd.units import Seconds
@@ -246,10 +245,7 @@ class StoreWrites:
         check: Callable[[Examination], None] = lambda _: None,
     ) -> Video:
         source = Source(file.path, file.name, file.path.stat().st_size)
-        info = ingest_made(self._parts, source, replace=replace, check=check)
-        if replace:
-            clear_away(self._parts)
-        return self.open_video(info)
+        return self.open_video(ingest_made(self._parts, source, replace=replace, check=check))
 
     def _require_writable(self) -> None:
         if self._parts.read_only:
