@@ -438,6 +438,27 @@ def test_what_cannot_be_published_can_be_given_up(
     assert is_as_before(store, [])
 
 
+@pytest.mark.parametrize("as_stream", [True, False])
+def test_what_is_published_has_not_failed_where_its_other_name_stays(
+    store: Store, monkeypatch: pytest.MonkeyPatch, as_stream: bool
+) -> None:
+    unlink = Path.unlink
+
+    def failing(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == store.parts.directory.objects_tmp and "json" not in path.name:
+            raise OSError(errno.EIO, "the disk fails")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", failing)
+    if as_stream:
+        store.write("a.mp4", CLIP.read_bytes())
+    else:
+        with store.writer("a.mp4", width=64, height=48, fps=25) as writer:
+            writer.write(smooth(3, 64, 48))
+        assert len(writer.video) == 3
+    assert sorted(store) == ["a.mp4"]
+
+
 _WRITER = """
     import resource, signal, sys
     import numpy as np

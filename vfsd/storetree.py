@@ -48,8 +48,8 @@ class StoreTree(StoreWrites):
         The file is copied as it is; with `link` it stays where it is, is indexed there, and is
         never written or deleted by the store.  Raises `RefusedMediaError` for what is no video,
         `ExistsError`, `UsageError` for a file of the store's own and for a name that no mount can
-        show (of more than 255 bytes in UTF-8, or with a NUL), `NoSpaceError`; the store is then as
-        it was before.
+        show (of more than 255 bytes in UTF-8, or with a NUL), `BusyError` where somebody writes the
+        file meanwhile, `NoSpaceError`; the store is then as it was before.
         """
         self._require_writable()
         path = Path(source)

@@ -8,6 +8,7 @@ behind that ends before it is done is a leftover as any other, for `vfsd gc`.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +19,8 @@ from vfsd.errors import BusyError
 from vfsd.objects import ObjectStore, is_alive
 
 _NOTE = ".json"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,17 @@ class Unfinished:
         return int(self.path.name.partition("-")[0])
 
     def remove(self) -> None:
-        """Its bytes, and the note; who has it open keeps it.  Nothing in a forked child."""
+        """Its bytes, and the note; who has it open keeps it.  Nothing in a forked child.
+
+        What cannot be deleted is left for `vfsd gc`: all else is done, or has failed, before.
+        """
         if self.writer != os.getpid():
             return
-        self._note.unlink(missing_ok=True)
-        self.path.unlink(missing_ok=True)
+        for path in (self._note, self.path):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                _log.warning("%s could not be deleted, `vfsd gc` does it: %s", path, error)
 
     @property
     def _note(self) -> Path:

@@ -286,9 +286,10 @@ class Campaign:
         if not message or steps or self.operation.gradual or not before:
             return message, is_clean, self._unlike(steps, message)
         after = _image(place)
-        if failing.kinds == (Kind.SYNC,):
-            # An object whose name could not be synced is left for gc: nobody who does not look
-            # into the catalog may take it away, since others may count on it by now.
+        if failing.kinds == (Kind.SYNC,) or failing.errno == errno.EMFILE:
+            # An object whose name could not be synced, or no file be opened for that, is left for
+            # gc: nobody who does not look into the catalog may take it away, since others may count
+            # on it by now.
             after = {name: it for name, it in after.items() if not _is_new_object(name, before)}
         return message, is_clean, difference(after, before)
 
