@@ -195,6 +195,11 @@ class StoreDirectory:
             if path.name.isdigit():
                 yield int(path.name), path
 
+    def sync_spooled(self, ino: int) -> None:
+        """Make the private bytes of an inode, and that they are there, survive a power cut."""
+        fsync_path(self.spool_file(ino))
+        fsync_path(self.spool)
+
     @contextmanager
     def mounted(self, place: str) -> Iterator[None]:
         """Hold the store for one daemon.  Raises `BusyError`, saying who has it, and

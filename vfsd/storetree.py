@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from vfsd.catalog import not_there, split
@@ -107,6 +108,8 @@ class StoreTree(StoreWrites):
         *above, name = split(old) or [""]
         if not name or not split(new):
             raise UsageError("the root of a store cannot be moved")
+        if replace:
+            self._sync_private(old)
         with self._parts.catalog.writing() as change:
             tree = change.tree
             parent = tree.resolve("/".join(above))
@@ -135,6 +138,13 @@ class StoreTree(StoreWrites):
             clear_away(self._parts, inodes=[replaced.ino])
 
     # -- help
+
+    def _sync_private(self, name: str) -> None:
+        """What takes the place of a video is on the disk before that goes."""
+        with suppress(NotFoundError, FileNotFoundError):  # it becomes a video, or goes
+            node = self.node(name)
+            if node.state in (FileState.SPOOLED, FileState.PLAIN):
+                self._parts.directory.sync_spooled(node.ino)
 
     def _settle(self, name: str) -> None:
         """Wait until a mount has judged a file that somebody has just written."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from vfsd import SoundFormat, check
 from vfsd.ageing import Ager
 from vfsd.backup import back_up
 from vfsd.config import Settings
-from vfsd.errors import NotFoundError
+from vfsd.errors import NotFoundError, VfsdError
 from vfsd.fs import Filesystem
 from vfsd.labels import ReadOptions, read_labels
 from vfsd.planned import TileSettings
@@ -327,6 +328,49 @@ def mount_edit(place: Place) -> Steps:
         fs.close()
 
 
+def mount_overwrite(place: Place) -> Steps:
+    """Writing into a video, with nothing synced, and its old bytes being deleted."""
+    with place.open() as store:
+        fs = Filesystem(store.parts)
+        fs.recover()
+        it = Driver(fs)
+        with it.opened("/b.mp4", os.O_RDWR) as handle:
+            fs.write(handle, b"????????", 0)
+        _discard(fs)
+        yield
+        fs.close()
+
+
+def mount_replace(place: Place) -> Steps:
+    """As `mv` does it, and rsync: another file takes the place of a video, with nothing synced."""
+    with place.open() as store:
+        fs = Filesystem(store.parts)
+        fs.recover()
+        it = Driver(fs)
+        it.write("/.new.mp4", (place.inputs / "rich.mp4").read_bytes())
+        fs.rename("/.new.mp4", "/b.mp4")
+        _discard(fs)
+        yield
+        fs.close()
+
+
+def move_unsynced(place: Place) -> Steps:
+    """`vfsd mv` of a file that a mount has just written."""
+    with place.open() as store:
+        fs = Filesystem(store.parts)
+        fs.recover()
+        Driver(fs).write("/.new.mp4", (place.inputs / "rich.mp4").read_bytes()[:-9])
+        store.move(".new.mp4", "b.mp4", replace=True)
+        yield
+        fs.close()
+
+
+def _discard(fs: Filesystem) -> None:
+    """What the janitor does a little later, whom nobody hears complain."""
+    with suppress(OSError, VfsdError):
+        fs.tidy()
+
+
 def retile(place: Place) -> Steps:
     with place.open() as store:
         store["b.mp4"].retile("uniform:2x2", settings=FEW, jobs=1)
@@ -519,6 +563,23 @@ ALL = (
             1: frozenset({"b.mp4"}),
             2: frozenset({"notes.txt"}),
         },
+        gradual=True,
+        again=False,
+    ),
+    Operation("mount: overwrite", with_videos, mount_overwrite, gradual=True, again=False),
+    Operation(
+        "mount: replace",
+        with_videos,
+        mount_replace,
+        loose={0: frozenset({".new.mp4"})},
+        gradual=True,
+        again=False,
+    ),
+    Operation(
+        "mv: unsynced",
+        with_videos,
+        move_unsynced,
+        loose={0: frozenset({".new.mp4"})},
         gradual=True,
         again=False,
     ),

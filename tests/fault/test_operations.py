@@ -12,6 +12,23 @@ from tests.fault.conftest import Run
 
 SOME = ("mount: copy", "rm")
 
+CUT = """
+import sys
+from pathlib import Path
+from tests.fault import operations
+from tests.fault.campaign import Campaign, in_child
+
+folder = Path(sys.argv[1])
+inputs = folder / "inputs"
+inputs.mkdir()
+in_child(lambda: operations.make_inputs(inputs))
+for name in sys.argv[2:]:
+    campaign = Campaign(operations.named(name), folder, inputs, 1)
+    for _ in campaign.cut(15):
+        pass
+    print(*campaign.row.problems, sep="\\n", end="")
+"""
+
 # Nothing is synced any more, which a power cut has to bring to light.
 NEGLIGENT = """
 import sys
@@ -59,6 +76,11 @@ def test_whatever_happens_nothing_is_lost_or_left(figures: dict[str, Any], name:
     assert row["errors"] >= 5
     assert row["clean"] == row["unchanged"] == row["again"] == row["errors"]
     assert (row["losses"], row["dangling"], row["orphans"]) == (0, 0, 0)
+
+
+def test_what_is_changed_unsynced_is_the_old_or_the_new(tmp_path: Path, under_layer: Run) -> None:
+    names = ("mount: overwrite", "mount: replace", "mv: unsynced")
+    assert under_layer("-c", CUT, tmp_path, *names).stdout == ""
 
 
 def test_who_syncs_nothing_is_found_out(tmp_path: Path, under_layer: Run) -> None:

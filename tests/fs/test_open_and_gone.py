@@ -9,11 +9,13 @@ import time
 import pytest
 
 from tests.fs.driver import Driver, failing
+from vfsd.catalog import ROOT
 from vfsd.fs import RENAME_NOREPLACE, namespace
 from vfsd.fs.contents import Contents
 from vfsd.fs.names import Names
 from vfsd.model import FileState
 from vfsd.store import Store
+from vfsd.storedir import StoreDirectory
 
 ALIAS = ".fuse_hidden0000000100000001"
 
@@ -50,6 +52,36 @@ def test_an_open_file_is_unlinked(it: Driver, store: Store) -> None:
     it.fs.tidy()
     assert rows(store) == (0, 0)
     assert list(store.parts.directory.spooled()) == []
+
+
+def test_a_rename_over_an_open_video_may_take_its_time(
+    it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as what is renamed is put on the disk, the name would come back after a crash."""
+    ino = it.write("/v.mp4", video)
+    it.fs.settle()
+    name = ROOT, "v.mp4"
+    former = []
+
+    def sync(_: StoreDirectory, new: int) -> None:
+        time.sleep(3 * namespace._SETTLING_SECONDS)
+        with store.catalog.reading() as seen:
+            former.append((new, *seen.tree.orphans()))
+
+    monkeypatch.setattr(StoreDirectory, "sync_spooled", sync)
+    new = it.write("/new", b"new")
+    with it.opened("/v.mp4") as handle:
+        it.fs.hide("/v.mp4", ALIAS)
+        it.fs.rename("/new", "/v.mp4")
+        assert former == [(new, (ino, name))]
+        assert it.read_open(handle) == video
+        deadline = time.monotonic() + 10
+        while it.fs._namespace._unsettled:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        with store.catalog.reading() as seen:
+            assert seen.tree.orphans() == [(ino, None)]
+    assert it.read("/v.mp4") == b"new"
 
 
 def test_the_name_is_free_at_once(it: Driver) -> None:

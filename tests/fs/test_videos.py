@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
+import vfsd.fs.contents
 import vfsd.fs.judging
 import vfsd.settle
-from tests.fs.driver import Driver
+from tests.fs.driver import Driver, failing
 from vfsd.catalog import ROOT
 from vfsd.errors import NotFoundError
 from vfsd.fs import Filesystem
@@ -307,6 +309,30 @@ def test_a_leftover_object_of_an_interrupted_publication_is_not_written(
     key = judge(store.parts, store.parts.directory.spool_file(ino)).digest  # type: ignore[union-attr]
     store.parts.objects.adopt(store.parts.directory.spool_file(ino), key)
     with it.opened("/v.mp4", os.O_RDWR) as handle:
+        it.fs.write(handle, b"????", 0)
+    assert store.parts.objects.path(key).read_bytes() == video
+    assert it.read("/v.mp4") == b"????" + video[4:]
+
+
+def test_a_copy_that_the_row_was_not_told_of_leaves_the_object_alone(
+    it: Driver,
+    store: Store,
+    video: bytes,
+    gate: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has the private file's name by then, and the object is the only other one of its file."""
+    ino = it.write("/v.mp4", video)
+    key = judge(store.parts, store.parts.directory.spool_file(ino)).digest  # type: ignore[union-attr]
+    store.parts.objects.adopt(store.parts.directory.spool_file(ino), key)
+
+    def fail(_: Path) -> None:
+        raise OSError(errno.EIO, "the disk fails")
+
+    with it.opened("/v.mp4", os.O_RDWR) as handle:
+        with monkeypatch.context() as patch:
+            patch.setattr(vfsd.fs.contents, "fsync_path", fail)
+            assert failing(it.fs.write, handle, b"????", 0) == "EIO"
         it.fs.write(handle, b"????", 0)
     assert store.parts.objects.path(key).read_bytes() == video
     assert it.read("/v.mp4") == b"????" + video[4:]

@@ -269,12 +269,7 @@ class Contents:
                 return
             node = self._names.node_if_any(content.ino)
             found = os.fstat(content.fd)
-            # A private file with a second name has become, or nearly became, an object.
-            if (
-                content.private
-                and found.st_nlink <= 1
-                and (node is None or node.state is not FileState.VIDEO)
-            ):
+            if content.private and self._is_own(content, node, found):
                 if node is not None:
                     self._announce(node, None)
             else:
@@ -344,8 +339,25 @@ class Contents:
             fd = os.open(stored, os.O_RDONLY | AS_BYTES)
         return fd, self._parts.summed.opened(stored, place, fd)
 
+    def _is_own(self, content: Content, node: Node | None, found: os.stat_result) -> bool:
+        """Whether nobody but the inode counts on the bytes of its private file.
+
+        One with a second name has become, or nearly became, an object; and so has one in whose
+        place a copy was put, which the row was then not told of.
+        """
+        if found.st_nlink > 1 or (node is not None and node.state is FileState.VIDEO):
+            return False
+        try:
+            return os.path.samestat(found, os.stat(f"{self._spool}/{content.ino}"))
+        except FileNotFoundError:
+            return True
+
     def _copy(self, content: Content, node: Node | None, length: int) -> None:
-        """Put a private copy in the place of the bytes that must not be written."""
+        """Put a private copy in the place of the bytes that must not be written.
+
+        It is on the disk before the row says so: from then on nothing holds the bytes that it was
+        made of, and whoever looks for garbage deletes them.
+        """
         final = self._parts.directory.spool_file(content.ino)
         temporary = final.with_name(f"{final.name}.{os.getpid()}{COPY_SUFFIX}")
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -357,7 +369,9 @@ class Contents:
             if node is not None:
                 before = self.attributes(node)
                 os.utime(fd, ns=(before.atime_ns, before.mtime_ns))
-                self._announce(node, str(temporary))
+                if length:  # else there is nothing that could be lost but the name of nothing
+                    os.fsync(fd)
+                self._announce(node, str(temporary), is_kept=length > 0)
         except BaseException:
             os.close(fd)
             self._withdraw(content.ino, final)
@@ -376,8 +390,9 @@ class Contents:
             if node is not None and not is_private(node):
                 private.unlink(missing_ok=True)
 
-    def _announce(self, node: Node, copy: str | None) -> None:
-        """Say in the row that the bytes change; `copy` becomes the private file with it."""
+    def _announce(self, node: Node, copy: str | None, *, is_kept: bool = False) -> None:
+        """Say in the row that the bytes change; `copy` becomes the private file with it, for good
+        if `is_kept`."""
         with self._names.changing() as change:
             change.touch(node.ino)
             try:
@@ -387,6 +402,8 @@ class Contents:
             change.transaction.originals.require_free(node.ino)
             if copy is not None:
                 os.replace(copy, self._parts.directory.spool_file(node.ino))
+                if is_kept:
+                    fsync_path(self._parts.directory.spool)
             change.tree.update(
                 node.ino,
                 state=FileState.SPOOLED,

@@ -8,10 +8,11 @@ import stat
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from vfsd.errors import ExistsError
-from vfsd.fs.attributes import Caller
+from vfsd.fs.attributes import Caller, is_private
 from vfsd.fs.contents import Contents
 from vfsd.fs.janitor import Janitor
 from vfsd.fs.names import Change, Names, Place
@@ -66,6 +67,7 @@ class Namespace:
         self._now = now
         self._hidden: dict[int, _Hidden] = {}  # by the thread that hid it
         self._unsettled: set[_Hidden] = set()
+        self._followed: set[_Hidden] = set()  # by a rename that is under way
 
     # -- coming
 
@@ -192,21 +194,38 @@ class Namespace:
         hidden = self._hidden.pop(threading.get_ident(), None)
         if hidden is not None and not self._goes_with(hidden, new):
             hidden = None
+        if hidden is not None:
+            self._followed.add(hidden)
         try:
             if flags == RENAME_EXCHANGE:
                 self._exchange(old, new)
             elif hidden is None:
-                self._move(old, new, flags)
+                self._with_synced(lambda synced: self._move(old, new, flags, synced))
             elif flags == RENAME_NOREPLACE:
                 raise failure(errno.EEXIST)
             else:
-                self._move_over_hidden(old, new, hidden)
+                self._with_synced(lambda synced: self._move_over_hidden(old, new, hidden, synced))
         except BaseException:
             if hidden is not None:
                 self._unhide(hidden)
             raise
+        finally:
+            if hidden is not None:
+                self._followed.discard(hidden)
 
-    def _move(self, old_path: str, new_path: str, flags: int) -> None:
+    def _with_synced(self, move: Callable[[int | None], int | None]) -> None:
+        """Move a file, which may have to be on the disk before it takes the place of another.
+
+        `move` is told which inode is there; it returns another one, and has done nothing, where
+        that has to be there first.  Nobody else waits meanwhile.
+        """
+        synced: int | None = None
+        while (ino := move(synced)) is not None:
+            with suppress(FileNotFoundError):  # it has just become a video, and is there, or went
+                self._directory.sync_spooled(ino)
+            synced = ino
+
+    def _move(self, old_path: str, new_path: str, flags: int, synced: int | None) -> int | None:
         gone: Node | None = None
         with self._names.changing() as change:
             old, new = self._names.place(old_path), self._names.place(new_path)
@@ -217,15 +236,20 @@ class Namespace:
             _require_outside(node, new)
             if target is not None:
                 if target.ino == node.ino:
-                    return
+                    return None
                 _require_replaceable(change, node, target)
+                if node.ino != synced and target.nlink == 1 and _is_risked(node, target):
+                    return node.ino
             replaced = self._rename(change, old, new, node)
             if replaced is not None:
                 gone = self._after_unlink(change, replaced)
         if gone is not None:
             discard_bytes(self._janitor, gone)
+        return None
 
-    def _move_over_hidden(self, old_path: str, new_path: str, hidden: _Hidden) -> None:
+    def _move_over_hidden(
+        self, old_path: str, new_path: str, hidden: _Hidden, synced: int | None
+    ) -> int | None:
         with self._names.changing() as change:
             old, new = self._names.place(old_path), self._names.place(new_path)
             node = _require(change, old)
@@ -233,11 +257,15 @@ class Namespace:
                 raise failure(errno.ENOTDIR)
             is_same = node.ino == hidden.ino
             if not is_same:
+                target = change.tree.nodes([hidden.ino]).get(hidden.ino)
+                if node.ino != synced and hidden.is_orphan and _is_risked(node, target):
+                    return node.ino
                 self._rename(change, old, new, node)
                 if hidden.is_orphan:
                     change.tree.settle_orphan(hidden.ino)
         if is_same:
             self._unhide(hidden)  # of two names of one file, a rename leaves both
+        return None
 
     def _exchange(self, old_path: str, new_path: str) -> None:
         with self._names.changing() as change:
@@ -279,6 +307,9 @@ class Namespace:
         The last handle may have gone before the name did; then this is the file's end.  May be
         called twice.
         """
+        if hidden in self._followed:  # the rename may take its time, and may fail
+            self._janitor.later(_SETTLING_SECONDS, lambda: self._let_go(hidden))
+            return
         if not self._contents.is_open(hidden.ino):
             self._names.drop_aliases(hidden.ino)
         if hidden.is_orphan:
@@ -361,6 +392,14 @@ def discard_bytes(janitor: Janitor, node: Node) -> None:
         janitor.discard_object(node.object_key)
     elif node.link_path is None:
         janitor.discard_inode(node.ino)
+
+
+def _is_risked(node: Node, target: Node | None) -> bool:
+    """Whether a power cut could leave nothing of a video, `target`, nor of what took its place.
+
+    The row may be on the disk before the private bytes are, and nothing holds those of the video.
+    """
+    return is_private(node) and target is not None and target.state is FileState.VIDEO
 
 
 def _require(change: Change, place: Place) -> Node:
