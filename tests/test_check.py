@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +17,12 @@ from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog import ROOT
 from vfsd.catalog.videos import Objects
+from vfsd.check import checks, derived, objects, originals
 from vfsd.model import Decision, FileState
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.proposals import Proposal
 from vfsd.reclaim import reclaim
+from vfsd.settle import settle_file
 from vfsd.store import Store
 from vfsd.tiling import TileLayout
 
@@ -45,6 +49,21 @@ def finds_and_repairs(store: Store, name: str, *, deep: bool = False) -> None:
     repaired = check.run(store.parts, repair=True, deep=deep)
     assert all(finding.repaired for finding in repaired if finding.check == name)
     assert check.run(store.parts, deep=deep) == []
+
+
+def before(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, action: Callable[[], object]
+) -> None:
+    """Do something when a method is next called, as somebody else does who comes between."""
+    method = getattr(owner, name)
+    times = iter([action])
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        for each in times:
+            each()
+        return method(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, called)
 
 
 def tune_once(store: Store, frames: range) -> Decision:
@@ -110,6 +129,60 @@ def test_an_unreachable_file_is_found_again(store: Store) -> None:
     assert check.run(store.parts) == []
     (name,) = list(store)
     assert name.startswith(check.LOST_AND_FOUND)
+
+
+def test_names_that_come_during_a_repair_are_counted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql(store, "UPDATE nodes SET nlink = 7 WHERE ino IN (SELECT ino FROM videos)")
+    node = store.node("cam/a.mp4")
+
+    def link() -> None:
+        with store.catalog.writing() as change:
+            change.tree.link(node.ino, ROOT, "second.mp4", now_ns=1)
+
+    before(monkeypatch, store.parts.catalog, "writing", link)
+    (found,) = check.run(store.parts, repair=True)
+    assert found.repaired
+    assert store.node("cam/a.mp4").nlink == 2
+
+
+def test_orphans_are_those_of_a_mount_that_has_just_come(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store.catalog.writing() as change:
+        node = change.tree.create(
+            ROOT, "open", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.PLAIN
+        )
+        change.tree.unlink(ROOT, "open", now_ns=2)
+        change.tree.orphan(node.ino, now_ns=2)
+    store.parts.directory.spool_file(node.ino).write_bytes(b"x")
+    with ExitStack() as mounts:
+
+        def mount() -> None:
+            mounts.enter_context(store.parts.directory.mounted("/somewhere"))
+
+        before(monkeypatch, store.parts.catalog, "writing", mount)
+        assert check.run(store.parts, repair=True) == []
+    with store.catalog.reading() as seen:
+        assert seen.tree.orphans() == [(node.ino, None)]
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_a_file_that_becomes_a_video_meanwhile_has_no_missing_bytes(
+    store: Store, monkeypatch: pytest.MonkeyPatch, repair: bool
+) -> None:
+    with store.catalog.writing() as change:
+        node = change.tree.create(
+            ROOT, "b.mp4", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.SPOOLED
+        )
+        shutil.copy(CLIP, store.parts.directory.spool_file(node.ino))
+    with store.parts.directory.mounted("/somewhere"):
+        directory = store.parts.directory
+        before(monkeypatch, directory, "spool_file", lambda: settle_file(store.parts, node))
+        assert check.run(store.parts, repair=repair) == []
+    assert store.node("b.mp4").state is FileState.VIDEO
+    assert list(store.parts.directory.spooled()) == []
 
 
 def test_spool_bytes_that_are_missing_or_in_excess(store: Store) -> None:
@@ -195,6 +268,52 @@ def test_a_video_without_its_table_is_indexed_again(store: Store) -> None:
         sql(store, f"DELETE FROM {table}")
     finds_and_repairs(store, "videos")
     assert store["cam/a.mp4"][5].index == 5
+
+
+def test_a_video_that_goes_meanwhile_is_no_finding(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "_CHECKS", (("videos", originals.videos),))
+    looks = iter([None, lambda: store.remove("cam/a.mp4")])  # once all have been listed
+    reading = store.parts.catalog.reading
+
+    def look() -> Any:
+        action = next(looks, None)
+        if action is not None:
+            action()
+        return reading()
+
+    monkeypatch.setattr(store.parts.catalog, "reading", look)
+    assert check.run(store.parts, repair=True) == []
+    assert list(store) == []
+
+
+@pytest.mark.parametrize("lost", ["frame_pages", "sound_pages"])
+def test_a_video_that_goes_while_it_is_indexed_again_is_no_finding(
+    store: Store, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    sql(store, f"DELETE FROM {lost}")
+    before(monkeypatch, store.parts.catalog, "writing", lambda: store.remove("cam/a.mp4"))
+    monkeypatch.setattr(checks, "_CHECKS", (("videos", originals.videos),))
+    assert check.run(store.parts, repair=True) == []
+    assert list(store) == []
+
+
+def test_objects_and_tiles_that_go_meanwhile_are_no_findings(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store["cam/a.mp4"].retile("uniform:2x2")
+
+    def remove() -> None:
+        if "cam/a.mp4" in store:
+            store.remove("cam/a.mp4")
+
+    before(monkeypatch, derived, "_pack_fault", remove)
+    assert check.run(store.parts) == []
+    store.ingest(CLIP, "cam/a.mp4")
+    before(monkeypatch, objects, "_fault", remove)
+    assert check.run(store.parts) == []
+    assert list(store) == []
 
 
 def test_sound_that_has_lost_its_index_is_indexed_again(store: Store) -> None:

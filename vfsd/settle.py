@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from vfsd.catalog import Transaction
 from vfsd.ingest import Indexed, file_version, judge, publish
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
@@ -45,18 +46,17 @@ def settle_file(parts: Parts, node: Node) -> Node | None:
     return settled
 
 
-def recover_orphans(parts: Parts) -> int:
+def recover_orphans(change: Transaction) -> int:
     """Delete files that lost their name while they were open, where nobody can have them open.
 
     One whose name was taken only to let a rename over it follow gets it back, if the rename never
     came.  Only for a store that is not mounted.  Returns how many there were.
     """
     now = time.time_ns()
-    with parts.catalog.writing() as change:
-        orphans = change.tree.orphans()
-        for ino, former in orphans:
-            if former is not None and change.tree.lookup(*former) is None:
-                change.tree.adopt_orphan(ino, *former, now_ns=now)
-            else:
-                change.tree.delete(ino)
+    orphans = change.tree.orphans()
+    for ino, former in orphans:
+        if former is not None and change.tree.lookup(*former) is None:
+            change.tree.adopt_orphan(ino, *former, now_ns=now)
+        else:
+            change.tree.delete(ino)
     return len(orphans)

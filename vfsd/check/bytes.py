@@ -30,7 +30,8 @@ def stray_sums(parts: Parts, *, repair: bool) -> Iterator[str]:
     for place in sorted(set(wrong).difference(strays), key=str):
         if repair:
             with parts.catalog.writing() as change:
-                change.integrity.drop_sums(place)
+                if _do_not_add_up(change, place):
+                    change.integrity.drop_sums(place)
         yield f"the sums of {place} do not add up"
 
 
@@ -59,7 +60,8 @@ def known_damage(parts: Parts, *, repair: bool) -> Iterator[tuple[str, bool]]:
         is_whole = found is not None and found.is_whole
         if is_whole:
             with parts.catalog.writing() as change:
-                change.integrity.note_look(one.place, (), now_ns=time.time_ns())
+                if change.integrity.is_there(one.place):
+                    change.integrity.note_look(one.place, (), now_ns=time.time_ns())
         yield str(parts.summed.described(one.place, one.damage)), is_whole
 
 

@@ -42,9 +42,11 @@ def run(
 ) -> list[Finding]:
     """Run every check; what they found, and whether it was repaired.
 
-    Checks that only make sense on a store at rest are left out while it is mounted.
+    Checks that only make sense on a store at rest are left out while it is mounted.  A store may
+    be used, and mounted, meanwhile: what was found is looked at again before it is told, and
+    inside the transaction that repairs it.
     """
-    state = Run(parts, repair, parts.directory.mounted_by() is not None)
+    state = Run(parts, repair)
     checks = [*_CHECKS, *(_DEEP if deep else ())]
     findings: list[Finding] = []
     for done, (name, check) in enumerate(checks):

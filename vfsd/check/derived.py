@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 from vfsd.check import budgets as limits
 from vfsd.check.finding import Finding, Run
 from vfsd.codecs.pack import open_pack
-from vfsd.errors import IntegrityError
+from vfsd.errors import IntegrityError, NotFoundError
 from vfsd.joinedpictures import side_of
 from vfsd.mending import drop_segments
 from vfsd.model import Segment
@@ -32,7 +33,7 @@ def tiles(run: Run) -> Iterator[Finding]:
             if sorted(one.profile for one in both) != sorted(JOINED_SIDES):
                 fault = "the other camera's that they are joined with are gone"
         fault = fault or _pack_fault(parts, segment, size)
-        if fault is None:
+        if fault is None or not _is_same(parts, segment):
             continue
         if run.repair:
             drop_segments(parts, [segment])
@@ -41,6 +42,13 @@ def tiles(run: Run) -> Iterator[Finding]:
             f"tiles of frames {segment.first_frame} to {segment.end_frame - 1}: {fault}",
             repaired=run.repair,
         )
+
+
+def _is_same(parts: Parts, segment: Segment) -> bool:
+    """Whether it is still there, and as it was when it was looked at."""
+    with parts.catalog.reading() as seen, suppress(NotFoundError):
+        return seen.segments.get(segment.id).object_key == segment.object_key
+    return False
 
 
 def _pack_fault(parts: Parts, segment: Segment, expected: int) -> str | None:

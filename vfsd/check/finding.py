@@ -22,4 +22,9 @@ class Run:
 
     parts: Parts
     repair: bool
-    mounted: bool
+
+    @property
+    def mounted(self) -> bool:
+        """Whether the store is mounted now.  Inside a write transaction: whether a mount can have
+        changed anything before it ends."""
+        return self.parts.directory.mounted_by() is not None

@@ -29,11 +29,16 @@ def objects(run: Run) -> Iterator[Finding]:
             yield Finding("objects", f"{key[:80]!r} is no name of an object")
             continue
         fault = _fault(run.parts.objects.path(key), size)
-        if fault is not None:
+        if fault is not None and _is_recorded(run.parts, key):  # still, and was all the time
             told = f"object {key}, {_use(run.parts, key)}, {fault}"
             # What nothing refers to is let go, as when who was about to do so was killed.
             gone = run.repair and key in reclaim(run.parts, keys=[key])
             yield Finding("objects", told, repaired=gone)
+
+
+def _is_recorded(parts: Parts, key: str) -> bool:
+    with parts.catalog.reading() as seen:
+        return seen.objects.is_recorded(key)
 
 
 def _fault(path: Path, size: int) -> str | None:
@@ -63,7 +68,7 @@ def garbage(run: Run) -> Iterator[Finding]:
     with parts.catalog.reading() as seen:
         recorded = seen.objects.sizes()
     for key in parts.objects.all_keys():
-        if key not in recorded:
+        if key not in recorded and not _is_recorded(parts, key):  # by somebody who just came
             if run.repair:
                 discard_unpublished(parts, key)
             yield Finding("garbage", f"object {key} is not in the catalog", repaired=run.repair)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -28,12 +28,15 @@ def videos(run: Run) -> Iterator[Finding]:
         files = seen.tree.files_in_state(FileState.VIDEO)
     for node in files:
         with parts.catalog.reading() as seen:
+            if not _is_same(seen, node):
+                continue  # it was written into, or has gone
             names = seen.tree.paths_of(node.ino) or [f"inode {node.ino}"]
             try:
                 video = seen.videos.of_inode(node.ino)
             except (NotFoundError, IntegrityError):
                 video = None
-            wrong, repair = "has no original", partial(_index_again, parts, node)
+            wrong = "has no original"
+            repair: Callable[[], bool | None] = partial(_index_again, parts, node)
             if video is not None:
                 wrong = _table_fault(seen, video.original) or ""
             if video is not None and not wrong:
@@ -42,7 +45,20 @@ def videos(run: Run) -> Iterator[Finding]:
         if not wrong:
             continue
         fixed = run.repair and repair()
+        if fixed is None:
+            continue
         yield Finding("videos", f"{names[0]!r} {wrong}", repaired=fixed)
+
+
+def _is_same(seen: Transaction, node: Node) -> bool:
+    """Whether it is still the video that it was when it was looked at."""
+    now = seen.tree.nodes([node.ino]).get(node.ino)
+    return (
+        now is not None
+        and now.state is FileState.VIDEO
+        and (now.generation, now.object_key, now.link_path)
+        == (node.generation, node.object_key, node.link_path)
+    )
 
 
 def _table_fault(seen: Transaction, physical: PhysicalVideo) -> str | None:
@@ -58,7 +74,8 @@ def _table_fault(seen: Transaction, physical: PhysicalVideo) -> str | None:
     return None
 
 
-def _index_again(parts: Parts, node: Node) -> bool:
+def _index_again(parts: Parts, node: Node) -> bool | None:
+    """False where the file does not let itself be read; None where it has become another."""
     path = Path(node.link_path) if node.link_path else parts.objects.path(node.object_key or "")
     try:
         before = path.stat()
@@ -76,6 +93,8 @@ def _index_again(parts: Parts, node: Node) -> bool:
         found, object_key=node.object_key, link_path=node.link_path, size=size, now_ns=now
     )
     with parts.catalog.writing() as change:
+        if not _is_same(change, node):
+            return None
         video = change.videos.put(node.ino, original, pages(found), digest=key, now_ns=now)
         put_sound(change, video.original, found)
         change.integrity.put_sums(
@@ -95,15 +114,18 @@ def linked(run: Run) -> Iterator[Finding]:
         path = Path(node.link_path)
         try:
             fd = open_linked(path, run.parts.directory.root)
-        except FileNotFoundError:
-            yield Finding("linked", f"{path} is not there any more")
-            continue
         except (IntegrityError, OSError) as error:
-            yield Finding("linked", str(error))
+            is_gone = isinstance(error, FileNotFoundError)
+            with run.parts.catalog.reading() as seen:
+                if _is_same(seen, node):
+                    message = f"{path} is not there any more" if is_gone else str(error)
+                    yield Finding("linked", message)
             continue
         found = os.fstat(fd)
         os.close(fd)
         with run.parts.catalog.reading() as seen, suppress(IntegrityError):
+            if not _is_same(seen, node):
+                continue
             known = seen.integrity.sums(Place(None, node.link_path))
             mtime_ns = found.st_mtime_ns if known is None else known.mtime_ns
             if (found.st_size, found.st_mtime_ns) != (node.size, mtime_ns):

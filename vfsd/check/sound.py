@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vfsd.catalog import Transaction
-from vfsd.errors import IntegrityError, RefusedMediaError
+from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.ingest import put_sound
 from vfsd.model import PhysicalVideo
 from vfsd.parts import Parts
@@ -24,13 +24,17 @@ def fault(seen: Transaction, original: PhysicalVideo) -> str | None:
     return None
 
 
-def index_again(parts: Parts, original: PhysicalVideo) -> bool:
-    """False where the file does not let itself be read."""
+def index_again(parts: Parts, original: PhysicalVideo) -> bool | None:
+    """False where the file does not let itself be read; None where it is no original any more."""
     try:
         parts.require_whole(original)
         found = parts.examiner.examine(parts.bytes_of(original))
     except (OSError, IntegrityError, RefusedMediaError):
         return False
     with parts.catalog.writing() as change:
+        try:
+            change.videos.require_there(original.id)
+        except NotFoundError:
+            return None
         put_sound(change, original, found)
     return True

@@ -8,7 +8,7 @@ from pathlib import Path
 from vfsd.catalog import Transaction
 from vfsd.check.finding import Finding, Run
 from vfsd.errors import NotFoundError
-from vfsd.model import FileState
+from vfsd.model import FileState, Node
 from vfsd.objects import is_alive
 from vfsd.parts import Parts
 
@@ -22,16 +22,13 @@ def spool(run: Run) -> Iterator[Finding]:
             for node in seen.tree.files_in_state(wanted)
         ]
     for node in own:
-        path = parts.directory.spool_file(node.ino)
-        if not path.exists():
-            if run.repair:
-                path.touch(mode=0o600)
-                with parts.catalog.writing() as change:
-                    change.tree.update(
-                        node.ino, state=FileState.PLAIN, reason="its bytes were lost in a crash"
-                    )
+        if not parts.directory.spool_file(node.ino).exists():
             with parts.catalog.reading() as seen:
+                if not _is_same(seen, node):
+                    continue  # it has become a video since, or has gone
                 name = " or ".join(map(repr, seen.tree.paths_of(node.ino)))
+            if run.repair and not _give_empty(parts, node):
+                continue
             yield Finding(
                 "spool",
                 f"the bytes of {name or 'a file without a name'} (inode {node.ino}) are missing",
@@ -40,10 +37,34 @@ def spool(run: Run) -> Iterator[Finding]:
     stray = list(stray_spool(parts))
     if run.repair:
         remove_stray_spool(parts)
-    for ino, _ in stray:
+    for ino, path in stray:
+        if not run.repair and not path.exists():
+            continue  # a mount was about to take it away
         yield Finding(
             "spool", f"private bytes of inode {ino} that nobody needs", repaired=run.repair
         )
+
+
+def _is_same(seen: Transaction, node: Node) -> bool:
+    """Whether a file still has private bytes, and never had others since it was looked at."""
+    now = seen.tree.nodes([node.ino]).get(node.ino)
+    return (
+        now is not None
+        and now.state in (FileState.SPOOLED, FileState.PLAIN)
+        and now.generation == node.generation
+    )
+
+
+def _give_empty(parts: Parts, node: Node) -> bool:
+    """Let a file be empty whose bytes are missing; False where that is so no longer."""
+    path = parts.directory.spool_file(node.ino)
+    with parts.catalog.writing() as change:
+        if not _is_same(change, node) or path.exists():
+            return False
+        reason = "its bytes were lost in a crash"
+        change.tree.update(node.ino, state=FileState.PLAIN, reason=reason)
+        path.touch(mode=0o600)
+    return True
 
 
 def stray_spool(parts: Parts) -> Iterator[tuple[int, Path]]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from vfsd.catalog import ROOT, Transaction
 from vfsd.check.finding import Finding, Run
 from vfsd.model import FileState, Node
-from vfsd.parts import Parts
 from vfsd.settle import recover_orphans, settle_file
 
 LOST_AND_FOUND = "lost+found"
@@ -25,9 +24,10 @@ def orphans(run: Run) -> Iterator[Finding]:
         return
     with run.parts.catalog.reading() as seen:
         count = len(seen.tree.orphans())
+    if count and run.repair:
+        with run.parts.catalog.writing() as change:
+            count = 0 if run.mounted else recover_orphans(change)
     if count:
-        if run.repair:
-            recover_orphans(run.parts)
         yield Finding("orphans", f"{count} files without a name are left over", repaired=run.repair)
 
 
@@ -38,6 +38,8 @@ def pending(run: Run) -> Iterator[Finding]:
         waiting = seen.tree.files_in_state(FileState.SPOOLED)
         names = {node.ino: seen.tree.paths_of(node.ino) for node in waiting}
     for node in waiting:
+        if run.mounted:
+            return
         if not run.parts.directory.spool_file(node.ino).exists():
             continue  # "spool" has to see to that first
         done = run.repair and settle_file(run.parts, node) is not None
@@ -47,34 +49,43 @@ def pending(run: Run) -> Iterator[Finding]:
 
 def links(run: Run) -> Iterator[Finding]:
     with run.parts.catalog.reading() as seen:
-        counted = {node.ino: 0 for node in seen.tree.all_nodes()}
-        nodes = {node.ino: node for node in seen.tree.all_nodes()}
-        nameless = {ino for ino, _ in seen.tree.orphans()}
-        subdirectories: dict[int, int] = dict.fromkeys(counted, 0)
-        reached = {ROOT}
-        _count_names(seen, ROOT, counted, subdirectories, reached)
+        found = _wrong_links(seen)
+    if found and run.repair:
+        with run.parts.catalog.writing() as change:
+            found = _wrong_links(change)
+            for node, right in found:
+                if right is None:
+                    _to_lost_and_found(change, node)
+                else:
+                    change.tree.update(node.ino, nlink=right)
+    for node, right in found:
+        if right is None:
+            message = f"inode {node.ino} cannot be reached by any name"
+        else:
+            message = f"inode {node.ino} counts {node.nlink} names and has {right}"
+        yield Finding("links", message, repaired=run.repair)
+
+
+def _wrong_links(seen: Transaction) -> list[tuple[Node, int | None]]:
+    """Files that count other names than they have, with how many these are; None: no path leads
+    there."""
+    nodes = {node.ino: node for node in seen.tree.all_nodes()}
+    counted = dict.fromkeys(nodes, 0)
+    nameless = {ino for ino, _ in seen.tree.orphans()}
+    subdirectories = dict.fromkeys(nodes, 0)
+    reached = {ROOT}
+    _count_names(seen, ROOT, counted, subdirectories, reached)
+    lost: list[tuple[Node, int | None]] = []
+    wrong: list[tuple[Node, int | None]] = []
     for ino, node in nodes.items():
-        if ino == ROOT or ino in nameless:
-            continue
-        if ino not in reached:
-            if run.repair:
-                _to_lost_and_found(run.parts, node)
-            yield Finding(
-                "links", f"inode {ino} cannot be reached by any name", repaired=run.repair
-            )
-    for ino, node in nodes.items():
-        if ino not in reached or ino in nameless:
+        if ino in nameless:
             continue
         right = 2 + subdirectories[ino] if node.is_dir else counted[ino]
-        if node.nlink != right:
-            if run.repair:
-                with run.parts.catalog.writing() as change:
-                    change.tree.update(ino, nlink=right)
-            yield Finding(
-                "links",
-                f"inode {ino} counts {node.nlink} names and has {right}",
-                repaired=run.repair,
-            )
+        if ino not in reached:
+            lost.append((node, None))
+        elif node.nlink != right:
+            wrong.append((node, right))
+    return lost + wrong
 
 
 def _count_names(
@@ -96,13 +107,12 @@ def _count_names(
             reached.add(child.ino)
 
 
-def _to_lost_and_found(parts: Parts, node: Node) -> None:
+def _to_lost_and_found(change: Transaction, node: Node) -> None:
     now = time.time_ns()
-    with parts.catalog.writing() as change:
-        place = change.tree.lookup(ROOT, LOST_AND_FOUND)
-        if place is None:
-            place = change.tree.create(
-                ROOT, LOST_AND_FOUND, stat.S_IFDIR | 0o700, uid=0, gid=0, now_ns=now
-            )
-        change.tree.update(node.ino, nlink=1 if node.is_dir else 0)
-        change.tree.link(node.ino, place.ino, f"#{node.ino}", now_ns=now)
+    place = change.tree.lookup(ROOT, LOST_AND_FOUND)
+    if place is None:
+        place = change.tree.create(
+            ROOT, LOST_AND_FOUND, stat.S_IFDIR | 0o700, uid=0, gid=0, now_ns=now
+        )
+    change.tree.update(node.ino, nlink=1 if node.is_dir else 0)
+    change.tree.link(node.ino, place.ino, f"#{node.ino}", now_ns=now)

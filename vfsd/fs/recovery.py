@@ -35,7 +35,8 @@ class Recovered:
 
 def recover(parts: Parts) -> Recovered:
     """To be called before the store is used; nobody else may have it mounted."""
-    orphans = recover_orphans(parts)
+    with parts.catalog.writing() as change:
+        orphans = recover_orphans(change)
     with parts.catalog.reading() as seen:
         spooled = {node.ino for node in seen.tree.files_in_state(FileState.SPOOLED)}
         private = spooled | {node.ino for node in seen.tree.files_in_state(FileState.PLAIN)}
