@@ -110,7 +110,8 @@ class Database:
 
     def go_on(self) -> None:
         """See `vfsd.forks`."""
-        self.gate.open()
+        if self.is_sqlite:
+            self.gate.open()
 
     def watch(self) -> ChangeWatch:
         """Tells cheaply whether anybody has changed the catalog."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 class Gate:
-    """Knows who is inside, and can be shut."""
+    """Knows who is inside, and can be shut, by several at once: it opens with the last of them."""
 
     def __init__(self) -> None:
         # The lock itself is taken, and not by way of the condition, which does so in Python, where
@@ -21,7 +21,7 @@ class Gate:
         self._guard = threading.RLock()
         self._changed = threading.Condition(self._guard)
         self._inside: dict[object, int] = {}  # the thread, by entry
-        self._is_shut = False
+        self._times_shut = 0
 
     @contextmanager
     def passed(self) -> Iterator[None]:
@@ -29,24 +29,25 @@ class Gate:
         me, entry = threading.get_ident(), object()
         try:
             with self._guard:
-                while self._is_shut and me not in self._inside.values():
+                while self._times_shut and me not in self._inside.values():
                     self._changed.wait()
                 self._inside[entry] = me
             yield
         finally:
             with self._guard:
                 self._inside.pop(entry, None)
-                if self._is_shut:
+                if self._times_shut:
                     self._changed.notify_all()
 
     def shut(self, seconds: float) -> None:
         """Let nobody in, and wait for so long at most until no other thread is inside."""
         mine = {threading.get_ident()}
         with self._guard:
-            self._is_shut = True
+            self._times_shut += 1
             self._changed.wait_for(lambda: mine.issuperset(self._inside.values()), seconds)
 
     def open(self) -> None:
+        """Take a `shut` back; nothing where Ctrl-C came before there was one."""
         with self._guard:
-            self._is_shut = False
+            self._times_shut = max(0, self._times_shut - 1)
             self._changed.notify_all()

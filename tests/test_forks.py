@@ -20,8 +20,10 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.forking import exit_code_of_child
+from vfsd import forks
+from vfsd.catalog.gate import Gate
 from vfsd.errors import UsageError
-from vfsd.forks import at_fork, keep_for_good
+from vfsd.forks import at_fork, before_fork, keep_for_good
 from vfsd.store import Store
 from vfsd.video import Video
 
@@ -54,6 +56,79 @@ def test_objects_begin_anew_in_the_child_alone() -> None:
     one = Counted()
     assert exit_code_of_child(lambda: require(one.times == 1)) == 0
     assert one.times == 0
+
+
+class Gated:
+    """Has a gate shut while the process forks; `late` makes the fork of one thread wait."""
+
+    def __init__(self, late: threading.Event) -> None:
+        self.gate = Gate()
+        self.shut = threading.Event()
+        self._first = threading.get_ident()
+        self._late = late
+        before_fork(self)
+
+    def prepare_fork(self) -> None:
+        self.gate.shut(1)
+        if threading.get_ident() != self._first:
+            self.shut.set()
+            self._late.wait(30)
+
+    def go_on(self) -> None:
+        self.gate.open()
+
+
+def test_a_fork_opens_nothing_that_another_thread_has_shut_for_its_own() -> None:
+    late, entered = threading.Event(), threading.Event()
+    one = Gated(late)
+
+    def enter() -> None:
+        with one.gate.passed():
+            entered.set()
+
+    def fork() -> None:
+        # Not by os.fork(), in which threads wait for each other where somebody has imported
+        # concurrent.futures.
+        forks._prepare()
+        forks._go_on()
+
+    with ThreadPoolExecutor(2) as others:
+        try:
+            forked = others.submit(fork)
+            assert one.shut.wait(30)
+            fork()
+            entering = others.submit(enter)
+            assert not entered.wait(0.2)
+        finally:
+            late.set()
+        forked.result(30)
+        entering.result(30)
+    assert entered.is_set()
+
+
+class Making:
+    """Makes another of its kind when it is told of a fork, and counts what it is told."""
+
+    def __init__(self, depth: int) -> None:
+        self.told: list[str] = []
+        self.next: Making | None = None
+        self._depth = depth
+        before_fork(self)
+
+    def prepare_fork(self) -> None:
+        self.told.append("fork")
+        if self._depth and self.next is None:
+            self.next = Making(self._depth - 1)
+
+    def go_on(self) -> None:
+        self.told.append("on")
+
+
+def test_what_is_made_while_others_prepare_for_a_fork_does_so_too() -> None:
+    first = Making(1)
+    assert exit_code_of_child(lambda: None) == 0
+    assert first.next is not None
+    assert first.told == first.next.told == ["fork", "on"]
 
 
 def test_nothing_is_kept_because_it_may_be_forked() -> None:

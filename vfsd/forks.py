@@ -36,15 +36,21 @@ class Careful(Protocol):
     """An object that has to know before the process forks."""
 
     def prepare_fork(self) -> None:
-        """Called by the thread that forks.  Raises nothing, and does not wait for long."""
+        """Called by the thread that forks.  Raises nothing, and does not wait for long.
+
+        Another thread may fork at the same time, and call it as well.
+        """
 
     def go_on(self) -> None:
-        """Called in the parent when that is done.  Raises nothing."""
+        """Called in the parent when that is done, once for each `prepare_fork`.  Raises nothing."""
 
 
 _inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()
 _careful: weakref.WeakSet[Careful] = weakref.WeakSet()
-_guard = threading.Lock()  # of both; the thread that forks has it, in the parent and in the child
+_prepared: list[Careful] = []  # for the fork that is under way
+_guard = (
+    threading.Lock()
+)  # of all three; the thread that forks has it, in the parent and in the child
 
 
 def at_fork(one: Inherited) -> None:
@@ -95,27 +101,38 @@ class Origin:
 
 
 def _prepare() -> None:
-    with _guard:
-        careful = list(_careful)
+    prepared: list[Careful] = []
+    _guard.acquire()
     try:
-        for one in careful:
-            one.prepare_fork()
+        # Those that are made while others prepare have to know, too.
+        while made := [one for one in _careful if one not in prepared]:
+            _guard.release()
+            try:
+                for one in made:
+                    prepared.append(one)
+                    one.prepare_fork()
+            finally:
+                _guard.acquire()
     finally:
-        _guard.acquire()
+        _prepared[:] = prepared
 
 
 def _go_on() -> None:
-    careful = list(_careful)
+    prepared = _prepared.copy()
+    _prepared.clear()
     _guard.release()
-    for one in careful:
+    for one in prepared:
         one.go_on()
 
 
 def _begin_anew() -> None:
     inherited = list(_inherited)
+    prepared = _prepared.copy()  # freed only when each has begun anew
+    _prepared.clear()
     _guard.release()
     for one in inherited:
         one.begin_anew()
+    del prepared
 
 
 os.register_at_fork(before=_prepare, after_in_parent=_go_on, after_in_child=_begin_anew)
