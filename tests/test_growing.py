@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,13 +15,18 @@ import av
 import numpy as np
 import pytest
 
+import vfsd.objects
 from sample_videos import FOLDER
+from tests.forking import exit_code_of_child
 from tests.writing import is_as_before, smooth
+from vfsd import check
 from vfsd.errors import BusyError, NotFoundError, UsageError
 from vfsd.frames import Pixels
 from vfsd.fs import Caller, Filesystem
+from vfsd.fs.recovery import recover
 from vfsd.growing import GrowingVideo
 from vfsd.store import Store
+from vfsd.unfinished import unfinished
 
 CLIP = FOLDER / "traffic.mp4"
 
@@ -169,6 +175,37 @@ def test_another_process_and_its_death(store: Store) -> None:
     with pytest.raises(NotFoundError):
         store.growing("live.mp4")
     assert list(store) == []
+
+
+def test_whose_pid_says_nothing_is_known_by_the_lock_on_the_file(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in another container, which has pids of its own."""
+    monkeypatch.setattr(vfsd.objects, "is_alive", lambda name: False)
+    parts = store.parts
+    pictures = smooth(8, 96, 64)
+    with store.writer("live.mp4", width=96, height=64, fps=20) as writer:
+        for picture in pictures:
+            writer.write(picture)
+        assert check.collect(parts).files == []
+        assert recover(parts).stray == 0
+        assert [one.name for one in unfinished(parts.objects)] == ["live.mp4"]
+        with pytest.raises(BusyError):
+            store.writer("live.mp4", width=96, height=64, fps=20)
+        # A child that lives longer than its parent does not hold the file.
+        held = writer.unfinished.held
+        assert held is not None
+        assert exit_code_of_child(lambda: os._exit(not held._file.closed)) == 0
+        assert check.collect(parts).files == []
+    assert len(store["live.mp4"]) == 8
+
+    found: list[Path] = []
+    source = parts.bytes_of(store["live.mp4"].original)
+    parts.objects.put_file(source, on_progress=lambda _: found.extend(parts.objects.leftovers()))
+    assert found == []
+    left = parts.objects.temporary()
+    left.write_bytes(b"of somebody who died")
+    assert check.collect(parts).files == [left]
 
 
 # -------------------------------------------------------------------------------- through a mount

@@ -17,7 +17,7 @@ from vfsd.frames import Frame
 from vfsd.frametable import GrowingTable
 from vfsd.ingest import describe_original
 from vfsd.model import LogicalVideo
-from vfsd.objects import is_alive
+from vfsd.objects import is_in_hand
 from vfsd.parts import Parts
 from vfsd.plan import ReadPlan, Tiles
 from vfsd.tools import Tools
@@ -177,4 +177,4 @@ class GrowingVideo(VideoSequence):
 
 def is_being_written(file: Unfinished) -> bool:
     """Whether the writer of a file lives, and has not finished."""
-    return file.path.exists() and is_alive(file.path.name)
+    return file.path.exists() and is_in_hand(file.path)

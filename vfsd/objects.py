@@ -10,6 +10,7 @@ it away.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import uuid
@@ -22,6 +23,7 @@ from blake3 import blake3
 
 from vfsd.blocksums import BlockSummer, BlockSums
 from vfsd.errors import IntegrityError, NoSpaceError
+from vfsd.forks import at_fork
 from vfsd.storedir import StoreDirectory, fsync_path
 
 _CHUNK = 1 << 20
@@ -87,6 +89,7 @@ class ObjectStore:
         hasher, summer = blake3(), BlockSummer()
         try:
             with open(temporary, "xb", 0) as writing:
+                hold(writing)
                 for chunk in chunks:
                     hasher.update(chunk)
                     summer.update(chunk)
@@ -131,6 +134,7 @@ class ObjectStore:
         hasher = blake3()
         try:
             with open(source, "rb", buffering=0) as reading, open(temporary, "xb", 0) as writing:
+                hold(writing)
                 while chunk := reading.read(_CHUNK):
                     hasher.update(chunk)
                     _write_all(writing, chunk)
@@ -176,7 +180,7 @@ class ObjectStore:
     def leftovers(self) -> list[Path]:
         """What writers that died have left on its way, settings among it."""
         beside = sorted(self._root.parent.glob("*-*.toml"))
-        return [path for path in [*self.on_their_way(), *beside] if not is_alive(path.name)]
+        return [path for path in [*self.on_their_way(), *beside] if not is_in_hand(path)]
 
     def _sync_name(self, key: str) -> None:
         fsync_path(self.path(key).parent)
@@ -197,8 +201,54 @@ def _write_all(file: FileIO, data: bytes) -> None:
         view = view[file.write(view) :]
 
 
+class Held:
+    """Lets others see that a file is being written: see `hold`."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "rb", 0)  # noqa: SIM115
+        hold(self._file)
+        at_fork(self)
+
+    def let_go(self) -> None:
+        self._file.close()
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`.  It is the parent who writes; a child may live longer."""
+        self.let_go()
+
+
+def hold(file: FileIO) -> None:
+    """Let others see that somebody writes a file, as long as that, or a copy of it, is open.
+
+    The pid in its name says nothing to who lives in another container.
+    """
+    with suppress(OSError):  # where the file system cannot, the pid has to do
+        fcntl.flock(file, fcntl.LOCK_SH)
+
+
+def is_in_hand(path: Path) -> bool:
+    """Whether whoever gave this temporary name, or one beside it, still writes the file."""
+    return is_alive(path.name) or _is_held(path.with_name(path.name.partition(".")[0]))
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return False
+
+
 def is_alive(name: str) -> bool:
-    """Whether the process that gave this temporary name still runs."""
+    """Whether the process that gave this temporary name still runs, as far as pids can tell."""
     pid = name.partition("-")[0]
     if not pid.isdigit():
         return False

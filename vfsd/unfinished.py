@@ -12,11 +12,11 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vfsd.errors import BusyError
-from vfsd.objects import ObjectStore, is_alive
+from vfsd.objects import Held, ObjectStore, is_in_hand
 
 _NOTE = ".json"
 
@@ -29,6 +29,7 @@ class Unfinished:
 
     name: str  #: that it is to have in the store
     path: Path
+    held: Held | None = field(default=None, compare=False)  #: where it is this process's
 
     @property
     def writer(self) -> int:
@@ -47,6 +48,8 @@ class Unfinished:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 _log.warning("%s could not be deleted, `vfsd gc` does it: %s", path, error)
+        if self.held is not None:
+            self.held.let_go()
 
     @property
     def _note(self) -> Path:
@@ -68,8 +71,9 @@ def begin(objects: ObjectStore, name: str) -> Unfinished:
     note = file.path.with_name(file.path.name + _NOTE)
     part = note.with_name(note.name + ".part")
     try:
-        part.write_text(json.dumps({"name": name}), encoding="ascii")
         file.path.touch(exist_ok=False)
+        file = replace(file, held=Held(file.path))
+        part.write_text(json.dumps({"name": name}), encoding="ascii")
         os.replace(part, note)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -81,7 +85,7 @@ def begin(objects: ObjectStore, name: str) -> Unfinished:
 def unfinished(objects: ObjectStore) -> Iterator[Unfinished]:
     """All files that live processes write."""
     for note in objects.on_their_way():
-        if note.suffix != _NOTE or not is_alive(note.name):
+        if note.suffix != _NOTE or not is_in_hand(note):
             continue
         with suppress(OSError, ValueError, KeyError):  # it may go at any moment
             name = json.loads(note.read_text(encoding="ascii"))["name"]
