@@ -15,6 +15,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
