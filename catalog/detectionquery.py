@@ -170,7 +170,8 @@ class DetectionQuery:
 
 
 def require_same_bytes(index: Detections, video: LogicalVideo) -> None:
-    """Boxes are about pixels.  Raises `NotFoundError` when those of `video` are no more."""
+    """Boxes are about pixels, on frames that are counted.  Raises `NotFoundError` when those of
+    `video` are no more, or are counted in another way."""
     digest = index.digest(video.id)
     if digest is None:
         raise NotFoundError(f"the video {video.name!r} is no longer there")
@@ -178,6 +179,11 @@ def require_same_bytes(index: Detections, video: LogicalVideo) -> None:
         raise NotFoundError(
             f"the bytes of {video.name!r} have changed since it was opened",
             hint="open it again; boxes that were made for the old pixels are gone",
+        )
+    if not index.has_original(video.id, video.original.id):
+        raise NotFoundError(
+            f"the frames of {video.name!r} have been counted anew since it was opened",
+            hint="open it again",
         )
 
 

@@ -29,6 +29,8 @@ Progress = Callable[[int, int], None]
 _BATCH = 20_000
 _MANY = 50_000
 _LARGE_CACHE_KIB = 131_072
+_OUT_OF_THE_WAY = 1 << 40
+"""Numbers of frames from there on are taken for a moment, while others change places."""
 
 _COLUMNS = (
     "video_id",
@@ -133,6 +135,36 @@ class Detections:
             chosen.append(detections.c.frame.between(frames.start, frames.stop - 1))
         return self._connection.execute(sa.delete(detections).where(*chosen)).rowcount
 
+    def renumber(self, video_id: int, new_of: Ints) -> None:
+        """Let boxes, and what was examined, follow frame ``i`` to the number ``new_of[i]``.
+
+        No two frames come to the same one; below 0: it was none, and what was said of it goes.
+        """
+        old = np.arange(len(new_of))
+        for run in _runs_of(new_of - old, of=new_of >= 0):
+            by = int(new_of[run.start]) - run.start
+            self._shift(video_id, run, _OUT_OF_THE_WAY + by)
+        mine = detections.c.video_id == video_id
+        self._connection.execute(
+            sa.delete(detections).where(mine, detections.c.frame < _OUT_OF_THE_WAY)
+        )
+        self._shift(video_id, range(_OUT_OF_THE_WAY, 2 * _OUT_OF_THE_WAY), -_OUT_OF_THE_WAY)
+        looked = self.examined(video_id)
+        self._connection.execute(sa.delete(examined).where(examined.c.video_id == video_id))
+        for one in looked:
+            frames = new_of[one.frames.start : one.frames.stop]
+            self.mark_examined(video_id, runs(np.sort(frames[frames >= 0])), one.source)
+
+    def _shift(self, video_id: int, frames: range, by: int) -> None:
+        self._connection.execute(
+            sa.update(detections)
+            .where(
+                detections.c.video_id == video_id,
+                detections.c.frame.between(frames.start, frames.stop - 1),
+            )
+            .values(frame=detections.c.frame + by)
+        )
+
     def remove_of_video(self, video_id: int) -> None:
         """Forget everything: the video's bytes are others now."""
         for table in (detections, examined):
@@ -144,6 +176,11 @@ class Detections:
         """Of the bytes that the boxes are about; None where the video is gone."""
         found: str | None = self._connection.execute(_DIGEST, {"id": video_id}).scalar()
         return found
+
+    def has_original(self, video_id: int, physical_id: int) -> bool:
+        """Whether the frames of a video are those of that encoding."""
+        given = {"id": physical_id, "video": video_id}
+        return self._connection.execute(_ORIGINAL, given).first() is not None
 
     def label_ids(self, video_id: int) -> list[int]:
         """The labels that a video has boxes of, without reading the boxes."""
@@ -464,6 +501,7 @@ def _is_source(source: Source) -> sa.ColumnElement[bool]:
 
 _MARKS = ", ".join("?" * len(_COLUMNS))
 _DIGEST = sa.text("SELECT digest FROM videos WHERE id = :id")
+_ORIGINAL = sa.text("SELECT 1 FROM physical_videos WHERE id = :id AND video_id = :video")
 # From one label to the next by the table's order: as many steps as there are labels.
 _LABELS_OF_VIDEO = sa.text(
     "WITH RECURSIVE step(label) AS ("
@@ -474,3 +512,12 @@ _LABELS_OF_VIDEO = sa.text(
     " FROM step WHERE step.label IS NOT NULL"
     ") SELECT label FROM step WHERE label IS NOT NULL"
 )
+
+
+def _runs_of(values: Ints, *, of: npt.NDArray[np.bool_]) -> list[range]:
+    """The ranges in which neighbours are equal, among the places that are `of` interest."""
+    places = np.flatnonzero(of)
+    if not len(places):
+        return []
+    cuts = np.flatnonzero((np.diff(places) > 1) | (np.diff(values[places]) != 0)) + 1
+    return [range(int(part[0]), int(part[-1]) + 1) for part in np.split(places, cuts)]

@@ -222,23 +222,17 @@ class Videos:
     ) -> PhysicalVideo:
         """Put a better frame table, and what else was learnt, in the place of the old one.
 
-        What was made by the numbers of the old one goes.  Raises `NotFoundError` when the
-        encoding is gone.
+        It is another encoding to all who keep something by its number: decoders, plans, whoever
+        has the video open.  What was made by the old one's numbers of frames goes.  Raises
+        `NotFoundError` when the encoding is gone.
         """
-        self.physical(physical_id)
-        values = physical_to_row(physical)
-        del values["video_id"]
+        old = self.physical(physical_id)
+        new = self.add_physical(old.video_id, physical, pages)
         self._connection.execute(
-            sa.update(physical_videos).where(physical_videos.c.id == physical_id).values(values)
+            sa.delete(physical_videos).where(physical_videos.c.parent_id == old.id)
         )
-        self._connection.execute(
-            sa.delete(frame_pages).where(frame_pages.c.physical_id == physical_id)
-        )
-        self._connection.execute(
-            sa.delete(physical_videos).where(physical_videos.c.parent_id == physical_id)
-        )
-        self._insert_pages(physical_id, pages)
-        return self.physical(physical_id)
+        self._connection.execute(sa.delete(physical_videos).where(physical_videos.c.id == old.id))
+        return new
 
     def mark_verified(self, physical_id: int) -> None:
         self._connection.execute(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import av
@@ -9,8 +11,11 @@ import numpy as np
 import pytest
 from av.video.stream import VideoStream
 
+from vfsd.detections import Detection
+from vfsd.errors import NotFoundError, OutdatedError
 from vfsd.store import Store
 from vfsd.video import Video
+from vfsd.view import View
 
 FRAMES = 120
 HOLE = 49
@@ -43,6 +48,17 @@ def shades(video: Video, frames: range) -> list[int]:
     return [int(picture[24, 32, 0]) for picture in video.read(frames=frames).data]
 
 
+@pytest.fixture
+def video(store: Store, clip: Path) -> Video:
+    return store.ingest(clip, "a.mp4")
+
+
+@pytest.fixture
+def elsewhere(store: Store) -> Iterator[Store]:
+    with Store.open(store.parts.directory.root) as opened:
+        yield opened
+
+
 def test_decoders_that_are_warm_do_not_count_by_the_old_table(store: Store, clip: Path) -> None:
     """It is corrected by another process, as the one of a mount that verifies."""
     video = store.ingest(clip, "a.mp4")
@@ -67,3 +83,80 @@ def test_a_read_that_finds_the_hole_is_right_beside_decoders_that_are_warm(
     assert len(video) == FRAMES - 1
     assert found[0] == pytest.approx(60, abs=2)
     assert found[-1] == pytest.approx(2 * 115, abs=2)
+
+
+def test_who_has_the_video_open_gets_no_tiles_with_other_numbers(
+    video: Video, elsewhere: Store
+) -> None:
+    before = shades(video, range(60, 80))
+    other = elsewhere["a.mp4"]
+    assert other.verify()
+    other.budget.set("none")
+    other.retile("uniform:1x1")
+    other.render((32, 24))
+    assert shades(video, range(60, 80)) == before
+    assert video.plan(View(frames=(60, 80, 1))).tiled == ()
+
+
+def test_numbers_are_found_anew_when_a_read_corrects_the_table(video: Video) -> None:
+    times = [number / 25 for number in range(44, 56)]
+    found = video.frames_at(times)
+    assert len(video) == FRAMES - 1
+    again = video.frames_at(times)
+    assert found.index.tolist() == again.index.tolist()
+    assert (found.data == again.data).all()
+
+
+def test_negative_numbers_count_from_the_end_that_there_is(video: Video) -> None:
+    found = video.frames([*range(44, 54), -2])
+    assert found.index[-1] == len(video) - 2 == FRAMES - 3
+
+
+def test_iterating_by_numbers_ends_where_they_would_change(video: Video) -> None:
+    frames = video.iterate(frames=range(40, 60))
+    given = [int(frame.data[24, 32, 0]) for frame in islice(frames, HOLE - 40)]
+    with pytest.raises(OutdatedError, match="counted anew"):
+        next(frames)
+    assert given == pytest.approx([2 * number for number in range(40, HOLE)], abs=2)
+    assert len(shades(video, range(40, 60))) == 20
+
+
+def test_iterating_through_everything_leaves_out_the_hole_alone(video: Video) -> None:
+    found = [(frame.pts, int(frame.data[24, 32, 0])) for frame in video.iterate()]
+    assert len(found) == FRAMES - 1
+    assert sorted(found) == found
+
+
+def test_a_frame_has_its_own_time_while_another_thread_corrects_the_table(video: Video) -> None:
+    frames = video.iterate(frames=range(60, 100))
+    next(frames)
+    video.frames(range(45, 55))  # meets the hole
+    frame = next(frames)
+    ticks = video.table.pts()
+    shown = shades(video, range(len(video)))
+    assert shown[ticks.tolist().index(frame.pts)] == int(frame.data[24, 32, 0])
+
+
+def test_boxes_stay_with_their_frames(video: Video, elsewhere: Store) -> None:
+    frames = [0, HOLE - 1, HOLE, HOLE + 1, 90, FRAMES - 1]
+    boxes = [Detection(frame, "x", (frame, 0, frame + 9, 5), track=1) for frame in frames]
+    video.add_detections(boxes, "me", examined=[range(40, 60), range(FRAMES - 2, FRAMES)])
+    other = elsewhere["a.mp4"]
+    assert other.verify()
+    assert [(box.frame, box.box[0]) for box in other.detections()] == [
+        (0, 0),
+        (HOLE - 1, HOLE - 1),
+        (HOLE, HOLE + 1),
+        (89, 90),
+        (FRAMES - 2, FRAMES - 1),
+    ]
+    assert [one.frames for one in other.examined()] == [
+        range(40, 59),
+        range(FRAMES - 3, FRAMES - 1),
+    ]
+    for use in (
+        lambda: list(video.detections()),
+        lambda: video.add_detections(boxes, "me"),
+    ):
+        with pytest.raises(NotFoundError, match="counted anew"):
+            use()

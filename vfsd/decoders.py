@@ -20,7 +20,7 @@ from vfsd.forks import at_fork, keep_for_good
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.host import cores
-from vfsd.model import Edition, MediaInfo, PhysicalVideo
+from vfsd.model import MediaInfo, PhysicalVideo
 from vfsd.parts import Parts
 from vfsd.tileplan import decoder_threads
 
@@ -46,7 +46,7 @@ class _Warm:
     """A decoder, and the file that it reads from."""
 
     def __init__(self, parts: Parts, physical: PhysicalVideo, table: FrameTable) -> None:
-        self.video = physical.edition
+        self.video = physical.id
         self.credit = 0.0
         self._physical = physical
         self._table = table
@@ -78,7 +78,7 @@ class _Warm:
 
 @dataclass(slots=True)
 class _Picture:
-    video: Edition
+    video: int  #: id of the encoding
     packet: int
     frame: VideoFrame  #: a copy: the decoder needs its own for the next pictures
     memory: int
@@ -108,13 +108,13 @@ class DecoderPool:
 
     def _begin_empty(self) -> None:
         self._idle: list[_Warm] = []
-        self._pictures: dict[tuple[Edition, int], _Picture] = {}  # by packet, too
+        self._pictures: dict[tuple[int, int], _Picture] = {}  # by encoding and packet
         # Pictures no longer kept, all of one video and alike, as memory for others: to the system
         # new memory is work, as much as the decoding of a picture.
         self._spare: list[_Picture] = []
         self._memory = 0  # of pictures and spare ones
         self._lent = 0  # bytes that others hold of the budget
-        self._groups: OrderedDict[tuple[Edition, int], None] = OrderedDict()  # read lately; by key
+        self._groups: OrderedDict[tuple[int, int], None] = OrderedDict()  # read lately; by key
         self._level = 0.0  # the credit of what went last
         self._floor = 0.0  # the least credit of what stayed
         self._guard = threading.Lock()
@@ -158,7 +158,7 @@ class DecoderPool:
         Raises `OSError`, and `RefusedMediaError` for a file that may have crashed a mount.
         """
         with self._parts.suspects.decoding(physical):
-            taken = self._take_decoder(physical.edition, run, threads)
+            taken = self._take_decoder(physical.id, run, threads)
             warm = taken or _Warm(self._parts, physical, table)
             try:
                 yield warm.decoder
@@ -181,7 +181,7 @@ class DecoderPool:
         A picture is the caller's until the next is asked for.  Raises `OSError`, and
         `IntegrityError` naming the frame that the file does not yield.
         """
-        video = physical.edition
+        video = physical.id
         left: dict[int, int] = {}
         for packet, frame in run.wanted.items():
             kept = self._take_picture(video, packet)
@@ -255,7 +255,7 @@ class DecoderPool:
             surplus.append(self._least())
         return surplus
 
-    def _take_decoder(self, video: Edition, run: DecodeRun | None, threads: int) -> _Warm | None:
+    def _take_decoder(self, video: int, run: DecodeRun | None, threads: int) -> _Warm | None:
         with self._guard:
             self._require_open()
             mine = [warm for warm in self._idle if warm.video == video]
@@ -273,7 +273,7 @@ class DecoderPool:
                 self._idle.remove(best)
             return best
 
-    def _comes_back(self, video: Edition, key: int) -> bool:
+    def _comes_back(self, video: int, key: int) -> bool:
         """Whether readers are likely to come back to that group of pictures.
 
         They are not where they read all over a long video: what is kept there is kept in vain.
@@ -282,13 +282,13 @@ class DecoderPool:
             sum(one == video for one, _ in self._groups) < _FEW_GROUPS
         )
 
-    def _has_come(self, video: Edition, key: int) -> None:
+    def _has_come(self, video: int, key: int) -> None:
         self._groups[video, key] = None
         self._groups.move_to_end((video, key))
         if len(self._groups) > _SEEN_GROUPS:
             self._groups.popitem(last=False)
 
-    def _take_picture(self, video: Edition, packet: int) -> _Picture | None:
+    def _take_picture(self, video: int, packet: int) -> _Picture | None:
         with self._guard:
             picture = self._pictures.pop((video, packet), None)
             if picture is not None:
@@ -303,7 +303,7 @@ class DecoderPool:
                 self._pictures[picture.video, picture.packet] = picture
                 self._memory += picture.memory
 
-    def _keep_picture(self, video: Edition, packet: int, picture: VideoFrame, effort: int) -> None:
+    def _keep_picture(self, video: int, packet: int, picture: VideoFrame, effort: int) -> None:
         size = picture_bytes(picture)
         worth = effort / size
         surplus: list[_Warm] = []
@@ -331,14 +331,14 @@ class DecoderPool:
             copy_picture(picture, copy)
         self._return_picture(_Picture(video, packet, copy, picture_bytes(copy), worth))
 
-    def _can_hold(self, video: Edition, picture: VideoFrame) -> bool:
+    def _can_hold(self, video: int, picture: VideoFrame) -> bool:
         spare = self._spare[-1]
         return spare.video == video and is_like(spare.frame, picture)
 
     def _fits(self, more: int) -> bool:
         return self.memory + more <= self._parts.settings.decoder_memory
 
-    def _make_room(self, like: tuple[Edition, VideoFrame] | None = None) -> list[_Warm]:
+    def _make_room(self, like: tuple[int, VideoFrame] | None = None) -> list[_Warm]:
         """Forget what has least credit; gives the decoders to be closed.
 
         Pictures of the same video that are `like` that one become spare ones.

@@ -22,6 +22,7 @@ from vfsd.parts import Parts
 from vfsd.plan import ReadPlan, Tiles
 from vfsd.tools import Tools
 from vfsd.unfinished import Unfinished
+from vfsd.videofacts import Counted
 from vfsd.videosequence import VideoSequence
 
 _LOOK_SECONDS = 0.2
@@ -165,10 +166,12 @@ class GrowingVideo(VideoSequence):
             if more and start == len(self):
                 pause.wait(_LOOK_SECONDS)
 
-    def _tiles(self, psnr: float | None) -> Tiles | None:
+    def _tiles(self, info: LogicalVideo, psnr: float | None) -> Tiles | None:
         return None
 
-    def _note(self, kind: str, plan: Callable[[], ReadPlan], timing: Timing) -> None:
+    def _note(
+        self, kind: str, counted: Counted, plan: Callable[[], ReadPlan], timing: Timing
+    ) -> None:
         """What is not in the catalog yet is not remembered."""
 
     def _corrects_table(self) -> bool:

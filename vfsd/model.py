@@ -116,10 +116,6 @@ class Role(Enum):
     JOINED = "joined"  #: segments kept together with those of another camera's video
 
 
-Edition = tuple[int, ...]
-"""What frames are kept by: their numbers are those of one encoding and of one table."""
-
-
 @dataclass(frozen=True, slots=True)
 class PhysicalVideo:
     """One stored encoding of (a part of) a logical video."""
@@ -149,16 +145,6 @@ class PhysicalVideo:
     def is_growing(self) -> bool:
         """Whether it is still being written: no catalog has it, and its file is a descriptor."""
         return self.id < 0
-
-    @property
-    def edition(self) -> Edition:
-        """Equal where the same frame table counts the same packets: a full decode may correct it.
-
-        That of a video which is being written goes on as it began.
-        """
-        if self.is_growing:
-            return (self.id,)
-        return (self.id, self.frames, self.packets, self.first_pts, self.end_pts, self.verified)
 
     @property
     def place(self) -> Place:

@@ -12,8 +12,10 @@ import numpy as np
 from vfsd.detections import Detection, DetectionColumns, Ints, Source
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.frames import Frame
+from vfsd.model import LogicalVideo
 from vfsd.units import Seconds
 from vfsd.videolabels import VideoLabels
+from vfsd.view import View
 
 if TYPE_CHECKING:
     from vfsd.detect.chunks import Chunk
@@ -47,11 +49,13 @@ class VideoDetect(VideoLabels):
         the span goes; what an interruption leaves is new up to some frame, and old after it.
 
         Raises `UsageError`, `OutOfRangeError` for a span without frames, `NotFoundError` when the
-        video's bytes have changed, and what the detector raises.
+        video's bytes have changed or its frames have been counted anew, and what the detector
+        raises.
         """
         from vfsd.detect.chunks import plan_chunks
 
-        media = self.info.original.media
+        info = self.info  # by which frames are numbered here, whatever becomes of it meanwhile
+        media = info.original.media
         width, height = media.display_width, media.display_height
         wanted = detector.wants(width, height)
         source = detector.source
@@ -72,7 +76,7 @@ class VideoDetect(VideoLabels):
             found = list(_kept(detector, chunk, shown, width, height))
             for _ in shown:  # what the detector did not care to see
                 pass
-            added += self._store(found, chunk, source, replace)
+            added += self._store(info, found, chunk, source, replace)
         return added
 
     def _numbers(self, wanted: Wanted, every: Every | None) -> Ints:
@@ -115,11 +119,19 @@ class VideoDetect(VideoLabels):
         self, frames: range, size: tuple[int, int] | None, format: str, psnr: float
     ) -> Iterator[Frame]:
         """As `iterate`, but remembered as the read of a detector."""
-        return self._stream("detect", self._view(None, frames, None, size, None), format, psnr)
+        view = View(frames=(frames.start, frames.stop, frames.step), size=size)
+        return self._stream("detect", lambda _: view, format, psnr)
 
-    def _store(self, found: list[Detection], chunk: Chunk, source: Source, replace: bool) -> int:
+    def _store(
+        self,
+        info: LogicalVideo,
+        found: list[Detection],
+        chunk: Chunk,
+        source: Source,
+        replace: bool,
+    ) -> int:
         return self._parts.catalog.add_detections(
-            self.info,
+            info,
             DetectionColumns.from_detections(found),
             source,
             examined=chunk.kept,

@@ -9,9 +9,11 @@ import dataclasses
 import threading
 from collections.abc import Callable
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
+from vfsd.errors import NotFoundError
 from vfsd.forks import at_fork
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
@@ -23,6 +25,27 @@ from vfsd.tileplan import Costs
 from vfsd.tools import Tools
 from vfsd.units import Seconds, ends, exact_span, on_tick, ticks_at_or_after, ticks_at_or_before
 from vfsd.view import View
+
+
+class Counted(NamedTuple):
+    """What frames are numbered by, as it was at one moment: a correction changes both."""
+
+    info: LogicalVideo
+    table: FrameTable
+
+    @property
+    def original(self) -> PhysicalVideo:
+        return self.info.original
+
+    def __len__(self) -> int:
+        """Number of displayed frames."""
+        return self.info.original.frames
+
+    def index_at(self, time: Seconds) -> int:
+        """See `VideoFacts.index_at`."""
+        base = self.original.time_base
+        ticks = ticks_at_or_before(on_tick(time, base), base)
+        return self.table.frame_at(self.original.first_pts + ticks)
 
 
 class VideoFacts:
@@ -78,10 +101,13 @@ class VideoFacts:
     @property
     def table(self) -> FrameTable:
         """Every frame's time and the place of its packet."""
+        return self._counted().table
+
+    def _counted(self) -> Counted:
         with self._guard:
             if self._table is None:
                 self._table = self._parts.catalog.frame_table(self.original)
-            return self._table
+            return Counted(self.info, self._table)
 
     @property
     def costs(self) -> Costs:
@@ -101,9 +127,7 @@ class VideoFacts:
 
     def index_at(self, time: Seconds) -> int:
         """The number of the frame that is on the screen at `time`.  Raises `OutOfRangeError`."""
-        base = self.original.time_base
-        ticks = ticks_at_or_before(on_tick(time, base), base)
-        return self.table.frame_at(self.original.first_pts + ticks)
+        return self._counted().index_at(time)
 
     def frames_of_span(self, span: tuple[Seconds, Seconds | None]) -> range:
         """The numbers of the frames that appear in ``span[0] <= t < span[1]`` seconds."""
@@ -165,12 +189,13 @@ class VideoFacts:
         if not self._parts.read_only:
             self._parts.suspects.lift(self.original)
             with self._parts.catalog.writing() as change:
-                change.videos.physical(self.original.id)  # it may be gone meanwhile
+                original = change.videos.physical(self.original.id)  # it may be gone meanwhile
                 if same:
-                    change.videos.mark_verified(self.original.id)
+                    change.videos.mark_verified(original.id)
                 else:
-                    change.videos.replace_table(self.original.id, corrected, pages(found))
-                put_sound(change, self.original, found)
+                    original = change.videos.replace_table(original.id, corrected, pages(found))
+                    change.detections.renumber(self.info.id, _new_numbers(old, found.order))
+                put_sound(change, original, found)
                 info = change.videos.get(self.info.id)
             with self._guard:
                 self.info, self._table = info, None
@@ -178,4 +203,26 @@ class VideoFacts:
 
     def _corrects_table(self) -> bool:
         """The file holds other frames than its packets promised.  A full decode tells which."""
-        return not self.original.verified and self.verify()
+        return self._is_counted_anew() or (not self.original.verified and self.verify())
+
+    def _is_counted_anew(self) -> bool:
+        """Whether somebody else has corrected the table; this video goes by that from now on."""
+        with self._parts.catalog.reading() as seen:
+            try:
+                info = seen.videos.get(self.info.id)
+            except NotFoundError:
+                return False
+        if info.digest != self.info.digest or info.original.id == self.original.id:
+            return False
+        with self._guard:
+            self.info, self._table = info, None
+        return True
+
+
+def _new_numbers(old: FrameTable, order: Ints) -> Ints:
+    """Of each frame of a table, that of the frame with the same packet where `order` has the
+    packets of frames; -1: none has."""
+    packets = old.packets_of(range(len(old)))
+    numbers = np.full(max(int(packets.max(initial=0)), int(order.max(initial=0))) + 1, -1, np.int64)
+    numbers[order] = np.arange(len(order))
+    return numbers[packets]

@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from reprlib import repr as shown
 
 import numpy as np
@@ -18,16 +19,18 @@ from vfsd.errors import (
     DamagedFileError,
     DamagedPackError,
     IntegrityError,
+    OutdatedError,
     UsageError,
 )
 from vfsd.framenumbers import cut, frame_numbers
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
+from vfsd.model import LogicalVideo
 from vfsd.plan import ReadPlan, Tiles, avoiding, make_plan, plan_frames
 from vfsd.reader import Reader
 from vfsd.tiling import Rect
 from vfsd.units import Seconds, exact_span, nearest_seconds, rate
-from vfsd.videofacts import VideoFacts
+from vfsd.videofacts import Counted, VideoFacts
 from vfsd.view import View
 
 _log = logging.getLogger(__name__)
@@ -55,25 +58,26 @@ class VideoFrames(VideoFacts):
         decoded once, whatever the order and however often it is asked for.  `psnr` is as for
         `read`.  Raises `OutOfRangeError`, `UsageError` for what are no numbers of frames.
         """
-        numbers = frame_numbers(indices, len(self))
         view = View(region=_rect(region), size=size)
-        return self._read(
-            lambda tiles: plan_frames(
-                numbers, view, self.original, self.table, pixel_format=format, tiles=tiles
-            ),
-            pixel_format=format,
-            psnr=psnr,
-        )
+
+        def numbers(counted: Counted) -> Ints:
+            return frame_numbers(indices, len(counted))
+
+        return self._numbered(numbers, view, format, psnr)
 
     # -- frames by time
 
     def frame_at(self, time: Seconds, *, region: Region | None = None) -> Frame:
         """The frame that is on the screen at `time`, in seconds from the first frame."""
-        return self.frames([self.index_at(time)], region=region)[0]
+        return self.frames_at([time], region=region)[0]
 
     def frames_at(self, times: Sequence[Seconds], *, region: Region | None = None) -> Frames:
         """The frames that are on the screen at `times`."""
-        return self.frames([self.index_at(time) for time in times], region=region)
+
+        def numbers(counted: Counted) -> Ints:
+            return np.array([counted.index_at(time) for time in times], np.int64)
+
+        return self._numbered(numbers, View(region=_rect(region)), "rgb24", None)
 
     # -- views
 
@@ -108,14 +112,15 @@ class VideoFrames(VideoFacts):
             if span is not None or fps is not None:
                 raise UsageError("give either a span of time or frames, not both")
             return self.frames(frames, region=region, size=size, format=format, psnr=psnr)
-        view = self._view(span, frames, region, size, fps)
-        return self._read(
-            lambda tiles: make_plan(
-                view, self.original, self.table, pixel_format=format, tiles=tiles
-            ),
-            pixel_format=format,
-            psnr=psnr,
-        )
+        chosen = frames
+
+        def plan(counted: Counted, tiles: Tiles | None) -> ReadPlan:
+            view = _view(counted, span, chosen, region, size, fps)
+            return make_plan(
+                view, counted.original, counted.table, pixel_format=format, tiles=tiles
+            )
+
+        return self._read(plan, pixel_format=format, psnr=psnr)
 
     def iterate(
         self,
@@ -132,18 +137,15 @@ class VideoFrames(VideoFacts):
 
         `frames` are a range or a slice; a list is a `UsageError`.
         """
-        view = self._view(span, frames, region, size, fps)
+        view = partial(_view, span=span, frames=frames, region=region, size=size, fps=fps)
+        view(self._counted())  # what cannot be is told at once
         return self._stream("api", view, format, psnr)
-
-    def _looked_at(
-        self, frames: range, size: tuple[int, int] | None, format: str, psnr: float
-    ) -> Iterator[Frame]:
-        view = self._view(None, frames, None, size, None)
-        return self._stream("detect", view, format, psnr)
 
     def plan(self, view: View) -> ReadPlan:
         """What would be decoded to show `view`."""
-        return make_plan(view, self.original, self.table, tiles=self._tiles(None))
+        counted = self._counted()
+        tiles = self._tiles(counted.info, None)
+        return make_plan(view, counted.original, counted.table, tiles=tiles)
 
     # -- the work
 
@@ -155,69 +157,95 @@ class VideoFrames(VideoFacts):
         size: tuple[int, int] | None,
         fps: Seconds | None,
     ) -> View:
-        chosen = None
-        if isinstance(frames, slice):
-            frames = cut(range(len(self)), frames)
-        if frames is not None:
-            if not isinstance(frames, range):
-                raise UsageError(
-                    f"{shown(frames)} is no range of frames",
-                    hint="give a range or a slice here; `read` and `frames` take lists",
-                )
-            chosen = (frames.start, frames.stop, frames.step)
-        exact = None if span is None else exact_span(span, self.original.time_base)
-        return View(exact, chosen, _rect(region), size, None if fps is None else rate(fps))
+        return _view(self._counted(), span, frames, region, size, fps)
+
+    def _numbered(
+        self,
+        numbers: Callable[[Counted], Ints],
+        view: View,
+        pixel_format: str,
+        psnr: float | None,
+    ) -> Frames:
+        """The frames with `numbers`, which are asked for again where frames are counted anew."""
+
+        def plan(counted: Counted, tiles: Tiles | None) -> ReadPlan:
+            return plan_frames(
+                numbers(counted),
+                view,
+                counted.original,
+                counted.table,
+                pixel_format=pixel_format,
+                tiles=tiles,
+            )
+
+        return self._read(plan, pixel_format=pixel_format, psnr=psnr)
 
     def _read(
         self,
-        make: Callable[[Tiles | None], ReadPlan],
+        make: Callable[[Counted, Tiles | None], ReadPlan],
         *,
         pixel_format: str,
         psnr: float | None,
     ) -> Frames:
         at_ns, began = time.time_ns(), time.perf_counter()
-        plan, data = self._carried_out(make, pixel_format, psnr)
+        counted, plan, data = self._carried_out(make, pixel_format, psnr)
         if len(plan.frames):
-            self._note("api", lambda: plan, Timing(at_ns, time.perf_counter() - began))
-        return dataclasses.replace(self._dress(data, plan.frames), psnr=plan.psnr)
+            timing = Timing(at_ns, time.perf_counter() - began)
+            self._note("api", counted, lambda: plan, timing)
+        return dataclasses.replace(_dress(counted, data, plan.frames), psnr=plan.psnr)
 
     def _carried_out(
-        self, make: Callable[[Tiles | None], ReadPlan], pixel_format: str, psnr: float | None
-    ) -> tuple[ReadPlan, Pixels]:
-        tiles = self._tiles(psnr)
+        self,
+        make: Callable[[Counted, Tiles | None], ReadPlan],
+        pixel_format: str,
+        psnr: float | None,
+    ) -> tuple[Counted, ReadPlan, Pixels]:
+        counted = self._counted()
+        tiles = self._tiles(counted.info, psnr)
         while True:
-            plan = make(tiles)
+            plan = make(counted, tiles)
             try:
-                return plan, self._reader().execute(plan, pixel_format=pixel_format)
+                reader = Reader(counted.table, self._tools)
+                return counted, plan, reader.execute(plan, pixel_format=pixel_format)
             except DamagedFileError as error:
                 tiles = avoiding(tiles, error)
             except (IntegrityError, FileNotFoundError) as error:
                 if plan.tiled:
                     tiles = self._without_damaged(tiles, error)
-                elif isinstance(error, FileNotFoundError) or not self._corrects_table():
+                    continue
+                if isinstance(error, FileNotFoundError) or not self._corrects_table():
                     raise
+                counted = self._counted()
+                tiles = self._tiles(counted.info, psnr)
 
     def _stream(
-        self, kind: str, view: View, pixel_format: str, psnr: float | None
+        self,
+        kind: str,
+        view_of: Callable[[Counted], View],
+        pixel_format: str,
+        psnr: float | None,
     ) -> Iterator[Frame]:
         """One frame at a time; noted when the last has been taken, or no more are."""
-        tiles = self._tiles(psnr)
+        counted = self._counted()
+        tiles = self._tiles(counted.info, psnr)
         at_ns, seconds, resumed = time.time_ns(), 0.0, time.perf_counter()
         done = 0
         try:
             while True:
-                plan = make_plan(view, self.original, self.table)
+                view = view_of(counted)
+                plan = make_plan(view, counted.original, counted.table)
                 rest = plan_frames(
                     plan.frames[done:],
                     view,
-                    self.original,
-                    self.table,
+                    counted.original,
+                    counted.table,
                     pixel_format=pixel_format,
                     tiles=tiles,
                 )
                 try:
-                    for place, data in self._reader().stream(rest, pixel_format=pixel_format):
-                        frame = self._timed(data, int(rest.frames[place]))
+                    reader = Reader(counted.table, self._tools)
+                    for place, data in reader.stream(rest, pixel_format=pixel_format):
+                        frame = _timed(counted, data, int(rest.frames[place]))
                         done += 1
                         seconds += time.perf_counter() - resumed
                         yield frame
@@ -228,41 +256,50 @@ class VideoFrames(VideoFacts):
                 except (IntegrityError, FileNotFoundError) as error:
                     if rest.tiled:
                         tiles = self._without_damaged(tiles, error)
-                    elif isinstance(error, FileNotFoundError) or not self._corrects_table():
+                        continue
+                    if isinstance(error, FileNotFoundError) or not self._corrects_table():
                         raise
+                    if done and view.frames is not None:
+                        raise OutdatedError(
+                            f"the frames of {self.name} have just been counted anew, and have "
+                            "other numbers than those that were given so far",
+                            hint="read them again",
+                        ) from error
+                    # By time the next one is the next one, whatever its number.
+                    counted = self._counted()
+                    tiles = self._tiles(counted.info, psnr)
         finally:
             if done:
-                numbers = plan.frames[:done]
+                numbers, by = plan.frames[:done], counted
                 self._note(
                     kind,
+                    by,
                     lambda: plan_frames(
                         numbers,
                         view,
-                        self.original,
-                        self.table,
+                        by.original,
+                        by.table,
                         pixel_format=pixel_format,
                         tiles=tiles,
                     ),
                     Timing(at_ns, seconds),
                 )
 
-    def _note(self, kind: str, plan: Callable[[], ReadPlan], timing: Timing) -> None:
+    def _note(
+        self, kind: str, counted: Counted, plan: Callable[[], ReadPlan], timing: Timing
+    ) -> None:
         """Remember a read that is done."""
-        table = self.table
         self._tools.reads.note(
-            self.info.digest,
-            lambda: account_of_plan(kind, plan(), table, self.costs, timing),
+            counted.info.digest,
+            lambda: account_of_plan(kind, plan(), counted.table, self.costs, timing),
         )
 
-    def _reader(self) -> Reader:
-        return Reader(self.table, self._tools)
-
-    def _tiles(self, psnr: float | None) -> Tiles | None:
+    def _tiles(self, info: LogicalVideo, psnr: float | None) -> Tiles | None:
         """What reads may use besides the original."""
         if psnr == math.inf:
             return None
         wanted = self._parts.settings.minimum_psnr if psnr is None else psnr
-        return self._tools.sources.of(self.info, decibels(wanted))
+        return self._tools.sources.of(info, decibels(wanted))
 
     def _without_damaged(self, tiles: Tiles | None, error: Exception) -> Tiles | None:
         """What may be used instead; None: the original alone."""
@@ -273,27 +310,51 @@ class VideoFrames(VideoFacts):
             return tiles.without(error.object_key)
         return None
 
-    def _timed(self, data: Pixels, index: int) -> Frame:
-        """As `_dress`, of one frame, without arrays of one element."""
-        entry, original = self.table.frame(index), self.original
-        base = original.time_base
-        shown = float((entry.pts - original.first_pts) * base)
-        return Frame(data, index, entry.pts, shown, float(entry.duration * base))
 
-    def _dress(self, data: Pixels, index: Ints) -> Frames:
-        table, base = self.table, self.original.time_base
-        pts = np.array([table.frame_pts(int(i)) for i in index], dtype=np.int64)
-        following = np.array(
-            [table.frame_pts(int(i) + 1) if i + 1 < len(table) else table.end_pts for i in index],
-            dtype=np.int64,
-        )
-        return Frames(
-            data,
-            index,
-            pts,
-            nearest_seconds(pts - self.original.first_pts, base),
-            nearest_seconds(np.maximum(following - pts, 0), base),
-        )
+def _view(
+    counted: Counted,
+    span: tuple[Seconds, Seconds | None] | None,
+    frames: range | slice | None,
+    region: Region | None,
+    size: tuple[int, int] | None,
+    fps: Seconds | None,
+) -> View:
+    chosen = None
+    if isinstance(frames, slice):
+        frames = cut(range(len(counted)), frames)
+    if frames is not None:
+        if not isinstance(frames, range):
+            raise UsageError(
+                f"{shown(frames)} is no range of frames",
+                hint="give a range or a slice here; `read` and `frames` take lists",
+            )
+        chosen = (frames.start, frames.stop, frames.step)
+    exact = None if span is None else exact_span(span, counted.original.time_base)
+    return View(exact, chosen, _rect(region), size, None if fps is None else rate(fps))
+
+
+def _timed(counted: Counted, data: Pixels, index: int) -> Frame:
+    """As `_dress`, of one frame, without arrays of one element."""
+    entry, original = counted.table.frame(index), counted.original
+    base = original.time_base
+    shown = float((entry.pts - original.first_pts) * base)
+    return Frame(data, index, entry.pts, shown, float(entry.duration * base))
+
+
+def _dress(counted: Counted, data: Pixels, index: Ints) -> Frames:
+    table, original = counted.table, counted.original
+    pts = np.array([table.frame_pts(int(i)) for i in index], dtype=np.int64)
+    following = np.array(
+        [table.frame_pts(int(i) + 1) if i + 1 < len(table) else table.end_pts for i in index],
+        dtype=np.int64,
+    )
+    return Frames(
+        data,
+        index,
+        pts,
+        nearest_seconds(pts - original.first_pts, original.time_base),
+        nearest_seconds(np.maximum(following - pts, 0), original.time_base),
+    )
 
 
 def _rect(region: Region | None) -> Rect | None:

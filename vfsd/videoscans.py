@@ -104,7 +104,7 @@ class VideoScans(VideoAdvice):
             purpose = Purpose(region=wanted)
         elif wanted is not None:
             purpose = Purpose(tuple(tuple(sorted(clause)) for clause in clauses_of(wanted)))
-        return CropReader(self.info, self.table, self._tools, self._tiles(psnr), purpose)
+        return CropReader(self.info, self.table, self._tools, self._tiles(self.info, psnr), purpose)
 
     def _place(self, roi: Region) -> Rect:
         rect = self._view(None, None, roi, None, None).region

@@ -172,7 +172,7 @@ class VideoTiles(VideoDetect):
         """What reading a region would cost if `planned`, and no other tiles, had been made."""
         media = self.original.media
         view = self._view(span, frames, region, None, None)
-        tiles = self._tiles(None)
+        tiles = self._tiles(self.info, None)
         assert tiles is not None
         return estimate(
             select_frames(view, self.original, self.table),
@@ -200,7 +200,7 @@ class VideoTiles(VideoDetect):
         original.
         """
         settings = settings or TileSettings()
-        tiles = self._tiles(None)
+        tiles = self._tiles(self.info, None)
         assert tiles is not None
         codec = tile_codec(settings.codec, self.original.media)
         catalog = self._parts.catalog
@@ -223,7 +223,7 @@ class VideoTiles(VideoDetect):
         `at_hand` tells of what need not be encoded; None: nothing is.
         """
         settings = settings or TileSettings()
-        tiles = self._tiles(None)
+        tiles = self._tiles(self.info, None)
         assert tiles is not None
         media = self.original.media
         codec = tile_codec(settings.codec, media)
@@ -268,7 +268,7 @@ class VideoTiles(VideoDetect):
         """
         view = self._view(span, frames, region, size, fps)
         plan = make_plan(
-            view, self.original, self.table, pixel_format=format, tiles=self._tiles(psnr)
+            view, self.original, self.table, pixel_format=format, tiles=self._tiles(self.info, psnr)
         )
         return explain(plan, self.table, self.costs)
 

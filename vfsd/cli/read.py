@@ -15,7 +15,14 @@ from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span
 from vfsd.cli.viewoptions import check_one, request_for, view_options
-from vfsd.errors import ExistsError, IntegrityError, NotFoundError, OutOfRangeError, UsageError
+from vfsd.errors import (
+    ExistsError,
+    IntegrityError,
+    NotFoundError,
+    OutdatedError,
+    OutOfRangeError,
+    UsageError,
+)
 from vfsd.forms import CODECS
 
 if TYPE_CHECKING:
@@ -98,7 +105,7 @@ def command(
         was_verified = video.original.verified
         try:
             written = work(session, target, video, request, replace)
-        except IntegrityError:
+        except (IntegrityError, OutdatedError):
             # The packets promised other frames than there are: see which, and start again.
             if target.is_stdout or was_verified:
                 raise
