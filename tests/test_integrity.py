@@ -339,19 +339,26 @@ def test_bytes_that_come_again_do_not_rely_on_those_that_are_there(
         assert store.parts.objects.on_their_way() == []
 
 
-def test_what_is_replaced_does_not_rest_on_a_damaged_object(tmp_path: Path) -> None:
-    """The same original replaced in the same way comes to the same bytes."""
+def test_what_is_replaced_does_not_rest_on_a_damaged_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the same original was replaced before, and that has changed on the disk since."""
+    put = ObjectStore.adopt
+
+    def adopt(self: ObjectStore, source: Path, key: str) -> None:
+        early = self.path(key)
+        if not early.exists():
+            early.parent.mkdir(exist_ok=True)
+            early.write_bytes(bytes(source.stat().st_size))
+        put(self, source, key)
+
     with new_store(tmp_path / "store") as store:
-        for name in ("a.mp4", "b.mp4"):
-            store.ingest(CLIP, name).set_policy("original=replaceable,psnr=34")
-        store["a.mp4"].replace_original(codec="h264")
-        shown = store["a.mp4"].read().data
-        object_key = store["a.mp4"].original.object_key
-        flip(store.parts.bytes_of(store["a.mp4"].original), 20_000)
-        store["b.mp4"].replace_original(codec="h264")
-        assert store["b.mp4"].original.object_key == object_key
-        for name in ("a.mp4", "b.mp4"):
-            assert np.array_equal(store[name].read().data, shown)
+        video = store.ingest(CLIP, "a.mp4")
+        video.set_policy("original=replaceable,psnr=34")
+        with monkeypatch.context() as patch:
+            patch.setattr(ObjectStore, "adopt", adopt)
+            video.replace_original(codec="h264")
+        assert len(store["a.mp4"].read()) == len(video)
         assert check.run(store.parts, deep=True) == []
 
 
