@@ -48,12 +48,13 @@ PIXEL_FORMATS = (
         f"yuv{sampling}p{depth}"
         for sampling, depth in product(("420", "422", "444"), ("", "10le", "12le"))
     ),
-    *("yuv440p", "yuv411p", "yuv410p"),
-    *(f"yuvj{sampling}p" for sampling in ("420", "422", "444", "440", "411")),
+    "yuv440p",
+    *(f"yuvj{sampling}p" for sampling in ("420", "422", "444", "440")),
     *("gray", "gray10le", "gray12le"),
     *_RGB_CHANNELS,
 )
-"""Those that can be packed."""
+"""Those that can be packed.  Not those of which four pixels share a sample of chroma: of a part
+with odd sides it would be scaled in another way than of the whole picture."""
 
 
 def stands_alone(packet: bytes | memoryview) -> bool:

@@ -121,7 +121,8 @@ class PixelConverter:
         self._packer = VideoReformatter()
         self._scratch: av.VideoFrame | None = None
         self._scratch_planes: list[npt.NDArray[Any]] = []
-        self._levels: npt.NDArray[Any] | None = None  # the gray of each level of luma
+        # The gray of each level of luma, by what it means: that may change in the midst of a file.
+        self._levels: dict[tuple[str, bool], npt.NDArray[Any]] = {}
         self.dtype: np.dtype[Any] = np.dtype(layout.dtype)  #: of one result
         self.shape = layout.shape(width, height)  #: of one result
 
@@ -278,7 +279,7 @@ class PixelConverter:
         color_range = None
         if not self._layout.channels:
             # Samples keep their range, whatever the name of the format says of it.
-            color_range = _FULL_RANGE if _is_full_range(frame) else _LIMITED_RANGE
+            color_range = _FULL_RANGE if is_full_range(frame) else _LIMITED_RANGE
         try:
             return self._reformatter.reformat(
                 frame,
@@ -326,14 +327,15 @@ class PixelConverter:
     ) -> npt.NDArray[Any]:
         """From luma alone: FFmpeg's own way to gray may pass through RGB."""
         luma = plane_samples(frame)[0]
-        if self._levels is None:
-            self._levels = _gray_levels(frame, self.dtype)
+        meant = (frame.format.name, is_full_range(frame))
+        if meant not in self._levels:
+            self._levels[meant] = _gray_levels(frame, self.dtype)
         luma = luma[area.y1 : area.y2, area.x1 : area.x2]
         if self._scaled is not None:
             picture = av.VideoFrame(area.width, area.height, _luma_format(frame))
             plane_samples(picture)[0][...] = luma
             luma = plane_samples(self._reformat(picture, *self._scaled, picture.format.name))[0]
-        gray = np.take(self._levels, luma, mode="clip")
+        gray = np.take(self._levels[meant], luma, mode="clip")
         upright = np.rot90(gray, -self._turns)[..., np.newaxis]
         if out is None:
             return np.ascontiguousarray(upright)
@@ -407,7 +409,8 @@ def _has_size(frame: av.VideoFrame, held: Rect) -> bool:
     return (frame.width, frame.height) in (even, (held.width, held.height))
 
 
-def _is_full_range(frame: av.VideoFrame) -> bool:
+def is_full_range(frame: av.VideoFrame) -> bool:
+    """Whether luma from 0 to the highest level stands for black to white."""
     return frame.format.name.startswith(("yuvj", "gray")) or frame.color_range == _FULL_RANGE
 
 
@@ -422,7 +425,7 @@ def _gray_levels(frame: av.VideoFrame, dtype: np.dtype[Any]) -> npt.NDArray[Any]
     bits = frame.format.components[0].bits
     levels = np.arange(1 << bits)
     highest = np.iinfo(dtype).max
-    if _is_full_range(frame):
+    if is_full_range(frame):
         black, white = 0, (1 << bits) - 1
     else:
         black, white = 16 << (bits - 8), 235 << (bits - 8)

@@ -6,7 +6,7 @@ picture, which has been decoded and measured before anybody gets to see it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -15,8 +15,10 @@ import av
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.losslesscells import LosslessCellEncoder
 from vfsd.codecs.pack import CellStream
+from vfsd.codecs.pixels import is_full_range
 from vfsd.codecs.stitchable import encode_stitchable
 from vfsd.codecs.tiles import CellEncoder, TileCodec
+from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import LOSSLESS
@@ -54,9 +56,11 @@ def encode_cells(
     `pictures` are whole pictures of `media`, and are looked at once.  `between` is called now and
     then where none are asked for a while; it may raise.
 
-    Raises `UsageError` where the encoder refuses, `IntegrityError` when packets do not decode, one
-    by one, to the pictures that they were made from.
+    Raises `UsageError` where the encoder refuses, or pictures have another range of levels than
+    `media` (cells have one), `IntegrityError` when packets do not decode, one by one, to the
+    pictures that they were made from.
     """
+    pictures = _of_one_range(pictures, media)
     if codec.name == STITCHABLE:
         return encode_stitchable(codec, media, tiles, pictures)
     if codec.name == LOSSLESS:
@@ -64,6 +68,17 @@ def encode_cells(
         return _one_by_one(exact, media, pictures, between)
     encoders = [CellEncoder(codec, media, rect, quality) for rect, quality in tiles.items()]
     return _one_by_one(encoders, media, pictures, between)
+
+
+def _of_one_range(pictures: Iterable[av.VideoFrame], media: MediaInfo) -> Iterator[av.VideoFrame]:
+    is_full = media.color_range == "full" or media.pixel_format.startswith(("yuvj", "gray"))
+    for picture in pictures:
+        if is_full_range(picture) != is_full:
+            raise UsageError(
+                "the range of levels of its pictures changes on the way, and tiles have one",
+                hint="such a video can be read, but not tiled or rendered",
+            )
+        yield picture
 
 
 def _one_by_one(

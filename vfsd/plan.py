@@ -83,7 +83,8 @@ class ReadPlan:
     @property
     def psnr(self) -> float:
         """dB that the result has at least against the very first original; infinite where it is
-        that."""
+        that.  Of luma, in the mean of the segments that it comes from, in the size that they are
+        stored in: single pictures, chroma and RGB may have less."""
         found = [run.segment.cell(tile).psnr for run in self.tiled for tile in run.tiles]
         if self.runs or self.contiguous is not None:
             found.append(self.physical.psnr)

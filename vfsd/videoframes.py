@@ -102,9 +102,9 @@ class VideoFrames(VideoFacts):
 
         Where the video has been tiled, frames come from tiles if that is cheaper and these have at
         least `psnr` dB against the original (default: the store's setting; ``math.inf``: always
-        from the original); the result's `psnr` tells what it has.  Where the original has been
-        replaced, both are against the very first one, and nothing better than the one that is
-        there is asked for.
+        from the original); the result's `psnr` tells what it has: of luma, as a mean of segments
+        in the size that they are stored in.  Where the original has been replaced, both are
+        against the very first one, and nothing better than the one that is there is asked for.
 
         Raises `OutOfRangeError` outside the timeline or the frame, `UsageError`.
         """
