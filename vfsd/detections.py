@@ -154,8 +154,8 @@ class DetectionColumns:
             codes,
             names,
             corners,
-            _optional(confidences, count, np.nan, np.float64),
-            _optional(tracks, count, NO_TRACK, np.int64),
+            _optional(confidences, "a confidence", count, np.nan, np.float64),
+            _optional(tracks, "a track", count, NO_TRACK, np.int64),
             None if attributes is None or not any(attributes) else tuple(attributes),
         )
         made.check()
@@ -429,12 +429,17 @@ def _encoded(labels: Sequence[str] | npt.NDArray[Any]) -> tuple[Ints, tuple[str,
     return np.asarray(codes, dtype=np.int64), tuple(known)
 
 
-def _optional(values: Any, count: int, nothing: float, kind: type[Any]) -> npt.NDArray[Any]:
+def _optional(
+    values: Any, what: str, count: int, nothing: float, kind: type[Any]
+) -> npt.NDArray[Any]:
     if values is None:
         return np.full(count, nothing, dtype=kind)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
         return values.astype(kind)
-    return np.array([nothing if value is None else value for value in values], dtype=kind)
+    try:
+        return np.array([nothing if value is None else value for value in values], dtype=kind)
+    except OverflowError:
+        raise UsageError(f"the number of {what} is beyond 64 bits") from None
 
 
 def _is_no_track(tracks: Ints) -> npt.NDArray[np.bool_]:
