@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from vfsd import __version__
+from vfsd.arrival import arrival_of_copy, arrival_of_own_file, written_while_read
 from vfsd.blocksums import BlockSums
 from vfsd.catalog import Transaction, require_name, split
 from vfsd.catalog.tree import ROOT
@@ -23,7 +24,6 @@ from vfsd.catalog.videos import Page
 from vfsd.codecs import library_versions
 from vfsd.codecs.examine import Examination
 from vfsd.errors import (
-    BusyError,
     ExistsError,
     NotFoundError,
     RefusedMediaError,
@@ -35,7 +35,7 @@ from vfsd.mending import heal
 from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
 from vfsd.objects import Progress, digest
 from vfsd.parts import Parts
-from vfsd.reclaim import clear_away, discard_failed
+from vfsd.reclaim import clear_away
 
 
 @dataclass(frozen=True)
@@ -194,21 +194,13 @@ def ingest_copy(
     require_free(parts, source.name, replace)
     before = source.path.stat()
     examination = parts.examiner.examine(source.path, name=source.path.name)
-    key, _, sums = parts.objects.put_file(source.path, on_progress=on_progress)
-    verdict = Indexed(examination, key, sums)
-    put = {key}
-    try:
+    arrival, found = arrival_of_copy(parts, source.path, on_progress)
+    verdict = Indexed(examination, found.key, found.sums)
+    with arrival:
         _require_unwritten(source.path, before)
         with parts.catalog.writing() as change:
-            if not parts.objects.exists(key):  # somebody collected the same bytes meanwhile
-                put.add(parts.objects.put_file(source.path).key)
-                if put != {key}:
-                    raise _written_while_read(source.path)
+            arrival.record(change)
             video, replaced = _put_stored(change, source, verdict, replace)
-    except BaseException:
-        for each in put:
-            discard_failed(parts, each)
-        raise
     _clear_replaced(parts, replaced)
     return video
 
@@ -231,18 +223,15 @@ def ingest_made(
     check(examination)
     fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        key, _, sums = digest(fd, on_progress=on_progress)
+        key, size, sums = digest(fd, on_progress=on_progress)
     finally:
         os.close(fd)
     verdict = Indexed(examination, key, sums)
-    try:
-        parts.objects.adopt(source.path, key)  # here syncing takes its time, and nobody waits
+    with arrival_of_own_file(parts, source.path, key, size) as arrival:
+        arrival.ensure()
         with parts.catalog.writing() as change:
-            parts.objects.adopt(source.path, key)  # unless it was collected, no work
+            arrival.record(change)
             video, replaced = _put_stored(change, source, verdict, replace)
-    except BaseException:
-        discard_failed(parts, key)
-        raise
     _clear_replaced(parts, replaced)
     return video
 
@@ -319,12 +308,12 @@ def require_free(parts: Parts, name: str, replace: bool) -> None:
 def _put_stored(
     change: Transaction, source: Source, verdict: Indexed, replace: bool
 ) -> tuple[LogicalVideo, Node | None]:
-    """The video of bytes that are an object by now, under the name of `source`, and what had that
+    """The video of bytes that are a recorded object, under the name of `source`, and what had that
     before."""
-    key, size = verdict.digest, verdict.size
-    change.objects.record(key, size, now_ns=time.time_ns())
     node, replaced = _new_file(change, source, replace)
-    node = change.tree.update(node.ino, object_key=key, state=FileState.VIDEO, size=size)
+    node = change.tree.update(
+        node.ino, object_key=verdict.digest, state=FileState.VIDEO, size=verdict.size
+    )
     return _put_video(change, node, verdict, time.time_ns()), replaced
 
 
@@ -341,11 +330,7 @@ def file_version(found: os.stat_result) -> tuple[int, int, int]:
 
 def _require_unwritten(path: Path, before: os.stat_result) -> None:
     if file_version(path.stat()) != file_version(before):
-        raise _written_while_read(path)
-
-
-def _written_while_read(path: Path) -> BusyError:
-    return BusyError(f"{path} was written while it was read", hint="try again later")
+        raise written_while_read(path)
 
 
 def _new_file(change: Transaction, source: Source, replace: bool) -> tuple[Node, Node | None]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from vfsd.arrival import arrival_of_bytes
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.planes import plane_samples
@@ -28,7 +29,7 @@ from vfsd.pairing import FramePairs
 from vfsd.parts import Parts
 from vfsd.planned import TileSettings
 from vfsd.ratefactors import RateFactors
-from vfsd.reclaim import clear_away, discard_failed
+from vfsd.reclaim import clear_away
 from vfsd.room import make_room
 from vfsd.tileplan import Costs, original_work, tile_work
 from vfsd.tilework import StoppedError, require_same_bytes
@@ -166,28 +167,22 @@ class JointWork:
     def _publish(self, frames: FramePairs, pack: JointPack) -> None:
         """Bytes first, then one transaction in which both sides come to be."""
         what = f"joined pictures of {self._sides[0].video.name}"
-        key, size, _ = self._parts.objects.put_bytes(pack.data, what)
         now = time.time_ns()
         evicted = []
-        try:
-            with self._publishing, self._parts.catalog.writing() as change:
-                if not self._parts.objects.exists(key):  # somebody collected the same bytes
-                    self._parts.objects.put_bytes(pack.data, what)
-                change.objects.record(key, size, now_ns=now)
-                both: list[int] = []
-                for number, run in enumerate((frames.left, frames.right)):
-                    segment = self._segment(change, number, run, pack, key, now)
-                    change.holdings.note_made(
-                        segment.id, expected=self._making(segment), gain=self._gain(number, segment)
-                    )
-                    both.append(segment.id)
-                for side, made in zip(self._sides, both, strict=True):
-                    keep = {*self._made, *both}
-                    evicted += make_room(change, side.video.id, now_ns=now, made=made, keep=keep)
-            self._made.update(both)
-        except BaseException:
-            discard_failed(self._parts, key)
-            raise
+        arrival = arrival_of_bytes(self._parts, pack.data, what)
+        with arrival, self._publishing, self._parts.catalog.writing() as change:
+            arrival.record(change)
+            both: list[int] = []
+            for number, run in enumerate((frames.left, frames.right)):
+                segment = self._segment(change, number, run, pack, arrival.key, now)
+                change.holdings.note_made(
+                    segment.id, expected=self._making(segment), gain=self._gain(number, segment)
+                )
+                both.append(segment.id)
+            for side, made in zip(self._sides, both, strict=True):
+                keep = {*self._made, *both}
+                evicted += make_room(change, side.video.id, now_ns=now, made=made, keep=keep)
+        self._made.update(both)
         if evicted:
             clear_away(self._parts, keys={one.object_key for one in evicted})
 

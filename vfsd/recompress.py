@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from time import time_ns
 
+from vfsd.arrival import arrival_of_bytes
 from vfsd.codecs.lossless import HIGHEST, RAW
 from vfsd.codecs.losslesscells import recompressed
 from vfsd.codecs.pack import PackedCell, write_pack
@@ -24,7 +25,7 @@ from vfsd.host import at_once
 from vfsd.model import LogicalVideo, Segment
 from vfsd.packs import OpenPack
 from vfsd.parts import Parts
-from vfsd.reclaim import clear_away, discard_failed
+from vfsd.reclaim import clear_away
 from vfsd.room import make_room
 from vfsd.tiling.cost import LOSSLESS
 
@@ -156,27 +157,20 @@ def _publish(
     parts: Parts, segment: Segment, level: int, packed: Sequence[PackedCell], data: bytes
 ) -> Segment:
     """Bytes first, then one transaction; then the old bytes go."""
-    what = "compressed tiles"
-    key, size, _ = parts.objects.put_bytes(data, what)
+    arrival = arrival_of_bytes(parts, data, "compressed tiles")
     cells = tuple(
         replace(cell, position=there.position, size=there.size, quality=level)
         for cell, there in zip(segment.cells, packed, strict=True)
     )
-    after = replace(segment, object_key=key, size=size, cells=cells)
-    try:
-        with parts.catalog.writing() as change:
-            if not parts.objects.exists(key):  # somebody collected the same bytes
-                parts.objects.put_bytes(data, what)
-            change.objects.record(key, size, now_ns=time_ns())
-            change.segments.replace_pack(after, segment.object_key)
-            video_id = change.videos.physical(segment.original_id).video_id
-            # It may have more bytes than before, at a lower level.
-            evicted = make_room(change, video_id, now_ns=time_ns(), made=segment.id)
-    except BaseException:
-        discard_failed(parts, key)
-        raise
+    after = replace(segment, object_key=arrival.key, size=arrival.size, cells=cells)
+    with arrival, parts.catalog.writing() as change:
+        arrival.record(change)
+        change.segments.replace_pack(after, segment.object_key)
+        video_id = change.videos.physical(segment.original_id).video_id
+        # It may have more bytes than before, at a lower level.
+        evicted = make_room(change, video_id, now_ns=time_ns(), made=segment.id)
     gone = {one.object_key for one in evicted}
-    if key != segment.object_key:
+    if arrival.key != segment.object_key:
         gone.add(segment.object_key)
     if gone:
         clear_away(parts, keys=gone)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vfsd.archivework import ArchiveWork, Compared, Forecast, OnProgress, require_saving
+from vfsd.arrival import arrival_of_own_file
 from vfsd.catalog import Transaction
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.examine import Examination
@@ -39,7 +40,7 @@ from vfsd.model import FileState, LogicalVideo
 from vfsd.objects import digest
 from vfsd.originals import Action, Entry, Fate, Policy
 from vfsd.parts import Parts
-from vfsd.reclaim import clear_away, discard_failed
+from vfsd.reclaim import clear_away
 from vfsd.room import make_room
 from vfsd.samefootage import require_same_picture, with_times
 from vfsd.units import human_bytes
@@ -211,10 +212,9 @@ class Replacer:
 
     def _publish(self, path: Path, found: Examination, compared: Compared, reason: str) -> Replaced:
         """Bytes first, then one transaction; then the old bytes go."""
-        objects, video = self._parts.objects, self._video
+        video = self._video
         with open(path, "rb") as file:
             key, size, sums = digest(file.fileno())
-        objects.adopt(path, key)
         now = time.time_ns()
         error, codec = compared.error, self._work.codec.name
         total = video.original.error + error
@@ -223,11 +223,11 @@ class Replacer:
             parameters=self._parameters(),
             error=total,
         )
-        try:
+        with arrival_of_own_file(self._parts, path, key, size) as arrival:
+            arrival.ensure()
             with self._parts.catalog.writing() as change:
-                objects.adopt(path, key)  # unless it was collected, no work
                 self._require_allowed(change)
-                change.objects.record(key, size, now_ns=now)
+                arrival.record(change)
                 node = change.tree.node(video.ino)
                 change.tree.substitute(
                     video.ino,
@@ -264,9 +264,6 @@ class Replacer:
                         },
                     )
                 )
-        except BaseException:
-            discard_failed(self._parts, key)
-            raise
         clear_away(self._parts, keys={video.original.object_key or "", *packs})
         return Replaced(changed, codec, video.size, size, psnr_of(error), psnr_of(total))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 
+from vfsd.arrival import arrival_of_own_file
 from vfsd.catalog import Transaction
 from vfsd.ingest import Indexed, file_version, judge, publish
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
-from vfsd.reclaim import discard_failed
 from vfsd.storedir import fsync_path
 
 
@@ -22,24 +23,20 @@ def settle_file(parts: Parts, node: Node) -> Node | None:
     verdict = judge(parts, spool)
     if isinstance(verdict, Indexed):
         fsync_path(spool)  # here it may take its time: nobody waits for a lock
-    try:
-        with parts.catalog.writing() as change:
-            now = change.tree.nodes([node.ino]).get(node.ino)
-            if now is None or (now.state, now.generation) != (FileState.SPOOLED, node.generation):
-                return None
-            found = spool.stat()
-            if file_version(found) != file_version(before):
-                return None
-            if isinstance(verdict, Indexed):
-                # Not before it is known that these are the bytes that were hashed.
-                parts.objects.adopt(spool, verdict.digest)
-            change.tree.update(node.ino, size=found.st_size, mtime_ns=found.st_mtime_ns)
-            publish(change, node, verdict)
-            settled = change.tree.node(node.ino)
-    except BaseException:
+    with ExitStack() as arriving, parts.catalog.writing() as change:
+        now = change.tree.nodes([node.ino]).get(node.ino)
+        if now is None or (now.state, now.generation) != (FileState.SPOOLED, node.generation):
+            return None
+        found = spool.stat()
+        if file_version(found) != file_version(before):
+            return None
         if isinstance(verdict, Indexed):
-            discard_failed(parts, verdict.digest)
-        raise
+            # Not before it is known that these are the bytes that were hashed.
+            own = arrival_of_own_file(parts, spool, verdict.digest, verdict.size)
+            arriving.enter_context(own).ensure()
+        change.tree.update(node.ino, size=found.st_size, mtime_ns=found.st_mtime_ns)
+        publish(change, node, verdict)
+        settled = change.tree.node(node.ino)
     if settled.state is FileState.VIDEO:
         parts.catalog.sync()  # the private name may go only when the new one is sure to stay
         spool.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
 
+from vfsd.arrival import arrival_of_bytes
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.pack import CellStream, PackedCell, write_pack
@@ -26,7 +27,7 @@ from vfsd.model import Access, Cell, LogicalVideo, MediaInfo, PhysicalVideo, Rol
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.ratefactors import TRIES, RateFactors
-from vfsd.reclaim import clear_away, discard_failed
+from vfsd.reclaim import clear_away
 from vfsd.room import make_room
 from vfsd.tileplan import Costs, original_work, plausible
 from vfsd.tiling import TileLayout
@@ -215,57 +216,48 @@ class TileWork:
     ) -> Segment:
         """Bytes first, then one transaction, in which room is made where there is none."""
         buffer = io.BytesIO()
-        packed = write_pack(buffer, streams)
-        data = buffer.getvalue()
-        what = f"tiles of {self._video.name}"
-        key, size, _ = self._parts.objects.put_bytes(data, what)
+        placed = placed_in(cells, write_pack(buffer, streams))
         now = time.time_ns()
-        placed = placed_in(cells, packed)
         original = self._video.original
         gain = self._gain(plan, placed)
-        try:
-            picture = (plan.layout.width, plan.layout.height)
-            with self._publishing:
-                with self._parts.catalog.writing() as change:
-                    if not self._parts.objects.exists(key):  # somebody collected the same bytes
-                        self._parts.objects.put_bytes(data, what)
-                    change.objects.record(key, size, now_ns=now)
-                    require_same_bytes(self._video, change)
-                    physical = self._encoding(change, plan.layout, now)
-                    segment = change.segments.publish(
-                        Segment(
-                            id=0,
-                            physical_id=physical,
-                            original_id=original.id,
-                            first_frame=plan.frames.start,
-                            end_frame=plan.frames.stop,
-                            layout=plan.layout,
-                            profile=self._codec.name,
-                            object_key=key,
-                            size=size,
-                            psnr=min(cell.psnr for cell in cells),
-                            created_ns=now,
-                            retired_ns=None,
-                            cells=placed,
-                        )
+        arrival = arrival_of_bytes(self._parts, buffer.getvalue(), f"tiles of {self._video.name}")
+        with arrival, self._publishing:
+            with self._parts.catalog.writing() as change:
+                arrival.record(change)
+                require_same_bytes(self._video, change)
+                physical = self._encoding(change, plan.layout, now)
+                segment = change.segments.publish(
+                    Segment(
+                        id=0,
+                        physical_id=physical,
+                        original_id=original.id,
+                        first_frame=plan.frames.start,
+                        end_frame=plan.frames.stop,
+                        layout=plan.layout,
+                        profile=self._codec.name,
+                        object_key=arrival.key,
+                        size=arrival.size,
+                        psnr=min(cell.psnr for cell in cells),
+                        created_ns=now,
+                        retired_ns=None,
+                        cells=placed,
                     )
-                    if beside is not None:
-                        beside(change, segment)
-                    expected = self._making(plan, size) if worth is None else worth
-                    change.holdings.note_made(segment.id, expected=expected, gain=gain)
-                    evicted = make_room(
-                        change,
-                        original.video_id,
-                        now_ns=now,
-                        made=segment.id,
-                        keep=self._made if worth is None else (),
-                        worth=worth,
-                    )
-                self._physical[picture] = physical  # only now is it there for the next
-                self._made.add(segment.id)
-        except BaseException:
-            discard_failed(self._parts, key)
-            raise
+                )
+                if beside is not None:
+                    beside(change, segment)
+                expected = self._making(plan, arrival.size) if worth is None else worth
+                change.holdings.note_made(segment.id, expected=expected, gain=gain)
+                evicted = make_room(
+                    change,
+                    original.video_id,
+                    now_ns=now,
+                    made=segment.id,
+                    keep=self._made if worth is None else (),
+                    worth=worth,
+                )
+            # Only now is it there for the next.
+            self._physical[plan.layout.width, plan.layout.height] = physical
+            self._made.add(segment.id)
         if evicted:
             clear_away(self._parts, keys={one.object_key for one in evicted})
         return segment

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
+import vfsd.arrival
 import vfsd.fs.contents
 import vfsd.fs.judging
 import vfsd.settle
@@ -208,7 +209,7 @@ def test_bytes_are_never_called_by_the_hash_of_others(
         return verdict
 
     monkeypatch.setattr(vfsd.fs.judging, "judge", slowly)
-    monkeypatch.setattr(vfsd.fs.judging, "discard_unpublished", lambda parts, key: None)
+    monkeypatch.setattr(vfsd.arrival, "discard_failed", lambda parts, key: None)
     it.write("/v.mp4", video)
     assert hashed.wait(30)
     with it.opened("/v.mp4", os.O_RDWR) as handle:

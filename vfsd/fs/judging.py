@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
+from vfsd.arrival import arrival_of_own_file
 from vfsd.errors import NotFoundError
 from vfsd.fs.contents import Content, Contents
 from vfsd.fs.names import Change, Names
 from vfsd.ingest import Indexed, Refused, Verdict, glance, judge, publish
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
-from vfsd.reclaim import discard_unpublished
 from vfsd.storedir import fsync_path
 
 _RELEASE_SECONDS = 1.0
@@ -300,17 +300,12 @@ class Judging:
                 return self._write_down(change, judged, verdict)
         path = self._parts.directory.spool_file(judged.ino)
         content.shown_ctime = os.stat(path).st_ctime_ns  # a second name is no change to be seen
-        self._parts.objects.adopt(path, verdict.digest)
-        published = False
-        try:
+        with arrival_of_own_file(self._parts, path, verdict.digest, verdict.size) as arrival:
+            arrival.ensure()
             with self._names.changing() as change:
                 published = self._write_down(change, judged, verdict, content.shown_ctime)
-        except BaseException:
-            published = False
-            raise
-        finally:
             if not published:
-                discard_unpublished(self._parts, verdict.digest)
+                arrival.withdraw()
         content.private = not published
         return published
 

@@ -1,0 +1,96 @@
+"""Bytes that become an object together with the rows that need them.
+
+Bytes first, then one transaction.  Between the two nothing refers to the object, and whoever
+collects garbage may take it: so it is looked for again inside the transaction, where nobody deletes
+any.  Where nothing comes of it all, the object goes again, unless others have come to need it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from vfsd.catalog import Transaction
+from vfsd.errors import BusyError, IntegrityError
+from vfsd.objects import Digest, Progress
+from vfsd.parts import Parts
+from vfsd.reclaim import discard_failed
+
+
+class Arrival:
+    """One object on its way; to be used in a ``with`` statement, whose failure takes it back."""
+
+    def __init__(self, parts: Parts, key: str, size: int, ensure: Callable[[], None]) -> None:
+        """`ensure` puts it in place, durably, or sees that it is there."""
+        self._parts = parts
+        self._ensure = ensure
+        self.key = key
+        self.size = size  #: bytes
+
+    def ensure(self) -> None:
+        """Put it in place, if it is not there.  The first time syncing takes a while: that is for
+        when nobody waits for a lock.  Raises `NoSpaceError`, `OSError`."""
+        self._ensure()
+
+    def record(self, change: Transaction) -> None:
+        """From here on, if the transaction succeeds, it is not garbage.  Raises as `ensure`."""
+        self._ensure()
+        change.objects.record(self.key, self.size, now_ns=time.time_ns())
+
+    def withdraw(self) -> None:
+        """Nothing has come of it."""
+        discard_failed(self._parts, self.key)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.withdraw()
+
+
+def arrival_of_bytes(parts: Parts, data: bytes, what: str) -> Arrival:
+    """Of what is in memory, in place by now; `what` names it in errors.  Raises `NoSpaceError`."""
+    found = parts.objects.put_bytes(data, what)
+
+    def ensure() -> None:
+        if not parts.objects.exists(found.key):
+            parts.objects.put_bytes(data, what)
+
+    return Arrival(parts, found.key, found.size, ensure)
+
+
+def arrival_of_own_file(parts: Parts, path: Path, key: str, size: int) -> Arrival:
+    """Of a file of the store's own that nobody writes any more, and whose bytes hash to `key`; not
+    yet in place.  It gets another name, and keeps the one that it has."""
+    return Arrival(parts, key, size, lambda: parts.objects.adopt(path, key))
+
+
+def arrival_of_copy(
+    parts: Parts, source: Path, on_progress: Progress | None
+) -> tuple[Arrival, Digest]:
+    """Of a copy of somebody's file, in place by now, and what its bytes come to.
+
+    Raises `NoSpaceError`, `OSError`; when it has to be copied once more, and has other bytes then,
+    `BusyError`.
+    """
+    found = parts.objects.put_file(source, on_progress=on_progress)
+
+    def ensure() -> None:
+        if parts.objects.exists(found.key):
+            return
+        try:
+            parts.objects.exchange(parts.objects.put_back(source, found.key), found.key)
+        except IntegrityError:
+            raise written_while_read(source) from None
+
+    return Arrival(parts, found.key, found.size, ensure), found
+
+
+def written_while_read(path: Path) -> BusyError:
+    return BusyError(f"{path} was written while it was read", hint="try again later")
