@@ -1,8 +1,9 @@
 """Encoding runs of pictures that decode on their own, the same bytes every time.
 
-x264, x265 and SVT-AV1 with one thread and one key picture at the front, JPEG and FFV1 with nothing
-but key pictures: packets come in the order of the pictures, one each, so that the i-th packet is
-shown when the i-th picture is and whoever writes them down gives them their times.  H.264 and HEVC
+x264, x265 and SVT-AV1 with one key picture at the front, JPEG and FFV1 with nothing but key
+pictures: packets come in the order of the pictures, one each, so that the i-th packet is shown when
+the i-th picture is and whoever writes them down gives them their times.  All have one thread, but
+for x265, whose rows of blocks come out the same however many threads share them.  H.264 and HEVC
 have no B-frames; what AV1 keeps for later lies in the packet of an earlier picture.  Headers depend
 on the settings but not on the quality or the pictures: runs of different quality go into one file
 behind one header.
@@ -60,7 +61,8 @@ _X264 = (
 )
 _X265 = (
     "bframes=0:keyint=-1:scenecut=0:open-gop=0:rc-lookahead=1"
-    ":repeat-headers=0:info=0:log-level=none:pools=none:frame-threads=1:wpp=0"
+    ":repeat-headers=0:info=0:log-level=none:frame-threads=1"
+    ":wpp=1:pools=4"  # who waits for a segment alone waits half as long on two cores
 )
 _ENCODERS = {
     "h264": ("libx264", {"preset": "veryfast", "x264-params": _X264}),
