@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -270,88 +270,82 @@ def grow(place: Place) -> Steps:
         yield
 
 
-def mount_copy(place: Place) -> Steps:
-    """As cp and rsync do: create, write, fsync, rename over another, unlink."""
-    data = (place.inputs / "rich.mp4").read_bytes()
+@contextmanager
+def _serving(place: Place) -> Iterator[Driver]:
+    """What a mount is to who uses it; ended in good order unless it has failed."""
     with place.open() as store:
         fs = Filesystem(store.parts)
         fs.recover()
-        it = Driver(fs)
+        yield Driver(fs)
+        fs.close()
+
+
+def mount_copy(place: Place) -> Steps:
+    """As cp and rsync do: create, write, fsync, rename over another, unlink."""
+    data = (place.inputs / "rich.mp4").read_bytes()
+    with _serving(place) as it:
         handle = it.create("/.copy.mp4")
         for at in range(0, len(data), 1 << 16):
-            fs.write(handle, data[at : at + (1 << 16)], at)
-        fs.fsync(handle)
+            it.fs.write(handle, data[at : at + (1 << 16)], at)
+        it.fs.fsync(handle)
         yield
         it.close(handle)
-        fs.settle()
-        fs.rename("/.copy.mp4", "/cam/a.mp4")
+        it.fs.settle()
+        it.fs.rename("/.copy.mp4", "/cam/a.mp4")
         yield
-        fs.fsync_names()
+        it.fs.fsync_names()
         yield
-        fs.unlink("/b.mp4")
+        it.fs.unlink("/b.mp4")
         yield
-        fs.fsync_names()
+        it.fs.fsync_names()
         yield
-        fs.close()
 
 
 def mount_edit(place: Place) -> Steps:
     """Writing into a video, making it one again, and files that are none."""
-    with place.open() as store:
-        fs = Filesystem(store.parts)
-        fs.recover()
-        it = Driver(fs)
+    with _serving(place) as it:
         with it.opened("/b.mp4", os.O_RDWR) as handle:
-            fs.write(handle, b"????????", 0)
-            fs.fsync(handle)
-        fs.settle()
+            it.fs.write(handle, b"????????", 0)
+            it.fs.fsync(handle)
+        it.fs.settle()
         yield
         whole = (place.inputs / "b.mp4").read_bytes()
         with it.opened("/b.mp4", os.O_RDWR) as handle:
-            fs.write(handle, whole[:8], 0)
-            fs.fsync(handle)
-        fs.settle()
+            it.fs.write(handle, whole[:8], 0)
+            it.fs.fsync(handle)
+        it.fs.settle()
         yield
         with it.opened("/notes.txt", os.O_RDWR) as handle:
-            fs.write(handle, b"more", 18_000)
-            fs.fsync(handle)
+            it.fs.write(handle, b"more", 18_000)
+            it.fs.fsync(handle)
         yield
-        fs.link("/notes.txt", "/second.txt")
+        it.fs.link("/notes.txt", "/second.txt")
         yield
-        fs.rename("/notes.txt", "/moved.txt")
-        fs.fsync_names()
+        it.fs.rename("/notes.txt", "/moved.txt")
+        it.fs.fsync_names()
         yield
         with it.opened("/moved.txt", os.O_RDWR) as handle:
-            fs.setxattr("/moved.txt", "user.note", b"kept")
-            fs.fsync(handle)
+            it.fs.setxattr("/moved.txt", "user.note", b"kept")
+            it.fs.fsync(handle)
         yield
-        fs.close()
 
 
 def mount_overwrite(place: Place) -> Steps:
     """Writing into a video, with nothing synced, and its old bytes being deleted."""
-    with place.open() as store:
-        fs = Filesystem(store.parts)
-        fs.recover()
-        it = Driver(fs)
+    with _serving(place) as it:
         with it.opened("/b.mp4", os.O_RDWR) as handle:
-            fs.write(handle, b"????????", 0)
-        _discard(fs)
+            it.fs.write(handle, b"????????", 0)
+        _discard(it)
         yield
-        fs.close()
 
 
 def mount_replace(place: Place) -> Steps:
     """As `mv` does it, and rsync: another file takes the place of a video, with nothing synced."""
-    with place.open() as store:
-        fs = Filesystem(store.parts)
-        fs.recover()
-        it = Driver(fs)
+    with _serving(place) as it:
         it.write("/.new.mp4", (place.inputs / "rich.mp4").read_bytes())
-        fs.rename("/.new.mp4", "/b.mp4")
-        _discard(fs)
+        it.fs.rename("/.new.mp4", "/b.mp4")
+        _discard(it)
         yield
-        fs.close()
 
 
 def move_unsynced(place: Place) -> Steps:
@@ -365,10 +359,10 @@ def move_unsynced(place: Place) -> Steps:
         fs.close()
 
 
-def _discard(fs: Filesystem) -> None:
+def _discard(it: Driver) -> None:
     """What the janitor does a little later, whom nobody hears complain."""
     with suppress(OSError, VfsdError):
-        fs.tidy()
+        it.fs.tidy()
 
 
 def retile(place: Place) -> Steps:
