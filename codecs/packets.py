@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from contextlib import suppress
 from itertools import chain, islice
-from types import TracebackType
 from typing import cast
 
 from av.container import InputContainer
@@ -112,12 +111,7 @@ class PacketReader:
     def __enter__(self) -> PacketReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _slices(self, first: int, end: int, skip: Container[int]) -> Iterator[tuple[int, bytes]]:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
-from types import TracebackType
 from typing import Any
 
 import av
@@ -185,12 +184,7 @@ class FileRewriter:
     def __enter__(self) -> FileRewriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- streams

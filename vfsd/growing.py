@@ -8,7 +8,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import TracebackType
 
 from vfsd.accounting import Timing
 from vfsd.codecs.prefix import FragmentedPrefix
@@ -89,12 +88,7 @@ class GrowingVideo(VideoSequence):
     def __enter__(self) -> GrowingVideo:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
