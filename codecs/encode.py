@@ -2,8 +2,8 @@
 
 x264, x265 and SVT-AV1 with one key picture at the front, JPEG and FFV1 with nothing but key
 pictures: packets come in the order of the pictures, one each, so that the i-th packet is shown when
-the i-th picture is and whoever writes them down gives them their times.  All have one thread, but
-for x265, whose rows of blocks come out the same however many threads share them.  H.264 and HEVC
+the i-th picture is and whoever writes them down gives them their times.  They have one thread, but
+for x265, whose rows of blocks come out the same however many share them, and FFV1.  H.264 and HEVC
 have no B-frames; what AV1 keeps for later lies in the packet of an earlier picture.  Headers depend
 on the settings but not on the quality or the pictures: runs of different quality go into one file
 behind one header.
@@ -75,6 +75,8 @@ _ENCODERS = {
         {"level": "3", "coder": "0", "context": "0", "g": "1", "slices": "4", "slicecrc": "1"},
     ),
 }
+_THREADS = {"ffv1": 4}
+"""As many as it has slices; the bytes do not depend on it."""
 _TREE_BLOCK = 32  #: of x265's preset
 _FFMPEG_FORMATS = {"yuv420p10": "yuv420p10le"}
 _JPEG_FORMAT = "yuvj420p"
@@ -209,7 +211,8 @@ def _opened(settings: EncoderSettings) -> VideoCodecContext:
     context.pix_fmt = _JPEG_FORMAT if is_jpeg else _format(settings)
     context.framerate = NOMINAL_RATE
     context.time_base = 1 / NOMINAL_RATE
-    context.thread_count = 1
+    context.thread_type = "SLICE"
+    context.thread_count = _THREADS.get(settings.codec, 1)
     if settings.sample_aspect_ratio is not None:
         context.sample_aspect_ratio = settings.sample_aspect_ratio
     context.options = {
