@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,10 +15,11 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.stores import new_store
-from vfsd import check
+from vfsd import check, storedir
 from vfsd.catalog import ROOT
 from vfsd.catalog.videos import Objects
 from vfsd.check import checks, derived, objects, originals
+from vfsd.errors import BusyError
 from vfsd.model import Decision, FileState
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.proposals import Proposal
@@ -147,9 +149,11 @@ def test_names_that_come_during_a_repair_are_counted(
     assert store.node("cam/a.mp4").nlink == 2
 
 
-def test_orphans_are_those_of_a_mount_that_has_just_come(
+def test_no_mount_begins_while_orphans_are_deleted(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """They might be files that somebody has just opened there."""
+    monkeypatch.setattr(storedir, "_PATIENCE_SECONDS", 0.0)
     with store.catalog.writing() as change:
         node = change.tree.create(
             ROOT, "open", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.PLAIN
@@ -157,15 +161,27 @@ def test_orphans_are_those_of_a_mount_that_has_just_come(
         change.tree.unlink(ROOT, "open", now_ns=2)
         change.tree.orphan(node.ino, now_ns=2)
     store.parts.directory.spool_file(node.ino).write_bytes(b"x")
-    with ExitStack() as mounts:
 
-        def mount() -> None:
+    def mount() -> None:
+        with ExitStack() as mounts, pytest.raises(BusyError, match="is being repaired"):
             mounts.enter_context(store.parts.directory.mounted("/somewhere"))
 
-        before(monkeypatch, store.parts.catalog, "writing", mount)
-        assert check.run(store.parts, repair=True) == []
+    before(monkeypatch, store.parts.catalog, "writing", mount)
+    (found, *_) = check.run(store.parts, repair=True)
+    assert found.check == "orphans"
     with store.catalog.reading() as seen:
-        assert seen.tree.orphans() == [(node.ino, None)]
+        assert seen.tree.orphans() == []
+    with store.parts.directory.mounted("/somewhere"):
+        pass
+
+
+def test_a_mount_waits_for_who_only_looks_whether_there_is_one(store: Store) -> None:
+    directory = store.parts.directory
+    with ExitStack() as looking:
+        assert looking.enter_context(directory.unmounted())
+        threading.Timer(0.05, looking.pop_all().close).start()
+        with directory.mounted("/somewhere"), directory.unmounted() as alone:
+            assert not alone
 
 
 @pytest.mark.parametrize("repair", [False, True])

@@ -23,6 +23,7 @@ from vfsd.catalog.videos import Videos
 from vfsd.codecs.siting import siting_of
 from vfsd.detections import Detection, Source
 from vfsd.errors import (
+    BusyError,
     ForbiddenError,
     HeldError,
     NotFoundError,
@@ -227,6 +228,17 @@ def test_refusals(store: Store, video: Video, tmp_path: Path) -> None:
         video.replace_original(codec="vp9")
     assert store[NAME].info == video.info
     require_sound(store)
+
+
+def test_a_mount_that_cannot_be_asked_may_have_it_open(
+    store: Store, video: Video, tmp_path: Path
+) -> None:
+    """It may be for others, or lie in another container."""
+    mounted = store.parts.directory.mounted(str(tmp_path / "elsewhere"))
+    with mounted, pytest.raises(BusyError, match="cannot be asked"):
+        video.replace_original(codec="h264")
+    assert store[NAME].original.id == video.original.id
+    assert "h264" in str(video.replace_original(codec="h264"))
 
 
 def test_a_directory_has_a_policy_for_all_below(store: Store) -> None:

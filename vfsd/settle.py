@@ -39,7 +39,10 @@ def settle_file(parts: Parts, node: Node) -> Node | None:
         settled = change.tree.node(node.ino)
     if settled.state is FileState.VIDEO:
         parts.catalog.sync()  # the private name may go only when the new one is sure to stay
-        spool.unlink(missing_ok=True)
+        with parts.catalog.writing() as change:
+            now = change.tree.nodes([node.ino]).get(node.ino)
+            if now is None or now.state is FileState.VIDEO:  # else somebody writes there by now
+                spool.unlink(missing_ok=True)
     return settled
 
 

@@ -35,6 +35,10 @@ FORMAT = 1
 
 CATALOG = "catalog.sqlite3"
 
+_PATIENCE_SECONDS = 2.0
+_ASKING_SECONDS = 0.005
+"""How long a mount waits for others who have its lock, and how often it tries."""
+
 _MARKER = "vfsd-store.json"
 _UNFINISHED = _MARKER + ".tmp"
 
@@ -213,19 +217,47 @@ class StoreDirectory:
                 f"{self.root} cannot be written: {error.strerror}", hint="mount it with -o ro"
             ) from error
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                who = self.mounted_by() or {}
-                raise BusyError(
-                    f"{self.root} is mounted at {who.get('place', 'some place')} already "
-                    f"(process {who.get('pid', '?')})",
-                    hint="unmount it there first, with `vfsd umount`",
-                ) from None
+            self._lock_alone(fd)
             os.ftruncate(fd, 0)
             os.pwrite(fd, json.dumps({"pid": os.getpid(), "place": place}).encode(), 0)
             yield
             os.ftruncate(fd, 0)
+        finally:
+            os.close(fd)
+
+    def _lock_alone(self, fd: int) -> None:
+        """Who only asks whether it is mounted has the lock for a moment, too."""
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                who = self.mounted_by()
+                if who is None and time.monotonic() < end:
+                    time.sleep(_ASKING_SECONDS)
+                    continue
+            if who is None:
+                raise BusyError(
+                    f"{self.root} is being repaired", hint="mount it when `vfsd fsck` has ended"
+                )
+            raise BusyError(
+                f"{self.root} is mounted at {who.get('place', 'some place')} already "
+                f"(process {who.get('pid', '?')})",
+                hint="unmount it there first, with `vfsd umount`",
+            )
+
+    @contextmanager
+    def unmounted(self) -> Iterator[bool]:
+        """Nobody mounts the store while the block lasts; False where somebody has mounted it."""
+        fd = os.open(self.mount_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
         finally:
             os.close(fd)
 

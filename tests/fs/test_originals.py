@@ -50,6 +50,26 @@ def test_who_has_it_open_keeps_the_old_bytes(
     assert "user.vfsd.replaced" in it.fs.listxattr("/a.mp4")
 
 
+@pytest.mark.parametrize("removed", [True, False])
+def test_what_nobody_would_ever_see_cannot_be_written(
+    it: Driver, elsewhere: Store, other_video: bytes, removed: bool
+) -> None:
+    """Nor is it lost in silence: whoever opened the old one hears of it with his first write."""
+    it.write("/a.mp4", other_video)
+    it.fs.settle()
+    video = elsewhere["a.mp4"]
+    video.set_policy("original=replaceable,psnr=34")
+    with it.opened("/a.mp4", os.O_RDWR) as handle:
+        if removed:
+            elsewhere.remove("a.mp4")
+        else:
+            video.replace_original(codec="h264")
+        assert failing(it.fs.write, handle, b"more", len(other_video)) == "ESTALE"
+        assert it.read_open(handle) == other_video
+    assert ("a.mp4" in elsewhere) is not removed
+    assert check.run(elsewhere.parts) == []
+
+
 def test_what_is_open_without_a_name_stays_as_it_is(
     it: Driver, elsewhere: Store, other_video: bytes
 ) -> None:

@@ -16,7 +16,7 @@ import vfsd.fs.contents
 import vfsd.fs.judging
 import vfsd.settle
 from tests.fs.driver import Driver, failing
-from vfsd.catalog import ROOT
+from vfsd.catalog import ROOT, Catalog
 from vfsd.errors import NotFoundError
 from vfsd.fs import Filesystem
 from vfsd.ingest import Verdict, judge
@@ -244,6 +244,43 @@ def test_so_it_is_where_no_mount_settles_them(
     monkeypatch.setattr(ObjectStore, "adopt", lambda self, source, key: linked.append(key))
     assert vfsd.settle.settle_file(store.parts, node) is None
     assert linked == []
+
+
+def test_what_is_written_while_another_process_settles_it_stays(
+    it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the verdict's being there and the private name's going: a slow disk takes seconds."""
+    it.fs._judging.close(0)
+    it.write("/v.mp4", video)
+    sync = Catalog.sync
+
+    def slowly(catalog: Catalog) -> None:
+        with it.opened("/v.mp4", os.O_RDWR) as handle:
+            it.fs.write(handle, b"more", len(video))
+        sync(catalog)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Catalog, "sync", slowly)
+        vfsd.settle.settle_file(store.parts, store.node("v.mp4"))
+    assert it.read("/v.mp4") == video + b"more"
+
+
+def test_what_has_become_a_video_elsewhere_is_copied_by_who_writes_it(
+    it: Driver, store: Store, video: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the memory of names does not know it yet."""
+    it.fs._judging.close(0)
+    it.write("/v.mp4", video)
+    before = store.node("v.mp4")
+    with it.opened("/v.mp4", os.O_RDWR) as handle:
+        assert vfsd.settle.settle_file(store.parts, before) is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(it.fs._names, "node_if_any", lambda ino: before)
+            it.fs.write(handle, b"more", len(video))
+        it.fs.fsync(handle)
+    it.fs.tidy()
+    assert it.read("/v.mp4") == video + b"more"
+    assert spooled(store) == [before.ino]
 
 
 def test_a_writer_that_stays_keeps_a_judgement_from_being_published(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from vfsd.parts import Parts
@@ -22,6 +24,15 @@ class Run:
 
     parts: Parts
     repair: bool
+
+    @contextmanager
+    def unmounted(self) -> Iterator[bool]:
+        """Whether nobody has the store mounted.  What is to be repaired stays so in the block."""
+        if not self.repair:
+            yield not self.mounted
+            return
+        with self.parts.directory.unmounted() as alone:
+            yield alone
 
     @property
     def mounted(self) -> bool:

@@ -20,31 +20,31 @@ def catalog(run: Run) -> Iterator[Finding]:
 
 
 def orphans(run: Run) -> Iterator[Finding]:
-    if run.mounted:
-        return
-    with run.parts.catalog.reading() as seen:
-        count = len(seen.tree.orphans())
-    if count and run.repair:
-        with run.parts.catalog.writing() as change:
-            count = 0 if run.mounted else recover_orphans(change)
+    with run.unmounted() as alone:
+        if not alone:
+            return
+        with run.parts.catalog.reading() as seen:
+            count = len(seen.tree.orphans())
+        if count and run.repair:
+            with run.parts.catalog.writing() as change:
+                count = recover_orphans(change)
     if count:
         yield Finding("orphans", f"{count} files without a name are left over", repaired=run.repair)
 
 
 def pending(run: Run) -> Iterator[Finding]:
-    if run.mounted:
-        return
-    with run.parts.catalog.reading() as seen:
-        waiting = seen.tree.files_in_state(FileState.SPOOLED)
-        names = {node.ino: seen.tree.paths_of(node.ino) for node in waiting}
-    for node in waiting:
-        if run.mounted:
+    with run.unmounted() as alone:
+        if not alone:
             return
-        if not run.parts.directory.spool_file(node.ino).exists():
-            continue  # "spool" has to see to that first
-        done = run.repair and settle_file(run.parts, node) is not None
-        name = (names[node.ino] or [f"inode {node.ino}"])[0]
-        yield Finding("pending", f"{name!r} waits to be judged", repaired=done)
+        with run.parts.catalog.reading() as seen:
+            waiting = seen.tree.files_in_state(FileState.SPOOLED)
+            names = {node.ino: seen.tree.paths_of(node.ino) for node in waiting}
+        for node in waiting:
+            if not run.parts.directory.spool_file(node.ino).exists():
+                continue  # "spool" has to see to that first
+            done = run.repair and settle_file(run.parts, node) is not None
+            name = (names[node.ino] or [f"inode {node.ino}"])[0]
+            yield Finding("pending", f"{name!r} waits to be judged", repaired=done)
 
 
 def links(run: Run) -> Iterator[Finding]:

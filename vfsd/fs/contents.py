@@ -262,17 +262,17 @@ class Contents:
     def make_writable(self, content: Content, *, keep: int | None = None) -> None:
         """See to it that `fd` may be written, and that the row says so first.
 
-        Of a video's bytes the first `keep` are copied; all of them by default.
+        Of a video's bytes the first `keep` are copied; all of them by default.  Raises `OSError`:
+        ESTALE where another process has taken the video away, or put another original in its
+        place, since it was opened: nobody would ever see what is written here.
         """
         with content.lock:
             if content.dirty:
                 return
             node = self._names.node_if_any(content.ino)
             found = os.fstat(content.fd)
-            if content.private and self._is_own(content, node, found):
-                if node is not None:
-                    self._announce(node, None)
-            else:
+            is_own = content.private and self._is_own(content, node, found)
+            if not is_own or (node is not None and not self._announce(node, None)):
                 whole = content.private or keep is None
                 self._copy(content, node, found.st_size if whole else min(keep or 0, found.st_size))
             content.dirty = True
@@ -350,7 +350,7 @@ class Contents:
         try:
             return os.path.samestat(found, os.stat(f"{self._spool}/{content.ino}"))
         except FileNotFoundError:
-            return True
+            return node is None  # with a row it has become an object, which is not known here yet
 
     def _copy(self, content: Content, node: Node | None, length: int) -> None:
         """Put a private copy in the place of the bytes that must not be written.
@@ -359,6 +359,8 @@ class Contents:
         made of, and whoever looks for garbage deletes them.
         """
         final = self._parts.directory.spool_file(content.ino)
+        if node is None:
+            raise failure(errno.ESTALE)
         temporary = final.with_name(f"{final.name}.{os.getpid()}{COPY_SUFFIX}")
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -366,12 +368,11 @@ class Contents:
                 length = content.summed.known(0, length)
                 content.summed.require(0, length)  # damage is not to become what was written
             copy_start(content.fd, fd, length)
-            if node is not None:
-                before = self.attributes(node)
-                os.utime(fd, ns=(before.atime_ns, before.mtime_ns))
-                if length:  # else there is nothing that could be lost but the name of nothing
-                    os.fsync(fd)
-                self._announce(node, str(temporary), is_kept=length > 0)
+            before = self.attributes(node)
+            os.utime(fd, ns=(before.atime_ns, before.mtime_ns))
+            if length:  # else there is nothing that could be lost but the name of nothing
+                os.fsync(fd)
+            self._announce(node, str(temporary), is_kept=length > 0)
         except BaseException:
             os.close(fd)
             self._withdraw(content.ino, final)
@@ -390,15 +391,19 @@ class Contents:
             if node is not None and not is_private(node):
                 private.unlink(missing_ok=True)
 
-    def _announce(self, node: Node, copy: str | None, *, is_kept: bool = False) -> None:
+    def _announce(self, node: Node, copy: str | None, *, is_kept: bool = False) -> bool:
         """Say in the row that the bytes change; `copy` becomes the private file with it, for good
-        if `is_kept`."""
+        if `is_kept`.  Without a copy nothing is said, and False, of what has become a video."""
         with self._names.changing() as change:
             change.touch(node.ino)
             try:
                 now = change.tree.node(node.ino)
             except NotFoundError:
-                return  # taken away meanwhile; what is written goes when the handles go
+                if copy is not None:
+                    raise failure(errno.ESTALE) from None
+                return True  # taken away meanwhile; what is written goes when the handles go
+            if copy is None and now.state is FileState.VIDEO:
+                return False
             change.transaction.originals.require_free(node.ino)
             if copy is not None:
                 os.replace(copy, self._parts.directory.spool_file(node.ino))
@@ -416,3 +421,4 @@ class Contents:
                 change.transaction.videos.drop_physicals(node.ino)
         if now.object_key is not None:
             self._discard_object(now.object_key)
+        return True
