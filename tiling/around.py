@@ -24,8 +24,7 @@ def around(rect: Rect, width: int, height: int, rules: LayoutRules) -> TileLayou
     allowed = (
         layout
         for (x1, x2), (y1, y2) in product(columns, rows)
-        if (layout := _cut(width, height, x1, x2, y1, y2)).count
-        <= (rules.maximum_tiles or layout.count)
+        if rules.allows_count(layout := _cut(width, height, x1, x2, y1, y2))
     )
     return min(allowed, key=lambda layout: _area(layout, rect), default=untiled)
 

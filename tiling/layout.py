@@ -153,6 +153,15 @@ class LayoutRules:
         """Whether a picture of this size is large enough to be cut at all."""
         return width >= self.minimum_width and height >= self.minimum_height
 
+    def allows_count(self, layout: TileLayout) -> bool:
+        """Whether it has no more columns, rows and tiles than may be."""
+        counts = (
+            (len(layout.widths), self.maximum_columns),
+            (len(layout.heights), self.maximum_rows),
+            (layout.count, self.maximum_tiles),
+        )
+        return all(maximum is None or count <= maximum for count, maximum in counts)
+
     def check(self, layout: TileLayout) -> None:
         """Raises `UsageError`, naming the first rule that `layout` breaks."""
         if layout.is_untiled:

@@ -13,7 +13,7 @@ import numpy as np
 from vfsd.tiling.axis import Axis
 from vfsd.tiling.counting import TILE_COST
 from vfsd.tiling.layout import LayoutRules, TileLayout
-from vfsd.tiling.search import Search
+from vfsd.tiling.search import Limits, Search
 from vfsd.tiling.wanted import Boxes, FrameNumbers, Wanted
 
 
@@ -40,9 +40,8 @@ def coarse(
         for columns in _enclosures(x1, x2, width, rules.align, rules.minimum_width)
         for rows in _enclosures(y1, y2, height, rules.align, rules.minimum_height)
     ]
-    most = rules.maximum_tiles
     return min(
-        (way for way in ways if most is None or way[1].count <= most),
+        (way for way in ways if rules.allows_count(way[1])),
         key=lambda way: (way[0], way[1].count),
     )[1]
 
@@ -105,7 +104,8 @@ def fine(
     across = Axis.of(x1, x2, width, rules.align, rules.minimum_width)
     down = Axis.of(y1, y2, height, rules.align, rules.minimum_height)
     start = coarse(wanted.corners, width, height, rules).row_edges[1:-1]
-    search = Search.of(across, down, wanted, tile_cost, rules.maximum_tiles)
+    limits = Limits(rules.maximum_tiles, rules.maximum_columns, rules.maximum_rows)
+    search = Search.of(across, down, wanted, tile_cost, limits)
     columns, rows = search.best(tuple(np.searchsorted(down.stops, start).tolist()))
     return TileLayout.cut_at(
         width, height, across.stops[list(columns)].tolist(), down.stops[list(rows)].tolist()

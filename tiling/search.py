@@ -15,6 +15,26 @@ that in 999 of 1000 random scenes, four in all of them, at one and a half times 
 largest number of tiles it was 992 of 1000, and the others were up to a fifth dearer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The largest numbers there may be; None: any."""
+
+    tiles: int | None = None
+    columns: int | None = None
+    rows: int | None = None
+
+    def columns_beside(self, rows: int) -> int | None:
+        """With so many rows."""
+        return _least(self.columns, self._shared_by(rows))
+
+    def rows_beside(self, columns: int) -> int | None:
+        """With so many columns."""
+        return _least(self.rows, self._shared_by(columns))
+
+    def _shared_by(self, parts: int) -> int | None:
+        return None if self.tiles is None else self.tiles // parts
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Search:
     """Finds the cuts of two axes.
@@ -32,15 +52,15 @@ class Search:
     are in both groups."""
     together: bool  #: as in `Wanted`
     tile_cost: int
-    most: int | None  #: tiles
+    limits: Limits
 
     @classmethod
     def of(
-        cls, columns: Axis, rows: Axis, wanted: Wanted, tile_cost: int, most: int | None
+        cls, columns: Axis, rows: Axis, wanted: Wanted, tile_cost: int, limits: Limits
     ) -> Search:
         lengths = np.zeros((columns.groups, rows.groups))
         _join(wanted.together).at(lengths, (columns.group, rows.group), wanted.lengths)
-        return cls(columns, rows, lengths, wanted.together, tile_cost, most)
+        return cls(columns, rows, lengths, wanted.together, tile_cost, limits)
 
     def best(self, rows: Cuts) -> tuple[Cuts, Cuts]:
         """The columns and the rows of the cheapest layout that was found.
@@ -52,10 +72,11 @@ class Search:
         finest = self._costs(
             self.rows, self.lengths.T, self.columns.parts(self.columns.cuts_around_groups())
         )
-        uncut, *others = [cuts for _, cuts in cheapest_by_parts(finest, self.most)]
-        if self.most is None:
+        most = self.limits.rows_beside(1)
+        uncut, *others = [cuts for _, cuts in cheapest_by_parts(finest, most)]
+        if self.limits.tiles is None:
             others.append(around)
-        elif self.most > 1:
+        elif self.limits.tiles > 1:
             # Where rows cost columns, the best ones are often few: any single cut may be a start.
             others += [(cut,) for cut in around]
         others = sorted(set(others), key=lambda start: (self._best_columns(start)[0], start))
@@ -73,18 +94,12 @@ class Search:
             best = cost, columns, rows
 
     def _best_columns(self, rows: Cuts) -> tuple[float, Cuts]:
-        return self._best(self._costs(self.columns, self.lengths, self.rows.parts(rows)), rows)
+        costs = self._costs(self.columns, self.lengths, self.rows.parts(rows))
+        return _best(costs, self.limits.columns_beside(len(rows) + 1))
 
     def _best_rows(self, columns: Cuts) -> tuple[float, Cuts]:
-        return self._best(
-            self._costs(self.rows, self.lengths.T, self.columns.parts(columns)), columns
-        )
-
-    def _best(self, costs: Table, others: Cuts) -> tuple[float, Cuts]:
-        """The best cuts of one axis, with those of the other given."""
-        if self.most is None:
-            return cheapest(costs)
-        return cheapest_by_parts(costs, self.most // (len(others) + 1))[-1]
+        costs = self._costs(self.rows, self.lengths.T, self.columns.parts(columns))
+        return _best(costs, self.limits.rows_beside(len(columns) + 1))
 
     def _costs(self, axis: Axis, lengths: Table, parts: tuple[Ints, Ints]) -> Table:
         """`Axis.costs` of `axis`, with the `parts` of the other axis that hold a box given."""
@@ -100,6 +115,15 @@ class Search:
         per_pixel[:-1, 1:] = joined @ sizes
         fixed[:-1, 1:] = tiles.sum(axis=2) * self.tile_cost
         return axis.costs(per_pixel, fixed)
+
+
+def _best(costs: Table, most: int | None) -> tuple[float, Cuts]:
+    """The best cuts of an axis into at most so many parts."""
+    return cheapest(costs) if most is None else cheapest_by_parts(costs, most)[-1]
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((each for each in (one, other) if each is not None), default=None)
 
 
 def _join(together: bool) -> np.ufunc:

@@ -57,5 +57,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         minimum_width=draw(st.sampled_from([1, 16, 50, 64])),
         minimum_height=draw(st.sampled_from([1, 16, 50, 64])),
         maximum_tiles=draw(st.none() | st.integers(1, 12)),
+        maximum_columns=draw(st.none() | st.integers(1, 4)),
+        maximum_rows=draw(st.none() | st.integers(1, 4)),
     )
     return Scene(width, height, boxes, draw(st.none() | times), rules, draw(st.integers(0, 20)))

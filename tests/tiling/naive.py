@@ -53,6 +53,7 @@ def lowest_cost(
     The cost of a layout is that of its columns, each taken as a layout of its own.
     """
     most = rules.maximum_tiles or width * height
+    most_columns, most_rows = rules.maximum_columns or width, rules.maximum_rows or height
     columns = all_cuts(
         width, rules.minimum_width, rules.align, [range(b.x1, b.x2) for b in boxes]
     )  # fmt: skip
@@ -62,6 +63,8 @@ def lowest_cost(
         costs: dict[tuple[int, int], int] = {}
         for across in columns:
             if (len(across) + 1) * (len(down) + 1) > most:
+                continue
+            if len(across) >= most_columns or len(down) >= most_rows:
                 continue
             cost = 0
             for x1, x2 in pairwise((0, *across, width)):

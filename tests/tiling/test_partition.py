@@ -47,7 +47,8 @@ def test_coarse_has_the_smallest_tile_that_holds_all_boxes(scene: Scene) -> None
     grown = scene.grown()
     if not grown or min(scene.width, scene.height) < 64:
         return
-    rules = LayoutRules(16, 64, 64, scene.rules.maximum_tiles)
+    limits = scene.rules.maximum_tiles, scene.rules.maximum_columns, scene.rules.maximum_rows
+    rules = LayoutRules(16, 64, 64, *limits)
     x = range(min(b.x1 for b in grown), max(b.x2 for b in grown))
     y = range(min(b.y1 for b in grown), max(b.y2 for b in grown))
     whole = Rect(x.start, y.start, x.stop, y.stop)
@@ -60,7 +61,7 @@ def test_coarse_has_the_smallest_tile_that_holds_all_boxes(scene: Scene) -> None
         for down in naive.all_cuts(scene.height, 64, 16, [y])
         if len(down) <= 2
         for candidate in [TileLayout.cut_at(scene.width, scene.height, across, down)]
-        if rules.maximum_tiles is None or candidate.count <= rules.maximum_tiles
+        if rules.allows_count(candidate)
     )
     assert layout.tile(tile).area == smallest
 
@@ -79,12 +80,13 @@ def random_scene(chance: random.Random) -> Scene:
             frames.append(frame)
     minimum = chance.choice([32, 48, 64])
     most = chance.choice([None, None, None, 4, 6, 9])
+    columns, rows = chance.choice([(None, None), (None, None), (3, None), (None, 2), (4, 3)])
     return Scene(
         width,
         height,
         boxes,
         chance.choice([frames, frames, None]),
-        LayoutRules(16, minimum, minimum, most),
+        LayoutRules(16, minimum, minimum, most, columns, rows),
         0,
     )
 
