@@ -14,6 +14,7 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
+from vfsd.codecs.colors import coding_of, told_coding, well_named
 from vfsd.codecs.packets import PacketReader
 from vfsd.codecs.source import File
 from vfsd.errors import DamagedFileError, IntegrityError
@@ -49,6 +50,10 @@ class _Place:
     threads: int
 
 
+class _StaleError(Exception):
+    """A decoder may have kept what it was told of colours by packets that others do not follow."""
+
+
 class _MissingError(Exception):
     """A frame did not come out of the decoder."""
 
@@ -68,6 +73,8 @@ class FrameDecoder:
     conceals it from the same pictures as a decode of the whole file would.  Threads other than one
     decode several pictures at a time.
 
+    What samples mean is what packets say, or else `media`, wherever decoding starts.
+
     In a forked child an inherited one can only be closed; to decode raises `UsageError` there.
     """
 
@@ -82,6 +89,9 @@ class FrameDecoder:
         self._media = media
         self._table = table
         self._contexts: dict[tuple[int, bool], VideoCodecContext] = {}  # by threads and strictness
+        self._flushed: set[tuple[int, bool]] = set()  # of these, those that were used before
+        self._told = told_coding(media)
+        self._is_mixed = False  # pictures mean something else than `media` tells
         self._place: _Place | None = None
         self.origin = Origin()
         at_fork(self)
@@ -133,6 +143,22 @@ class FrameDecoder:
         `IntegrityError` naming the frame when the file does not yield it.
         """
         wanted = dict(run.wanted)
+        try:
+            yield from self._decode(run, wanted, threads, passing, before_packet)
+            return
+        except _StaleError:
+            pass  # from now on each run has a decoder of its own
+        yield from self._decode(run, wanted, threads, passing, before_packet)
+
+    def _decode(
+        self,
+        run: DecodeRun,
+        wanted: dict[int, int],
+        threads: int,
+        passing: Passing | None,
+        before_packet: Callable[[], None] | None,
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
+        """What is `wanted` of a run; what has been given is taken out."""
         if self.lead(run, threads=threads):
             assert self._place is not None
             try:
@@ -162,7 +188,10 @@ class FrameDecoder:
                 self._discard(threads)
         start = self._earlier(run.first_packet)
         end = min(self._table.packets, run.end_packet + EXTRA_PACKETS)
-        yield from self._concealing(start, end, iter([list(wanted.items())]))
+        packet_of = {frame: packet for packet, frame in wanted.items()}
+        for index, frame in self._concealing(start, end, iter([list(wanted.items())])):
+            del wanted[packet_of[index]]
+            yield index, frame
 
     def stream(
         self,
@@ -182,6 +211,18 @@ class FrameDecoder:
         yield.
         """
         left = range(first, len(self._table) if stop is None else stop)
+        for _ in range(2):
+            try:
+                for index, frame in self._stream(left, threads, before_packet):
+                    left = range(index + 1, left.stop)
+                    yield index, frame
+                return
+            except _StaleError:
+                continue  # from now on each run has a decoder of its own
+
+    def _stream(
+        self, left: range, threads: int, before_packet: Callable[[], None] | None
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
         if not left:
             return
         end = self._reach(left)[1]
@@ -361,7 +402,11 @@ class FrameDecoder:
             place = None
 
         def came_out(frames: list[av.VideoFrame]) -> list[tuple[int, av.VideoFrame]]:
-            came = [(frame.pts, frame) for frame in frames if frame.pts is not None]
+            came = [(frame.pts, well_named(frame)) for frame in frames if frame.pts is not None]
+            if not self._is_mixed and any(map(self._means_else, frames)):
+                self._is_mixed = True
+                if (threads, strict) in self._flushed:
+                    raise _StaleError
             for packet, frame in came:
                 if place is None or packet not in place.inside:
                     continue
@@ -407,6 +452,14 @@ class FrameDecoder:
         if damage is not None:
             raise damage
 
+    def _means_else(self, picture: av.VideoFrame) -> bool:
+        """Whether its samples mean something else than is told of all.
+
+        Packets need not tell: a decoder goes on with what it was told last, and to flush it does
+        not make it forget.
+        """
+        return coding_of(picture, self._told) != self._told
+
     def _cut_off(self, last: int) -> int:
         """The packet whose picture is not whole when packet `last` is the last that can be read;
         -1: none."""
@@ -421,11 +474,13 @@ class FrameDecoder:
 
     def _fresh_context(self, threads: int, strict: bool) -> VideoCodecContext:
         context = self._contexts.get((threads, strict))
-        if context is None:
+        if context is None or self._is_mixed:
             context = self._reader.context(threads=threads, strict=strict)
             self._contexts[threads, strict] = context
+            self._flushed.discard((threads, strict))
             return context
         context.flush_buffers()
+        self._flushed.add((threads, strict))
         if self._media.codec == "h264":
             # Else a stream that does not tell its reordering loses frames in mid-stream.
             context.reorder_depth = self._media.reorder_delay

@@ -30,6 +30,7 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 
 from vfsd.codecs import bits, nal
+from vfsd.codecs.colors import planes_range
 from vfsd.codecs.hevc_numbers import renumbered_set, renumbered_slice
 from vfsd.codecs.media import color_codes
 from vfsd.codecs.obu import sequence_header, without_delimiter
@@ -127,7 +128,7 @@ class EncoderSettings:
         """For pictures of `media` as `PixelConverter` makes them, in planes."""
         return dataclasses.replace(
             self,
-            color_range=media.color_range,
+            color_range=planes_range(media),
             color_space=_MATRIX_OF_RGB if media.color_space == "rgb" else media.color_space,
             color_primaries=media.color_primaries,
             color_transfer=media.color_transfer,

@@ -10,9 +10,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.codecs.colors import colors_of
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.planes import copy_colors, copy_picture, plane_pixels, shares
-from vfsd.errors import IntegrityError
+from vfsd.errors import IntegrityError, RefusedMediaError
 
 
 def picture_error(one: av.VideoFrame, other: av.VideoFrame) -> float:
@@ -37,11 +38,14 @@ def pairs(
 ) -> Iterator[tuple[int, av.VideoFrame, av.VideoFrame]]:
     """(number, as it is, as it is in the other file) of each of `frames`.
 
-    Raises `IntegrityError` where one of the files does not yield a frame.
+    Raises `IntegrityError` where one of the files does not yield a frame, and `RefusedMediaError`
+    where samples of both do not mean the same.
     """
     pictures, others = (each.stream(frames.start, frames.stop) for each in (source, made))
     for (number, one), (other_number, other) in zip(pictures, others, strict=True):
         assert number == other_number
+        if colors_of(one) != colors_of(other):
+            raise RefusedMediaError(f"the colours of frame {number} would mean something else")
         yield number, one, other
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from vfsd.codecs import records
 from vfsd.codecs.boxes import box, full_box, media_box
 from vfsd.codecs.segments import (
+    ColorCodes,
     PacketTimes,
     SegmentIndex,
     SoundPackets,
@@ -213,6 +214,7 @@ class FragmentMuxer:
         aspect = b""
         if ratio is not None and ratio != 1:
             aspect = box(b"pasp", struct.pack(">II", ratio.numerator, ratio.denominator))
+        colors = b"" if track.colors is None else _colors(track.colors)
         fields = struct.pack(
             ">6xH16xHHIIIH32xHh",
             1,  # the data lie in this file
@@ -225,7 +227,7 @@ class FragmentMuxer:
             24,  # depth
             -1,
         )
-        return box(kind, fields, box(record, contents), aspect)
+        return box(kind, fields, box(record, contents), aspect, colors)
 
     def _sidx(self, index: SegmentIndex) -> bytes:
         starts = self._scaled(np.append(index.starts, index.end))
@@ -235,6 +237,12 @@ class FragmentMuxer:
         entries[:, 2] = np.where(index.starts_with_key, 0x9000_0000, 0)  # stream access point 1
         fields = struct.pack(">IIQQHH", 1, self._timescale, int(starts[0]), 0, 0, len(index.sizes))
         return full_box(b"sidx", 1, 0, fields + entries.tobytes())
+
+
+def _colors(colors: ColorCodes) -> bytes:
+    is_full = bool(colors.is_full_range) << 7
+    codes = struct.pack(">HHHB", colors.primaries, colors.transfer, colors.matrix, is_full)
+    return box(b"colr", b"nclx", codes)
 
 
 def _timescale(track: Track) -> int:

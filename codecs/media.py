@@ -82,6 +82,18 @@ def color_codes(
     )
 
 
+def told_colors(media: MediaInfo) -> ColorCodes | None:
+    """What a file tells of the colours of its pictures; None where that is nothing.
+
+    Whether packets tell it or the container does: who copies packets has to say it again.
+    """
+    codes = color_codes(
+        media.color_range, media.color_space, media.color_primaries, media.color_transfer
+    )
+    is_told = codes != color_codes(None, None, None, None)
+    return codes if is_told else None
+
+
 def _code(names: dict[int, str], name: str | None) -> int:
     return next((code for code, known in names.items() if known == name), _NOT_TOLD)
 

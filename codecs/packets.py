@@ -13,6 +13,7 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
+from vfsd.codecs.colors import tell_colors
 from vfsd.codecs.context import decoder_context, most_pixels, needs_first_packet, prepare
 from vfsd.codecs.source import File, Source, demuxed_to_the_end, open_stream
 from vfsd.errors import DamagedFileError, IntegrityError
@@ -94,6 +95,8 @@ class PacketReader:
             context = decoder_context(self._media, threads=threads, strict=strict)
         else:
             context = self._demuxer.context(threads=threads, strict=strict)
+        # Else pictures would mean something else where decoding starts in the midst of a file.
+        tell_colors(context, self._media)
         # Where it is damaged, nobody knows; few decoders need it.
         with suppress(DamagedFileError):
             for _, first in self.read(0, 1):

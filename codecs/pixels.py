@@ -18,6 +18,7 @@ import numpy.typing as npt
 from av.error import FFmpegError
 from av.video.reformatter import Interpolation, VideoReformatter
 
+from vfsd.codecs.colors import ColorSettler, is_full_range
 from vfsd.codecs.pixellayouts import check_size, pixel_layout
 from vfsd.codecs.planes import (
     copy_colors,
@@ -75,9 +76,10 @@ class PixelConverter:
 
     rgb24, bgr24 and rgb48 give height x width x 3, gray and gray16 height x width x 1.  yuv420p,
     yuv422p, yuv444p and yuv420p10 give the planes Y, U, V one after the other as rows of `width`
-    samples, in the colour range of the stream; where chroma is shared by two pixels, width (and
-    height, for 4:2:0) must be even.  nv12 is yuv420p with samples of U and V in turns.  rgb48,
-    gray16 and yuv420p10 are uint16, the others uint8.
+    samples, in the colour range and by the matrix that `media` tells, to which pictures are
+    brought that mean something else; where chroma is shared by two pixels, width (and height, for
+    4:2:0) must be even.  nv12 is yuv420p with samples of U and V in turns.  rgb48, gray16 and
+    yuv420p10 are uint16, the others uint8.
 
     Raises `OutOfRangeError` for a region outside the frame and `UsageError` for a form that
     cannot be had; for a size to which FFmpeg does not scale, when it comes to that.
@@ -117,6 +119,7 @@ class PixelConverter:
         self._siblings: dict[tuple[int, int], PixelConverter | None] = {}
         self._fitted: tuple[object, ...] = ()  # the form of pictures that `_fit` is for
         self._fit: _Fit | None = None
+        self._colors = ColorSettler(media)
         self._reformatter = VideoReformatter()
         self._packer = VideoReformatter()
         self._scratch: av.VideoFrame | None = None
@@ -199,6 +202,10 @@ class PixelConverter:
         if self._fit is None or form != self._fitted:
             self._fit, self._fitted = self._fitting(frame, held), form
         fit = self._fit
+        self._colors.tell(frame)  # lossless tiles keep what decoders told when they were made
+        if not self._layout.channels:
+            # Planes say nothing of what they mean: all pictures have to mean the same.
+            frame = self._colors.settled(frame)
         if out is not None and (out.shape != self.shape or out.dtype != self.dtype):
             raise UsageError(f"the result has shape {self.shape} and type {self.dtype}")
         if fit.is_gray:
@@ -407,11 +414,6 @@ def needed_area(
 def _has_size(frame: av.VideoFrame, held: Rect) -> bool:
     even = (held.width + held.width % 2, held.height + held.height % 2)
     return (frame.width, frame.height) in (even, (held.width, held.height))
-
-
-def is_full_range(frame: av.VideoFrame) -> bool:
-    """Whether luma from 0 to the highest level stands for black to white."""
-    return frame.format.name.startswith(("yuvj", "gray")) or frame.color_range == _FULL_RANGE
 
 
 def _luma_format(frame: av.VideoFrame) -> str:

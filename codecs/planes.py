@@ -138,8 +138,9 @@ def copy_picture(source: av.VideoFrame, target: av.VideoFrame) -> None:
 
 
 def fingerprint(frame: av.VideoFrame) -> int:
-    """A checksum of size, format and every sample."""
-    value = zlib.crc32(f"{frame.width} {frame.height} {frame.format.name}".encode())
+    """A checksum of size, format and every sample, whatever range of levels the format names."""
+    name = frame.format.name.replace("yuvj", "yuv")
+    value = zlib.crc32(f"{frame.width} {frame.height} {name}".encode())
     for view in plane_bytes(frame):
         value = zlib.crc32(view.tobytes(), value)
     return value

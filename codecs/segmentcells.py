@@ -12,10 +12,10 @@ from typing import Protocol
 
 import av
 
+from vfsd.codecs.colors import ColorSettler
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.losslesscells import LosslessCellEncoder
 from vfsd.codecs.pack import CellStream
-from vfsd.codecs.pixels import is_full_range
 from vfsd.codecs.stitchable import encode_stitchable
 from vfsd.codecs.tiles import CellEncoder, TileCodec
 from vfsd.errors import UsageError
@@ -56,11 +56,11 @@ def encode_cells(
     `pictures` are whole pictures of `media`, and are looked at once.  `between` is called now and
     then where none are asked for a while; it may raise.
 
-    Raises `UsageError` where the encoder refuses, or pictures have another range of levels than
-    `media` (cells have one), `IntegrityError` when packets do not decode, one by one, to the
-    pictures that they were made from.
+    Raises `UsageError` where the encoder refuses, or pictures have another range of levels or
+    another matrix than `media` (cells have one), `IntegrityError` when packets do not decode, one
+    by one, to the pictures that they were made from.
     """
-    pictures = _of_one_range(pictures, media)
+    pictures = _of_one_coding(pictures, media)
     if codec.name == STITCHABLE:
         return encode_stitchable(codec, media, tiles, pictures)
     if codec.name == LOSSLESS:
@@ -70,13 +70,14 @@ def encode_cells(
     return _one_by_one(encoders, media, pictures, between)
 
 
-def _of_one_range(pictures: Iterable[av.VideoFrame], media: MediaInfo) -> Iterator[av.VideoFrame]:
-    is_full = media.color_range == "full" or media.pixel_format.startswith(("yuvj", "gray"))
+def _of_one_coding(pictures: Iterable[av.VideoFrame], media: MediaInfo) -> Iterator[av.VideoFrame]:
+    settler = ColorSettler(media)
     for picture in pictures:
-        if is_full_range(picture) != is_full:
+        if not settler.is_settled(picture):
             raise UsageError(
-                "the range of levels of its pictures changes on the way, and tiles have one",
-                hint="such a video can be read, but not tiled or rendered",
+                "the range of levels, or the matrix, of its pictures changes on the way, and tiles "
+                "have one",
+                hint="such a video can be read and viewed, but not tiled or rendered",
             )
         yield picture
 

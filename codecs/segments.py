@@ -48,7 +48,7 @@ class Track:
     rotation: int = 0  #: clockwise degrees that turn a picture upright
     sample_aspect_ratio: Fraction | None = None
     sets_in_stream: bool = False  #: parameter sets change: packets bring them along; HEVC only
-    colors: ColorCodes | None = None  #: where packets do not tell: of FFV1
+    colors: ColorCodes | None = None  #: of packets that may not tell: copied ones, and FFV1
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,13 +33,23 @@ def blank_like(picture: av.VideoFrame, width: int, height: int) -> av.VideoFrame
 
     Which is anything.
     """
+    return _blank(picture, width, height, picture.format.name)
+
+
+def blank_without_range(picture: av.VideoFrame) -> av.VideoFrame:
+    """As `blank_like`, as large, and in the format whose name says nothing of the range."""
+    name = picture.format.name.replace("yuvj", "yuv")
+    return _blank(picture, picture.width, picture.height, name)
+
+
+def _blank(picture: av.VideoFrame, width: int, height: int, pixel_format: str) -> av.VideoFrame:
     own = (width, height)
     given = (picture.width, picture.height)
     side = next(side for side in _SIDES if (side, side) not in (own, given))
     try:
-        made = _scaled(_scaled(picture, side, side), width, height)
+        made = _scaled(_scaled(picture, side, side, pixel_format), width, height, pixel_format)
     except (FFmpegError, ValueError):  # FFmpeg does not scale to all formats
-        made = av.VideoFrame(width, height, picture.format.name)
+        made = av.VideoFrame(width, height, pixel_format)
     copy_colors(picture, made)
     return made
 
@@ -112,11 +122,11 @@ def _raw(pixel_format: str, siting: str, interlaced: bool) -> av.VideoFrame:
     return picture
 
 
-def _scaled(picture: av.VideoFrame, width: int, height: int) -> av.VideoFrame:
+def _scaled(picture: av.VideoFrame, width: int, height: int, pixel_format: str) -> av.VideoFrame:
     return picture.reformat(
         width=width,
         height=height,
-        format=picture.format.name,
+        format=pixel_format,
         interpolation=Interpolation.POINT,  # looks at just the rows that it needs
         threads=1,
     )

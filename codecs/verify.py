@@ -10,6 +10,7 @@ import av
 import numpy as np
 from av.error import FFmpegError
 
+from vfsd.codecs.colors import UNTOLD, coding_of
 from vfsd.codecs.context import prepare
 from vfsd.codecs.decode import EXTRA_PACKETS, FrameDecoder
 from vfsd.codecs.planes import fingerprint
@@ -93,7 +94,8 @@ class _Frames:
 
     def add(self, fed: int, frames: Iterable[av.VideoFrame]) -> None:
         for frame in frames:
-            form = (frame.width, frame.height, frame.format.name)
+            # What pictures mean may change, of which the one range of levels has names of its own.
+            form = (frame.width, frame.height, frame.format.name.replace("yuvj", "yuv"))
             if self._form is None:
                 self._form, self.first = form, frame
             if form != self._form:
@@ -104,11 +106,16 @@ class _Frames:
                 raise RefusedMediaError("a packet holds several pictures")
             self.order.append(frame.pts)
             self.fed.append(fed)
-            self.prints[frame.pts] = fingerprint(frame)
+            self.prints[frame.pts] = _fingerprint(frame)
 
 
 def _form(form: tuple[int, int, str]) -> str:
     return f"{form[0]}x{form[1]} {form[2]}"
+
+
+def _fingerprint(frame: av.VideoFrame) -> int:
+    """Of its samples, and of what they mean: decoders go on with what they were told last."""
+    return hash((fingerprint(frame), coding_of(frame, UNTOLD)))
 
 
 # ----------------------------------------------------------------------------------- key packets
@@ -223,4 +230,4 @@ class KeyProof:
         for number, (packet, frame) in enumerate(self._decoder.survey(start, end, skip=skip)):
             if number % _PROGRESS_PACKETS == 0:
                 self._alive()
-            yield packet, fingerprint(frame)
+            yield packet, _fingerprint(frame)

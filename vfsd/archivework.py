@@ -19,6 +19,7 @@ from vfsd.codecs.archive import (
     whole_picture_error,
 )
 from vfsd.codecs.coarsest import coarsest_run
+from vfsd.codecs.colors import colors_of
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.fidelity import pairs, picture_error
 from vfsd.codecs.rewrite import (
@@ -96,7 +97,9 @@ class ArchiveWork:
         self._path = parts.file_of(video.original)
         self._before_picture: Callable[[], None] = lambda: None
         with self.decoder() as decoder:
-            self._siting = siting_of(next(decoder.stream(0, 1))[1])
+            first = next(decoder.stream(0, 1))[1]
+        self._siting = siting_of(first)
+        self._colors = colors_of(first)
 
     def decoder(self) -> FrameDecoder:
         """Of the original; to be closed."""
@@ -208,10 +211,16 @@ class ArchiveWork:
         return (picture for _, picture in self._decoded(decoder, frames))
 
     def _decoded(self, decoder: FrameDecoder, frames: range) -> Iterator[tuple[int, VideoFrame]]:
-        """Raises `RefusedMediaError` where captions or the like begin in the midst of a video."""
+        """Raises `RefusedMediaError` where captions or the like begin in the midst of a video, or
+        samples mean something else from some picture on: the new file says it once."""
         for number, picture in decoder.stream(frames.start, frames.stop):
             self._before_picture()
             require_plain(picture)
+            if colors_of(picture) != self._colors:
+                raise RefusedMediaError(
+                    f"the range, the matrix or other colours change on the way, at frame {number}",
+                    hint="cut it there into two videos, which can be encoded anew",
+                )
             yield number, picture
 
     def _measure_from(self, frames: range) -> Measure:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from vfsd.arrival import arrival_of_bytes
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
+from vfsd.codecs.colors import ColorSettler
 from vfsd.codecs.planes import plane_samples
 from vfsd.codecs.siting import blank_like
 from vfsd.codecs.tiles import TileCodec, tile_codec
@@ -114,6 +115,8 @@ class JointWork:
         """
         left = self._pictures(self._sides[0], frames.left)
         right = self._pictures(self._sides[1], frames.right)
+        if left is None or right is None:
+            return JoinedRun(frames, "the colours of some pictures are coded in another way")
         best = self._best(left, right, known)
         if best.made is None:
             return JoinedRun(frames, best.why, best.psnr)
@@ -144,13 +147,19 @@ class JointWork:
         left, right = (side.video.original.error for side in self._sides)
         return chained_psnr(psnr[0], left), chained_psnr(psnr[1], right)
 
-    def _pictures(self, side: _Side, frames: range) -> list[VideoFrame]:
-        """Copies that are turned upright; decoders need their own again."""
+    def _pictures(self, side: _Side, frames: range) -> list[VideoFrame] | None:
+        """Copies that are turned upright; decoders need their own again.
+
+        None where what samples mean changes on the way: pieces say it once, for both cameras.
+        """
         copies = []
         media = side.video.original.media
+        settler = ColorSettler(media)
         with self._pool.decoder(side.video.original, side.table) as decoder:
             stream = decoder.stream(frames.start, frames.stop, before_packet=self._pause)
             for _, picture in stream:
+                if not settler.is_settled(picture):
+                    return None
                 copy = blank_like(picture, media.display_width, media.display_height)
                 turned = upright(plane_samples(picture), media.rotation)
                 for samples, plane in zip(plane_samples(copy), turned, strict=True):

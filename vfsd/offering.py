@@ -19,6 +19,7 @@ from typing import IO
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.arrays import PictureMaker
 from vfsd.codecs.cellcheck import psnr
+from vfsd.codecs.colors import ColorSettler
 from vfsd.codecs.likeness import plane_errors, square_error, summed
 from vfsd.codecs.pack import CellStream
 from vfsd.codecs.picturefile import PictureFile
@@ -67,10 +68,11 @@ def stored_pictures(
 
 
 def like_stored(pictures: Iterator[VideoFrame], media: MediaInfo) -> Iterator[VideoFrame]:
-    """Decoded pictures in the format in which those of `media` are kept in another size."""
+    """Decoded pictures in the format in which those of `media` are kept in another size, with
+    samples that mean what theirs do."""
     stored = tile_codec("fast", media).pixel_formats[media.pixel_format]
-    reformatter = PictureFormat(stored)
-    return map(reformatter.convert, pictures)
+    settler, reformatter = ColorSettler(media), PictureFormat(stored)
+    return (reformatter.convert(settler.settled(picture)) for picture in pictures)
 
 
 def take_offer(
@@ -150,6 +152,7 @@ class _OfferedWork(TileWork):
     ) -> PictureFile | None:
         width, height = plan.layout.width, plan.layout.height
         scaler = PictureScaler(width, height)
+        settler = ColorSettler(self._video.original.media)
         kept: PictureFile | None = None
         squares = 0.0
         with closing(self._pictures(plan.frames)) as originals:
@@ -157,6 +160,11 @@ class _OfferedWork(TileWork):
                 picture = next(given, None)
                 if picture is None:
                     raise RefusedMediaError(f"the pictures end before frame {frame}")
+                if not settler.is_settled(original):
+                    raise RefusedMediaError(
+                        f"the range or the matrix of the original changes on the way, at frame "
+                        f"{frame}, and a rendition has one"
+                    )
                 squares += self._square_error(frame, picture, scaler.scale(original))
                 if file is not None:
                     kept = kept or PictureFile(file, width, height, picture.format.name)

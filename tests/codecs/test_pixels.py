@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -160,14 +161,22 @@ def test_pictures_are_turned_clockwise(rotation: int, pixel_format: str) -> None
 
 
 def test_planes_in_the_stored_form_are_the_samples_themselves() -> None:
-    for source in ("yuv420p", "yuvj420p"):
-        for color_range in (0, 1, 2):
-            frame = _noise(96, 64, source)
-            frame.color_range = color_range
-            converted = PixelConverter(_media(96, 64, source), pixel_format="yuv420p")
-            parts = _split(converted.convert(frame), 96, 64, (2, 2))
-            for part, plane in zip(parts, plane_samples(frame), strict=True):
-                np.testing.assert_array_equal(part, plane)
+    for source, color_range, told in (
+        ("yuv420p", 0, None),
+        ("yuv420p", 1, "limited"),
+        ("yuv420p", 1, None),
+        ("yuv420p", 2, "full"),
+        ("yuv420p", 0, "full"),
+        ("yuvj420p", 2, "full"),
+        ("yuvj420p", 0, "full"),
+    ):
+        frame = _noise(96, 64, source)
+        frame.color_range = color_range
+        media = replace(_media(96, 64, source), color_range=told)
+        converted = PixelConverter(media, pixel_format="yuv420p").convert(frame)
+        parts = _split(converted, 96, 64, (2, 2))
+        for part, plane in zip(parts, plane_samples(frame), strict=True):
+            np.testing.assert_array_equal(part, plane)
 
 
 def test_gray_is_luma_and_nothing_else() -> None:

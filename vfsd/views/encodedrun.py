@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from vfsd.blocksums import merged
+from vfsd.codecs.colors import ColorSettler
 from vfsd.codecs.encode import (
     INTRA_CODECS,
     WORST_QUALITY,
@@ -265,9 +266,10 @@ class EncodedRun:
     ) -> Iterator[Pixels]:
         footage, frames = self.footage, self._showing.frames
         converter = PictureConverter(self.pictures)
+        settler = ColorSettler(footage.physical.media)
         with workshop.cursor(self._key, footage, converter.needed_of, frames, first) as cursor:
             for picture, held in cursor.pictures(first, stop):
-                origins.is_original &= held is None
+                origins.is_original &= held is None and settler.is_settled(picture)
                 yield converter.convert(picture, held)
 
     def _gray(self, count: int) -> Iterator[Pixels]:

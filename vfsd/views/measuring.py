@@ -18,7 +18,7 @@ _PEAK = 255
 class Origins:
     """Where pictures came from."""
 
-    is_original: bool = True  #: all of them were decoded from the original
+    is_original: bool = True  #: all were decoded from the original, and stayed what they were
 
 
 class Measure:

@@ -11,6 +11,7 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
+from vfsd.codecs.colors import told_coding
 from vfsd.frames import Pixels
 from vfsd.grammar import Form
 from vfsd.view import View
@@ -98,7 +99,7 @@ class RawRendition:
     def _y4m_header(self) -> bytes:
         width, height = self._pictures.size
         rate = self._showing.mean_rate
-        full = self._pictures.media.color_range == "full"
+        full = told_coding(self._pictures.media).is_full
         return (
             f"YUV4MPEG2 W{width} H{height} F{rate.numerator}:{rate.denominator} Ip A0:0 "
             f"{_Y4M_LAYOUTS[self._pictures.pixel_format]} "

@@ -23,6 +23,7 @@ from blake3 import blake3
 
 from vfsd.codecs import nal
 from vfsd.codecs.framing import Framing, framing_for_stream, framing_of_encoder
+from vfsd.codecs.media import told_colors
 from vfsd.codecs.mux import muxer_for
 from vfsd.codecs.packets import PacketReader
 from vfsd.codecs.segments import (
@@ -348,6 +349,7 @@ class SplicedRendition:
             rate=showing.rate,
             rotation=media.rotation,
             sample_aspect_ratio=media.sample_aspect_ratio,
+            colors=told_colors(media),
         )
         return muxer_for(self._container, track, self._sound_track)
 
