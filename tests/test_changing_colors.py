@@ -25,11 +25,12 @@ from tests.codings import (
     shown,
 )
 from tests.views.conftest import Shelf
-from vfsd.codecs.colors import coding_of, told_coding
+from vfsd.codecs.colors import coding_of, colors_of, told_coding
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.host import host_name
 from vfsd.model import MeasuredCost
+from vfsd.offering import like_stored
 from vfsd.planned import TileSettings
 from vfsd.store import Store
 from vfsd.tiling.cost import DecodeCost
@@ -311,6 +312,19 @@ def test_cameras_whose_colours_are_coded_in_other_ways_are_not_joined(
     assert {pair.left.name, pair.right.name} == {"west.mp4", "east.mp4"}
     with pytest.raises(UsageError, match="coded in different ways"):
         store.join("west.mp4", "east.mp4")
+
+
+def test_offered_pictures_of_another_matrix_are_brought_to_that_of_the_video(video: Video) -> None:
+    media = video.original.media
+    given = [codings.coded(shown(number), FULL_601) for number in range(3)]
+    for picture in given:
+        picture.color_range, picture.colorspace = 2, 6
+    made = list(like_stored(iter(given), media))
+    assert [colors_of(one)[0] for one in made] == [told_coding(media)] * 3
+    found: Pictures = np.stack(
+        [one.reformat(format="rgb24", threads=1).to_ndarray() for one in made]
+    )
+    assert least_psnr(found, truth(1)[:3]) > 41
 
 
 def test_pictures_of_another_size_or_format_are_refused(store: Store, tmp_path: Path) -> None:
