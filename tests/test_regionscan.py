@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
 
 from sample_videos import FOLDER
 from tests.composing import take_tiles
+from vfsd.detect import MotionDetector
+from vfsd.detect.chunks import plan_chunks
 from vfsd.detections import DetectionColumns
 from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.regionscan import interests_around
 from vfsd.store import Store
 from vfsd.tiling import Rect
 from vfsd.video import Video
 
+CLIP = FOLDER / "traffic.mp4"
 BOXES = ((40, 40, 60, 60), (200, 165, 230, 190))
 """Seen on frame 5, in the first second, of a video of 320x240 pixels."""
 
@@ -22,7 +27,7 @@ BOXES = ((40, 40, 60, 60), (200, 165, 230, 190))
 @pytest.fixture
 def video(store: Store) -> Video:
     """A video of which the first two seconds were examined, every fifth frame."""
-    made = store.ingest(FOLDER / "traffic.mp4")
+    made = store.ingest(CLIP)
     columns = DetectionColumns.of([5, 5], "motion", BOXES)
     made.add_detections(columns, "mog2", examined=range(0, 60, 5))
     return made
@@ -96,7 +101,43 @@ def test_what_one_source_has_not_examined_another_does_not_vouch_for(video: Vide
     assert len(video.scan(roi="smoke")) == len(video)
 
 
+def test_where_nothing_was_found_nothing_is_looked_at(store: Store) -> None:
+    """Nor where it was never found anywhere: a detector says what it looks for."""
+    still = store.write("still.mkv", np.zeros((50, 48, 64, 3), np.uint8), fps=25, codec="ffv1")
+    assert len(still.scan(roi="motion")) == 50
+    still.detect(MotionDetector())
+    assert len(still.scan(roi="motion")) == 0
+    assert len(still.scan(roi="smoke")) == 50
+
+
+def test_frames_by_steps(video: Video) -> None:
+    whole = {crop.frame: crop for crop in video.scan(roi="motion").areas()}
+    some = list(video.scan(roi="motion", frames=range(2, len(video), 5)).areas())
+    assert [one.frame for one in some] == [one for one in whole if one >= 2 and one % 5 == 2]
+    assert all(np.array_equal(one.data, whole[one.frame].data) for one in some)
+
+
+def test_looking_where_many_short_runs_were_examined_takes_no_time(store: Store) -> None:
+    """A detector that looks at every second frame leaves as many runs as frames."""
+    count = 60_000
+    runs = [range(frame, frame + 1) for frame in range(0, count, 2)]
+    sequences = [range(frame, frame + 25) for frame in range(0, count, 25)]
+    media = store.ingest(CLIP).original.media
+    began = time.process_time()
+    nothing = DetectionColumns.of([], [], [])
+    found = interests_around(nothing, media, sequences, runs, padding=0)
+    assert not any(one.regions for one in found)
+    numbers = np.arange(0, count)
+    kept = np.concatenate([chunk.kept for chunk in plan_chunks(numbers, range(count), runs, 1)])
+    assert np.array_equal(kept, numbers[1::2])
+    assert time.process_time() - began < 2
+
+
 def test_what_does_not_go_together(video: Video) -> None:
+    with pytest.raises(UsageError, match="not both"):
+        video.scan(roi="motion", span=(0, 1), frames=range(3))
+    with pytest.raises(UsageError, match="ascend"):
+        video.scan(roi="motion", frames=range(9, 3, -1))
     with pytest.raises(UsageError, match="all that is in them"):
         video.scan("car", roi="motion")  # type: ignore[call-overload]
     with pytest.raises(OutOfRangeError):

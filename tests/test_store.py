@@ -542,6 +542,25 @@ def test_the_lazy_array(video: Video) -> None:
         clip[:, :, :, :]
 
 
+@pytest.mark.parametrize("outer", [slice(None, None, 7), slice(None, None, -1), slice(50, 3, -4)])
+@pytest.mark.parametrize("inner", [slice(0, 5), slice(1, None), -1, slice(None, None, -2)])
+def test_frames_of_a_slice_of_a_slice_are_those_of_numpy(
+    video: Video, outer: slice, inner: slice | int
+) -> None:
+    frames = np.arange(len(video))[outer]
+    assert np.array_equal(video.read(frames=outer).index, frames)
+    part = video.array()[outer]
+    assert np.array_equal(part[:, :8, :8].frames().index, frames)
+    assert np.array_equal(part[inner][:, :8, :8].frames().index, np.atleast_1d(frames[inner]))
+
+
+def test_a_range_may_end_between_two_steps(video: Video) -> None:
+    last = len(video) - 1
+    assert video.read(frames=range(last - 7, last + 7, 7)).index.tolist() == [last - 7, last]
+    with pytest.raises(OutOfRangeError):
+        video.read(frames=range(last - 7, last + 8, 7))
+
+
 def test_one_thread_reads_the_same(store: Store, video: Video) -> None:
     exact = video.read(size=(64, 48)).data
     with Store.open(store.path, threads=1) as alone:

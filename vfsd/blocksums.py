@@ -6,7 +6,7 @@ comes to one in 2^64.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from blake3 import blake3
@@ -103,7 +103,7 @@ def block_sum(data: bytes | memoryview) -> bytes:
     return blake3(data).digest(SUM_BYTES)
 
 
-def merged(ranges: list[range]) -> list[range]:
+def merged(ranges: Iterable[range]) -> list[range]:
     """The union of ranges, ascending, those that touch as one."""
     found: list[range] = []
     for one in sorted(ranges, key=lambda each: each.start):

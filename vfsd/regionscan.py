@@ -7,12 +7,14 @@ the tiles that hold them are decoded (TASM's second use: "full scan").
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 
+from vfsd.blocksums import merged
 from vfsd.cropreader import CropReader
 from vfsd.crops import Batch, Crop, Want, batched, padded
 from vfsd.detections import Detection, DetectionColumns
@@ -25,7 +27,7 @@ from vfsd.tiling import Rect
 class Interest:
     """A run of frames, and where they may show something: the same places on each of them."""
 
-    frames: range
+    frames: range  #: may have a step
     regions: tuple[Rect, ...]  #: of the displayed frame; none: nothing is there
     seen: DetectionColumns  #: what the regions were made from, by frame
 
@@ -110,12 +112,14 @@ def interests_around(
     One of which no frame was `examined` may show anything anywhere: all of it is of interest.
     """
     rows = columns.clipped(media.display_width, media.display_height).in_order()
+    looked = merged(examined)
     found = []
     for frames in sequences:
         low, high = np.searchsorted(rows.frames, [frames.start, frames.stop])
         seen = rows.select(slice(int(low), int(high)))
         regions = tuple(dict.fromkeys(padded(one, media, padding) for one in seen))
-        known = any(run.start < frames.stop and frames.start < run.stop for run in examined)
+        place = bisect_right(looked, frames.start, key=lambda run: run.stop)
+        known = place < len(looked) and looked[place].start < frames.stop
         found.append(Interest(frames, regions if regions or known else (media.frame_rect,), seen))
     return found
 

@@ -92,7 +92,8 @@ class VideoFrames(VideoFacts):
         format: str = "rgb24",
         psnr: float | None = None,
     ) -> Frames:
-        """The frames that appear in ``span[0] <= t < span[1]`` seconds, or `frames` by number.
+        """The frames that appear in ``span[0] <= t < span[1]`` seconds, or `frames` by number, in
+        the order of these.
 
         `region` is (x1, y1, x2, y2) in pixels of the displayed frame, x2 and y2 exclusive; only
         its pixels are converted.  `size` is (width, height) of the result, up to 16384 pixels
@@ -108,6 +109,8 @@ class VideoFrames(VideoFacts):
 
         Raises `OutOfRangeError` outside the timeline or the frame, `UsageError`.
         """
+        if isinstance(frames, (range, slice)) and isinstance(frames.step, int) and frames.step < 0:
+            frames = list(cut(range(len(self)), frames) if isinstance(frames, slice) else frames)
         if frames is not None and not isinstance(frames, (range, slice)):
             if span is not None or fps is not None:
                 raise UsageError("give either a span of time or frames, not both")
@@ -328,7 +331,9 @@ def _view(
                 f"{shown(frames)} is no range of frames",
                 hint="give a range or a slice here; `read` and `frames` take lists",
             )
-        chosen = (frames.start, frames.stop, frames.step)
+        # Of a range that goes on beyond its last frame that does not count.
+        stop = frames[-1] + 1 if frames and frames.step > 0 else frames.stop
+        chosen = (frames.start, stop, frames.step)
     exact = None if span is None else exact_span(span, counted.original.time_base)
     return View(exact, chosen, _rect(region), size, None if fps is None else rate(fps))
 

@@ -155,3 +155,12 @@ class VideoLabels(VideoSequence):
     def examined(self, source: str | Source | None = None) -> list[Examined]:
         """The frames that have been looked at, by source, then by frame."""
         return self._parts.catalog.examined(self.info, source)
+
+    def examined_for(self, label: str) -> list[Examined]:
+        """The frames that somebody has looked at who looks for `label`: who says so of himself, or
+        has given it, in any video."""
+        with self._parts.catalog.reading() as seen:
+            found = seen.detections.examined(self.info.id)
+            asked = {one.source for one in found}
+            givers = {who for who in asked if seen.detections.is_known_to_give(who, [label])}
+        return [one for one in found if one.source in givers]

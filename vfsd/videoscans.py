@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from reprlib import repr as shown
 from typing import overload
 
 from vfsd.accounting import Purpose
@@ -12,7 +13,7 @@ from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.labelexpr import Labels, clauses_of
 from vfsd.regionscan import Interest, RegionScan, interests_around
 from vfsd.scan import Scan
-from vfsd.tiling import Rect, common
+from vfsd.tiling import Rect
 from vfsd.units import Seconds
 from vfsd.videoadvice import VideoAdvice
 from vfsd.videoframes import Region
@@ -83,7 +84,7 @@ class VideoScans(VideoAdvice):
             if (labels, region, min_confidence, track) != (None, None, None, None):
                 raise UsageError("a scan of regions of interest is of all that is in them")
             place = roi if isinstance(roi, str) else self._place(roi)
-            chosen = self.frames_of_span(span) if span is not None else frames
+            chosen = self._chosen(span, frames)
             interests = self._interests(other, place, chosen, source, padding)
             return RegionScan(self.original, self._crop_reader(psnr, place), interests)
         found = other.detections(
@@ -116,19 +117,38 @@ class VideoScans(VideoAdvice):
         self,
         other: VideoScans,
         roi: str | Rect,
-        chosen: range | None,
+        frames: range,
         source: str | Source | None,
         padding: int,
     ) -> list[Interest]:
-        frames = range(len(self)) if chosen is None else chosen
-        sequences = [run for run in self.sequences() if common(run, frames)]
+        sequences = [run for run in self.sequences() if _among(run, frames)]
         if not isinstance(roi, str):
             nothing = DetectionColumns.of([], [], [])
             found = [Interest(run, (roi,), nothing) for run in sequences]
         else:
             seen = other.detections(roi, source=source).columns()
-            sources = seen.sources if source is None else [source]
-            examined = [one.frames for who in sources for one in other.examined(who)]
+            examined = other.examined_for(roi) if source is None else other.examined(source)
+            looked = [one.frames for one in examined]
             media = self.original.media
-            found = interests_around(seen, media, sequences, examined, padding=padding)
-        return [dataclasses.replace(one, frames=common(one.frames, frames)) for one in found]
+            found = interests_around(seen, media, sequences, looked, padding=padding)
+        return [dataclasses.replace(one, frames=_among(one.frames, frames)) for one in found]
+
+    def _chosen(self, span: tuple[Seconds, Seconds | None] | None, frames: range | None) -> range:
+        if span is not None:
+            if frames is not None:
+                raise UsageError("give either a span of time or frames, not both")
+            return self.frames_of_span(span)
+        if frames is None:
+            return range(len(self))
+        if not isinstance(frames, range) or frames.step < 1:
+            raise UsageError(
+                f"{shown(frames)} is no range of frames that ascend",
+                hint="boxes of single frames are found by `scan` without `roi`",
+            )
+        return frames
+
+
+def _among(run: range, frames: range) -> range:
+    """Those of `frames`, which may have a step, that are in a run."""
+    steps = max(0, -(-(run.start - frames.start) // frames.step))
+    return range(frames.start + steps * frames.step, min(run.stop, frames.stop), frames.step)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from vfsd.detections import Ints
 
@@ -30,9 +31,7 @@ def plan_chunks(numbers: Ints, chosen: range, examined: Sequence[range], block: 
     is how many of them it sees together.  Blocks are shown whole, even where only some of their
     frames are left.
     """
-    left = (numbers >= chosen.start) & (numbers < chosen.stop)
-    for done in examined:
-        left &= (numbers < done.start) | (numbers >= done.stop)
+    left = (numbers >= chosen.start) & (numbers < chosen.stop) & ~_inside(numbers, examined)
     if block == 1:
         wanted = numbers[left]
         parts = [(part, part) for part in _portions(wanted, FRAMES)]
@@ -49,6 +48,14 @@ def plan_chunks(numbers: Ints, chosen: range, examined: Sequence[range], block: 
         Chunk(shown, kept, range(first, end))
         for (shown, kept), first, end in zip(parts, firsts, ends, strict=False)
     ]
+
+
+def _inside(numbers: Ints, runs: Sequence[range]) -> npt.NDArray[np.bool_]:
+    """Which of the ascending numbers lie in any of the runs, of which there may be as many."""
+    begun = np.zeros(len(numbers) + 1, np.int64)
+    np.add.at(begun, np.searchsorted(numbers, [run.start for run in runs]), 1)
+    np.subtract.at(begun, np.searchsorted(numbers, [run.stop for run in runs]), 1)
+    return np.cumsum(begun[:-1]) > 0
 
 
 def steps(numbers: Ints) -> Iterator[range]:
