@@ -48,7 +48,7 @@ from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo, Segment
 from vfsd.planned import PlannedSegment
 from vfsd.store import Store
-from vfsd.tileplan import Costs, Needed, TileRun, choose_tiles, tile_work
+from vfsd.tileplan import Costs, Good, Needed, TileRun, choose_tiles, tile_work
 from vfsd.tiling import Rect, TileLayout, parse_layout
 from vfsd.tiling.cost import Work
 from vfsd.video import Video
@@ -237,7 +237,7 @@ def greedy(
     segments: Sequence[Segment],
     costs: Costs,
     *,
-    psnr: float,
+    good: Good,
     unreadable: Sequence[range] = (),
 ) -> list[TileRun]:
     """Of each interval between the ends of fragments the one whose pictures there cost least."""
@@ -247,8 +247,8 @@ def greedy(
     for segment in segments:
         area = needed(*segment.picture)
         tiles = tuple(segment.layout.covering(area)) if area is not None else ()
-        good = segment.holds(tiles) and all(segment.cell(tile).psnr >= psnr for tile in tiles)
-        if tiles and good:
+        fits = segment.holds(tiles) and all(good(segment, segment.cell(tile)) for tile in tiles)
+        if tiles and fits:
             usable.append((segment, tiles))
     cuts = sorted({at for one, _ in usable for at in (one.first_frame, one.end_frame)})
     places = [0, *(bisect_left(wanted, cut) for cut in cuts), len(wanted)]

@@ -16,6 +16,7 @@ from benchmarks.common import footage, table
 from sample_videos.cameras import Cameras
 from sample_videos.scene import Scene
 from vfsd.codecs.celldecoders import cell_decoder
+from vfsd.codecs.comparing import Shot
 from vfsd.codecs.pack import CellStream, PackedCell
 from vfsd.codecs.segmentcells import encode_cells
 from vfsd.codecs.tiles import tile_codec
@@ -204,7 +205,9 @@ def coded(pictures: list[Picture], quality: int) -> tuple[int, list[Picture]]:
         for one in pictures
     )
     codec = tile_codec("fast", media)
-    ((cell, _),) = encode_cells(codec, media, {Rect.of_size(width, height): quality}, frames)
+    ((cell, _),) = encode_cells(
+        codec, media, {Rect.of_size(width, height): quality}, map(Shot, frames)
+    )
     return sum(map(len, cell.packets)), [one[:height, :width] for one in decoded(cell)]
 
 

@@ -39,6 +39,7 @@ from benchmarks.region_readers import Pixels, Read, Task, pyav_whole, readers
 from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
+from vfsd.codecs.comparing import Shot
 from vfsd.codecs.tiles import TILE_CODECS, CellEncoder
 from vfsd.model import MediaInfo
 from vfsd.store import Store
@@ -168,7 +169,7 @@ def region_stream(
         for frames, factor in zip(sequences, quality, strict=True):
             encoder = CellEncoder(TILE_CODECS["fast"], media, task.region, factor)
             for _ in frames:
-                encoder.put(next(pictures))
+                encoder.put(Shot(next(pictures)))
             stream, _ = encoder.finish()
             packets += [stream.extradata + stream.packets[0], *stream.packets[1:]]
     return packets[: task.frames]

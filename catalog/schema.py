@@ -530,6 +530,27 @@ cells = Table(
         comment="rate factor that it was encoded with; of lossless, the level",
     ),
     Column("psnr", Float, nullable=False, comment="dB of luma against the source, measured"),
+    Column(
+        "gray",
+        Float,
+        nullable=False,
+        server_default="0",
+        comment="dB of gray in the worst picture, as reads make it; 0: not measured",
+    ),
+    Column(
+        "planes",
+        Float,
+        nullable=False,
+        server_default="0",
+        comment="the same of the worst of Y, U and V",
+    ),
+    Column(
+        "colour",
+        Float,
+        nullable=False,
+        server_default="0",
+        comment="the same of the worst of R, G and B",
+    ),
     comment="Tiles of a segment: each a stream that decodes alone.",
     sqlite_with_rowid=False,
 )

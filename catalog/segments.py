@@ -300,6 +300,9 @@ def _cell_from_row(row: Row[Any]) -> Cell:
         size=row.size,
         quality=row.quality,
         psnr=row.psnr,
+        gray=row.gray,
+        planes=row.planes,
+        colour=row.colour,
     )
 
 
@@ -316,4 +319,7 @@ def _cell_to_row(segment_id: int, cell: Cell) -> dict[str, Any]:
         "size": cell.size,
         "quality": cell.quality,
         "psnr": cell.psnr,
+        "gray": cell.gray,
+        "planes": cell.planes,
+        "colour": cell.colour,
     }

@@ -6,10 +6,10 @@ from sqlalchemy.engine import Connection
 
 from vfsd.errors import StoreVersionError
 
-HEAD = "0011"
+HEAD = "0012"
 """The newest step in `vfsd.catalog.migrations.versions`; kept true by a test."""
 
-_KNOWN = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+_KNOWN = tuple(f"{number:04}" for number in range(1, int(HEAD) + 1))
 
 
 def require_known(revision: str | None) -> None:

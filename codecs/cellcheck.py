@@ -6,45 +6,47 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Any, cast
+from typing import Generic, TypeVar, cast
 
 import av
-import cv2
-import numpy.typing as npt
 from av.error import FFmpegError
 from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
+from vfsd.codecs.comparing import Comparer, Shot, Squares, Tally
 from vfsd.codecs.context import decoder_for
 from vfsd.codecs.pack import CellStream
-from vfsd.codecs.planes import plane_samples
 from vfsd.distortion import LOSSLESS_PSNR
 from vfsd.errors import IntegrityError
+from vfsd.likeness import Likeness
+
+_Source = TypeVar("_Source")
+"""What a picture is compared with."""
 
 
-class CellCheck:
-    """Decodes a cell as it comes from its encoder.
+class CellCheck(Generic[_Source]):
+    """Decodes a cell as it comes from its encoder, and compares it with what it was made from.
 
     Raises `IntegrityError` unless the i-th packet shows the i-th picture.
     """
 
-    def __init__(self, codec: str) -> None:
+    def __init__(self, codec: str, compare: Callable[[_Source, av.VideoFrame], Squares]) -> None:
         self._codec = codec
+        self._squares = compare
         self._decoder: VideoCodecContext | None = None
-        self._pending: deque[npt.NDArray[Any]] = deque()
-        self._squares = 0.0
-        self._samples = self._given = self._fed = self._shown = 0
+        self._pending: deque[_Source] = deque()
+        self._tally = Tally()
+        self._given = self._fed = self._shown = 0
 
     @property
     def pending(self) -> int:
         """Pictures, the last ones given, that have not been decoded again yet."""
         return len(self._pending)
 
-    def source(self, luma: npt.NDArray[Any]) -> None:
-        """What the next picture was made from; kept until that is decoded."""
-        self._pending.append(luma)
-        self._samples += luma.size
+    def source(self, picture: _Source) -> None:
+        """What the next packet is made from; kept, and not to be changed, until that is decoded."""
+        self._pending.append(picture)
         self._given += 1
 
     def packet(self, payload: bytes, configuration: bytes | None) -> None:
@@ -58,42 +60,39 @@ class CellCheck:
             raise IntegrityError(f"packet {self._fed - 1} of a tile does not decode") from error
         self._compare(pictures)
 
-    def finish(self, peak: int) -> float:
-        """The PSNR of luma in dB; `peak` is its largest value."""
+    def finish(self) -> Likeness:
+        """What the cell has; see `Tally`."""
         if self._decoder is not None:
             self._compare(self._decoder.decode(None))
         if not self._fed == self._shown == self._given:
             raise IntegrityError(
                 f"{self._given} pictures became {self._fed} packets, of which {self._shown} decode"
             )
-        return psnr(self._squares / self._samples, peak)
+        return self._tally.likeness
 
     def _compare(self, pictures: Iterable[av.VideoFrame]) -> None:
         for picture in pictures:
             if picture.pts != self._shown or not self._pending:
                 raise IntegrityError(f"picture {self._shown} of a tile came out of turn")
-            source, luma = self._pending.popleft(), plane_samples(picture)[0]
-            if source.shape != luma.shape:
-                raise IntegrityError(f"picture {self._shown} of a tile has another size")
-            self._squares += float(cv2.norm(source, luma, cv2.NORM_L2SQR))
+            self._tally.add(self._squares(self._pending.popleft(), picture))
             self._shown += 1
 
 
-def checked_psnr(
+def checked_likeness(
     codec: str,
     configuration: bytes,
     packets: Sequence[bytes],
-    sources: Iterable[npt.NDArray[Any]],
-    peak: int,
-) -> float:
+    sources: Iterable[Shot],
+    comparer: Comparer,
+) -> Likeness:
     """As `CellCheck`, of a cell that is there as a whole."""
-    check = CellCheck(codec)
-    for payload, luma in zip_longest(packets, sources):
-        if luma is not None:
-            check.source(luma)
+    check = CellCheck(codec, comparer.compare)
+    for payload, shot in zip_longest(packets, sources):
+        if shot is not None:
+            check.source(shot)
         if payload is not None:
             check.packet(payload, configuration)
-    return check.finish(peak)
+    return check.finish()
 
 
 def require_decodable(cell: CellStream, frames: int, between: Callable[[], None]) -> None:

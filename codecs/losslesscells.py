@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import av
 import numpy as np
 
+from vfsd.codecs.comparing import DirectColours, Shot, Squares, Tally, colour_square
 from vfsd.codecs.compose import cut_out
 from vfsd.codecs.lossless import (
     PIXEL_FORMATS,
@@ -22,10 +24,10 @@ from vfsd.codecs.lossless import (
     stands_alone,
 )
 from vfsd.codecs.pack import CellStream, PackedCell
-from vfsd.codecs.planes import copy_colors, plane_bytes
+from vfsd.codecs.planes import copy_colors, has_luma, plane_bytes
 from vfsd.codecs.siting import SITINGS, blank_like, means_like, siting_of
-from vfsd.distortion import LOSSLESS_PSNR
 from vfsd.errors import IntegrityError, UsageError
+from vfsd.likeness import IDENTICAL, Likeness
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import LOSSLESS
@@ -47,9 +49,12 @@ class LosslessCellEncoder:
         self._level = level
         self._tile: av.VideoFrame | None = None
         self._stream: _CheckedStream | None = None
+        self._shown = DirectColours(replace(media, width=width, height=height), width, height)
+        self._tally = Tally()
 
-    def put(self, picture: av.VideoFrame) -> None:
+    def put(self, shot: Shot) -> None:
         """The next picture of the segment, as a whole."""
+        picture = shot.picture
         if picture.format.name != self._format:
             raise UsageError(
                 f"pictures change from {self._format} to {picture.format.name}",
@@ -64,12 +69,18 @@ class LosslessCellEncoder:
         cut_out(picture, self._rect, tile)
         copy_colors(picture, tile)
         stream.put(tile)
+        if shot.colours:
+            square = colour_square(shot.part(self._rect), self._shown.of(tile))
+            self._tally.add(Squares(colour=square))
 
-    def finish(self) -> tuple[CellStream, float]:
-        """The cell, and the PSNR of its luma in dB."""
-        if self._stream is None:
+    def finish(self) -> tuple[CellStream, Likeness]:
+        """The cell, and what it has against its pictures: all but for colours of scaled ones."""
+        if self._stream is None or self._tile is None:
             raise IntegrityError("a tile has no pictures")
-        return self._stream.finish(), LOSSLESS_PSNR
+        likeness = self._tally.likeness
+        if likeness != IDENTICAL and not has_luma(self._tile):
+            likeness = replace(likeness, gray=0.0)  # it is made of colours, in another way
+        return self._stream.finish(), likeness
 
     def abandon(self) -> None:
         """No more pictures will come, and nobody wants the cell."""

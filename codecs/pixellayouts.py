@@ -20,6 +20,11 @@ class PixelLayout:
     subsampled: tuple[int, int] = (1, 1)  #: planar: luma columns and rows for one of chroma
     interleaved: bool = False  #: planar: samples of U and V take turns
 
+    @property
+    def bits(self) -> int:
+        """Of a sample."""
+        return 10 if self.name == "yuv420p10le" else 8 * np.dtype(self.dtype).itemsize
+
     def shape(self, width: int, height: int) -> tuple[int, ...]:
         """Of an array that holds a picture of that size, whose sides are even where they must."""
         if self.channels:

@@ -336,7 +336,7 @@ class PixelConverter:
         luma = plane_samples(frame)[0]
         meant = (frame.format.name, is_full_range(frame))
         if meant not in self._levels:
-            self._levels[meant] = _gray_levels(frame, self.dtype)
+            self._levels[meant] = gray_levels(frame, self.dtype)
         luma = luma[area.y1 : area.y2, area.x1 : area.x2]
         if self._scaled is not None:
             picture = av.VideoFrame(area.width, area.height, _luma_format(frame))
@@ -422,7 +422,7 @@ def _luma_format(frame: av.VideoFrame) -> str:
     return "gray" if bits == 8 else f"gray{bits}le"
 
 
-def _gray_levels(frame: av.VideoFrame, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def gray_levels(frame: av.VideoFrame, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """The gray of each level of luma: black to 0, white to the highest, rounded."""
     bits = frame.format.components[0].bits
     levels = np.arange(1 << bits)

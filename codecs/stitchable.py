@@ -7,6 +7,7 @@ a file meanwhile, from which they are read once for each run and once for each m
 from __future__ import annotations
 
 import errno
+import math
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -17,33 +18,34 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.codecs.cellcheck import checked_psnr
+from vfsd.codecs.cellcheck import checked_likeness
+from vfsd.codecs.comparing import Comparer, Shot
 from vfsd.codecs.compose import cut_out
 from vfsd.codecs.encode import NOMINAL_RATE, EncoderSettings
 from vfsd.codecs.framing import with_start_codes
 from vfsd.codecs.hevc_tiles import TileStream
 from vfsd.codecs.kvazaar import encode_tile, encode_tiled
 from vfsd.codecs.pack import CellStream
-from vfsd.codecs.planes import plane_bytes
+from vfsd.codecs.planes import copy_colors, plane_bytes, plane_samples
 from vfsd.codecs.tiles import TileCodec
 from vfsd.errors import NoSpaceError
+from vfsd.likeness import Likeness
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
 
 _FORMAT = "yuv420p"
-_PEAK = 255
 _HIGHEST_RATE = 1000
 
 Planes = npt.NDArray[np.uint8]
-"""Luma and both chroma planes one after the other, flat."""
+"""Samples; where they are those of a picture, luma and both chroma planes one after the other."""
 
 
 def encode_stitchable(
     codec: TileCodec,
     media: MediaInfo,
     tiles: Mapping[Rect, int],
-    pictures: Iterable[av.VideoFrame],
-) -> list[tuple[CellStream, float]]:
+    shots: Iterable[Shot],
+) -> list[tuple[CellStream, Likeness]]:
     """As `vfsd.codecs.segmentcells.SegmentEncoder`.
 
     Tiles that are all of the picture and have one quality come from one run, others from a run
@@ -51,10 +53,10 @@ def encode_stitchable(
     """
     even = [_even(rect) for rect in tiles]
     with tempfile.TemporaryFile() as file:
-        stored = _Stored(file, pictures, media)
+        stored = _Stored(file, shots, media)
         streams = _encoded(stored, media, dict(zip(even, tiles.values(), strict=True)))
         return [
-            _measured(codec, stored, rect, stream)
+            _measured(codec, media, stored, rect, stream)
             for rect, stream in zip(even, streams, strict=True)
         ]
 
@@ -76,13 +78,14 @@ def _encoded(stored: _Stored, media: MediaInfo, tiles: Mapping[Rect, int]) -> li
 
 
 def _measured(
-    codec: TileCodec, stored: _Stored, rect: Rect, stream: TileStream
-) -> tuple[CellStream, float]:
+    codec: TileCodec, media: MediaInfo, stored: _Stored, rect: Rect, stream: TileStream
+) -> tuple[CellStream, Likeness]:
     configuration = with_start_codes(stream.parameter_sets)
-    sources = (part[: rect.area].reshape(rect.height, rect.width) for part in stored.parts(rect))
-    quality = checked_psnr(codec.codec, configuration, stream.pictures, sources, _PEAK)
+    comparer = Comparer(media, rect.width, rect.height)
+    shots = stored.shots(rect)
+    likeness = checked_likeness(codec.codec, configuration, stream.pictures, shots, comparer)
     cell = CellStream(codec.codec, rect.width, rect.height, configuration, stream.pictures)
-    return cell, quality
+    return cell, likeness
 
 
 def _settings(media: MediaInfo, rect: Rect, quality: int) -> EncoderSettings:
@@ -116,20 +119,23 @@ def _sizes(edges: set[int]) -> list[int]:
 
 
 class _Stored:
-    """The pictures of a segment, made even, in an empty file."""
+    """The pictures of a segment, made even, in an empty file, and their colours if they have any
+    of their own."""
 
-    def __init__(
-        self, file: IO[bytes], pictures: Iterable[av.VideoFrame], media: MediaInfo
-    ) -> None:
+    def __init__(self, file: IO[bytes], shots: Iterable[Shot], media: MediaInfo) -> None:
         self.width, self.height = media.width + media.width % 2, media.height + media.height % 2
-        self._bytes = self.width * self.height * 3 // 2
+        self._planes = self.width * self.height * 3 // 2
+        self._colours: list[tuple[int, ...]] = []  # the shapes of those
         whole = Rect.of_size(media.width, media.height)
-        even = av.VideoFrame(self.width, self.height, _FORMAT)
+        self._like = av.VideoFrame(self.width, self.height, _FORMAT)
         self._file = file
-        for picture in pictures:
-            cut_out(picture, whole, even)
+        for shot in shots:
+            cut_out(shot.picture, whole, self._like)
+            copy_colors(shot.picture, self._like)
+            self._colours = [one.shape for one in shot.colours]
             try:
-                file.writelines(np.ascontiguousarray(plane).data for plane in plane_bytes(even))
+                planes = plane_bytes(self._like)
+                file.writelines(np.ascontiguousarray(one).data for one in (*planes, *shot.colours))
             except OSError as error:
                 if error.errno != errno.ENOSPC:
                     raise
@@ -141,20 +147,36 @@ class _Stored:
 
     def parts(self, rect: Rect) -> Iterator[Planes]:
         """A part of each picture, all of whose edges are even."""
+        for samples, _ in self._stored():
+            yield np.concatenate([plane.ravel() for plane in self._cut(samples, rect)])
+
+    def shots(self, rect: Rect) -> Iterator[Shot]:
+        """The same, as pictures of their own."""
+        for samples, colours in self._stored():
+            picture = av.VideoFrame(rect.width, rect.height, _FORMAT)
+            copy_colors(self._like, picture)
+            for plane, part in zip(plane_samples(picture), self._cut(samples, rect), strict=True):
+                plane[...] = part
+            yield Shot(picture, [one[rect.y1 : rect.y2, rect.x1 : rect.x2] for one in colours])
+
+    def _stored(self) -> Iterator[tuple[Planes, list[Planes]]]:
+        """The planes of each picture, flat, and its colours."""
         self._file.seek(0)
+        while data := self._file.read(self._planes):
+            colours = [
+                np.frombuffer(self._file.read(math.prod(shape)), np.uint8).reshape(shape)
+                for shape in self._colours
+            ]
+            yield np.frombuffer(data, np.uint8), colours
+
+    def _cut(self, samples: Planes, rect: Rect) -> list[Planes]:
         luma, chroma = self.width * self.height, self.width * self.height // 4
-        while data := self._file.read(self._bytes):
-            samples = np.frombuffer(data, np.uint8)
-            planes = (
-                samples[:luma].reshape(self.height, self.width),
-                samples[luma : luma + chroma].reshape(self.height // 2, self.width // 2),
-                samples[luma + chroma :].reshape(self.height // 2, self.width // 2),
-            )
-            yield np.concatenate(
-                [
-                    plane[
-                        rect.y1 // part : rect.y2 // part, rect.x1 // part : rect.x2 // part
-                    ].ravel()
-                    for plane, part in zip(planes, (1, 2, 2), strict=True)
-                ]
-            )
+        planes = (
+            samples[:luma].reshape(self.height, self.width),
+            samples[luma : luma + chroma].reshape(self.height // 2, self.width // 2),
+            samples[luma + chroma :].reshape(self.height // 2, self.width // 2),
+        )
+        return [
+            plane[rect.y1 // part : rect.y2 // part, rect.x1 // part : rect.x2 // part]
+            for plane, part in zip(planes, (1, 2, 2), strict=True)
+        ]

@@ -20,6 +20,7 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.cellcheck import CellCheck
+from vfsd.codecs.comparing import Comparer, Shot
 from vfsd.codecs.compose import cut_out
 from vfsd.codecs.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.hevc_tiles import STITCHABLE
@@ -27,8 +28,9 @@ from vfsd.codecs.kvazaar import MOST_COLUMNS, MOST_ROWS, TREE_BLOCK, require_kva
 from vfsd.codecs.lossless import HIGHEST, PIXEL_FORMATS
 from vfsd.codecs.openencoder import open_encoder
 from vfsd.codecs.pack import CellStream
-from vfsd.codecs.planes import plane_samples
+from vfsd.codecs.planes import copy_colors
 from vfsd.errors import UsageError
+from vfsd.likeness import Likeness
 from vfsd.model import MediaInfo
 from vfsd.tiling import LayoutRules, Rect
 from vfsd.tiling.cost import LOSSLESS, VIEW_PROFILES
@@ -190,30 +192,32 @@ class CellEncoder:
         self._format = codec.pixel_formats[media.pixel_format]
         self._width, self._height = rect.width + rect.width % 2, rect.height + rect.height % 2
         self._context = self._opened(quality)
-        self._check = CellCheck(codec.codec)
+        self._check = CellCheck(codec.codec, Comparer(media, self._width, self._height).compare)
         self._packets: list[bytes] = []
         self._given = 0
         self._held: deque[av.VideoFrame] = deque()  # given, but not decoded again yet
         self._spare: list[av.VideoFrame] = []  # new memory takes as long to get as to fill
 
-    def put(self, picture: av.VideoFrame) -> None:
+    def put(self, shot: Shot) -> None:
         """The next picture of the segment, as a whole."""
+        picture = shot.picture
         if self._spare:
             tile = self._spare.pop()
         else:
             tile = av.VideoFrame(self._width, self._height, self._format)
         cut_out(picture, self._rect, tile)
+        copy_colors(picture, tile)
         self._held.append(tile)
         tile.pts = self._given
         tile.time_base = self._context.time_base
         self._given += 1
-        self._check.source(plane_samples(tile)[0])
+        self._check.source(Shot(tile, shot.part(self._rect)))
         self._take(self._context.encode(tile))
 
-    def finish(self) -> tuple[CellStream, float]:
-        """The cell, and the PSNR of its luma in dB."""
+    def finish(self) -> tuple[CellStream, Likeness]:
+        """The cell, and what it has against its pictures."""
         self._take(self._context.encode(None))
-        quality = self._check.finish((1 << self._media.bit_depth) - 1)
+        likeness = self._check.finish()
         stream = CellStream(
             self._codec.codec,
             self._width,
@@ -221,7 +225,7 @@ class CellEncoder:
             bytes(self._context.extradata or b""),
             self._packets,
         )
-        return stream, quality
+        return stream, likeness
 
     def abandon(self) -> None:
         """No more pictures will come, and nobody wants the cell."""

@@ -14,6 +14,7 @@ import numpy as np
 from av.video.codeccontext import VideoCodecContext
 
 from vfsd.codecs.celldecoders import cell_decoder
+from vfsd.codecs.comparing import Shot
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.kvazaar import kvazaar_available
 from vfsd.codecs.openencoder import open_encoder
@@ -105,7 +106,7 @@ def _decode(stream: CellStream, packets: Sequence[bytes]) -> float:
 def _encoded_tile(codec: TileCodec, pictures: Sequence[av.VideoFrame], quality: int) -> CellStream:
     width, height = pictures[0].width, pictures[0].height
     tile = {Rect.of_size(width, height): quality}
-    ((stream, _),) = encode_cells(codec, _media(width, height), tile, pictures)
+    ((stream, _),) = encode_cells(codec, _media(width, height), tile, map(Shot, pictures))
     return stream
 
 

@@ -41,7 +41,7 @@ def test_a_size_that_is_read_often_becomes_a_rendition(store: Store, video: Vide
     assert store.proposals() == []
     exact = video.read(size=(80, 60), format="gray", psnr=math.inf)
     found = video.read(size=(80, 60), format="gray")
-    assert 40 <= found.psnr < 100
+    assert 36 <= found.psnr < 100
     assert psnr_of(found.data, exact.data) > 37  # luma of limited range is stretched to gray
 
 

@@ -31,6 +31,14 @@ def luma_psnr(one: Pixels, other: Pixels, height: int) -> float:
     return float(10 * np.log10(255**2 / error))
 
 
+def worst_psnr(one: Pixels, other: Pixels, height: int) -> float:
+    """Of the worst plane of the worst picture, in 4:2:0."""
+    squares = (one.astype(float) - other) ** 2
+    planes = np.split(squares, [height, height + height // 4], axis=1)
+    worst = max(plane.mean(axis=(1, 2)).max() for plane in planes)
+    return float(10 * np.log10(255**2 / worst))
+
+
 def is_untouched(store: Store, video: Video) -> bool:
     with store.catalog.reading() as seen:
         recorded = set(seen.objects.sizes())
@@ -51,7 +59,7 @@ def test_frames_become_a_rendition_that_keeps_what_it_says(
     assert sum(len(segment.frames) for segment in made) == len(video)
     assert [segment.picture for segment in made] == [size] * len(made)
     got = video.read(size=size, format="yuv420p")
-    assert 40 <= got.psnr < 100
+    assert 34 <= got.psnr <= worst_psnr(got.data, wanted, size[1]) + 0.01
     for segment in made:
         part = slice(segment.first_frame, segment.end_frame)
         assert luma_psnr(got.data[part], wanted[part], size[1]) >= segment.psnr - 0.01

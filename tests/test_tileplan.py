@@ -22,10 +22,14 @@ from tests.planning import (
 )
 from tests.stores import new_store
 from vfsd.frametable import FrameTable
-from vfsd.model import PhysicalVideo
+from vfsd.model import Cell, PhysicalVideo, Segment
 from vfsd.tileplan import choose_tiles, in_full_size
 
 CLIPS = ("traffic.mp4", "open-gop.mov", "open-gop.mkv", "variable-rate.mp4")
+
+
+def of_40_db(_: Segment, cell: Cell) -> bool:
+    return cell.psnr >= 40
 
 
 @pytest.fixture(scope="module", params=CLIPS)
@@ -54,7 +58,9 @@ def test_nothing_is_cheaper_than_what_is_chosen(
             continue
         tried += 1
         needed = in_full_size(original.media, REGION)
-        runs = choose_tiles(np.array(wanted), needed, original, table, segments, costs, psnr=40.0)
+        runs = choose_tiles(
+            np.array(wanted), needed, original, table, segments, costs, good=of_40_db
+        )
         found = oracle.total(as_ways(parts, runs))
         best = min(oracle.total(way) for way in itertools.product(*ways))
         greedy = oracle.total([min(here, key=oracle.alone) for here in ways])
@@ -82,7 +88,7 @@ def test_an_integer_programme_finds_nothing_cheaper(
             oracle = Oracle(original, table, costs, segments)
             parts = oracle.parts(wanted)
             runs = choose_tiles(
-                np.array(wanted), needed, original, table, segments, costs, psnr=40.0
+                np.array(wanted), needed, original, table, segments, costs, good=of_40_db
             )
             oracles.append(oracle)
             ways.append([oracle.ways(part) for part in parts])
@@ -158,7 +164,7 @@ def test_each_frame_is_in_one_run_of_a_segment_that_has_it(
             table,
             segments,
             some_costs(rng),
-            psnr=0.0,
+            good=lambda *_: True,
         )
         frames = [frame for run in runs for frame in run.frames]
         assert len(frames) == len(set(frames))

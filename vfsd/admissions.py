@@ -51,7 +51,7 @@ class Admissions:
                     proposal.plan,
                     stream,
                     made.quality,
-                    made.psnr,
+                    made.likeness,
                     between=self._between,
                     beside=beside,
                     worth=proposal.saved,

@@ -15,6 +15,7 @@ from vfsd.codecs.tiles import VIEW_CODECS
 from vfsd.decoders import DecoderPool
 from vfsd.errors import UsageError
 from vfsd.frametable import FrameTable
+from vfsd.likeness import Likeness
 from vfsd.model import Cell, LogicalVideo, MediaInfo, PhysicalVideo, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
@@ -44,7 +45,7 @@ class Admission:
         plan: PlannedSegment,
         stream: CellStream,
         quality: int,
-        psnr: float,
+        likeness: Likeness,
         *,
         between: Callable[[], None] = lambda: None,
         beside: Beside | None = None,
@@ -52,14 +53,14 @@ class Admission:
     ) -> Segment:
         """Let reads use `stream`, the whole picture of the planned frames.
 
-        `psnr` is what it has against the original in that size, in dB; `quality` what the encoder
-        was given.  `between`, `beside` and `worth` are as for `vfsd.retile.Retiler`.  Raises
+        `likeness` is what it has against the original in that size; `quality` what the encoder was
+        given.  `between`, `beside` and `worth` are as for `vfsd.retile.Retiler`.  Raises
         `IntegrityError` where it does not decode, `NoSpaceError`, `OverBudgetError`; the store is
         then as it was.
         """
         require_decodable(stream, len(plan.frames), between)
         try:
-            return self._work.publish(plan, stream, quality, psnr, beside, worth)
+            return self._work.publish(plan, stream, quality, likeness, beside, worth)
         finally:
             clear_away(self._parts)
 
@@ -72,12 +73,13 @@ class _AdmittedWork(TileWork):
         plan: PlannedSegment,
         stream: CellStream,
         quality: int,
-        psnr: float,
+        likeness: Likeness,
         beside: Beside | None,
         worth: float | None,
     ) -> Segment:
         rect = plan.layout.tile(0)
-        cell = Cell(0, rect, 0, 0, quality, self._against_first(psnr, plan.layout))
+        against_first = self._against_first(likeness, plan.layout)
+        cell = Cell(0, rect, 0, 0, quality, *against_first.figures)
         return self._publish(plan, [stream], [cell], beside, worth)
 
     def _described(self, media: MediaInfo, now_ns: int) -> PhysicalVideo:

@@ -21,7 +21,7 @@ _HELP = {
     "examine_memory": "bytes of memory that examining one file may take",
     "examine_seconds": "seconds of CPU time that examining one file may take, and 20 more a MB",
     "decoder_memory": "bytes of pictures, in each process, that decoders kept warm may hold",
-    "minimum_psnr": "dB against the original that tiles need so that reads may use them",
+    "minimum_psnr": "dB of luma that tiles need so that reads which ask for none may use them",
     "view_cache_bytes": "disk space for rendered views",
     "remembered_reads": "reads, the newest of all videos together, that are remembered",
     "tune": "let mounts make tiles where reads would have paid for them, in idle time",

@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, islice
 
 import numpy as np
@@ -28,7 +29,8 @@ from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
 from vfsd.model import LogicalVideo, MediaInfo, Segment
 from vfsd.plan import Tiles
-from vfsd.tileplan import Costs, is_worth_it, original_work, tile_work
+from vfsd.resultform import ResultForm
+from vfsd.tileplan import Costs, Good, is_worth_it, original_work, tile_work
 from vfsd.tilestreams import on_grid
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
@@ -47,8 +49,8 @@ _KEPT = 32
 class _Touched:
     """The tiles that a run of wanted areas touches, up to a second of video.
 
-    A frame on which some area is not in tiles that are stored is read from the original, with all
-    that is wanted of it.
+    A frame on which some area is not in tiles that are stored, and good enough, is read from the
+    original, with all that is wanted of it.
     """
 
     segment: Segment
@@ -57,15 +59,26 @@ class _Touched:
     rest: tuple[int, ...]  #: frames that are read from the original, ascending
 
     @classmethod
-    def by(cls, wants: Sequence[Want], segment: Segment, converters: _Converters) -> _Touched:
+    def by(
+        cls,
+        wants: Sequence[Want],
+        segment: Segment,
+        converters: _Converters,
+        good_for: Callable[[Rect], Good],
+    ) -> _Touched:
+        """`good_for` tells which cells may be used for an area."""
         tiles: dict[Rect, tuple[int, ...]] = {}
+        useless: set[Rect] = set()
         rest: dict[int, None] = {}
         for want in wants:
             mine = tiles.get(want.rect)
             if mine is None:
                 needed = converters.of(want.rect).needed
                 mine = tiles[want.rect] = tuple(segment.layout.covering(needed))
-            if not segment.holds(mine):
+                good = good_for(want.rect)
+                if not segment.holds(mine) or not all(good(segment, segment.cell(n)) for n in mine):
+                    useless.add(want.rect)
+            if want.rect in useless:
                 rest[want.frame] = None
         frames: dict[int, list[int]] = {}
         for want in wants:
@@ -93,6 +106,11 @@ class _Form:
     def converter(self, rect: Rect) -> PixelConverter:
         scaled = None if self.size == (rect.width, rect.height) else self.size
         return PixelConverter(self.media, pixel_format=self.pixel_format, region=rect, size=scaled)
+
+    def result(self, rect: Rect) -> ResultForm:
+        """What becomes of an area of the displayed frame."""
+        size = self.size or (rect.width, rect.height)
+        return ResultForm(self.media, rect, size, self.pixel_format)
 
 
 class _Converters:
@@ -195,7 +213,7 @@ class CropReader:
         )
 
     def segment_of(self, frame: int) -> Segment | None:
-        """The newest segment with that frame whose tiles are good enough; none: the original."""
+        """The newest segment with that frame whose luma is good enough; none: the original."""
         number = int(self._owner[frame])
         return None if self._tiles is None or number < 0 else self._tiles.segments[number]
 
@@ -212,7 +230,9 @@ class CropReader:
         converters = _Converters(form)
         frames = tuple(sorted({want.frame for want in run}))
         segment = self.segment_of(frames[0])
-        found = None if segment is None else _Touched.by(run, segment, converters)
+        found = None
+        if segment is not None:
+            found = _Touched.by(run, segment, converters, partial(self._good_for, form))
         touched = found if found is not None and self._pays(found, frames) else None
         part = ScanPart(
             None if touched is None else touched.segment,
@@ -235,6 +255,10 @@ class CropReader:
             if found is None or found.rest:
                 raise
         return self._from_tiles(run, found, converters), part
+
+    def _good_for(self, form: _Form, rect: Rect) -> Good:
+        assert self._tiles is not None
+        return self._tiles.good_for(form.result(rect), self._physical)
 
     def _pays(self, touched: _Touched, frames: Sequence[int]) -> bool:
         """Whether tiles take less time than what of the original need not be read then."""
@@ -327,6 +351,6 @@ def _owners(frames: int, picture: tuple[int, int], tiles: Tiles | None) -> npt.N
     owner = np.full(frames, -1, np.int32)
     segments = enumerate(tiles.segments if tiles is not None else ())
     for number, segment in sorted(segments, key=lambda pair: pair[1].id):
-        if tiles is not None and segment.psnr >= tiles.psnr and segment.picture == picture:
+        if tiles is not None and segment.psnr >= tiles.luma and segment.picture == picture:
             owner[segment.first_frame : segment.end_frame] = number
     return owner

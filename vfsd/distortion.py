@@ -20,6 +20,13 @@ SCALED = 1.7
 a sum with weights whose sizes add up to 1.3 at most, and so do those with which a sample of the
 row contributes; by Schur's test the norm of scaling is at most 1.3 along rows, and 1.69 along
 both."""
+STRETCHED = 255 / 219
+"""An error of luma grows by that where gray is made of a limited range."""
+COLOURED = 3.31
+"""An error of Y, U and V grows by no more where R, G or B are made of them: by 1.164 of luma's and
+2.142 of U's in blue of BT.2020 in a limited range; all others have less."""
+LEVEL = 1 / 255
+"""By no more two samples differ more, or less, for each being rounded to eight bits."""
 
 
 def error_of(psnr: float) -> float:

@@ -63,7 +63,13 @@ def estimate(
     density = bytes_per_pixel(settings.codec, known, untiled.bytes / max(1, untiled.pixels))
     segments = [_imagined(number, plan, settings, density) for number, plan in enumerate(planned)]
     runs = choose_tiles(
-        frames, in_full_size(physical.media, needed), physical, table, segments, costs, psnr=0.0
+        frames,
+        in_full_size(physical.media, needed),
+        physical,
+        table,
+        segments,
+        costs,
+        good=lambda *_: True,
     )
     tiled = {frame for run in runs for frame in run.frames}
     rest = [frame for frame in wanted if frame not in tiled]

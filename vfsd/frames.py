@@ -36,7 +36,9 @@ class Frames:
     pts: npt.NDArray[np.int64]  #: ticks of the stream's time base, as in the file
     seconds: npt.NDArray[np.float64]  #: on the video's timeline
     duration: npt.NDArray[np.float64]  #: seconds until the next frame is shown
-    psnr: float = math.inf  #: dB that they have at least; infinite: decoded from the original
+    psnr: float = math.inf
+    """dB that they have at least, in each plane or channel; infinite: decoded from the original; 0:
+    nobody has measured it."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.data), len(self.index), len(self.pts)}

@@ -14,15 +14,16 @@ A name is understood whole or not at all.  Keys may stand in any order, each onc
     roi=WxH+X+Y      pixels of the displayed full frame
     size=WxH         scale the result; 0 for one of the two keeps the aspect
     fps=F            frames per second: 5, 29.97 or 30000:1001
-    psnr=DB          from no tile or rendition below so many dB; inf: from the original alone
+    psnr=DB          so many dB in each plane or channel of the pictures that it is made from;
+                     inf: from the original alone
     codec=C          h264, hevc, av1 or mjpeg for mp4; these and ffv1 (lossless) for mkv
     sound=no         without the sound of the original, which mp4 and mkv carry else
     pix=P            the layout of pixels; of raw: rgb24, bgr24, rgb48, gray, gray16, yuv420p,
                      yuv422p, yuv444p, yuv420p10 or nv12; of y4m and ffv1: yuv420p, yuv422p,
                      yuv444p or yuv420p10; of h264, hevc and av1: yuv420p or yuv420p10
 
-The ending is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw.  Without psnr the store's own
-limit counts, `minimum_psnr`.
+The ending is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw.  Without psnr it is luma that has
+what the store wants, `minimum_psnr`.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Request:
     view: View
     form: Form
     scale: tuple[int, int] | None = None
-    psnr: float | None = None  #: dB that a source has to have; None: as the store has it
+    psnr: float | None = None  #: dB that pictures have to have; None: as the store has it
 
     def __post_init__(self) -> None:
         if self.psnr is not None:

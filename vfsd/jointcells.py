@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cellcheck import psnr
 from vfsd.codecs.celldecoders import cell_decoder
+from vfsd.codecs.comparing import Comparer, Shot, Tally
 from vfsd.codecs.pack import CellStream, PackedCell, write_pack
 from vfsd.codecs.planes import plane_samples
 from vfsd.codecs.siting import blank_like
 from vfsd.codecs.tiles import CellEncoder, TileCodec
 from vfsd.joinedpictures import JoinedSide, side_of
+from vfsd.likeness import Likeness
 from vfsd.model import MediaInfo
 from vfsd.overlap.cutting import Cut
 from vfsd.overlap.joint import Joint, Weaver, errors_of
@@ -35,8 +37,14 @@ class JointPack:
     extents: tuple[PackedCell, PackedCell]
     """Of the left and the right side: the part of the pack that its pictures are made of."""
     qualities: tuple[int, ...]  #: the rate factor of each piece
-    psnr: tuple[float, float]
-    """dB of the left and the right side, of the worst plane of the worst picture."""
+    likeness: tuple[Likeness, Likeness]
+    """Of the left and the right side, of the worst picture."""
+
+    @property
+    def psnr(self) -> tuple[float, float]:
+        """dB of the left and the right side, of the worst plane of the worst picture."""
+        left, right = self.likeness
+        return left.planes, right.planes
 
     def shares(self) -> tuple[int, int]:
         """The bytes of the pack, shared out: what both need counts half for each."""
@@ -106,8 +114,8 @@ class JointEncoder:
             (sides[JOINED_LEFT].extent(packed), sides[JOINED_RIGHT].extent(packed)),
             tuple(quality for _, quality in made),
             (
-                self._measured(sides[JOINED_LEFT], streams, left),
-                self._measured(sides[JOINED_RIGHT], streams, right),
+                self._measured(sides[JOINED_LEFT], self._left, streams, left),
+                self._measured(sides[JOINED_RIGHT], self._right, streams, right),
             ),
         )
 
@@ -139,28 +147,42 @@ class JointEncoder:
             try:
                 for picture in pictures:
                     self._between()
-                    encoder.put(picture)
+                    encoder.put(Shot(picture))
             except BaseException:
                 encoder.abandon()
                 raise
             stream, achieved = encoder.finish()
-            finer = self._factors.next(quality, achieved)
+            finer = self._factors.next(quality, achieved.luma)
             if finer is None:
                 break
-        self._factors.note(piece, quality, achieved)
+        self._factors.note(piece, quality, achieved.luma)
         return stream, quality
 
     def _measured(
-        self, side: JoinedSide, streams: Sequence[CellStream], pictures: Pictures
-    ) -> float:
-        """dB of the worst plane of the worst picture."""
+        self,
+        side: JoinedSide,
+        media: MediaInfo,
+        streams: Sequence[CellStream],
+        pictures: Pictures,
+    ) -> Likeness:
+        """What the worst picture has, of each the worst."""
         pieces = [_decoded(streams[place]) for place in side.places]
-        worst = 0.0
+        comparer = Comparer(media, media.width, media.height)
+        tally = Tally()
         for *decoded, picture in zip(*pieces, pictures, strict=True):
             self._between()
-            shown = side.picture(decoded)
-            worst = max(worst, *errors_of(side.upright(shown), plane_samples(picture)))
-        return psnr(worst, _PEAK)
+            shown = _upright(side, side.picture(decoded), picture)
+            tally.add(comparer.compare(Shot(picture), shown))
+        return tally.likeness
+
+
+def _upright(side: JoinedSide, shown: VideoFrame, like: VideoFrame) -> VideoFrame:
+    if not side.turned:
+        return shown
+    made = blank_like(like, like.width, like.height)
+    for samples, plane in zip(plane_samples(made), side.upright(shown), strict=True):
+        samples[...] = plane
+    return made
 
 
 def _decoded(stream: CellStream) -> Iterator[VideoFrame]:

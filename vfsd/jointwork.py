@@ -31,6 +31,7 @@ from vfsd.parts import Parts
 from vfsd.planned import TileSettings
 from vfsd.ratefactors import RateFactors
 from vfsd.reclaim import clear_away
+from vfsd.resultform import likeness_to_first
 from vfsd.room import make_room
 from vfsd.tileplan import Costs, original_work, tile_work
 from vfsd.tilework import StoppedError, require_same_bytes
@@ -213,7 +214,10 @@ class JointWork:
             )
         layout = TileLayout.untiled(original.media.width, original.media.height)
         extent, psnr = pack.extents[number], self._against_first(pack.psnr)[number]
-        cell = Cell(0, layout.tile(0), extent.position, extent.size, max(pack.qualities), psnr)
+        picture = (original.media.width, original.media.height)
+        _, *others = likeness_to_first(pack.likeness[number], original, picture).figures
+        quality = max(pack.qualities)
+        cell = Cell(0, layout.tile(0), extent.position, extent.size, quality, psnr, *others)
         return change.segments.publish(
             Segment(
                 id=0,

@@ -50,10 +50,10 @@ class TileSources:
         self._videos = OrderedDict()
         self._guard = threading.Lock()
 
-    def of(self, video: LogicalVideo, psnr: float) -> Tiles:
+    def of(self, video: LogicalVideo, luma: float) -> Tiles:
         """The tiles as they are now, whoever has changed them.
 
-        They need `psnr` dB, or as many as the original has itself.
+        Their luma needs so many dB, or as many as the original has itself.
         """
         key = video.original.id
         with self._guard:
@@ -70,7 +70,7 @@ class TileSources:
             while len(self._videos) > _VIDEOS:
                 self._videos.popitem(last=False)
         factors = self._factors if found.factor is None else {**self._factors, key: found.factor}
-        wanted = min(psnr, video.original.psnr)
+        wanted = min(luma, video.original.psnr)
         costs = Costs(found.measured, factors, self._threads)
         return Tiles(found.segments, costs, wanted, found.joined, tuple(found.unreadable))
 

@@ -215,6 +215,12 @@ class Cell:
     """dB of luma against the very first original: measured, or, where it was made from one that had
     taken the place of another, what both lose together at most (see `vfsd.distortion`).  Where
     cameras are joined, of the worst plane of the worst picture."""
+    gray: float = 0.0
+    """dB of gray as reads make it, in the worst picture; 0 here and below: not measured."""
+    planes: float = 0.0  #: the same of that one of Y, U and V that has least
+    colour: float = 0.0
+    """The same of that one of R, G and B that has least, against what reads make of the original in
+    the size that the cell's picture has."""
 
 
 @dataclass(frozen=True, slots=True)

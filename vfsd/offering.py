@@ -8,7 +8,6 @@ what encoding them has cost, added up.
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
@@ -20,9 +19,11 @@ from vfsd.codecs import VideoFrame
 from vfsd.codecs.arrays import PictureMaker
 from vfsd.codecs.cellcheck import psnr
 from vfsd.codecs.colors import ColorSettler
+from vfsd.codecs.comparing import Comparer, DirectColours, Shot, Tally
 from vfsd.codecs.likeness import plane_errors, square_error, summed
 from vfsd.codecs.pack import CellStream
 from vfsd.codecs.picturefile import PictureFile
+from vfsd.codecs.planes import copy_colors
 from vfsd.codecs.scale import PictureFormat, PictureScaler, require_smaller
 from vfsd.codecs.tiles import tile_codec
 from vfsd.decoders import DecoderPool
@@ -30,6 +31,7 @@ from vfsd.distortion import LOSSLESS_PSNR, SCALED, error_of, psnr_of
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
+from vfsd.likeness import IDENTICAL
 from vfsd.model import Cell, LogicalVideo, MediaInfo, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
@@ -131,7 +133,8 @@ class _OfferedWork(TileWork):
         self._least = settings.psnr
         self._peak = (1 << video.original.media.bit_depth) - 1
         self._given: PictureFile | None = None
-        self._given_psnr = math.inf  # of their luma
+        self._given_likeness = IDENTICAL  # to the original in that size
+        self._like: VideoFrame | None = None  # what the samples of the original mean
 
     def take(
         self, plan: PlannedSegment, given: Iterator[VideoFrame], is_lacking: bool
@@ -151,10 +154,12 @@ class _OfferedWork(TileWork):
         self, plan: PlannedSegment, given: Iterator[VideoFrame], file: IO[bytes] | None
     ) -> PictureFile | None:
         width, height = plan.layout.width, plan.layout.height
-        scaler = PictureScaler(width, height)
-        settler = ColorSettler(self._video.original.media)
+        media = self._video.original.media
+        settler = ColorSettler(media)
+        scaler, comparer = PictureScaler(width, height), Comparer(media, width, height)
+        colours = DirectColours(media, width, height)
         kept: PictureFile | None = None
-        squares = 0.0
+        tally = Tally()
         with closing(self._pictures(plan.frames)) as originals:
             for frame, original in zip(plan.frames, originals, strict=True):
                 picture = next(given, None)
@@ -165,21 +170,24 @@ class _OfferedWork(TileWork):
                         f"the range or the matrix of the original changes on the way, at frame "
                         f"{frame}, and a rendition has one"
                     )
-                squares += self._square_error(frame, picture, scaler.scale(original))
+                wanted = self._like = scaler.scale(original)
+                copy_colors(wanted, picture)  # whatever is said of it: so it will be read
+                self._require_like(frame, picture, wanted)
+                tally.add(comparer.compare(Shot(wanted, colours.of(original)), picture))
                 if file is not None:
                     kept = kept or PictureFile(file, width, height, picture.format.name)
                     kept.put(picture)
-        self._given_psnr = psnr(squares / len(plan.frames), self._peak)
-        if self._given_psnr < self._least:
+        self._given_likeness = tally.likeness
+        if self._given_likeness.luma < self._least:
             raise RefusedMediaError(
                 f"frames {plan.frames.start} to {plan.frames.stop - 1} have "
-                f"{self._given_psnr:.2f} dB against the original in that size, and "
+                f"{self._given_likeness.luma:.2f} dB against the original in that size, and "
                 f"{self._least:.0f} are needed"
             )
         return kept
 
-    def _square_error(self, frame: int, given: VideoFrame, wanted: VideoFrame) -> float:
-        """Of luma.  Raises `RefusedMediaError` where it is too much."""
+    def _require_like(self, frame: int, given: VideoFrame, wanted: VideoFrame) -> None:
+        """Raises `RefusedMediaError` where they differ too much."""
         luma, *chroma = plane_errors(given, wanted)
         for error, least, what in (
             (luma, self._least - FRAME_MARGIN, "luma"),
@@ -190,7 +198,6 @@ class _OfferedWork(TileWork):
                     f"{what} of frame {frame} has {psnr(error, self._peak):.1f} dB against the "
                     f"original in that size, and {least:.0f} are needed"
                 )
-        return luma
 
     # -- as the work of making tiles asks for it
 
@@ -198,30 +205,44 @@ class _OfferedWork(TileWork):
         if self._given is None:
             yield from super()._pictures(frames)
         else:
-            yield from self._given.pictures()
+            assert self._like is not None
+            for picture in self._given.pictures():
+                copy_colors(self._like, picture)
+                yield picture
+
+    def _shots(self, pictures: Iterator[VideoFrame], media: MediaInfo) -> Iterator[Shot]:
+        return super()._shots(pictures, media) if self._given is None else map(Shot, pictures)
 
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]
     ) -> tuple[list[CellStream], list[Cell]]:
         self._factors.aim = self._needed()
         streams, cells = super()._encode(plan, pictures)
-        cells = [replace(cell, psnr=self._left(cell.psnr)) for cell in cells]
+        cells = [self._left(cell) for cell in cells]
         if min(cell.psnr for cell in cells) < self._least:
             raise RefusedMediaError(
                 f"frames {plan.frames.start} to {plan.frames.stop - 1} cannot be kept as well as "
-                f"{self._least:.0f} dB: they have {self._given_psnr:.1f}"
+                f"{self._least:.0f} dB: they have {self._given_likeness.luma:.1f}"
             )
         return streams, cells
 
-    def _left(self, encoded: float) -> float:
+    def _left(self, cell: Cell) -> Cell:
         """What an encoded cell has at least against the original."""
-        if encoded >= LOSSLESS_PSNR:
-            return self._given_psnr
-        return summed(self._given_psnr, encoded, self._peak)
+        given = self._given_likeness
+        return replace(
+            cell,
+            psnr=self._both(given.luma, cell.psnr),
+            gray=self._both(given.gray, cell.gray),
+            planes=self._both(given.planes, cell.planes),
+            colour=self._both(given.colour, cell.colour),
+        )
+
+    def _both(self, given: float, encoded: float) -> float:
+        return given if encoded >= LOSSLESS_PSNR else summed(given, encoded, self._peak)
 
     def _needed(self) -> float:
         """dB that the encoder has to leave, so that there is enough against the first original."""
-        spare = error_of(self._least) - error_of(self._given_psnr)
+        spare = error_of(self._least) - error_of(self._given_likeness.luma)
         if self._error > 0:
             spare -= SCALED * self._error + 1 / self._peak
         return psnr_of(spare) + _STEP if spare > 0 else LOSSLESS_PSNR

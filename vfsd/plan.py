@@ -13,12 +13,15 @@ from vfsd.codecs.pixels import PixelConverter
 from vfsd.errors import DamagedFileError, OutOfRangeError
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
-from vfsd.model import PhysicalVideo, Segment
-from vfsd.tileplan import Costs, Needed, TileRun, choose_tiles
+from vfsd.model import Cell, PhysicalVideo, Segment
+from vfsd.resultform import ResultForm
+from vfsd.tileplan import Costs, Good, Needed, TileRun, choose_tiles
 from vfsd.tiling import Rect
 from vfsd.units import ticks_at_or_after, ticks_at_or_before
 from vfsd.view import View
 
+_ROUNDING = 1e-9
+"""dB by which sums of the same errors may differ."""
 _STREAM_FRAMES = 48
 """Contiguous frames from which on a decoder that runs through is better than fresh starts."""
 
@@ -29,9 +32,11 @@ class Tiles:
 
     segments: Sequence[Segment]
     costs: Costs
-    psnr: float  #: dB that a cell has to have
+    luma: float  #: dB that luma of a cell has to have
     joined: Sequence[Segment] = ()  #: kept together with another camera's: whole pictures only
     unreadable: tuple[range, ...] = ()  #: frames that the original has lost, as far as is known
+    psnr: float = 0.0
+    """dB that the result has to have, or as many as it has from the original; see `ResultForm`."""
 
     @property
     def stored(self) -> Sequence[Segment]:
@@ -41,6 +46,20 @@ class Tiles:
     def avoiding(self, frames: Sequence[range]) -> Tiles:
         """The same, with frames that the original has lost besides."""
         return replace(self, unreadable=tuple(merged([*self.unreadable, *frames])))
+
+    def asking(self, psnr: float) -> Tiles:
+        """The same, for who asks for so many dB of what he gets: that is all that counts then."""
+        return replace(self, luma=0.0, psnr=psnr)
+
+    def good_for(self, form: ResultForm, original: PhysicalVideo) -> Good:
+        """Which cells a read in that form may use."""
+        wanted = min(self.psnr, form.psnr_of_original(original))
+
+        def is_good(segment: Segment, cell: Cell) -> bool:
+            enough = wanted <= 0 or form.psnr_of(cell, segment.picture) >= wanted - _ROUNDING
+            return enough and cell.psnr >= self.luma
+
+        return is_good
 
     def without(self, object_key: str) -> Tiles:
         """The same, without the segments of a pack."""
@@ -76,6 +95,7 @@ class ReadPlan:
     frames: Ints  #: frame index of each picture of the result, in order; repeats allowed
     region: Rect
     size: tuple[int, int]  #: of the result
+    pixel_format: str  #: of the result
     runs: tuple[DecodeRun, ...]  #: empty where `contiguous` is given
     contiguous: range | None  #: frames of the original to stream through
     tiled: tuple[TileRun, ...] = ()  #: by time; no frame is in two of them
@@ -83,12 +103,17 @@ class ReadPlan:
     @property
     def psnr(self) -> float:
         """dB that the result has at least against the very first original; infinite where it is
-        that.  Of luma, in the mean of the segments that it comes from, in the size that they are
-        stored in: single pictures, chroma and RGB may have less."""
-        found = [run.segment.cell(tile).psnr for run in self.tiled for tile in run.tiles]
-        if self.runs or self.contiguous is not None:
-            found.append(self.physical.psnr)
-        return min(found, default=self.physical.psnr)
+        that, 0 where nobody has measured it.  Of what the result consists of (see `ResultForm`);
+        parts of tiles, and of pictures, may have less."""
+        form = ResultForm(self.physical.media, self.region, self.size, self.pixel_format)
+        found = [
+            form.psnr_of(run.segment.cell(tile), run.segment.picture)
+            for run in self.tiled
+            for tile in run.tiles
+        ]
+        if self.runs or self.contiguous is not None or not found:
+            found.append(form.psnr_of_original(self.physical))
+        return min(found)
 
 
 def select_frames(view: View, physical: PhysicalVideo, table: FrameTable) -> Ints:
@@ -144,10 +169,14 @@ def make_plan(
 
 
 def plan_pictures(
-    frames: Ints, needed: Needed, physical: PhysicalVideo, table: FrameTable, tiles: Tiles
+    frames: Ints,
+    needed: Needed,
+    form: ResultForm,
+    physical: PhysicalVideo,
+    table: FrameTable,
+    tiles: Tiles,
 ) -> ReadPlan:
-    """Where to take what is needed of frames from; nothing is converted."""
-    full = physical.media.frame_rect
+    """Where to take what is needed of frames from, of which `form` is to be made."""
     tiled = choose_tiles(
         frames,
         needed,
@@ -155,10 +184,11 @@ def plan_pictures(
         table,
         tiles.stored,
         tiles.costs,
-        psnr=tiles.psnr,
+        good=tiles.good_for(form, physical),
         unreadable=tiles.unreadable,
     )
-    return ReadPlan(physical, frames, full, (full.width, full.height), (), None, tuple(tiled))
+    where = (form.region, form.size, form.pixel_format)
+    return ReadPlan(physical, frames, *where, (), None, tuple(tiled))
 
 
 def plan_frames(
@@ -189,14 +219,14 @@ def plan_frames(
             table,
             tiles.stored,
             tiles.costs,
-            psnr=tiles.psnr,
+            good=tiles.good_for(ResultForm(physical.media, region, size, pixel_format), physical),
             unreadable=tiles.unreadable,
         )
     own = frames
     if tiled:
         own = frames[~np.isin(frames, [frame for run in tiled for frame in run.frames])]
     runs, contiguous = from_original(own, table)
-    return ReadPlan(physical, frames, region, size, runs, contiguous, tuple(tiled))
+    return ReadPlan(physical, frames, region, size, pixel_format, runs, contiguous, tuple(tiled))
 
 
 def from_original(frames: Ints, table: FrameTable) -> tuple[tuple[DecodeRun, ...], range | None]:

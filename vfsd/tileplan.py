@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
-from vfsd.model import MediaInfo, PhysicalVideo, Segment
+from vfsd.model import Cell, MediaInfo, PhysicalVideo, Segment
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import DEFAULT_COSTS, LOSSLESS, OTHER_COST, RAW_CELLS, DecodeCost, Work
 
@@ -33,6 +33,8 @@ _SPARSE = 64
 
 Needed = Callable[[int, int], Rect | None]
 """What of a picture that was scaled to (width, height) has to be there; None: it is of no use."""
+Good = Callable[[Segment, Cell], bool]
+"""Whether a cell of a segment may be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +159,12 @@ def choose_tiles(
     segments: Sequence[Segment],
     costs: Costs,
     *,
-    psnr: float,
+    good: Good,
     unreadable: Sequence[range] = (),
 ) -> list[TileRun]:
     """The cheapest way to see `needed` of `frames`, as far as it uses tiles; by time.
 
-    Only cells with at least `psnr` dB are used, and the original is the last resort for frames that
+    Only `good` cells are used, and the original is the last resort for frames that
     it has lost, the `unreadable` ones.  Each frame
     comes from one source; where it is in no run, from the original.  A source that served the
     frames before goes on where it stands, so what a frame costs depends on the one before: a
@@ -178,7 +180,7 @@ def choose_tiles(
     usable = [
         (segment, tiles)
         for segment, tiles in usable
-        if segment.holds(tiles) and all(segment.cell(tile).psnr >= psnr for tile in tiles)
+        if segment.holds(tiles) and all(good(segment, segment.cell(tile)) for tile in tiles)
     ]
     if not usable:
         return []

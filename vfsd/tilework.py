@@ -13,21 +13,24 @@ from itertools import islice
 from vfsd.arrival import arrival_of_bytes
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
+from vfsd.codecs.comparing import DirectColours, Shot
 from vfsd.codecs.pack import CellStream, PackedCell, write_pack
 from vfsd.codecs.scale import PictureScaler
 from vfsd.codecs.segmentcells import EncodedCell, encode_cells
 from vfsd.codecs.tiles import TileCodec
 from vfsd.decoders import DecoderPool
-from vfsd.distortion import LOSSLESS_PSNR, chained_psnr, psnr_left
+from vfsd.distortion import LOSSLESS_PSNR, psnr_left
 from vfsd.errors import IntegrityError, NotFoundError
 from vfsd.frametable import FrameTable
 from vfsd.host import host_name
 from vfsd.ingest import software
+from vfsd.likeness import Likeness
 from vfsd.model import Access, Cell, LogicalVideo, MediaInfo, PhysicalVideo, Role, Segment
 from vfsd.parts import Parts
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.ratefactors import TRIES, RateFactors
 from vfsd.reclaim import clear_away
+from vfsd.resultform import likeness_to_first
 from vfsd.room import make_room
 from vfsd.tileplan import Costs, original_work, plausible
 from vfsd.tiling import TileLayout
@@ -162,25 +165,33 @@ class TileWork:
         if self._between is not None:
             self._between()
 
+    def _shots(self, pictures: Iterator[VideoFrame], media: MediaInfo) -> Iterator[Shot]:
+        """Pictures of the original in the size of `media`, with what reads make of them in RGB."""
+        original = self._video.original.media
+        if (media.width, media.height) == (original.width, original.height):
+            return map(Shot, pictures)
+        scaler = PictureScaler(media.width, media.height)
+        colours = DirectColours(original, media.width, media.height)
+        return (Shot(scaler.scale(picture), colours.of(picture)) for picture in pictures)
+
     def _encode(
         self, plan: PlannedSegment, pictures: Iterator[VideoFrame]
     ) -> tuple[list[CellStream], list[Cell]]:
         media = self._media_of(plan.layout)
-        pictures = _in_size(pictures, media, self._video.original.media)
+        shots = self._shots(pictures, media)
         tiles = [plan.layout.tile(number) for number in plan.stored]
         quality = [self._factors.first(rect) for rect in tiles]
         results: list[EncodedCell | None] = [None] * len(tiles)
         poor = list(range(len(tiles)))
         for attempt in range(TRIES):
             if attempt:
-                again = self._pictures(plan.frames)
-                pictures = _in_size(again, media, self._video.original.media)
+                shots = self._shots(self._pictures(plan.frames), media)
             wanted = {tiles[tile]: quality[tile] for tile in poor}
-            done = encode_cells(self._codec, media, wanted, pictures, self._pause)
+            done = encode_cells(self._codec, media, wanted, shots, self._pause)
             finer: dict[int, int] = {}
             for tile, result in zip(poor, done, strict=True):
                 results[tile] = result
-                better = self._factors.next(quality[tile], result[1])
+                better = self._factors.next(quality[tile], result[1].luma)
                 if better is not None:
                     finer[tile] = better
             if not finer or attempt == TRIES - 1:
@@ -191,18 +202,16 @@ class TileWork:
         streams, cells = [], []
         for number, rect, used, encoded in zip(plan.stored, tiles, quality, results, strict=True):
             assert encoded is not None
-            stream, psnr = encoded
-            self._factors.note(rect, used, psnr)
+            stream, likeness = encoded
+            self._factors.note(rect, used, likeness.luma)
             streams.append(stream)
-            cells.append(Cell(number, rect, 0, 0, used, self._against_first(psnr, plan.layout)))
+            against_first = self._against_first(likeness, plan.layout)
+            cells.append(Cell(number, rect, 0, 0, used, *against_first.figures))
         return streams, cells
 
-    def _against_first(self, psnr: float, layout: TileLayout) -> float:
-        """What a tile has against the very first original that has `psnr` against this one."""
-        media = self._video.original.media
-        in_full_size = (layout.width, layout.height) == (media.width, media.height)
-        bits = None if in_full_size else media.bit_depth
-        return chained_psnr(psnr, self._error, scaled_to_bits=bits)
+    def _against_first(self, likeness: Likeness, layout: TileLayout) -> Likeness:
+        """What a tile has against the very first original that has so much against this one."""
+        return likeness_to_first(likeness, self._video.original, (layout.width, layout.height))
 
     # -- publishing
 
@@ -321,16 +330,6 @@ class TileWork:
             notes=(),
             error=0.0,
         )
-
-
-def _in_size(
-    pictures: Iterator[VideoFrame], media: MediaInfo, original: MediaInfo
-) -> Iterator[VideoFrame]:
-    """Pictures of `original` in the size of `media`."""
-    if (media.width, media.height) == (original.width, original.height):
-        return pictures
-    scaler = PictureScaler(media.width, media.height)
-    return (scaler.scale(picture) for picture in pictures)
 
 
 def _counted(

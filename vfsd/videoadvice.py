@@ -60,7 +60,7 @@ class VideoAdvice(VideoWrites):
         assert tiles is not None
         catalog = self._parts.catalog
         segments = catalog.segments(self.info)
-        good = [segment for segment in segments if segment.psnr >= tiles.psnr]
+        good = [segment for segment in segments if segment.psnr >= tiles.luma]
         sots, there = sots_with(self.sequences(), good)
         aims: set[Aim] = {aim for query in queries for aim in query.aims}
         aims -= parts.keys()

@@ -101,11 +101,14 @@ class VideoFrames(VideoFacts):
         start of the span.  `format` is rgb24, bgr24, gray, or a planar one (see
         `vfsd.codecs.pixels`).
 
-        Where the video has been tiled, frames come from tiles if that is cheaper and these have at
-        least `psnr` dB against the original (default: the store's setting; ``math.inf``: always
-        from the original); the result's `psnr` tells what it has: of luma, as a mean of segments
-        in the size that they are stored in.  Where the original has been replaced, both are
-        against the very first one, and nothing better than the one that is there is asked for.
+        Where the video has been tiled or rendered, frames come from there if that is cheaper and
+        every frame of the result then has at least `psnr` dB against what the original would give:
+        in each plane or channel that `format` has (``math.inf``: always from the original).
+        Without `psnr` it is luma that has to have the store's `minimum_psnr`, in the mean of a
+        segment.  The result's `psnr` tells what it has: as for `psnr`, 0 where nobody has measured
+        that.  Where the original has been replaced, both are against the very first one, and
+        nothing better than the one that is there is asked for.  Tiles are measured as wholes: of
+        them a region may have less.
 
         Raises `OutOfRangeError` outside the timeline or the frame, `UsageError`.
         """
@@ -144,11 +147,11 @@ class VideoFrames(VideoFacts):
         view(self._counted())  # what cannot be is told at once
         return self._stream("api", view, format, psnr)
 
-    def plan(self, view: View) -> ReadPlan:
-        """What would be decoded to show `view`."""
+    def plan(self, view: View, *, format: str = "rgb24", psnr: float | None = None) -> ReadPlan:
+        """What would be decoded to show `view`; `format` and `psnr` as for `read`."""
         counted = self._counted()
-        tiles = self._tiles(counted.info, None)
-        return make_plan(view, counted.original, counted.table, tiles=tiles)
+        tiles = self._tiles(counted.info, psnr)
+        return make_plan(view, counted.original, counted.table, pixel_format=format, tiles=tiles)
 
     # -- the work
 
@@ -301,8 +304,8 @@ class VideoFrames(VideoFacts):
         """What reads may use besides the original."""
         if psnr == math.inf:
             return None
-        wanted = self._parts.settings.minimum_psnr if psnr is None else psnr
-        return self._tools.sources.of(info, decibels(wanted))
+        tiles = self._tools.sources.of(info, float(self._parts.settings.minimum_psnr))
+        return tiles if psnr is None else tiles.asking(decibels(psnr))
 
     def _without_damaged(self, tiles: Tiles | None, error: Exception) -> Tiles | None:
         """What may be used instead; None: the original alone."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sample_videos import FOLDER
 from vfsd.codecs.celldecoders import cell_decoder
+from vfsd.codecs.comparing import Shot
 from vfsd.codecs.differences import folded, from_neighbours, onto_neighbours, unfolded
 from vfsd.codecs.lossless import (
     HIGHEST,
@@ -27,6 +28,7 @@ from vfsd.codecs.losslesscells import LosslessCellDecoder, LosslessCellEncoder, 
 from vfsd.codecs.pack import CellStream, PackedCell
 from vfsd.codecs.planes import copy_colors, fingerprint, plane_bytes
 from vfsd.errors import IntegrityError, UsageError
+from vfsd.likeness import IDENTICAL
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
 
@@ -216,9 +218,9 @@ def packed(stream: CellStream) -> PackedCell:
 def cell_of(pictures: list[av.VideoFrame], rect: Rect, level: int) -> CellStream:
     encoder = LosslessCellEncoder(media(pictures[0]), rect, level)
     for one in pictures:
-        encoder.put(one)
-    stream, psnr = encoder.finish()
-    assert psnr == 100
+        encoder.put(Shot(one))
+    stream, likeness = encoder.finish()
+    assert likeness == IDENTICAL
     return stream
 
 
@@ -303,6 +305,6 @@ def test_cells_that_say_what_cannot_be(told: bytes) -> None:
 def test_pictures_that_change_their_format_are_refused() -> None:
     pictures = filmed("traffic.mp4", "yuv420p", 1) + filmed("traffic.mp4", "yuv422p", 1)
     encoder = LosslessCellEncoder(media(pictures[0]), Rect(0, 0, 64, 64), 1)
-    encoder.put(pictures[0])
+    encoder.put(Shot(pictures[0]))
     with pytest.raises(UsageError, match="yuv422p"):
-        encoder.put(pictures[1])
+        encoder.put(Shot(pictures[1]))

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
         "frames": "number of frames of the result",
         "width": "pixels of a frame of the result",
         "height": "pixels of a frame of the result",
-        "psnr": "dB that the result has at least, null where all comes from the original as it was "
-        "first written",
+        "psnr": "dB that the result has at least in each plane or channel, 0 where nobody has "
+        "measured it, null where all comes from the original as it was first written",
         "sources": "list of objects, by time: source (original, tiles or joined), frames "
         "([first, end]), count (frames wanted of them), layout, codec and tiles "
         "(numbers; null for the original), from_view (whether it was encoded for a view), "
@@ -239,7 +239,8 @@ def _conclusions(found: Explanation, measured: Measured | None) -> Iterator[tupl
             f"{found.pixel_gain:.1f} times fewer pixels, {found.time_gain:.1f} times less time "
             "(predicted CPU time of decoding)",
         )
-        yield "quality", f"at least {found.plan.psnr:.1f} dB"
+        psnr = found.plan.psnr
+        yield "quality", f"at least {psnr:.1f} dB" if psnr else "nobody has measured it"
     else:
         yield "gain", "none: everything comes from the original"
     if measured is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace as changed
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
         "bytes": "size of the files together",
         "sound": "the codec of the sound in them, null where there is none",
         "silence": "why there is none in a video, else null",
-        "psnr": "dB that what they were made from has at least in each plane, against the very "
-        "first original; null: it is that",
+        "psnr": "dB that the pictures that they were made from have at least, in each plane or "
+        "channel, against the very first original; 0: nobody has measured it; null: they are that",
     },
     exits=[NotFoundError, ExistsError, OutOfRangeError],
 )
@@ -131,21 +132,25 @@ def command(
         )
     else:
         heard = "" if sound is None else f" with {sound}"
-        lost = "" if math.isinf(left) else f", made from {left:.1f} dB or better"
+        lost = "" if math.isinf(left) else f", made from {_known(left)}"
         text = f"{count} frames of {width}x{height}, {target.format}{heard}{lost}, to {shown(out)}"
         session.remark(text)
 
 
+def _known(psnr: float) -> str:
+    return f"{psnr:.1f} dB or better" if psnr else "what nobody has measured"
+
+
 def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[int, int], float]:
     """(number of frames, size of one, dB of what they are made from) of what was asked for."""
-    view = request.sized(video.width, video.height)
-    plan = video.plan(view)
-    if target.kind != "video":
-        return len(plan.frames), plan.size, plan.psnr
-    from vfsd.views.pictures import picture_form
+    view, layout = request.sized(video.width, video.height), target.form.layout
+    if target.kind == "video":
+        from vfsd.views.pictures import picture_form
 
-    form = picture_form(video.original.media, view, target.form.layout)
-    return len(plan.frames), form.size, plan.psnr
+        form = picture_form(video.original.media, view, layout)
+        view = changed(view, region=form.region, size=form.size)
+    plan = video.plan(view, format=layout, psnr=request.psnr)
+    return len(plan.frames), plan.size, plan.psnr
 
 
 def _sound(target: Target, video: Video, request: Request) -> tuple[str | None, str | None]:

@@ -60,7 +60,7 @@ from vfsd.errors import (
     "--psnr",
     metavar="DB",
     type=Number(1, 100),
-    help="What every segment has at least against the original in that size; "
+    help="What luma of every segment has at least against the original in that size; "
     f"{PSNR:.0f} if nothing is said.",
 )
 @click.option(

@@ -106,7 +106,8 @@ if TYPE_CHECKING:
     "--psnr",
     metavar="DB",
     type=Number(1, 100),
-    help=f"What every tile has at least against the original; {PSNR:.0f} if nothing is said.",
+    help="What luma of every tile has at least against the original; "
+    f"{PSNR:.0f} if nothing is said.",
 )
 @click.option(
     "--quality",

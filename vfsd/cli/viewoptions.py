@@ -72,8 +72,8 @@ _PSNR = click.option(
     "--psnr",
     metavar="DB",
     type=Number(0),
-    help="Take tiles from so many dB against the original on; inf: never. Else as the store has "
-    "it in minimum_psnr.",
+    help="Each frame has so many dB, in each plane or channel of its format, against what the "
+    "original gives; inf: it is that. Else luma has what the store wants in minimum_psnr.",
 )
 
 

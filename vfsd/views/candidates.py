@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from vfsd.codecs.framing import Framing
 from vfsd.codecs.nal import DamagedError
 from vfsd.codecs.pack import CellStream
+from vfsd.likeness import Likeness
 from vfsd.parts import Parts
 from vfsd.tiling.cost import VIEW_PROFILES
 from vfsd.views.rendercache import Bytes, FileCache
@@ -37,7 +38,7 @@ class Made:
     size: tuple[int, int]  #: of the pictures
     codec: str  #: FFmpeg's name
     quality: int  #: that the encoder was given
-    psnr: float  #: dB of luma against the original in that size, measured
+    likeness: Likeness  #: against the original in that size, measured
     extradata: bytes  #: parameter sets, with start codes
 
 
@@ -91,7 +92,7 @@ class Candidates:
         told = {
             "file": file,
             "quality": made.quality,
-            "psnr": made.psnr,
+            "likeness": made.likeness.figures,
             "extradata": made.extradata.hex(),
             "prefix": framing.wanted,
             "places": places,
@@ -146,7 +147,7 @@ class Candidates:
                 size=(width, height),
                 codec=codec,
                 quality=int(told["quality"]),
-                psnr=float(told["psnr"]),
+                likeness=Likeness(*map(float, told["likeness"])),
                 extradata=bytes.fromhex(told["extradata"]),
             )
             found = Candidate(made, name, str(told["file"]), int(told["prefix"]), places)

@@ -15,9 +15,9 @@ from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.framepages import Ints
 from vfsd.plan import avoiding, is_stream, plan_pictures
 from vfsd.reader import Reader
-from vfsd.tileplan import Needed
 from vfsd.tools import Tools
 from vfsd.views.footage import Footage
+from vfsd.views.pictures import PictureConverter
 from vfsd.views.renderqueue import Check
 
 _log = logging.getLogger(__name__)
@@ -43,16 +43,16 @@ class Cursor:
         self,
         tools: Tools,
         footage: Footage,
-        needed: Needed,
+        wanted: PictureConverter,
         frames: Ints,
         place: int,
         check: Check,
     ) -> None:
-        """`needed` is what of each picture has to be there; `check` is its first user's."""
+        """`wanted` is what pictures are made into; `check` is its first user's."""
         self.check = check  #: called for each packet and picture; what it raises ends the cursor
         self._table = footage.table
         self._frames = frames
-        self._feed = _shown(tools, footage, needed, frames, place, self._checked)
+        self._feed = _shown(tools, footage, wanted, frames, place, self._checked)
         media = footage.physical.media
         picture = media.width * media.height * 3 // 2 * (2 if media.bit_depth > 8 else 1)
         self.memory = picture * (_KEPT_PICTURES + media.reorder_delay)  #: bytes, roughly
@@ -108,19 +108,19 @@ class Cursors:
         self,
         key: str,
         footage: Footage,
-        needed: Needed,
+        wanted: PictureConverter,
         frames: Ints,
         place: int,
         check: Check,
     ) -> Iterator[Cursor]:
         """A cursor for `place`, or not far before it, of this block's own.
 
-        `key` stands for the encoding, what is needed of it, and the list of frames.  What `check`
+        `key` stands for the encoding, what is `wanted` of it, and the list of frames.  What `check`
         raises, which is called for each packet and picture, ends it.
         """
         cursor = self._take(key, place)
         if cursor is None:
-            cursor = Cursor(self._tools, footage, needed, frames, place, check)
+            cursor = Cursor(self._tools, footage, wanted, frames, place, check)
         cursor.check = check
         try:
             yield cursor
@@ -182,8 +182,14 @@ def _go_on() -> None:
 
 
 def _shown(
-    tools: Tools, footage: Footage, needed: Needed, frames: Ints, place: int, check: Check
+    tools: Tools,
+    footage: Footage,
+    wanted: PictureConverter,
+    frames: Ints,
+    place: int,
+    check: Check,
 ) -> Generator[Shown, None, None]:
+    needed = wanted.needed_of
     tiles = footage.tiles
     while place < len(frames):
         is_tiled = False
@@ -192,7 +198,7 @@ def _shown(
                 yield from _from_original(tools, footage, frames, place, check)
                 return
             chunk = frames[place : place + _CHUNK]
-            plan = plan_pictures(chunk, needed, footage.physical, footage.table, tiles)
+            plan = plan_pictures(chunk, needed, wanted.form, footage.physical, footage.table, tiles)
             is_tiled = bool(plan.tiled)
             if not is_tiled:
                 for shown in _from_original(tools, footage, chunk, 0, check):

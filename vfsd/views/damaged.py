@@ -30,7 +30,14 @@ def shown_by_tiles(footage: Footage, frames: Ints) -> Mask:
     )
     if not lost.any():
         return none
-    plan = plan_frames(frames[lost], View(), footage.physical, footage.table, tiles=tiles)
+    plan = plan_frames(
+        frames[lost],
+        View(),
+        footage.physical,
+        footage.table,
+        pixel_format="yuv420p",  # of which encoded views are made
+        tiles=tiles,
+    )
     return np.isin(frames, [frame for run in plan.tiled for frame in run.frames])
 
 

@@ -31,6 +31,7 @@ from vfsd.codecs.tiles import VIEW_CODECS
 from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
+from vfsd.likeness import Likeness
 from vfsd.model import Segment
 from vfsd.tiling import Rect
 from vfsd.views.allotment import Shape, allot, allot_lossless
@@ -64,8 +65,8 @@ class EncodedSegment:
 
     payloads: list[bytes]
     quality: int = 0  #: that the encoder was given
-    psnr: float | None = None
-    """dB of luma against the original in that size; None where nobody has measured it."""
+    likeness: Likeness | None = None
+    """To the original in that size; None where nobody has measured it."""
 
 
 class EncodedRun:
@@ -169,13 +170,17 @@ class EncodedRun:
         while True:
             settings = dataclasses.replace(self.settings, quality=quality)
             pictures = iter(held) if held else self._decoded(first, stop, workshop, origins)
-            measure = Measure(settings, self.extradata) if is_measured else None
+            measure = None
+            if is_measured:
+                measure = Measure(settings, self.extradata, self.footage.physical.media)
             payloads, size = _packets(
                 settings, framing, pictures, stop - first, room, workshop.check, measure
             )
             if size <= room:
-                psnr = measure.psnr if measure is not None and origins.is_original else None
-                return EncodedSegment(payloads, quality, psnr)
+                likeness = None
+                if measure is not None and origins.is_original:
+                    likeness = measure.likeness
+                return EncodedSegment(payloads, quality, likeness)
             if quality == WORST_QUALITY[settings.codec]:
                 break
             quality = coarser(settings.codec, quality, size / room)
@@ -202,14 +207,14 @@ class EncodedRun:
         """A segment that was measured lies in `data`, which the cache keeps under `key`."""
         frames = self.run(number)
         assert frames is not None
-        assert segment.psnr is not None
+        assert segment.likeness is not None
         settings = self.settings
         made = Made(
             frames,
             (settings.width, settings.height),
             settings.codec,
             segment.quality,
-            segment.psnr,
+            segment.likeness,
             self.extradata,
         )
         candidates.note(self.footage.digest, made, framing, segment.payloads, file_of(key), data)
@@ -237,12 +242,13 @@ class EncodedRun:
         tiles, settings = self.footage.tiles, self.settings
         if tiles is None or not self.is_scaled_whole:
             return {}
+        good = tiles.good_for(self.pictures, self.footage.physical)
         alike = {
             segment.frames: segment
             for segment in tiles.segments
             if segment.profile == settings.codec
             and segment.picture == (settings.width, settings.height)
-            and segment.psnr >= tiles.psnr
+            and all(good(segment, cell) for cell in segment.cells)
         }
         found = {}
         for number in range(len(self.starts)) if alike else ():
@@ -267,7 +273,7 @@ class EncodedRun:
         footage, frames = self.footage, self._showing.frames
         converter = PictureConverter(self.pictures)
         settler = ColorSettler(footage.physical.media)
-        with workshop.cursor(self._key, footage, converter.needed_of, frames, first) as cursor:
+        with workshop.cursor(self._key, footage, converter, frames, first) as cursor:
             for picture, held in cursor.pictures(first, stop):
                 origins.is_original &= held is None and settler.is_settled(picture)
                 yield converter.convert(picture, held)

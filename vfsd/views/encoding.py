@@ -107,7 +107,7 @@ class EncodedRendition:
         segment = self._run.encoded(number, framing, room, workshop)
         sound = self._sound.packets(number, workshop)
         data = muxer.segment(number, times, segment.payloads, size, sound)
-        if segment.psnr is not None and workshop.candidates is not None:
+        if segment.likeness is not None and workshop.candidates is not None:
             self._run.note(
                 number, segment, framing, workshop.candidates, self.key_of_slot(slot), data
             )

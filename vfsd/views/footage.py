@@ -10,9 +10,10 @@ from vfsd.model import LogicalVideo, PhysicalVideo, Sound
 from vfsd.parts import Parts
 from vfsd.plan import Tiles
 from vfsd.summedfile import StoredFile
-from vfsd.tileplan import Costs, Needed
+from vfsd.tileplan import Costs
 from vfsd.tiling import meet
 from vfsd.tools import Tools
+from vfsd.views.pictures import PictureConverter
 
 
 @dataclass(frozen=True)
@@ -28,24 +29,22 @@ class Footage:
     damage: tuple[range, ...] = ()  #: bytes of the file that are known to be damaged
 
     def of_quality(self, psnr: float) -> Footage:
-        """The same, with other demands on tiles: so many dB; infinite: none are taken."""
+        """The same, for who asks for so many dB; infinite: no tiles are taken."""
         if self.tiles is None or psnr == math.inf:
             return replace(self, tiles=None)
-        return replace(self, tiles=replace(self.tiles, psnr=psnr))
+        return replace(self, tiles=self.tiles.asking(psnr))
 
-    def serving(self, needed: Needed, frames: range) -> Footage:
-        """The same, without tiles that are of no use for those frames.
-
-        `needed` is what of each picture has to be there.
-        """
+    def serving(self, wanted: PictureConverter, frames: range) -> Footage:
+        """The same, without tiles that are of no use for what is `wanted` of those frames."""
         if self.tiles is None:
             return self
+        good = self.tiles.good_for(wanted.form, self.physical)
         kept = [
             one
             for one in self.tiles.segments
             if meet(one.frames, frames)
-            and max(cell.psnr for cell in one.cells) >= self.tiles.psnr
-            and needed(*one.picture) is not None
+            and any(good(one, cell) for cell in one.cells)
+            and wanted.needed_of(*one.picture) is not None
         ]
         return replace(self, tiles=replace(self.tiles, segments=kept))
 
@@ -57,8 +56,8 @@ class Footage:
         if self.tiles is not None and self.tiles.stored:
             # Other tiles, or the original in their place, are other pixels.
             numbers = [segment.id for segment in self.tiles.stored]
-            tiles = [numbers, sorted(self.tiles.costs.by_name.items()), self.tiles.psnr]
-            tiles.append(known.cost_factor)
+            tiles = [numbers, sorted(self.tiles.costs.by_name.items())]
+            tiles += [self.tiles.luma, self.tiles.psnr, known.cost_factor]
             tiles += self.tiles.unreadable
         sound = self.sound[0].packets if self.sound is not None else None
         return "/".join(

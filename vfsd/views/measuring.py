@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from vfsd.codecs.cellcheck import CellCheck
+from vfsd.codecs.comparing import PlaneComparer
 from vfsd.codecs.encode import EncoderSettings
 from vfsd.errors import IntegrityError
 from vfsd.frames import Pixels
-
-_PEAK = 255
-"""Of luma, in what `vfsd.codecs.tiles.VIEW_CODECS` take."""
+from vfsd.likeness import Likeness
+from vfsd.model import MediaInfo
 
 
 @dataclass(slots=True)
@@ -24,16 +24,18 @@ class Origins:
 class Measure:
     """How like their pictures the packets are that were made of them: decoded as they come."""
 
-    def __init__(self, settings: EncoderSettings, extradata: bytes) -> None:
+    def __init__(self, settings: EncoderSettings, extradata: bytes, media: MediaInfo) -> None:
+        """`media` is that of the video."""
         self._height = settings.height
         self._extradata = extradata
-        self._check: CellCheck | None = CellCheck(settings.codec)
+        compare = PlaneComparer(media).compare
+        self._check: CellCheck[Sequence[Pixels]] | None = CellCheck(settings.codec, compare)
 
     def seen(self, pictures: Iterator[Pixels]) -> Iterator[Pixels]:
-        """The same, on their way to the encoder."""
+        """The same, which are in 4:2:0, on their way to the encoder."""
         for picture in pictures:
             if self._check is not None:
-                self._check.source(picture[: self._height])  # luma comes first
+                self._check.source(_planes(picture, self._height))
             yield picture
 
     def packet(self, payload: bytes) -> None:
@@ -44,9 +46,20 @@ class Measure:
                 self._check = None
 
     @property
-    def psnr(self) -> float | None:
-        """dB of luma, when all packets are there; None where they do not show the pictures."""
+    def likeness(self) -> Likeness | None:
+        """When all packets are there; None where they do not show the pictures.
+
+        Colours are not measured: who reads a view would wait for the original to be converted once
+        more.
+        """
         try:
-            return None if self._check is None else self._check.finish(_PEAK)
+            found = None if self._check is None else self._check.finish()
         except IntegrityError:
             return None
+        return None if found is None else replace(found, colour=0.0)
+
+
+def _planes(picture: Pixels, height: int) -> list[Pixels]:
+    width = picture.shape[1]
+    chroma = picture[height:].reshape(2, height // 2, width // 2)
+    return [picture[:height], chroma[0], chroma[1]]

@@ -16,6 +16,7 @@ from vfsd.codecs.pixels import Held, PixelConverter
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.frames import Pixels
 from vfsd.model import MediaInfo
+from vfsd.resultform import ResultForm
 from vfsd.tiling import Rect
 from vfsd.view import View
 
@@ -25,13 +26,8 @@ MOST_PIXELS = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class PictureForm:
+class PictureForm(ResultForm):
     """What each picture of a view is: a region of the displayed frame, scaled, in a format."""
-
-    media: MediaInfo
-    region: Rect
-    size: tuple[int, int]
-    pixel_format: str
 
     @property
     def bytes(self) -> int:
@@ -61,6 +57,7 @@ class PictureConverter:
     """Turns decoded frames into pictures of a form.  Not thread-safe."""
 
     def __init__(self, form: PictureForm) -> None:
+        self.form = form
         scaled = form.size != (form.region.width, form.region.height)
         self._converter = PixelConverter(
             form.media,

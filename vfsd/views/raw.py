@@ -67,7 +67,7 @@ class RawRendition:
         converter = PictureConverter(self._pictures)
         samples = self._samples(place, converter)
         with workshop.cursor(
-            self.key, self._footage, converter.needed_of, self._showing.frames, number
+            self.key, self._footage, converter, self._showing.frames, number
         ) as cursor:
             ((picture, held),) = cursor.pictures(number, number + 1)
             converter.convert(picture, held, samples)
@@ -80,7 +80,7 @@ class RawRendition:
         # One place for all: new memory for each would take as long as filling it.
         whole = np.empty(len(self._prefix) + converter.bytes, np.uint8)
         samples = self._samples(whole, converter)
-        with workshop.cursor(self.key, footage, converter.needed_of, frames, 0) as cursor:
+        with workshop.cursor(self.key, footage, converter, frames, 0) as cursor:
             for picture, held in cursor.pictures(0, len(frames)):
                 converter.convert(picture, held, samples)
                 yield whole.data

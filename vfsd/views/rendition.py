@@ -117,7 +117,7 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
     """What `request` asks for: of what can be done, the cheapest.
 
     Pictures come from no tiles but those of `footage`, and of these only from such as have what the
-    request has for `psnr`.
+    request has for `psnr`, in the form that pictures are made in.
 
     Raises `OutOfRangeError` outside the frame or the timeline, `UsageError` for what cannot be
     made.
@@ -144,7 +144,7 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
         return spliced
     # Tiles that are of no use for it may come and go: what was encoded stays what it is.
     frames = range(int(showing.frames[0]), int(showing.frames[-1]) + 1)
-    footage = footage.serving(PictureConverter(pictures).needed_of, frames)
+    footage = footage.serving(PictureConverter(pictures), frames)
     keys = key_of(footage, unparse(request)), key_of(replace(footage, tiles=None), unparse(request))
     return EncodedRendition(keys, footage, view, form, showing, sound, why=spliced)
 
@@ -222,7 +222,7 @@ class StillRendition:
         """height x width x 3 RGB."""
         converter = PictureConverter(self._form())
         with workshop.cursor(
-            self.key, self._footage, converter.needed_of, np.array([self._frame]), 0
+            self.key, self._footage, converter, np.array([self._frame]), 0
         ) as cursor:
             ((picture, held),) = cursor.pictures(0, 1)
             return converter.convert(picture, held)

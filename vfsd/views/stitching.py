@@ -34,6 +34,7 @@ from vfsd.packs import PackPool
 from vfsd.view import View
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
+from vfsd.views.pictures import picture_form
 from vfsd.views.showing import MOST_SEGMENTS, Showing
 from vfsd.views.slots import ListedSlots, Slots
 from vfsd.views.sounding import SegmentedSound, ViewSound
@@ -75,7 +76,8 @@ def find_stitch(
     shown = (area.width // 2 * 2, area.height // 2 * 2)
     if media.rotation and shown != (area.width, area.height):
         return None  # what is left out may lie at any side
-    blocks = tile_blocks(area, showing, footage.tiles.segments, footage.tiles.psnr)
+    good = footage.tiles.good_for(picture_form(media, view, form.layout), footage.physical)
+    blocks = tile_blocks(area, showing, footage.tiles.segments, good)
     if not blocks or len(blocks) > MOST_SEGMENTS or min(shown) < 2:
         return None
     in_stream = form.container == "hevc" or len({one.grid for one in blocks}) > MOST_PICTURE_SETS

@@ -9,6 +9,7 @@ from itertools import pairwise
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.stitchheads import Grid
 from vfsd.model import Segment
+from vfsd.tileplan import Good
 from vfsd.tiling import Rect
 from vfsd.views.showing import Showing
 
@@ -40,13 +41,13 @@ class TileBlock:
 
 
 def tile_blocks(
-    area: Rect, showing: Showing, segments: Sequence[Segment], psnr: float
+    area: Rect, showing: Showing, segments: Sequence[Segment], good: Good
 ) -> list[TileBlock] | None:
     """The tiles that are `area`, of the stored picture, of all frames of a view, in turn.
 
     Each frame of the view comes once, and they follow each other.  The view has to begin where a
-    segment does, and may end anywhere.  None where some frame has no tiles that can be stitched
-    with at least `psnr` dB, or some edge of the area is none of tiles.
+    segment does, and may end anywhere.  None where some frame has no `good` tiles that can be
+    stitched, or some edge of the area is none of tiles.
     """
     first, stop = int(showing.frames[0]), int(showing.frames[-1]) + 1
     chosen = _chain(first, stop, segments)
@@ -55,7 +56,7 @@ def tile_blocks(
     blocks = []
     for segment in chosen:
         block = _block(area, segment, min(stop, segment.end_frame) - segment.first_frame)
-        if block is None or min(segment.cell(tile).psnr for tile in block.tiles) < psnr:
+        if block is None or not all(good(segment, segment.cell(tile)) for tile in block.tiles):
             return None
         blocks.append(block)
     return blocks

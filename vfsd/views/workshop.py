@@ -13,11 +13,11 @@ from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.model import Access, PhysicalVideo, Sound
 from vfsd.suspects import Suspects
-from vfsd.tileplan import Needed
 from vfsd.tools import Tools
 from vfsd.views.candidates import Candidates
 from vfsd.views.cursors import Cursor, Cursors
 from vfsd.views.footage import Footage
+from vfsd.views.pictures import PictureConverter
 from vfsd.views.renderqueue import Check
 
 Reader = PacketReader | UnitReader
@@ -175,10 +175,10 @@ class Workshop:
         return mine
 
     def cursor(
-        self, key: str, footage: Footage, needed: Needed, frames: Ints, place: int
+        self, key: str, footage: Footage, wanted: PictureConverter, frames: Ints, place: int
     ) -> AbstractContextManager[Cursor]:
         """See `Cursors.at`."""
-        return self._cursors.at(key, footage, needed, frames, place, self.check)
+        return self._cursors.at(key, footage, wanted, frames, place, self.check)
 
     def turn(self, key: str, place: int) -> AbstractContextManager[None]:
         """See `Turns.turn`."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         "frames": "number of frames in them",
         "total_frames": "number of frames of the video",
         "bytes": "their size",
-        "psnr": "dB of the worst segment, against the original in that size",
+        "psnr": "dB of luma of the worst segment, against the original in that size",
     },
     exits=[NotFoundError],
     listing=True,

@@ -1,0 +1,249 @@
+"""What is asked of a read in dB it has, in whatever form it comes, and what it is told it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from alembic import command
+from alembic.config import Config
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.composing import take_tiles
+from tests.stores import new_store
+from vfsd.catalog.engine import Database
+from vfsd.codecs.pixellayouts import PIXEL_FORMATS, pixel_layout
+from vfsd.frames import Pixels
+from vfsd.planned import TileSettings
+from vfsd.store import Store
+from vfsd.storedir import CATALOG
+from vfsd.video import Video
+
+WIDTH, HEIGHT, FRAMES = 256, 192, 24
+HALF, THREE_QUARTERS = (128, 96), (192, 144)
+SIZES = (None, HALF, THREE_QUARTERS, (64, 48), (96, 72))
+STORED = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10le")
+ROUNDING = 0.01  # dB
+NAME = "a.mkv"
+
+
+def saturated(path: Path, pixel_format: str) -> Path:
+    """Edges between saturated colours of about the same luma, which move: chroma tells them."""
+    colours = np.array([[255, 0, 0], [0, 130, 0], [70, 70, 255], [255, 0, 255], [0, 140, 140]])
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", 25, options={"crf": "8", "g": "12"})
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, pixel_format
+        rows, columns = np.mgrid[:HEIGHT, :WIDTH]
+        for number in range(FRAMES):
+            fields = (columns + 2 * number) // 13 + (rows + number) // 9
+            pixels = colours[fields % len(colours)].astype(np.uint8)
+            picture = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            container.mux(stream.encode(picture.reformat(format=pixel_format)))
+        container.mux(stream.encode(None))
+    return path
+
+
+def worst_psnr(data: Pixels, exact: Pixels, form: str) -> float:
+    """dB of the worst channel, or plane, of the worst picture."""
+    layout = pixel_layout(form)
+    squares = (data.astype(float) - exact) ** 2
+    if layout.channels:
+        parts = [squares[..., channel] for channel in range(layout.channels)]
+    else:
+        across, down = layout.subsampled
+        luma = round(data.shape[1] / (1 + 2 / (across * down)))
+        chroma = squares[:, luma:].reshape(len(squares), -1)
+        if layout.interleaved:
+            chroma = np.concatenate([chroma[:, ::2], chroma[:, 1::2]], axis=1)
+        parts = [squares[:, :luma], *np.split(chroma, 2, axis=1)]
+    worst = max(float(part[at].mean()) for part in parts for at in range(len(squares)))
+    peak = (1 << layout.bits) - 1
+    return math.inf if worst == 0 else 10 * math.log10(peak**2 / worst)
+
+
+def holds(video: Video, form: str, size: tuple[int, int] | None, frames: slice, psnr: float) -> int:
+    """Whether a read has what it was asked for, and what it is told; how much came from tiles."""
+    found = video.read(frames=frames, size=size, format=form, psnr=psnr)
+    exact = video.read(frames=frames, size=size, format=form, psnr=math.inf)
+    has = worst_psnr(found.data, exact.data, form)
+    assert has >= psnr - ROUNDING
+    assert found.psnr >= psnr - ROUNDING
+    if found.psnr < 100:
+        assert has >= found.psnr - ROUNDING
+    else:
+        assert np.array_equal(found.data, exact.data)
+    explained = video.explain(frames=frames, size=size, format=form, psnr=psnr)
+    return sum(source.segment is not None for source in explained.sources)
+
+
+@pytest.fixture(scope="module", params=STORED)
+def stored(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Store]:
+    """A store with a video that has tiles and renditions, good ones and others."""
+    folder = tmp_path_factory.mktemp("honoured")
+    with new_store(folder / "store") as store:
+        video = store.ingest(saturated(folder / NAME, request.param))
+        video.retile("uniform:2x2", settings=TileSettings(psnr=44))
+        video.render(HALF, settings=TileSettings("lossless"))
+        video.render(THREE_QUARTERS, settings=TileSettings(psnr=42))
+        take_tiles(store)
+        yield store
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    form=st.sampled_from(PIXEL_FORMATS),
+    size=st.sampled_from(SIZES),
+    first=st.integers(0, FRAMES - 1),
+    count=st.integers(1, 6),
+    psnr=st.integers(12, 70),
+)
+def test_a_cut_off_holds_in_every_form_and_size(
+    stored: Store, form: str, size: tuple[int, int] | None, first: int, count: int, psnr: int
+) -> None:
+    holds(stored[NAME], form, size, slice(first, min(FRAMES, first + count)), float(psnr))
+
+
+def test_it_is_not_held_by_never_taking_anything(stored: Store) -> None:
+    """What cells are told to have serves who asks for that."""
+    video = stored[NAME]
+    segments = stored.catalog.segments(video.info) + stored.catalog.renditions(video.info)
+    form = video.original.media.pixel_format.removesuffix("le")
+    for picture, size in (((WIDTH, HEIGHT), None), (HALF, HALF), (THREE_QUARTERS, THREE_QUARTERS)):
+        cells = [cell for one in segments if one.picture == picture for cell in one.cells]
+        assert cells
+        for asked, figure in (
+            ("rgb24", min(cell.colour for cell in cells)),
+            ("gray", min(cell.gray for cell in cells)),
+            (form, min(cell.planes for cell in cells)),
+        ):
+            assert 12 < figure <= 100
+            assert holds(video, asked, size, slice(0, FRAMES), figure - 0.1), (asked, size)
+
+
+def test_chroma_that_was_lost_is_told_and_counts(tmp_path: Path) -> None:
+    with new_store(tmp_path / "store") as store:
+        video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
+        segments = video.render(HALF, settings=TileSettings("lossless"))
+        take_tiles(store)
+        (cell, *_) = (cell for segment in segments for cell in segment.cells)
+        assert (cell.psnr, cell.gray, cell.planes) == (100, 100, 100)
+        assert cell.colour < 30
+        assert video.explain(size=HALF, format="yuv420p", psnr=90).plan.tiled
+        assert video.explain(size=HALF, format="gray", psnr=90).plan.tiled
+        for form in ("rgb24", "bgr24", "rgb48", "yuv444p"):
+            assert not video.explain(size=HALF, format=form, psnr=35).plan.tiled, form
+        # Without a cut-off luma counts, as ever, and what the colours have is told.
+        found = video.read(size=HALF)
+        assert video.explain(size=HALF).plan.tiled
+        assert found.psnr == pytest.approx(min(one.cells[0].colour for one in segments))
+        exact = video.read(size=HALF, psnr=math.inf)
+        assert worst_psnr(found.data, exact.data, "rgb24") >= found.psnr - ROUNDING
+        # Of a picture that is scaled once more nobody has measured anything.
+        assert video.read(size=(64, 48)).psnr == 0
+        assert not video.explain(size=(64, 48), format="yuv420p", psnr=35).plan.tiled
+
+
+def test_views_are_held_to_it(tmp_path: Path) -> None:
+    with new_store(tmp_path / "store") as store:
+        video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
+        video.render(HALF, settings=TileSettings("lossless"))
+        take_tiles(store)
+        size = f"size={HALF[0]}x{HALF[1]}"
+        exact = video.read(size=HALF, psnr=math.inf).data.tobytes()
+        loose, strict, planes = (
+            video.view(name).read()
+            for name in (f"{size}.rgb", f"{size},psnr=35.rgb", f"{size},psnr=90.yuv")
+        )
+        assert loose != exact
+        assert strict == exact
+        assert planes == video.read(size=HALF, format="yuv420p", psnr=math.inf).data.tobytes()
+
+
+def test_crops_are_held_to_it(tmp_path: Path) -> None:
+    with new_store(tmp_path / "store") as store:
+        video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
+        tiles = video.retile("uniform:2x2", settings=TileSettings(psnr=40))
+        take_tiles(store)
+        video.add_detection(3, "field", (8, 8, 120, 90), source="test")
+        exact = video.read(frames=slice(3, 4), region=(8, 8, 120, 90), psnr=math.inf).data[0]
+        told = min(cell.colour for one in tiles for cell in one.cells)
+        for psnr, is_exact in ((math.ceil(told) + 5.0, True), (20.0, False)):
+            (crop,) = video.scan("field", psnr=psnr).crops()
+            assert np.array_equal(crop.data, exact) == is_exact
+
+
+@pytest.mark.parametrize("codec", ["hevc", "h264"])
+def test_what_was_lost_before_is_counted_in_every_form(tmp_path: Path, codec: str) -> None:
+    """Errors of an original that took the place of another, of tiles of it, and renditions."""
+    ways = [(form, size) for form in PIXEL_FORMATS for size in SIZES]
+    with new_store(tmp_path / "store") as store:
+        video = store.ingest(saturated(tmp_path / "a.mp4", "yuv420p"))
+        first = {way: video.read(format=way[0], size=way[1]).data for way in ways}
+        video.set_policy("original=replaceable,psnr=36")
+        video.replace_original(codec=codec)
+        video = store["a.mp4"]
+        video.budget.set("none")
+        for _ in range(2):
+            for form, size in ways:
+                for psnr in (math.inf, None, 20.0):
+                    found = video.read(format=form, size=size, psnr=psnr)
+                    assert 0 <= found.psnr < 100
+                    if found.psnr:
+                        has = worst_psnr(found.data, first[form, size], form)
+                        assert has >= found.psnr - ROUNDING, (form, size, psnr)
+            video.retile("uniform:2x2", settings=TileSettings("lossless"))
+            video.render(HALF, settings=TileSettings("lossless"))
+            video.render(THREE_QUARTERS, settings=TileSettings(psnr=28))
+            take_tiles(store)
+
+
+# ------------------------------------------------------------------- what nobody has measured
+
+
+def forget_likeness(store: Store) -> None:
+    """As of cells that were there before anybody looked at more than luma."""
+    with store.catalog.writing() as change:
+        change.segments._connection.exec_driver_sql("UPDATE cells SET gray=0, planes=0, colour=0")
+
+
+@pytest.mark.parametrize("form", ["rgb24", "gray", "yuv420p"])
+def test_what_was_not_measured_serves_no_cut_off(tmp_path: Path, form: str) -> None:
+    with new_store(tmp_path / "store") as store:
+        video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
+        video.render(HALF)
+        video.retile("uniform:2x2")
+        forget_likeness(store)
+        take_tiles(store)
+        for size in (HALF, None):
+            assert video.explain(size=size, format=form).plan.tiled
+            assert video.read(size=size, format=form).psnr == 0
+            assert not video.explain(size=size, format=form, psnr=20).plan.tiled
+
+
+def test_older_catalogs_know_what_needs_no_measuring(tmp_path: Path) -> None:
+    with new_store(tmp_path / "store") as store:
+        video = store.ingest(saturated(tmp_path / NAME, "yuv420p"))
+        video.retile("uniform:2x2", settings=TileSettings("lossless"), span=(0, Fraction(1, 2)))
+        video.render(HALF, settings=TileSettings("lossless"), span=(0, Fraction(1, 2)))
+        video.render((64, 48), span=(0, Fraction(1, 2)))
+    config = Config()
+    config.set_main_option("script_location", "vfsd.catalog:migrations")
+    database = Database(f"sqlite:///{tmp_path / 'store' / CATALOG}")
+    with database.writing() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0011")
+    database.close()
+    with Store.open(tmp_path / "store") as store:
+        info = store[NAME].info
+        tiles = [cell for one in store.catalog.segments(info) for cell in one.cells]
+        small = [cell for one in store.catalog.renditions(info) for cell in one.cells]
+    assert {(one.gray, one.planes, one.colour) for one in tiles} == {(100, 100, 100)}
+    assert {(one.gray, one.planes, one.colour) for one in small} == {(0, 0, 0)}

@@ -1,0 +1,135 @@
+"""What a read gives, and what that has of the original for each way to make it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vfsd.codecs.pixellayouts import PixelLayout, pixel_layout
+from vfsd.codecs.planes import format_shares
+from vfsd.distortion import (
+    COLOURED,
+    LEVEL,
+    LOSSLESS_PSNR,
+    SCALED,
+    STRETCHED,
+    chained_psnr,
+    error_of,
+    psnr_of,
+)
+from vfsd.likeness import Likeness
+from vfsd.model import Cell, MediaInfo, PhysicalVideo
+from vfsd.tiling import Rect
+
+
+@dataclass(frozen=True, slots=True)
+class ResultForm:
+    """A region of the displayed frame, scaled, in one of `vfsd.codecs.pixellayouts`.
+
+    What is told of it in dB is of the samples that the result has: of gray, of that one of Y, U and
+    V that has least, or of R, G and B.
+    """
+
+    media: MediaInfo  #: of the original
+    region: Rect
+    size: tuple[int, int]
+    pixel_format: str
+
+    def psnr_of(self, cell: Cell, picture: tuple[int, int]) -> float:
+        """dB that the result has at least where it is made of such cells, which are cut out of
+        pictures of the size `picture`; 0 where nobody knows.
+
+        Of pictures that were scaled just what was measured is known: all of them, as they are.  Of
+        others it is known, too, what may become of their planes.  Cells are measured as wholes: a
+        region may have less.
+        """
+        in_full_size = picture == (self.media.width, self.media.height)
+        if in_full_size and cell.planes >= LOSSLESS_PSNR:
+            return LOSSLESS_PSNR  # the same samples make the same result, whatever it is
+        if self._is_measured and (self._is_unscaled if in_full_size else self._is_all_of(picture)):
+            return self._figure(cell)
+        if in_full_size and cell.planes:
+            return psnr_of(self._carried(error_of(cell.planes)))
+        return 0.0
+
+    def psnr_of_original(self, original: PhysicalVideo) -> float:
+        """dB against the very first original of what is made of this one; infinite if it is that.
+
+        What is known of an original is of its planes.
+        """
+        error = original.error
+        if error <= 0:
+            return math.inf
+        is_coded = not self._layout.channels and self._is_measured and self._is_unscaled
+        return psnr_of(error if is_coded else self._carried(error))
+
+    # -- inside
+
+    @property
+    def _layout(self) -> PixelLayout:
+        return pixel_layout(self.pixel_format)
+
+    @property
+    def _is_measured(self) -> bool:
+        """Whether such samples are what cells are measured by."""
+        layout, media = self._layout, self.media
+        if layout.channels:
+            return layout.bits == 8 or media.bit_depth > 8
+        name = media.pixel_format
+        is_alike = name.startswith("yuv") and format_shares(name) == layout.subsampled
+        return is_alike and layout.bits == media.bit_depth
+
+    @property
+    def _is_unscaled(self) -> bool:
+        across, down = self._layout.subsampled
+        region = self.region
+        is_on_grid = not region.x1 % across and not region.y1 % down
+        return is_on_grid and self.size == (region.width, region.height)
+
+    def _is_all_of(self, picture: tuple[int, int]) -> bool:
+        """Whether the result is pictures of that size as they are, whole."""
+        size = picture if self.media.rotation % 180 == 0 else picture[::-1]
+        return self.size == size and self.region == self.media.frame_rect
+
+    def _figure(self, cell: Cell) -> float:
+        """dB that was measured of such samples."""
+        channels = self._layout.channels
+        return {0: cell.planes, 1: cell.gray, 3: cell.colour}[channels]
+
+    def _carried(self, error: float) -> float:
+        """The most that may become of an error that each plane has at most."""
+        layout = self._layout
+        gain = {0: 1.0, 1: STRETCHED, 3: COLOURED}[layout.channels]
+        # Gray is made of luma pixel by pixel; so are colours of eight bits.
+        is_local = layout.channels == 1 or (layout.channels == 3 and self.media.bit_depth == 8)
+        if not (is_local and self._is_unscaled):
+            gain *= SCALED
+        return gain * error + 2 * LEVEL
+
+
+def likeness_to_first(
+    likeness: Likeness, original: PhysicalVideo, picture: tuple[int, int]
+) -> Likeness:
+    """What pictures of that size have at least against the very first original, which have
+    `likeness` against this one; of what was not measured nothing is known."""
+    if original.error <= 0:
+        return likeness
+    media = original.media
+    in_full_size = picture == (media.width, media.height)
+    bits = None if in_full_size else media.bit_depth
+
+    def coded(figure: float) -> float:
+        return chained_psnr(figure, original.error, scaled_to_bits=bits) if figure else 0.0
+
+    def seen(figure: float, pixel_format: str) -> float:
+        size = picture if media.rotation % 180 == 0 else picture[::-1]
+        form = ResultForm(media, media.frame_rect, size, pixel_format)
+        before = error_of(form.psnr_of_original(original))
+        return chained_psnr(figure, before) if figure else 0.0
+
+    return Likeness(
+        coded(likeness.luma),
+        seen(likeness.gray, "gray"),
+        coded(likeness.planes),
+        seen(likeness.colour, "rgb24"),
+    )
