@@ -21,6 +21,7 @@ from sample_videos import CLIPS, FOLDER, GroundTruth, read_frame_number
 from tests.fs.driver import Driver
 from tests.stores import new_store
 from vfsd import check
+from vfsd.catalog import Catalog
 from vfsd.errors import (
     BusyError,
     ClosedError,
@@ -38,6 +39,7 @@ from vfsd.fs import Filesystem
 from vfsd.model import FileState
 from vfsd.objects import digest
 from vfsd.store import Store
+from vfsd.storedir import StoreDirectory
 from vfsd.video import Video
 
 CLIP = FOLDER / "traffic.mp4"
@@ -67,6 +69,34 @@ def test_a_store_is_made_in_an_empty_place_only(tmp_path: Path) -> None:
         Store.create(tmp_path / "b")
     with pytest.raises(NoStoreError):
         Store.open(tmp_path / "b")
+
+
+def test_a_store_that_comes_while_another_is_about_to_be_made_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, mkdir = tmp_path / "a", Path.mkdir
+    others = iter([root])
+
+    def while_somebody_is_quicker(path: Path, *args: Any, **kwargs: Any) -> None:
+        for other in others:
+            with Store.create(other) as store:
+                store.ingest(CLIP, "a.mp4")
+        mkdir(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", while_somebody_is_quicker)
+    with pytest.raises(ExistsError, match="already"):
+        Store.create(root)
+    assert not list(root.glob("*.tmp"))
+    with Store.open(root) as store:
+        assert list(store) == ["a.mp4"]
+
+
+def test_only_one_makes_a_store_at_a_time(tmp_path: Path) -> None:
+    with StoreDirectory.creating(tmp_path / "a") as directory:
+        with pytest.raises(BusyError, match="just making"):
+            Store.create(tmp_path / "a")
+        Catalog.create(directory.catalog_url).close()
+    Store.open(tmp_path / "a").close()
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:

@@ -64,8 +64,9 @@ class Store(StoreTree):
 
         `catalog_url` names a database elsewhere (any that SQLAlchemy knows); by default the
         catalog is an SQLite file in the store.  It survives a power cut from then on; what was
-        interrupted is begun anew by saying it again.  Raises `ExistsError`, and `UsageError` or
-        `ExtraMissingError` for a URL that there is no database for; nothing is made then.
+        interrupted is begun anew by saying it again.  Raises `ExistsError`, `BusyError` where
+        somebody else is just making one there, and `UsageError` or `ExtraMissingError` for a URL
+        that there is no database for; nothing is made then.
         """
         if catalog_url is not None:
             require_database(catalog_url)

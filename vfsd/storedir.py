@@ -57,15 +57,12 @@ class StoreDirectory:
         Made anew, it is its owner's alone.
 
         It is a store when the block ends.  What was begun before, and never became one, is begun
-        anew.  Raises `ExistsError` for any other directory with something in it.
+        anew.  Raises `ExistsError` for any other directory with something in it, and `BusyError`
+        where somebody else is just making a store there.
         """
         root = root.absolute()
-        if (root / _MARKER).exists():
-            raise ExistsError(
-                f"there is a store in {root} already",
-                hint=f"use it with `vfsd -s {root}`, or name another directory",
-            )
         begun = root / _UNFINISHED
+        _require_no_store(root)
         if root.exists() and (not root.is_dir() or (any(root.iterdir()) and not begun.exists())):
             raise ExistsError(
                 f"{root} exists and is not an empty directory",
@@ -80,25 +77,32 @@ class StoreDirectory:
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "catalog": catalog_url,
         }
-        # The note that it is unfinished comes first, and lasts before anything else is there.
-        begun.write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
-        fsync_path(begun)
-        fsync_path(root)
-        for path in made:
-            with suppress(PermissionError):  # a directory may be written by who cannot read it
-                fsync_path(path.parent)
-        directory = cls(root, marker)
-        for below in (directory.objects, directory.objects_tmp, directory.spool, directory.cache):
-            below.mkdir(exist_ok=True)
-        for side in ("", "-wal", "-shm"):
-            (root / f"{CATALOG}{side}").unlink(missing_ok=True)
-        yield directory
-        for path in (root / CATALOG, directory.objects, root):
-            if path.exists():
-                fsync_path(path)
-        # The marker comes last: without it nobody takes a half-made directory for a store.
-        begun.replace(root / _MARKER)
-        fsync_path(root)
+        with _alone(root) as fd:
+            # The note that it is unfinished lasts before anything else is there.
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps(marker, indent=2).encode() + b"\n", 0)
+            os.fsync(fd)
+            fsync_path(root)
+            for path in made:
+                with suppress(PermissionError):  # a directory may be written by who cannot read it
+                    fsync_path(path.parent)
+            directory = cls(root, marker)
+            for below in (
+                directory.objects,
+                directory.objects_tmp,
+                directory.spool,
+                directory.cache,
+            ):
+                below.mkdir(exist_ok=True)
+            for side in ("", "-wal", "-shm"):
+                (root / f"{CATALOG}{side}").unlink(missing_ok=True)
+            yield directory
+            for path in (root / CATALOG, directory.objects, root):
+                if path.exists():
+                    fsync_path(path)
+            # The marker comes last: without it nobody takes a half-made directory for a store.
+            begun.replace(root / _MARKER)
+            fsync_path(root)
 
     @classmethod
     def open(cls, root: Path) -> StoreDirectory:
@@ -295,6 +299,42 @@ class StoreDirectory:
             return None
         finally:
             os.close(fd)
+
+
+def _require_no_store(root: Path) -> None:
+    """Raises `ExistsError`."""
+    if (root / _MARKER).exists():
+        raise ExistsError(
+            f"there is a store in {root} already",
+            hint=f"use it with `vfsd -s {root}`, or name another directory",
+        )
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[int]:
+    """Be the only one who makes a store in a directory; gives the file that says so.
+
+    That is the note that it is unfinished, which becomes the marker: whoever comes later makes
+    another, and finds the marker beside it.  Raises `BusyError`, `ExistsError`.
+    """
+    begun = root / _UNFINISHED
+    fd = os.open(begun, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(
+                f"somebody else is just making a store in {root}",
+                hint="wait until that is done, and use it, or name another directory",
+            ) from None
+        try:
+            _require_no_store(root)  # somebody may have finished one since it was looked for
+        except ExistsError:
+            begun.unlink(missing_ok=True)
+            raise
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def fsync_path(path: Path) -> None:

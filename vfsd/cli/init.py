@@ -9,7 +9,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.session import Session
-from vfsd.errors import ExistsError
+from vfsd.errors import BusyError, ExistsError
 
 
 @define(
@@ -19,7 +19,7 @@ from vfsd.errors import ExistsError
         "vfsd init other-store --catalog sqlite:///$PWD/elsewhere.sqlite3",
     ],
     fields={"store": "the new store's directory", "id": "its identity, which stays when it moves"},
-    exits=[ExistsError],
+    exits=[ExistsError, BusyError],
 )
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.option(
