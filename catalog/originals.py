@@ -146,9 +146,11 @@ class Originals:
 
     def _of_directory(self, ino: int) -> Policy:
         """Its own, or that of the nearest one above."""
+        passed = set()  # a directory may lie in itself where something has gone wrong
         while (own := self.own_policy(ino)) is None:
+            passed.add(ino)
             above = self._parents(ino)
-            if not above:
+            if not above or above[0] in passed:
                 return Policy()
             ino = above[0]
         return own

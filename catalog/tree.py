@@ -21,7 +21,7 @@ from vfsd.catalog.originals import require_free
 from vfsd.catalog.prepared import Prepared
 from vfsd.catalog.schema import entries, nodes, orphans, policies, videos, xattrs
 from vfsd.errors import ExistsError, NotFoundError, UsageError
-from vfsd.model import FileState, Node
+from vfsd.model import FileState, Name, Node
 
 ROOT = 1
 """The inode number of the root directory."""
@@ -187,35 +187,51 @@ class Tree:
     def paths_of(self, ino: int) -> list[str]:
         """Every path that leads to `ino`, sorted; none for an orphan."""
         paths = []
-        waiting: list[tuple[int, list[bytes]]] = [(ino, [])]  # and the names below, upwards
+        # And the names below, upwards, and what these lead to: a directory may lie in itself where
+        # something has gone wrong.
+        waiting: list[tuple[int, list[bytes], frozenset[int]]] = [(ino, [], frozenset())]
         while waiting:  # not by recursion: trees may be deeper than Python's stack
-            above, names = waiting.pop()
+            above, names, passed = waiting.pop()
             if above == ROOT:
                 paths.append(os.fsdecode(b"/".join(reversed(names))))
+                continue
+            if above in passed:
                 continue
             rows = self._connection.execute(
                 sa.select(entries.c.parent, entries.c.name).where(entries.c.ino == above)
             ).all()
-            waiting += [(parent, [*names, name]) for parent, name in rows]
+            waiting += [(parent, [*names, name], passed | {above}) for parent, name in rows]
         return sorted(paths)
 
     def walk(self, ino: int = ROOT, path: str = "") -> Iterator[tuple[str, Node]]:
-        """Everything below a directory: (path from the root, node), parents before children."""
-        waiting = [(path, iter(self.children(ino)))]
+        """Everything below a directory: (path from the root, node), parents before children.
+
+        What a directory has below itself that lies above it, too, is named and not gone into.
+        """
+        waiting = [(ino, path, iter(self.children(ino)))]
+        within = {ino}
         while waiting:
-            above, children = waiting[-1]
+            at, above, children = waiting[-1]
             for name, node in children:
                 full = f"{above}/{name}" if above else name
                 yield full, node
-                if node.is_dir:
-                    waiting.append((full, iter(self.children(node.ino))))
+                if node.is_dir and node.ino not in within:
+                    waiting.append((node.ino, full, iter(self.children(node.ino))))
+                    within.add(node.ino)
                     break
             else:
                 waiting.pop()
+                within.discard(at)
 
     def all_nodes(self) -> Iterator[Node]:
         """Every inode, whether it can be reached or not."""
         return (_node(row) for row in self._connection.execute(sa.select(nodes)).all())
+
+    def all_names(self) -> list[Name]:
+        """Every name, whether it can be reached or not; by directory and bytes."""
+        query = sa.select(entries.c.parent, entries.c.name, entries.c.ino)
+        rows = self._connection.execute(query.order_by(entries.c.parent, entries.c.name))
+        return [Name(*row) for row in rows]
 
     def has_hard_links(self) -> bool:
         """Whether anything but a directory has several names."""
@@ -402,6 +418,10 @@ class Tree:
     def delete(self, ino: int) -> None:
         """Forget a node without names, and with it its attributes and its video."""
         self._change(_DELETE_NODE, {"which": ino})
+
+    def drop_name(self, name: Name) -> None:
+        """Take away a name that should not be there; whatever counts it is left as it is."""
+        self._change(_DELETE_ENTRY, {"directory": name.parent, "entry": name.name})
 
     # -- files without a name
 

@@ -440,6 +440,15 @@ class FileState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Name:
+    """A name in a directory, as it is stored."""
+
+    parent: int  #: inode number of the directory
+    name: bytes
+    ino: int  #: what it names
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """An inode of the tree that the mount shows."""
 

@@ -3,7 +3,8 @@
 catalog        the database file is whole
 orphans        no file without a name is left when nobody can have it open
 pending        no file waits for judgement when no mount is there to judge it
-links          every file counts as many names as it has, and can be reached
+links          every file counts as many names as it has, and can be reached; every directory lies
+               in one other, and none in itself
 spool          every file that is no video has its private bytes, and nothing else lies there
 tiles          every segment of tiles has its pack, with the cells that it says; joined ones come
                in pairs
@@ -23,6 +24,6 @@ from __future__ import annotations
 from vfsd.check.checks import OnProgress, run
 from vfsd.check.finding import Finding
 from vfsd.check.garbage import Collected, collect
-from vfsd.check.tree import LOST_AND_FOUND
+from vfsd.check.lostfound import LOST_AND_FOUND
 
 __all__ = ["LOST_AND_FOUND", "Collected", "Finding", "OnProgress", "collect", "run"]

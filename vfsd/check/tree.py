@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import stat
-import time
+import os
 from collections.abc import Iterator
 
 from vfsd.catalog import ROOT, Transaction
 from vfsd.check.finding import Finding, Run
-from vfsd.model import FileState, Node
+from vfsd.check.lostfound import current_shape, make_a_tree
+from vfsd.model import FileState
 from vfsd.settle import recover_orphans, settle_file
-
-LOST_AND_FOUND = "lost+found"
 
 
 def catalog(run: Run) -> Iterator[Finding]:
@@ -48,71 +46,37 @@ def pending(run: Run) -> Iterator[Finding]:
 
 
 def links(run: Run) -> Iterator[Finding]:
+    """Names that make a tree, and as many of each inode as it counts."""
     with run.parts.catalog.reading() as seen:
-        found = _wrong_links(seen)
+        if not seen.tree.node(ROOT).is_dir:
+            yield Finding("links", f"inode {ROOT}, the root, is no directory")
+            return
+        found = _faults(seen)
     if found and run.repair:
         with run.parts.catalog.writing() as change:
-            found = _wrong_links(change)
-            for node, right in found:
-                if right is None:
-                    _to_lost_and_found(change, node)
-                else:
-                    change.tree.update(node.ino, nlink=right)
-    for node, right in found:
-        if right is None:
-            message = f"inode {node.ino} cannot be reached by any name"
-        else:
-            message = f"inode {node.ino} counts {node.nlink} names and has {right}"
+            found = _faults(change)
+            make_a_tree(change)
+    for message in found:
         yield Finding("links", message, repaired=run.repair)
 
 
-def _wrong_links(seen: Transaction) -> list[tuple[Node, int | None]]:
-    """Files that count other names than they have, with how many these are; None: no path leads
-    there."""
+def _faults(seen: Transaction) -> list[str]:
     nodes = {node.ino: node for node in seen.tree.all_nodes()}
-    counted = dict.fromkeys(nodes, 0)
-    nameless = {ino for ino, _ in seen.tree.orphans()}
-    subdirectories = dict.fromkeys(nodes, 0)
-    reached = {ROOT}
-    _count_names(seen, ROOT, counted, subdirectories, reached)
-    lost: list[tuple[Node, int | None]] = []
-    wrong: list[tuple[Node, int | None]] = []
-    for ino, node in nodes.items():
-        if ino in nameless:
-            continue
-        right = 2 + subdirectories[ino] if node.is_dir else counted[ino]
-        if ino not in reached:
-            lost.append((node, None))
-        elif node.nlink != right:
-            wrong.append((node, right))
-    return lost + wrong
-
-
-def _count_names(
-    seen: Transaction,
-    directory: int,
-    counted: dict[int, int],
-    subdirectories: dict[int, int],
-    reached: set[int],
-) -> None:
-    stack = [directory]
-    while stack:
-        at = stack.pop()
-        for _, child in seen.tree.children(at):
-            counted[child.ino] += 1
-            if child.is_dir:
-                subdirectories[at] += 1
-                if child.ino not in reached:
-                    stack.append(child.ino)
-            reached.add(child.ino)
-
-
-def _to_lost_and_found(change: Transaction, node: Node) -> None:
-    now = time.time_ns()
-    place = change.tree.lookup(ROOT, LOST_AND_FOUND)
-    if place is None:
-        place = change.tree.create(
-            ROOT, LOST_AND_FOUND, stat.S_IFDIR | 0o700, uid=0, gid=0, now_ns=now
-        )
-    change.tree.update(node.ino, nlink=1 if node.is_dir else 0)
-    change.tree.link(node.ino, place.ino, f"#{node.ino}", now_ns=now)
+    shape = current_shape(seen, nodes)
+    found = [
+        f"{os.fsdecode(name.name)!r} leads to inode {name.ino} from inode {name.parent}, "
+        "which is no directory"
+        for name in shape.astray
+    ]
+    found += [
+        f"directory {name.ino} has a name too many, {os.fsdecode(name.name)!r} in directory "
+        f"{name.parent}"
+        for name in shape.second
+    ]
+    found += [f"inode {ino} cannot be reached by any name" for ino in shape.lost]
+    found += [
+        f"inode {ino} counts {nodes[ino].nlink} names and has {right}"
+        for ino, right in shape.links.items()
+        if nodes[ino].nlink != right and ino not in shape.lost
+    ]
+    return found
