@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from vfsd.askmount import attribute
 from vfsd.errors import BusyError
 from vfsd.parts import Parts
 
@@ -17,7 +18,7 @@ def require_closed(parts: Parts, names: Iterable[str]) -> None:
 
     To the kernel a name is a file, whatever bytes another process puts there: who has it open would
     find it cut off where the new bytes end, and what it writes would be lost.  So it is where the
-    mount cannot be asked: it may be for others, or in another container.
+    mount cannot be asked, or does not answer: it may be for others, or in another container.
     """
     holder = parts.directory.mounted_by()
     place = None if holder is None else holder.get("place")
@@ -25,7 +26,7 @@ def require_closed(parts: Parts, names: Iterable[str]) -> None:
         return
     for name in names:
         try:
-            is_open = os.getxattr(os.path.join(place, name), ATTRIBUTE) == b"1"
+            is_open = attribute(os.path.join(place, name), ATTRIBUTE) == b"1"
         except OSError as error:
             raise BusyError(
                 f"the mount in {place} cannot be asked whether somebody has {name} open: "

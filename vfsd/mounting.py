@@ -15,14 +15,16 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from vfsd import errors, mountlog
+from vfsd.askmount import attribute, require_answer
 from vfsd.errors import BusyError, MountError, NoStoreError, UsageError
 from vfsd.fuse.binding import require_fuse
-from vfsd.fuse.mountinfo import mount_above, mount_at
 from vfsd.fuse.options import MountOptions, parse_options
+from vfsd.mountinfo import mount_above, mount_at
 from vfsd.programs import command, environment
 from vfsd.storedir import StoreDirectory
 
@@ -31,6 +33,7 @@ DRAIN_SECONDS = 30.0
 
 _START_SECONDS = 120.0
 _END_SECONDS = 5.0
+_MOST_LINKS = 40
 _DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO)
 
 _log = logging.getLogger(__name__)
@@ -62,13 +65,15 @@ def mount(
 def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECONDS + 30) -> None:
     """End a mount, and wait until its process has let go of the store.
 
-    Raises `UsageError` when nothing of ours is mounted there, `BusyError` when somebody uses it or
-    the process has not ended after `timeout` seconds, `MountError`.
+    Raises `UsageError` when nothing of ours is mounted there, `BusyError` when somebody uses it, it
+    does not answer or the process has not ended after `timeout` seconds, `MountError`.
     """
-    place = Path(os.path.realpath(mountpoint))
+    place = _place_of(mountpoint)
     found = mount_at(place)
     if found is None or not found.is_ours:
         raise UsageError(f"no store is mounted at {place}")
+    with suppress(OSError):  # one that has died is taken away, too
+        require_answer(place)
     directory = _writable_store(Path(found.source))
     server = _daemon_of(place) if directory is None else None
     _detach(place, lazily=False)
@@ -99,8 +104,8 @@ def _daemon_of(place: Path) -> int | None:
     from vfsd.fs.xattrs import STATS  # with all that it stands on
 
     try:
-        return int(json.loads(os.getxattr(place, STATS))["pid"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return int(json.loads(attribute(place, STATS))["pid"])
+    except (OSError, BusyError, ValueError, KeyError, TypeError):
         return None
 
 
@@ -154,7 +159,7 @@ def _checked_place(
     directory: StoreDirectory, mountpoint: str | os.PathLike[str], options: MountOptions
 ) -> Path:
     """The mountpoint without symbolic links, when it can be one; a dead mount is taken away."""
-    place = Path(os.path.realpath(mountpoint))
+    place = _place_of(mountpoint)
     _clear_dead_mount(place)
     root = Path(os.path.realpath(directory.root))
     if place == root or place.is_relative_to(root):
@@ -179,13 +184,33 @@ def _checked_place(
     return place
 
 
-def _clear_dead_mount(place: Path) -> None:
-    """Take away what a daemon that was killed has left: a place that answers with errors."""
-    try:
-        os.statvfs(place)  # unlike a stat never answered from the kernel's cache
-    except OSError as error:
+def _place_of(mountpoint: str | os.PathLike[str]) -> Path:
+    """A mountpoint without symbolic links; a mount of ours that is there is not asked."""
+    path = os.path.join(os.getcwd(), mountpoint)
+    for _ in range(_MOST_LINKS):
+        above, last = os.path.split(path.rstrip("/"))
+        if last in (".", ".."):
+            break
+        place = Path(os.path.realpath(above or "/"), last)
         found = mount_at(place)
-        if error.errno in _DEAD and found is not None and found.is_ours:
+        if (found is not None and found.is_ours) or not place.is_symlink():
+            return place
+        path = os.path.join(place.parent, os.readlink(place))
+    return Path(os.path.realpath(mountpoint))
+
+
+def _clear_dead_mount(place: Path) -> None:
+    """Take away what a daemon that was killed has left: a place that answers with errors.
+
+    Raises `BusyError` where it does not answer at all.
+    """
+    found = mount_at(place)
+    if found is None or not found.is_ours:
+        return
+    try:
+        require_answer(place)
+    except OSError as error:
+        if error.errno in _DEAD:
             _log.warning("%s was left by a mount that died; it is unmounted", place)
             _detach(place, lazily=True)
 

@@ -29,6 +29,7 @@ from functools import cached_property
 from pathlib import Path
 
 from vfsd.errors import BusyError, ExistsError, NoStoreError, ReadOnlyError, StoreVersionError
+from vfsd.mountinfo import mount_above, mount_at
 
 FORMAT = 1
 """Of everything below the directory but the catalog, which has revisions of its own."""
@@ -271,15 +272,14 @@ class StoreDirectory:
         return os.access(self.root, os.W_OK)
 
     def is_shown_at(self, path: Path) -> bool:
-        """Whether a path, which may not exist yet, lies in this store's own mount."""
+        """Whether a path, which may not exist yet, lies in this store's own mount.
+
+        The kernel's table tells, and not the mount, which may not answer.
+        """
         place = (self.mounted_by() or {}).get("place")
-        there = next((one for one in (path, *path.absolute().parents) if one.exists()), None)
-        if not isinstance(place, str) or there is None:
-            return False
-        try:
-            return os.stat(there).st_dev == os.stat(place).st_dev
-        except OSError:  # a mount that has died, or of which somebody else may know nothing
-            return False
+        own = mount_at(Path(place)) if isinstance(place, str) else None
+        there = mount_above(path.resolve())
+        return own is not None and there is not None and own.device == there.device
 
     def mounted_by(self) -> dict[str, object] | None:
         """``{"pid": …, "place": …}`` of the daemon that has the store mounted, if one has."""

@@ -17,10 +17,10 @@ from vfsd.errors import VfsdError
 from vfsd.fs.standing import Standing
 from vfsd.fs.xattrs import STATS
 from vfsd.fuse import binding
-from vfsd.fuse.mountinfo import mount_at
 from vfsd.fuse.passthrough import require_passthrough
 from vfsd.fuse.serving import kernel_version
 from vfsd.host import cpu_seconds
+from vfsd.mountinfo import mount_at
 from vfsd.store import Store
 
 

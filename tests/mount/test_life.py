@@ -24,8 +24,8 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
-from vfsd.fuse.mountinfo import mount_at
 from vfsd.model import FileState
+from vfsd.mountinfo import mount_at
 from vfsd.store import Store
 
 pytestmark = pytest.mark.mount

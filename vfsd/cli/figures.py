@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vfsd.errors import BusyError
 from vfsd.storedir import StoreDirectory
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def stored(store: Store) -> Stored:
 
 def standing_of(root: Path) -> Standing | None:
     """How the mount of a store is doing; None where it is not mounted, or does not answer."""
+    from vfsd.askmount import attribute
     from vfsd.fs.standing import Standing
     from vfsd.fs.xattrs import STATS
 
@@ -75,8 +76,8 @@ def standing_of(root: Path) -> Standing | None:
     if not place:
         return None
     try:
-        return Standing.parse(os.getxattr(str(place), STATS).decode())
-    except (OSError, ValueError):
+        return Standing.parse(attribute(str(place), STATS).decode())
+    except (OSError, BusyError, ValueError):
         return None
 
 

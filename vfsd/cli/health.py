@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from vfsd.cli.failure import describe
-from vfsd.errors import RefusedMediaError, VfsdError
+from vfsd.errors import BusyError, RefusedMediaError, VfsdError
 from vfsd.forms import CODECS
 from vfsd.storedir import StoreDirectory
 from vfsd.units import human_bytes
@@ -166,15 +166,18 @@ def _allow_other() -> Diagnosis:
 
 def _mounts() -> Iterator[Diagnosis]:
     """Mounts of ours that answer, and those whose process has died."""
-    from vfsd.fuse.mountinfo import mounts
+    from vfsd.askmount import require_answer
+    from vfsd.mountinfo import mounts
 
     for mount in mounts():
         if not mount.is_ours:
             continue
         try:
-            os.stat(mount.place)
+            require_answer(mount.place)
         except PermissionError:
             yield Diagnosis("mount", OK, f"{mount.source} at {mount.place}, of another user")
+        except BusyError as error:
+            yield Diagnosis("mount", FAIL, str(error), error.hint)
         except OSError as error:
             yield Diagnosis(
                 "mount",
@@ -240,12 +243,13 @@ def _holder(directory: StoreDirectory) -> Diagnosis:
 
 def _tuner(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """What the mount says of the tiles that it makes by itself; nothing where there is none."""
+    from vfsd.askmount import attribute
     from vfsd.fs.xattrs import TUNER
 
     try:
         place = (directory.mounted_by() or {}).get("place")
-        state = os.getxattr(str(place), TUNER).decode(errors="replace") if place else ""
-    except OSError:
+        state = attribute(str(place), TUNER).decode(errors="replace") if place else ""
+    except (OSError, BusyError):
         return  # that the mount does not answer is told elsewhere
     if state:
         failed = state.startswith("off:")

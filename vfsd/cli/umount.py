@@ -18,12 +18,12 @@ from vfsd.errors import BusyError, MountError
     fields={"mountpoint": "where the store was to be seen"},
     exits=[BusyError, MountError],
 )
-@click.argument("mountpoint", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("mountpoint", metavar="DIR", type=Path)  # click's own paths ask for their stat
 @click.pass_obj
 def command(session: Session, mountpoint: Path) -> None:
     """End a mount, once what was written to it is safe.
 
-    Ends with 12 while somebody has a file open in it.
+    Ends with 12 while somebody has a file open in it, and where it does not answer.
     """
     from vfsd import mounting
 

@@ -17,10 +17,10 @@ from vfsd.fs import Counters, Filesystem
 from vfsd.fuse import libfuse2, libfuse3
 from vfsd.fuse.binding import Binding, load
 from vfsd.fuse.libfuse3 import MAX_BACKGROUND
-from vfsd.fuse.mountinfo import SUBTYPE, mount_at
 from vfsd.fuse.options import MountOptions
 from vfsd.fuse.passthrough import Passthrough, require_passthrough
 from vfsd.fuse.threads import can_end
+from vfsd.mountinfo import SUBTYPE, mount_at
 
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,104 @@
+"""A mount whose process is stopped: who looks at it says so, and goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.mount.conftest import Mounted
+from vfsd import askmount, mounting
+from vfsd.backup import back_up
+from vfsd.cli import health
+from vfsd.cli.figures import standing_of
+from vfsd.errors import BusyError
+from vfsd.fs.xattrs import TUNER
+from vfsd.mountinfo import mount_at
+from vfsd.programs import command, environment
+from vfsd.store import Store
+
+pytestmark = pytest.mark.mount
+
+
+@pytest.fixture
+def stopped(mounted: Mounted) -> Iterator[Mounted]:
+    with Store.open(mounted.store) as store:
+        store.ingest(FOLDER / "portrait.mp4", "a.mp4")
+    mounted.mount("attr_timeout=0,entry_timeout=0")
+    pid = mounted.pid
+    os.kill(pid, signal.SIGSTOP)
+    mounted.wait_for(lambda: state_of(pid) == "T", "it goes on")
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(askmount, "ANSWER_SECONDS", 0.5)  # there will be none
+            yield mounted
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_doctor_says_that_it_does_not_answer(stopped: Mounted) -> None:
+    (found,) = (
+        one for one in health.machine() if one.check == "mount" and str(stopped.at) in one.message
+    )
+    assert (found.status, "does not answer" in found.message) == (health.FAIL, True)
+    assert "kill -9" in (found.advice or "")
+    checks = {one.check: one for one in health.store(stopped.store)}
+    assert str(stopped.at) in checks["mounted"].message
+    assert "tuner" not in checks
+    assert standing_of(stopped.store) is None
+
+
+def test_nothing_is_replaced_that_may_be_open(stopped: Mounted) -> None:
+    with Store.open(stopped.store) as store:
+        video = store["a.mp4"]
+        video.set_policy("original=replaceable,psnr=30")
+        with pytest.raises(BusyError, match="does not answer"):
+            video.replace_original()
+
+
+def test_a_backup_asks_no_mount(stopped: Mounted, tmp_path: Path) -> None:
+    with Store.open(stopped.store) as store:
+        assert back_up(store.parts, tmp_path / "copy").videos == 1
+
+
+@pytest.mark.parametrize("by_link", [False, True])
+def test_unmounting_and_mounting_say_it(stopped: Mounted, tmp_path: Path, by_link: bool) -> None:
+    at = stopped.at
+    if by_link:
+        at = tmp_path / "link"
+        at.symlink_to(stopped.at)
+    with pytest.raises(BusyError, match="does not answer") as raised:
+        mounting.unmount(at)
+    assert "umount -l" in (raised.value.hint or "")
+    assert mount_at(stopped.at) is not None
+    with pytest.raises(BusyError, match="does not answer"):
+        mounting.mount(stopped.store, at, log_file=tmp_path / "log2")
+
+
+def test_the_command_does_not_wait_either(stopped: Mounted) -> None:
+    done = subprocess.run(
+        command("vfsd", "umount", str(stopped.at)),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == BusyError.exit_code
+    assert "does not answer" in done.stderr
+
+
+def test_one_that_answers_is_heard(mounted: Mounted) -> None:
+    at = mounted.mount()
+    askmount.require_answer(at)
+    assert askmount.attribute(at, TUNER) == os.getxattr(at, TUNER)
+    with pytest.raises(FileNotFoundError):
+        askmount.attribute(at / "nothing", TUNER)
