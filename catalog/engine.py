@@ -46,6 +46,9 @@ _NOTE_SECONDS = 1
 """As long as a note waits for its turn."""
 _REWIND_SECONDS = 1
 """As long as the log waits for those who read from it."""
+LOG_BYTES = 16 << 20
+"""What the log may keep of the disk when it begins anew: SQLite fills 4 MiB of it, and more only
+while somebody looks at one state for long, or in one large change."""
 _FORK_SECONDS = 2
 """As long a fork waits for transactions of other threads."""
 _FILE = "sqlite:///"
@@ -247,6 +250,13 @@ class Database:
             finally:
                 os.close(fd)
 
+    def log_bytes(self) -> int:
+        """How large the log is on the disk; 0 where there is none of ours."""
+        try:
+            return os.stat(f"{self.path}-wal").st_size if self.path is not None else 0
+        except FileNotFoundError:
+            return 0
+
     def rewind_log(self) -> bool:
         """Have SQLite write its log from the beginning again, over what it has of it on the disk.
 
@@ -306,6 +316,7 @@ class Database:
             cursor.execute("PRAGMA synchronous = NORMAL")
             cursor.execute("PRAGMA foreign_keys = ON")
             cursor.execute("PRAGMA cache_size = -4096")
+            cursor.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
             cursor.close()
 
         @event.listens_for(engine, "begin")

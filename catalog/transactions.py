@@ -136,6 +136,10 @@ class CatalogTransactions:
         """Return when every finished transaction would survive a power cut."""
         self._database.sync()
 
+    def log_bytes(self) -> int:
+        """What the log of changes takes of the disk; 0 where there is no log of ours."""
+        return self._database.log_bytes()
+
     def rewind_log(self) -> bool:
         """Make room for changes in the log of what was changed, where the disk has none.
 

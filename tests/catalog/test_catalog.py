@@ -14,6 +14,7 @@ import pytest
 
 from tests.catalog.make import MEDIA, add_file, add_video, original, table
 from vfsd.catalog import ROOT, Catalog
+from vfsd.catalog.engine import LOG_BYTES
 from vfsd.errors import (
     BusyError,
     IntegrityError,
@@ -421,3 +422,17 @@ def test_a_file_that_is_no_database_is_reported_as_damage(tmp_path: Path) -> Non
     path.write_bytes(b"this is no database" * 1000)
     with pytest.raises(IntegrityError, match="damaged"):
         Catalog.open(f"sqlite:///{path}")
+
+
+def test_a_log_that_has_grown_shrinks_again(catalog: Catalog) -> None:
+    def write(times: int) -> None:
+        for number in range(times):
+            with catalog.writing() as change:
+                change.tree.set_xattr(ROOT, b"user.x", bytes([number % 256]) * 60_000)
+
+    with catalog.reading() as seen, ThreadPoolExecutor(1) as other:
+        seen.tree.node(ROOT)  # from now on the log has to keep all
+        other.submit(write, 400).result()
+        assert catalog.log_bytes() > LOG_BYTES
+    write(2)
+    assert 0 < catalog.log_bytes() <= LOG_BYTES

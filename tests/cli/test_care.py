@@ -9,6 +9,9 @@ import pytest
 
 from tests.cli.conftest import Run, run_command
 from tests.fault.older import execute
+from vfsd.catalog import ROOT
+from vfsd.cli import health
+from vfsd.store import Store
 
 TRAFFIC = "cam1/traffic.mp4"
 
@@ -128,6 +131,20 @@ def test_doctor_looks_at_the_machine_and_the_store(run: Run) -> None:
     assert checks["store"] == checks["catalog"] == "ok"
     assert set(checks.values()) <= {"ok", "warn", "fail"}
     assert done.code == (30 if "fail" in checks.values() else 0)
+
+
+def test_doctor_tells_of_a_log_that_piles_up(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "_LARGE_LOG", 1 << 20)
+    assert "log" not in {found["check"] for found in run("doctor", "--json").objects}
+    with Store.open(place / "videos") as store:
+        for number in range(30):
+            with store.catalog.writing() as change:
+                change.tree.set_xattr(ROOT, b"user.x", bytes([number]) * 60_000)
+        (found,) = (one for one in run("doctor", "--json").objects if one["check"] == "log")
+    assert (found["status"], "MiB" in found["message"]) == ("warn", True)
+    assert "shrinks" in found["advice"]
 
 
 def test_doctor_says_what_to_do_about_a_store_that_is_not_there(place: Path) -> None:

@@ -22,6 +22,7 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 
 _DECODERS = ("h264", "hevc", "vp8", "vp9", "av1", "mpeg4", "mpeg2video", "mjpeg")
 _LOW_SPACE = 1 << 30
+_LARGE_LOG = 64 << 20
 _FUSE_DEVICE = Path("/dev/fuse")
 _FUSE_CONF = Path("/etc/fuse.conf")
 
@@ -58,6 +59,7 @@ def store(root: Path) -> Iterator[Diagnosis]:
     yield Diagnosis("store", OK, f"{directory.root}, identity {directory.id}")
     yield _writable(directory.root)
     yield _catalog(directory)
+    yield from _log(directory)
     yield from _sums(directory)
     yield _holder(directory)
     yield from _tuner(directory)
@@ -206,6 +208,25 @@ def _catalog(directory: StoreDirectory) -> Diagnosis:
             return f"{len(catalog.find())} videos"
 
     return _asked("catalog", look)
+
+
+def _log(directory: StoreDirectory) -> Iterator[Diagnosis]:
+    """Whether what was changed in the catalog piles up beside it; nothing where it does not."""
+    from vfsd.catalog import Catalog
+
+    try:
+        with Catalog.open(directory.catalog_url, read_only=True) as catalog:
+            size = catalog.log_bytes()
+    except VfsdError:
+        return  # told already
+    if size > _LARGE_LOG:
+        yield Diagnosis(
+            "log",
+            WARN,
+            f"the catalog's log has {human_bytes(size)}",
+            "some process has looked at one state of the catalog for long: end what has had the "
+            "store open longest; the log shrinks with the changes that follow",
+        )
 
 
 def _sums(directory: StoreDirectory) -> Iterator[Diagnosis]:
