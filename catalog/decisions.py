@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import decisions, segments
 from vfsd.errors import NotFoundError
 from vfsd.model import Decision, Reason
@@ -90,6 +91,7 @@ class Decisions:
         return [_from_row(row) for row in self._connection.execute(chosen)]
 
 
+@row_of(decisions)
 def _from_row(row: Row[Any]) -> Decision:
     return Decision(
         id=row.id,

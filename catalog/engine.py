@@ -17,7 +17,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, Operational
 
 from vfsd.catalog.gate import Gate
 from vfsd.catalog.onewriter import OneWriter, busy
+from vfsd.catalog.rows import parsed_json, strange_values
 from vfsd.catalog.unwritten import UnwrittenFile
 from vfsd.errors import (
     ClosedError,
@@ -289,18 +290,32 @@ class Database:
         with self.reading() as connection:
             found = list(connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars())
             broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
-        wrong = [str(line) for line in found if line != "ok"]
+        strange: list[str] = []
+        with suppress(IntegrityError), self.reading() as connection:  # that was just told
+            strange = strange_values(connection)
+        wrong = [str(line) for line in found if line != "ok"] + strange
         return wrong + [f"a row of {row[0]} refers to a missing {row[2]}" for row in broken]
 
     def _make_engine(self) -> Engine:
         if not self.is_sqlite:
-            return sa.create_engine(self.url, pool_pre_ping=True, isolation_level="REPEATABLE READ")
+            return sa.create_engine(
+                self.url,
+                pool_pre_ping=True,
+                isolation_level="REPEATABLE READ",
+                json_deserializer=parsed_json,
+            )
         arguments: dict[str, Any] = {"check_same_thread": False, "timeout": BUSY_SECONDS}
         more: dict[str, Any] = {}
         if self._unwritten is not None:
             more["creator"] = partial(self._unwritten.connect, **arguments)
         engine = sa.create_engine(
-            self.url, connect_args=arguments, pool_size=8, max_overflow=56, pool_timeout=60, **more
+            self.url,
+            json_deserializer=parsed_json,
+            connect_args=arguments,
+            pool_size=8,
+            max_overflow=56,
+            pool_timeout=60,
+            **more,
         )
         read_only = self.read_only
 
@@ -479,6 +494,8 @@ def _translated(
             hint="look at permissions, quotas, the limit of open files, and what the kernel says "
             "of the disk; then run `vfsd fsck`",
         )
+    if "decode to UTF-8" in text:
+        return IntegrityError(f"the catalog {path or ''} has text that is none: {text}", hint=LOST)
     if "malformed" in text or "not a database" in text:
         return IntegrityError(f"the catalog {path or ''} is damaged: {text}", hint=LOST)
     if "readonly" in text or "read-only" in text:

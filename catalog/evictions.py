@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from vfsd.budgets import Eviction
+from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import evictions
 from vfsd.model import Role
 
@@ -41,6 +42,7 @@ class Evictions:
         self._connection.execute(sa.delete(evictions).where(evictions.c.video_id == video_id))
 
 
+@row_of(evictions)
 def _from_row(row: Row[Any]) -> Eviction:
     return Eviction(
         id=row.id,

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from vfsd.budgets import OF_STORE, OF_VIDEO, Held, Limit, Pin
+from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import budgets, physical_videos, pins, reads, segments
 from vfsd.eviction import faded
 from vfsd.model import Role
@@ -42,7 +43,7 @@ class Holdings:
         row = self._connection.execute(chosen).first()
         if row is None:
             return OF_STORE if video_id is None else OF_VIDEO
-        return Limit(row.bytes, row.times)
+        return _limit_from_row(row)
 
     def set_limit(self, video_id: int | None, limit: Limit | None) -> None:
         """None: as where nobody has said anything."""
@@ -260,6 +261,7 @@ def _within(chosen: sa.Select[Any], video_id: int | None) -> sa.Select[Any]:
     return chosen.where(physical_videos.c.video_id == video_id)
 
 
+@row_of(segments)
 def _held_from_row(row: Row[Any]) -> Held:
     return Held(
         id=row.id,
@@ -284,6 +286,12 @@ def _held_from_row(row: Row[Any]) -> Held:
     )
 
 
+@row_of(budgets)
+def _limit_from_row(row: Row[Any]) -> Limit:
+    return Limit(row.bytes, row.times)
+
+
+@row_of(pins)
 def _pin_from_row(row: Row[Any]) -> Pin:
     return Pin(
         id=row.id,

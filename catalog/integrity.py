@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from vfsd.blocksums import BlockSums, Place, merged
+from vfsd.catalog.rows import blob, row_of
 from vfsd.catalog.schema import (
     block_sums,
     inspections,
@@ -74,7 +75,7 @@ class Integrity:
         ).first()
         if row is None:
             return None
-        return KnownSums(BlockSums(row.size, row.block, bytes(row.sums)), row.mtime_ns)
+        return _known_sums(row)
 
     def put_sums(self, place: Place, sums: BlockSums, *, mtime_ns: int | None = None) -> None:
         """The sums of bytes that hash to their name; `mtime_ns` goes with a linked file."""
@@ -275,11 +276,17 @@ def _is_at(table: sa.Table, place: Place) -> sa.ColumnElement[bool]:
     return table.c.link_path == os.fsencode(place.link_path or "")
 
 
+@row_of(block_sums)
+def _known_sums(row: Row[Any]) -> KnownSums:
+    return KnownSums(BlockSums(row.size, row.block, blob(row.sums)), row.mtime_ns)
+
+
 def _place(row: Any) -> Place:
     path = None if row.link_path is None else os.fsdecode(row.link_path)
     return Place(row.object_key, path)
 
 
+@row_of(inspections)
 def _inspection(row: Row[Any]) -> Inspection:
     damage = tuple(range(first, end) for first, end in row.damage or ())
     return Inspection(_place(row), row.looked_ns, damage, row.found_ns)

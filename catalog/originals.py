@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import (
     entries,
     holds,
@@ -183,6 +184,7 @@ def _policy_to_row(policy: Policy) -> dict[str, Any]:
     return {name: getattr(policy, name) for name in _PLAIN} | {"original": policy.original.value}
 
 
+@row_of(policies)
 def _policy_from_row(row: Row[Any]) -> Policy:
     return Policy(Fate(row.original), **{name: getattr(row, name) for name in _PLAIN})
 
@@ -190,6 +192,7 @@ def _policy_from_row(row: Row[Any]) -> Policy:
 _PLAIN = tuple(field.name for field in fields(Policy) if field.name != "original")
 
 
+@row_of(holds)
 def _hold_from_row(row: Row[Any]) -> Hold:
     return Hold(row.id, row.video_id, row.reason, row.at_ns)
 
@@ -210,6 +213,7 @@ def _entry_to_row(entry: Entry) -> dict[str, Any]:
     }
 
 
+@row_of(original_log)
 def _entry_from_row(row: Row[Any]) -> Entry:
     return Entry(
         id=row.id,

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import reads, videos
 from vfsd.model import Read, ReadArea
 from vfsd.tiling import Rect
@@ -111,6 +112,7 @@ def _clauses(stored: list[list[str]]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(clause) for clause in stored)
 
 
+@row_of(reads)
 def _from_row(row: Row[Any]) -> Read:
     return Read(
         id=row.id,

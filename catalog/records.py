@@ -10,6 +10,8 @@ from typing import Any
 
 from sqlalchemy.engine import Row
 
+from vfsd.catalog.rows import blob, row_of
+from vfsd.catalog.schema import physical_videos
 from vfsd.framepages import PageBounds
 from vfsd.model import Access, MediaInfo, PhysicalVideo, Role, SideStream
 
@@ -40,11 +42,12 @@ def media_from_row(row: Row[Any]) -> MediaInfo:
         container=row.container,
         codec=row.codec,
         time_base=Fraction(row.time_base_num, row.time_base_den),
-        extradata=bytes(row.extradata),
+        extradata=blob(row.extradata),
         **fields,
     )
 
 
+@row_of(physical_videos)
 def physical_from_row(row: Row[Any]) -> PhysicalVideo:
     return PhysicalVideo(
         id=row.id,

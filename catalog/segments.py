@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import cells, physical_videos, segments
 from vfsd.errors import NotFoundError
 from vfsd.model import Cell, Role, Segment
@@ -274,6 +275,7 @@ def _is_like(physical_id: int) -> sa.ColumnElement[bool]:
     return segments.c.physical_id.in_(found)
 
 
+@row_of(segments)
 def _segment_from_row(row: Row[Any], mine: tuple[Cell, ...]) -> Segment:
     return Segment(
         id=row.id,
@@ -292,6 +294,7 @@ def _segment_from_row(row: Row[Any], mine: tuple[Cell, ...]) -> Segment:
     )
 
 
+@row_of(cells)
 def _cell_from_row(row: Row[Any]) -> Cell:
     return Cell(
         tile=row.tile,

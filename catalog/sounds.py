@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Row
 
+from vfsd.catalog.rows import blob, row_of
 from vfsd.catalog.schema import sound_pages, sounds
 from vfsd.errors import IntegrityError
 from vfsd.framepages import PageBounds
@@ -44,9 +46,7 @@ class Sounds:
         ).first()
         if row is None:
             return None
-        fields = {name: getattr(row, name) for name in _PLAIN}
-        fields["configuration"] = bytes(row.configuration)
-        return Sound(time_base=Fraction(row.time_base_num, row.time_base_den), **fields)
+        return _from_row(row)
 
     def page_bounds(self, physical_id: int) -> list[PageBounds]:
         """What is known of the pages of its packets without reading them."""
@@ -106,3 +106,10 @@ class Sounds:
     def remove(self, physical_id: int) -> None:
         for table in (sound_pages, sounds):
             self._connection.execute(sa.delete(table).where(table.c.physical_id == physical_id))
+
+
+@row_of(sounds)
+def _from_row(row: Row[Any]) -> Sound:
+    fields = {name: getattr(row, name) for name in _PLAIN}
+    fields["configuration"] = blob(row.configuration)
+    return Sound(time_base=Fraction(row.time_base_num, row.time_base_den), **fields)

@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 
 from vfsd.catalog.originals import require_free
 from vfsd.catalog.prepared import Prepared
+from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import entries, nodes, orphans, policies, videos, xattrs
 from vfsd.errors import ExistsError, NotFoundError, UsageError
 from vfsd.model import FileState, Name, Node
@@ -543,10 +544,13 @@ def require_name(name: str) -> None:
         )
 
 
+@row_of(nodes)
 def _node(row: Sequence[Any]) -> Node:
     """Of a row of `nodes`, in the order of its columns, which is that of `Node`."""
     ino, mode, uid, gid, nlink, size, atime_ns, mtime_ns, ctime_ns, rdev, *others = row
     target, state, object_key, link_path, reason, generation = others
+    if not (isinstance(mode, int) and 0 <= mode <= _MODES):
+        raise ValueError(f"{mode!r} is no mode of a file")
     return Node(
         ino,
         mode,
@@ -567,5 +571,6 @@ def _node(row: Sequence[Any]) -> Node:
     )
 
 
+_MODES = 0o777777
 _STATES = {state.value: state for state in FileState}
 assert tuple(nodes.c.keys()) == tuple(field.name for field in fields(Node))

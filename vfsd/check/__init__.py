@@ -1,6 +1,6 @@
 """Checks that find, and repair, one broken promise each; and the collection of garbage.
 
-catalog        the database file is whole
+catalog        the database file is whole, and has in each column what that may have
 orphans        no file without a name is left when nobody can have it open
 pending        no file waits for judgement when no mount is there to judge it
 links          every file counts as many names as it has, and can be reached; every directory lies
@@ -17,6 +17,8 @@ linked         every file indexed in place is where it was, what it was, and one
 sums           the sums of blocks are of files that there are, and as many as these have blocks
 damage         no original is known to be damaged
 content        (deep) every object's bytes hash to its name
+
+A check that can make no sense of the catalog is itself a finding.
 """
 
 from __future__ import annotations

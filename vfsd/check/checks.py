@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from vfsd.check import derived, objects, originals, spool, tree
 from vfsd.check.finding import Finding, Run
+from vfsd.errors import IntegrityError, VfsdError
 from vfsd.parts import Parts
 
 Check = Callable[[Run], Iterator[Finding]]
@@ -29,6 +30,13 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
 _DEEP: tuple[tuple[str, Check], ...] = (("content", objects.content),)
 """Those that read all that is stored."""
 
+_NO_SENSE = (
+    *(IntegrityError, TypeError, ValueError, LookupError),
+    *(ArithmeticError, AttributeError, MemoryError),
+)
+"""What comes of a catalog that makes no sense.  Not of disks that fail or are full, nor of others
+who hold the store."""
+
 OnProgress = Callable[[str, int, int], None]
 """Called with (name of the check, checks done, checks in all)."""
 
@@ -44,7 +52,8 @@ def run(
 
     Checks that only make sense on a store at rest are left out while it is mounted.  A store may
     be used, and mounted, meanwhile: what was found is looked at again before it is told, and
-    inside the transaction that repairs it.
+    inside the transaction that repairs it.  A check that can make no sense of the catalog says so,
+    and the next one is made.  Raises `BusyError`, `NoSpaceError`, `OSError`.
     """
     state = Run(parts, repair)
     checks = [*_CHECKS, *(_DEEP if deep else ())]
@@ -52,5 +61,14 @@ def run(
     for done, (name, check) in enumerate(checks):
         if on_progress is not None:
             on_progress(name, done, len(checks))
-        findings += check(state)
+        # One at a time: what was found, and repaired, before it could not go on is told, too.
+        try:
+            for finding in check(state):
+                findings.append(finding)
+        except _NO_SENSE as error:
+            findings.append(Finding(name, f"this cannot be checked: {_said(error)}"))
     return findings
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, VfsdError) else f"{type(error).__name__}: {error}"

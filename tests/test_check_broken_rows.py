@@ -1,0 +1,129 @@
+"""Rows that no vfsd has written: `vfsd fsck` names them, and goes on with the next check."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.stores import new_store
+from vfsd import check
+from vfsd.errors import IntegrityError
+from vfsd.store import Store
+
+HUGE = 1 << 62
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a row in each of the tables below."""
+    path = tmp_path_factory.mktemp("rows") / "store"
+    with new_store(path) as store:
+        video = store.ingest(FOLDER / "traffic.mp4", "cam/a.mp4")
+        video.retile("uniform:2x2")
+        video.pin()
+        video.hold("case 17")
+        video.set_policy("original=keep")
+    return path
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "store"))
+
+
+def corrupt(root: Path, table: str, column: str, value: object) -> None:
+    """In the last row of a table."""
+    with sqlite3.connect(root / "catalog.sqlite3") as raw:
+        raw.execute("PRAGMA ignore_check_constraints = ON")
+        last = f"rowid = (SELECT max(rowid) FROM {table})"
+        raw.execute(f"UPDATE {table} SET {column} = ? WHERE {last}", (value,))
+    raw.close()
+
+
+WRONG_TYPES = [
+    ("nodes", "mode", b"\xff\x00"),
+    ("nodes", "target", HUGE),
+    ("videos", "metadata", b"\xff\x00"),
+    ("physical_videos", "media", "{"),
+    ("segments", "first_frame", "x"),
+    ("segments", "object_key", b"\xff\x00"),
+    ("segments", "layout", b"\xff\x00"),
+    ("pins", "first_frame", "x"),
+    ("sounds", "configuration", -1),
+    ("sounds", "time_base_den", b"\xff\x00"),
+    ("block_sums", "link_path", HUGE),
+    ("block_sums", "size", "x"),
+    ("block_sums", "sums", HUGE),
+]
+"""What SQLite keeps in any column, and Python stumbles over."""
+
+WRONG_VALUES = [
+    ("nodes", "mode", -1, "nodes"),
+    ("nodes", "state", "lost", "nodes"),
+    ("physical_videos", "role", "spare", "physical_videos"),
+    ("pins", "role", "spare", "pins"),
+    ("segments", "layout", "round", "segments"),
+    ("sounds", "time_base_den", 0, "sounds"),
+    ("physical_videos", "video_id", -1, "there is no video number -1"),
+]
+"""What is of the right type."""
+
+
+@pytest.mark.parametrize(("table", "column", "value"), WRONG_TYPES)
+def test_values_of_another_type(place: Path, table: str, column: str, value: object) -> None:
+    corrupt(place, table, column, value)
+    with Store.open(place) as store:
+        found = check.run(store.parts)
+        told = [one.message for one in found if one.check == "catalog"]
+        assert any(f" of {table} has in {column} what" in message for message in told)
+        check.run(store.parts, repair=True)
+
+
+@pytest.mark.parametrize(("table", "column", "value", "told"), WRONG_VALUES)
+def test_values_that_make_no_sense(
+    place: Path, table: str, column: str, value: object, told: str
+) -> None:
+    corrupt(place, table, column, value)
+    with Store.open(place) as store:
+        found = check.run(store.parts)
+        assert any(told in one.message for one in found), found
+        check.run(store.parts, repair=True)
+
+
+def test_the_checks_that_can_be_made_are_made(place: Path) -> None:
+    corrupt(place, "nodes", "state", "lost")
+    with Store.open(place) as store:
+        with store.catalog.reading() as seen:
+            packs = {segment.object_key for segment in seen.segments.all()}
+            (key,) = seen.objects.sizes().keys() - packs
+        store.parts.objects.path(key).unlink()
+        found = check.run(store.parts, repair=True)
+    assert any(one.check == "objects" and "is missing" in one.message for one in found)
+    unable = [one for one in found if "cannot be checked" in one.message]
+    assert "links" in {one.check for one in unable}
+    assert not any(one.repaired for one in unable)
+
+
+def test_a_row_that_makes_no_sense_is_named(place: Path) -> None:
+    corrupt(place, "nodes", "state", "lost")
+    with Store.open(place) as store:
+        with sqlite3.connect(place / "catalog.sqlite3") as raw:
+            (ino,) = raw.execute("SELECT max(ino) FROM nodes").fetchone()
+        raw.close()
+        with pytest.raises(IntegrityError, match=f"row {ino} of nodes"):
+            store.node("cam/a.mp4")
+
+
+def test_text_that_is_none(place: Path) -> None:
+    with sqlite3.connect(place / "catalog.sqlite3") as raw:
+        raw.execute("PRAGMA ignore_check_constraints = ON")
+        raw.execute("UPDATE pins SET role = CAST(x'ff00' AS TEXT)")
+    raw.close()
+    with Store.open(place) as store:
+        found = check.run(store.parts)
+    (told,) = (one.message for one in found if one.check == "budgets")
+    assert "text that is none" in told
