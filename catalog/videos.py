@@ -381,6 +381,14 @@ class Objects:
         query = sa.select(objects.c.key).where(objects.c.key == key)
         return self._connection.execute(query).first() is not None
 
+    def is_needed(self, key: str) -> bool:
+        """Whether an object is recorded, or, where its own row has gone astray, referred to."""
+        if self.is_recorded(key):
+            return True
+        columns = (nodes.c.object_key, physical_videos.c.object_key, segments.c.object_key)
+        queries = (sa.select(column).where(column == key).limit(1) for column in columns)
+        return any(self._connection.execute(query).first() for query in queries)
+
     def forget_unreferenced(self, keys: Iterable[str] | None = None) -> list[str]:
         """Strike out the objects (among `keys`) that nothing refers to; returns which."""
         unused = sa.select(objects.c.key).where(

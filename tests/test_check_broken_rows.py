@@ -127,3 +127,17 @@ def test_text_that_is_none(place: Path) -> None:
         found = check.run(store.parts)
     (told,) = (one.message for one in found if one.check == "budgets")
     assert "text that is none" in told
+
+
+def test_bytes_that_a_video_needs_are_no_garbage_where_their_own_row_is_wrong(place: Path) -> None:
+    with Store.open(place) as store:
+        path = store.parts.bytes_of(store["cam/a.mp4"].original)
+    with sqlite3.connect(place / "catalog.sqlite3") as raw:
+        raw.execute(
+            "UPDATE objects SET key = 'lost' WHERE key = ?", (path.parent.name + path.name,)
+        )
+    raw.close()
+    with Store.open(place) as store:
+        assert not all(one.repaired for one in check.run(store.parts, repair=True))
+        assert check.collect(store.parts).objects == ["lost"]
+    assert path.exists()

@@ -109,7 +109,7 @@ def _in_batches(parts: Parts, deletions: Sequence[Callable[[Transaction], None]]
 
 def _delete_object(parts: Parts, key: str, change: Transaction) -> None:
     """Unless somebody has published it meanwhile."""
-    if not change.objects.is_recorded(key):
+    if not change.objects.is_needed(key):
         parts.objects.delete(key)
 
 

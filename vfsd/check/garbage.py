@@ -25,7 +25,9 @@ def collect(parts: Parts, *, dry_run: bool = False) -> Collected:
     with parts.catalog.reading() as seen:
         recorded = seen.objects.sizes()
         referenced = seen.objects.referenced()
-    stray = [key for key in parts.objects.all_keys() if key not in recorded]
+    stray = [
+        key for key in parts.objects.all_keys() if key not in recorded and key not in referenced
+    ]
     unused = [key for key in recorded if key not in referenced]
     files = [*parts.objects.leftovers(), *parts.objects.misnamed(), *dead_copies(parts)]
     spooled = [path for _, path in stray_spool(parts)]

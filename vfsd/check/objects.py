@@ -41,6 +41,11 @@ def _is_recorded(parts: Parts, key: str) -> bool:
         return seen.objects.is_recorded(key)
 
 
+def _is_needed(parts: Parts, key: str) -> bool:
+    with parts.catalog.reading() as seen:
+        return seen.objects.is_needed(key)
+
+
 def _fault(path: Path, size: int) -> str | None:
     try:
         found = path.lstat()
@@ -68,7 +73,7 @@ def garbage(run: Run) -> Iterator[Finding]:
     with parts.catalog.reading() as seen:
         recorded = seen.objects.sizes()
     for key in parts.objects.all_keys():
-        if key not in recorded and not _is_recorded(parts, key):  # by somebody who just came
+        if key not in recorded and not _is_needed(parts, key):  # by somebody who just came
             if run.repair:
                 discard_unpublished(parts, key)
             yield Finding("garbage", f"object {key} is not in the catalog", repaired=run.repair)
