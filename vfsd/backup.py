@@ -35,7 +35,6 @@ from vfsd.parts import Parts
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory, fsync_path
 
-_SIGN = "vfsd-backup.json"
 _NEW_CATALOG = "catalog.new"
 _TRIES = 5
 """Looks at the catalog: what was deleted since the last one could not be copied."""
@@ -245,7 +244,7 @@ class _Backup:
 @contextmanager
 def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
     """Have a backup for oneself, once it is known to be one of this store, or nothing yet."""
-    sign = target / _SIGN
+    sign = StoreDirectory.unmarked(target).backup_sign
     if target.exists() and not sign.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ExistsError(f"{target} is neither empty nor a backup", hint="name another directory")
     target.mkdir(mode=0o700, parents=True, exist_ok=True)

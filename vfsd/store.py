@@ -21,6 +21,7 @@ from vfsd.errors import (
 from vfsd.examineorders import Limits
 from vfsd.examiner import Examiner
 from vfsd.frames import Frames
+from vfsd.handcopies import lay_log
 from vfsd.joining import JoinedPair, JoinReport, join, joined_pairs, split_joined
 from vfsd.jointsettings import JoinSettings
 from vfsd.keeping import DerivedBudget
@@ -118,6 +119,7 @@ class Store(StoreTree):
         self._tools.close()
         self._parts.examiner.close()
         self._parts.catalog.close()
+        lay_log(self._parts.directory)
 
     def __enter__(self) -> Store:
         return self

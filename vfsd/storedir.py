@@ -13,6 +13,7 @@ STORE/
   mount.decoding       what that daemon is decoding, and how it crashed if it did
   mount.rendering      the same of the process that makes views for it
   suspects.json        files whose decoding may have crashed a mount (may be missing)
+  vfsd-backup.json     of which store it is a backup (missing in others); held while it is written
 """
 
 from __future__ import annotations
@@ -151,6 +152,20 @@ class StoreDirectory:
     def catalog_url(self) -> str:
         url = self._marker.get("catalog")
         return str(url) if url else f"sqlite:///{self.root / CATALOG}"
+
+    @property
+    def catalog_file(self) -> Path:
+        """Where the catalog is, unless a database server has it."""
+        return self.root / CATALOG
+
+    def beside_catalog(self) -> tuple[Path, Path]:
+        """What SQLite has beside the catalog while it is open: its log, and its shared memory."""
+        return self.root / f"{CATALOG}-wal", self.root / f"{CATALOG}-shm"
+
+    @property
+    def backup_sign(self) -> Path:
+        """A file that only backups have."""
+        return self.root / "vfsd-backup.json"
 
     @property
     def objects(self) -> Path:

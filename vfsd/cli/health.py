@@ -202,9 +202,13 @@ def _writable(root: Path) -> Diagnosis:
 
 def _catalog(directory: StoreDirectory) -> Diagnosis:
     from vfsd.catalog import Catalog
+    from vfsd.handcopies import with_log
 
     def look() -> str:
-        with Catalog.open(directory.catalog_url, read_only=True) as catalog:
+        with (
+            with_log(directory),
+            Catalog.open(directory.catalog_url, read_only=True) as catalog,
+        ):
             return f"{len(catalog.find())} videos"
 
     return _asked("catalog", look)
@@ -233,10 +237,14 @@ def _sums(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """Whether what is read is compared, and what is known to be damaged; nothing where the catalog
     cannot be asked."""
     from vfsd.catalog import Catalog
+    from vfsd.handcopies import with_log
     from vfsd.summing import SUMS_ADVICE, without_sums
 
     try:
-        with Catalog.open(directory.catalog_url, read_only=True) as catalog:
+        with (
+            with_log(directory),
+            Catalog.open(directory.catalog_url, read_only=True) as catalog,
+        ):
             found = without_sums(catalog)
             with catalog.reading() as seen:
                 damaged = len(seen.integrity.damaged())

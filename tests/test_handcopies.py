@@ -1,0 +1,78 @@
+"""Backups that are copied back by hand, over stores whose last process was killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.cli.conftest import run_command
+from tests.stores import new_store
+from vfsd import check
+from vfsd.backup import back_up
+from vfsd.store import Store
+
+_KILLED = """
+import os, signal, sys
+from vfsd.store import Store
+
+store = Store.open(sys.argv[1])
+for name in sys.argv[3:]:
+    store.ingest(sys.argv[2], name)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A store with one video, a backup of that, and five videos since, of which the log has one."""
+    with new_store(tmp_path / "store") as store:
+        store.ingest(FOLDER / "portrait.mp4", "monday.mp4")
+        back_up(store.parts, tmp_path / "backup")
+        for number in range(4):
+            store.ingest(FOLDER / "traffic.mp4", f"since/{number}.mp4")
+    done = subprocess.run(
+        [sys.executable, "-c", _KILLED, tmp_path / "store", FOLDER / "traffic.mp4", "friday.mp4"],
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert (tmp_path / "store/catalog.sqlite3-wal").stat().st_size > 0
+    return tmp_path
+
+
+def copied_back(place: Path) -> list[str]:
+    """The names in the store, once the backup has been copied over it and nothing is wrong."""
+    subprocess.run(["cp", "-a", f"{place}/backup/.", place / "store"], check=True)
+    with Store.open(place / "store") as store:
+        check.run(store.parts, repair=True)
+        assert check.run(store.parts, deep=True) == []
+        return list(store)
+
+
+def test_a_copy_takes_the_place_of_the_log_too(place: Path) -> None:
+    assert copied_back(place) == ["monday.mp4"]
+
+
+@pytest.mark.parametrize("command", [("ls",), ("doctor",), ("fsck", "--deep"), ("gc",)])
+def test_also_after_somebody_has_looked_into_the_backup(
+    place: Path, command: tuple[str, ...]
+) -> None:
+    run_command("-s", place / "backup", *command)
+    assert copied_back(place) == ["monday.mp4"]
+
+
+def test_what_was_written_into_a_backup_is_not_lost_by_closing_it_twice(place: Path) -> None:
+    with Store.open(place / "backup") as one, Store.open(place / "backup") as other:
+        one.ingest(FOLDER / "mjpeg.avi", "mine.avi")
+        one.close()  # while others have it open
+        assert "mine.avi" in other
+    assert copied_back(place) == ["mine.avi", "monday.mp4"]
+
+
+def test_a_store_that_is_no_backup_has_no_log_when_nobody_has_it_open(place: Path) -> None:
+    Store.open(place / "store").close()
+    assert not (place / "store/catalog.sqlite3-wal").exists()
