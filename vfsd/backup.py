@@ -84,7 +84,7 @@ def back_up(
             f"{target} lies in a mount of the store itself, which would have to hold its own copy",
             hint="name a directory elsewhere, best on another disk",
         )
-    with _held(source, target), _told_of_disks(target):
+    with _told_of_disks(target), _held(source, target):
         work = _Backup(parts, StoreDirectory.unmarked(target), derived, on_progress)
         return work.run()
 
@@ -261,9 +261,9 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
             raise ExistsError(
                 f"{target} is a backup of another store", hint="name another directory"
             )
-        if StoreDirectory.unmarked(target).mounted_by() is not None:
-            raise BusyError(f"the backup {target} is mounted", hint="unmount it first")
-        yield
+        # A mount would have the catalog open of which another takes the place.
+        with StoreDirectory.unmarked(target).held_for("a backup is being written into it"):
+            yield
     finally:
         os.close(fd)
 

@@ -9,7 +9,7 @@ STORE/
   spool/123            private contents of inode 123, while it is no video
   cache/               rendered views; may be deleted at any time
   reserve              room for when the disk is full; may be deleted at any time
-  mount.lock           held by the daemon that has the store mounted
+  mount.lock           held by the daemon that has the store mounted, or who lets nobody mount it
   mount.decoding       what that daemon is decoding, and how it crashed if it did
   mount.rendering      the same of the process that makes views for it
   suspects.json        files whose decoding may have crashed a mount (may be missing)
@@ -228,6 +228,18 @@ class StoreDirectory:
     def mounted(self, place: str) -> Iterator[None]:
         """Hold the store for one daemon.  Raises `BusyError`, saying who has it, and
         `ReadOnlyError` where nothing can be written into the store."""
+        with self._held({"place": place}):
+            yield
+
+    @contextmanager
+    def held_for(self, work: str) -> Iterator[None]:
+        """Let nobody mount the store during some work, which is told to who tries: "it is being
+        restored".  Raises as `mounted` does."""
+        with self._held({"work": work}):
+            yield
+
+    @contextmanager
+    def _held(self, what: dict[str, object]) -> Iterator[None]:
         try:
             fd = os.open(self.mount_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -239,7 +251,7 @@ class StoreDirectory:
         try:
             self._lock_alone(fd)
             os.ftruncate(fd, 0)
-            os.pwrite(fd, json.dumps({"pid": os.getpid(), "place": place}).encode(), 0)
+            os.pwrite(fd, json.dumps({"pid": os.getpid(), **what}).encode(), 0)
             yield
             os.ftruncate(fd, 0)
         finally:
@@ -257,15 +269,7 @@ class StoreDirectory:
                 if who is None and time.monotonic() < end:
                     time.sleep(_ASKING_SECONDS)
                     continue
-            if who is None:
-                raise BusyError(
-                    f"{self.root} is being repaired", hint="mount it when `vfsd fsck` has ended"
-                )
-            raise BusyError(
-                f"{self.root} is mounted at {who.get('place', 'some place')} already "
-                f"(process {who.get('pid', '?')})",
-                hint="unmount it there first, with `vfsd umount`",
-            )
+            raise self._refusal(who)
 
     @contextmanager
     def unmounted(self) -> Iterator[bool]:
@@ -280,6 +284,22 @@ class StoreDirectory:
             yield True
         finally:
             os.close(fd)
+
+    def _refusal(self, who: dict[str, object] | None) -> BusyError:
+        if who is None:
+            return BusyError(
+                f"{self.root} is being repaired", hint="mount it when `vfsd fsck` has ended"
+            )
+        process = f"process {who.get('pid', '?')}"
+        if "work" in who:
+            return BusyError(
+                f"{self.root} is in use: {who['work']} ({process})",
+                hint="try again when that is done",
+            )
+        return BusyError(
+            f"{self.root} is mounted at {who.get('place', 'some place')} already ({process})",
+            hint="unmount it there first, with `vfsd umount`",
+        )
 
     @property
     def can_be_written(self) -> bool:
@@ -297,7 +317,8 @@ class StoreDirectory:
         return own is not None and there is not None and own.device == there.device
 
     def mounted_by(self) -> dict[str, object] | None:
-        """``{"pid": …, "place": …}`` of the daemon that has the store mounted, if one has."""
+        """``{"pid": …, "place": …}`` of the daemon that has the store mounted, if one has, or
+        ``{"pid": …, "work": …}`` of who keeps others from mounting it."""
         try:
             fd = os.open(self.mount_lock, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, PermissionError):  # it is for its owner to know

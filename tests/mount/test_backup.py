@@ -44,6 +44,32 @@ def test_a_mounted_store_with_files_of_all_kinds(tmp_path: Path, mounted: Mounte
         assert back_up(store.parts, target).copied == 0
 
 
+def test_nobody_mounts_a_backup_while_it_is_written(tmp_path: Path, mounted: Mounted) -> None:
+    target, again = tmp_path / "backup", tmp_path / "again"
+    again.mkdir()
+    refused = []
+
+    def mount_meanwhile(_: int, __: int) -> None:
+        with pytest.raises(BusyError) as told:
+            mounting.mount(target, again, (), log_file=tmp_path / "log2")
+        refused.append(str(told.value))
+
+    with Store.open(mounted.store) as store:
+        store.ingest(FOLDER / "traffic.mp4")
+        back_up(store.parts, target)
+        store.remove("traffic.mp4")
+        store.ingest(FOLDER / "portrait.mp4")
+        back_up(store.parts, target, on_progress=mount_meanwhile)
+    assert refused
+    assert all("a backup is being written into it" in one for one in refused)
+    mounting.mount(target, again, (), log_file=tmp_path / "log2")
+    try:
+        assert os.listdir(again) == ["portrait.mp4"]
+        assert (again / "portrait.mp4").read_bytes() == (FOLDER / "portrait.mp4").read_bytes()
+    finally:
+        mounting.unmount(again)
+
+
 def test_a_mount_of_the_store_itself_is_no_place_for_a_backup(
     tmp_path: Path, mounted: Mounted
 ) -> None:

@@ -265,6 +265,8 @@ def _holder(directory: StoreDirectory) -> Diagnosis:
         holder = directory.mounted_by()
         if holder is None:
             return "not mounted"
+        if "work" in holder:
+            return f"not mounted: {holder['work']} (process {holder.get('pid', '?')})"
         return f"at {holder.get('place', '?')}, by process {holder.get('pid', '?')}"
 
     return _asked("mounted", look)
