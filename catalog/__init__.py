@@ -3,6 +3,7 @@
 SQLAlchemy is known in here only; values of `vfsd.model` come out.
 """
 
+from vfsd.catalog.atrest import come_to_rest
 from vfsd.catalog.catalog import Catalog
 from vfsd.catalog.detectionquery import DetectionFilter, DetectionQuery
 from vfsd.catalog.detections import Detections
@@ -26,6 +27,7 @@ __all__ = [
     "VideoFilter",
     "VideoQuery",
     "Videos",
+    "come_to_rest",
     "not_there",
     "require_database",
     "require_name",

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +19,11 @@ import pytest
 from sample_videos import FOLDER
 from tests.fs.driver import Driver
 from tests.stores import new_store
-from vfsd import check
+from vfsd import check, takeover
 from vfsd.backup import back_up
-from vfsd.errors import ExistsError, NoSpaceError, UsageError
+from vfsd.config import Settings
+from vfsd.copynotes import will_tell
+from vfsd.errors import BusyError, ExistsError, NoSpaceError, UsageError
 from vfsd.fs import Filesystem
 from vfsd.objects import ObjectStore
 from vfsd.store import Store
@@ -137,6 +141,147 @@ def test_a_file_that_is_written_while_it_is_copied_is_copied_again(
     assert copy.read_bytes() == b"new words"
     assert copy.stat().st_mtime_ns == spool.stat().st_mtime_ns
     assert back_up(store.parts, target).copied == 0
+
+
+def test_a_file_is_copied_again_whose_times_were_set_back(store: Store, target: Path) -> None:
+    it = Driver(Filesystem(store.parts))
+    it.write("/index.db", b"old words")
+    it.fs.close()
+    spool = store.parts.directory.spool_file(store.node("index.db").ino)
+    copy = target / "spool" / spool.name
+    os.utime(spool, (1_700_000_000, 1_700_000_000))
+    back_up(store.parts, target)
+    before = spool.stat()
+    spool.write_bytes(b"new words")
+    os.utime(spool, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert back_up(store.parts, target).copied == len(b"new words")
+    assert copy.read_bytes() == b"new words"
+
+
+def test_a_file_is_copied_again_that_was_changed_in_the_backup(store: Store, target: Path) -> None:
+    it = Driver(Filesystem(store.parts))
+    it.write("/index.db", b"old words")
+    it.fs.close()
+    back_up(store.parts, target)
+    (copy,) = (target / "spool").iterdir()
+    before = copy.stat()
+    copy.write_bytes(b"bad words")
+    os.utime(copy, ns=(before.st_atime_ns, before.st_mtime_ns))
+    back_up(store.parts, target)
+    assert copy.read_bytes() == b"old words"
+
+
+@pytest.mark.parametrize("notes", [b"", b"[1]", b'{"2": {}}', b"\xff"])
+def test_without_its_notes_all_files_are_copied(store: Store, target: Path, notes: bytes) -> None:
+    it = Driver(Filesystem(store.parts))
+    it.write("/index.db", b"words")
+    it.fs.close()
+    back_up(store.parts, target)
+    (target / "vfsd-backup-files.json").write_bytes(notes)
+    assert back_up(store.parts, target).copied == len(b"words")
+    assert same(store, target)
+
+
+def test_a_change_in_the_tick_of_the_copy_is_copied_again(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"a")
+    found = file.stat()
+    missed = 0
+    for content in range(200):
+        told = will_tell(found)
+        file.write_bytes(bytes([content]))
+        after = file.stat()
+        missed += told and after.st_ctime_ns == found.st_ctime_ns
+        found = after
+    assert missed == 0
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from vfsd.backup import back_up
+from vfsd.store import Store
+
+left = int(sys.argv[3])
+
+def count(event, _):
+    global left
+    if event == "os.rename":
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+
+with Store.open(sys.argv[1]) as store:
+    sys.addaudithook(count)
+    back_up(store.parts, Path(sys.argv[2]))
+"""
+
+
+def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_path: Path) -> None:
+    it = Driver(Filesystem(store.parts))
+    for name in "ab":
+        it.write(f"/{name}.txt", b"monday")
+    back_up(store.parts, tmp_path / "monday")
+    for name in "ab":
+        it.write(f"/{name}.txt", b"")
+    it.fs.close()
+    store.remove("portrait.mp4")
+    store.ingest(FOLDER / "open-gop.mkv")
+    Settings(verify=False).save(store.parts.directory.settings)
+    found = []
+    for number in range(20):
+        target = tmp_path / str(number)
+        shutil.copytree(tmp_path / "monday", target)
+        done = subprocess.run(
+            [sys.executable, "-c", _KILLED, store.path, target, str(number)], check=False
+        )
+        with Store.open(target) as copy:
+            check.run(copy.parts, repair=True)
+            assert check.run(copy.parts, deep=True) == []
+            sizes = {copy.node(f"{name}.txt").size for name in "ab"}
+            private = {path.stat().st_size for _, path in copy.parts.directory.spooled()}
+            assert sizes == private
+            found.append((tuple(copy), sizes, copy.settings.verify))
+            check.collect(copy.parts)
+            assert not (target / "incoming").exists()
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL
+    assert number > 5
+    old = (("mjpeg.avi", "portrait.mp4", "traffic.mp4"), {len(b"monday")}, True)
+    new = (("mjpeg.avi", "open-gop.mkv", "traffic.mp4"), {0}, False)
+    at = found.index(new)
+    assert found == [old] * at + [new] * (len(found) - at)
+    assert at > 0
+
+
+def test_who_has_the_backup_open_is_waited_for(store: Store, target: Path) -> None:
+    back_up(store.parts, target)
+    store.remove("portrait.mp4")
+    looking = Store.open(target)
+    assert "portrait.mp4" in looking
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(back_up, store.parts, target)
+        with pytest.raises(FutureTimeoutError):
+            under_way.result(timeout=1.5)
+        assert looking["portrait.mp4"].read(frames=[3]).data.any()
+        looking.close()
+        under_way.result()
+    assert same(store, target)
+
+
+def test_who_goes_on_looking_into_the_backup_keeps_it(
+    store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takeover, "PATIENCE_SECONDS", 0.2)
+    back_up(store.parts, target)
+    store.remove("portrait.mp4")
+    with Store.open(target) as looking:
+        with pytest.raises(BusyError, match="open"):
+            back_up(store.parts, target)
+        assert looking["portrait.mp4"].read(frames=[3]).data.any()
+    back_up(store.parts, target)
+    assert same(store, target)
 
 
 def test_nothing_else_is_written_over(store: Store, target: Path, tmp_path: Path) -> None:

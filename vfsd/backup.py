@@ -2,8 +2,9 @@
 
 A backup is the catalog as it was at one moment, and all bytes that it refers to.  Objects never
 change, so that only those are copied that the backup does not have yet, and a copy whose bytes do
-not hash to its name is none.  Bytes come before the catalog, which takes the place of the one of
-the last backup in one rename: whatever happens, the last backup or this one is there.
+not hash to its name is none.  Objects come before the catalog, which takes the place of the one of
+the last backup together with all private files that have changed (see `vfsd.takeover`): whatever
+happens, the last backup or this one is there.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from vfsd import check
 from vfsd.blocksums import BlockSums
 from vfsd.catalog import Catalog
+from vfsd.copynotes import CopyNotes, will_tell
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -34,8 +36,8 @@ from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory, fsync_path
+from vfsd.takeover import prepare, take_over
 
-_NEW_CATALOG = "catalog.new"
 _TRIES = 5
 """Looks at the catalog: what was deleted since the last one could not be copied."""
 _FLOCK = fcntl.LOCK_EX | fcntl.LOCK_NB
@@ -99,6 +101,9 @@ class _Backup:
     ) -> None:
         self._parts = parts
         self._target = target
+        self._coming = prepare(target)
+        self._notes = CopyNotes(target.backup_notes)
+        self._sources: dict[int, os.stat_result] = {}  # of private files, before they were copied
         self._objects = ObjectStore(target)
         self._derived = derived
         self._on_progress = on_progress
@@ -110,7 +115,7 @@ class _Backup:
         target = self._target
         for below in (target.objects, target.objects_tmp, target.spool, target.cache):
             below.mkdir(parents=True, exist_ok=True)
-        snapshot = target.root / _NEW_CATALOG
+        snapshot = self._coming.new_catalog
         for _ in range(_TRIES):
             _remove_catalog(snapshot)
             self._parts.catalog.copy_to(snapshot)
@@ -121,7 +126,7 @@ class _Backup:
                 "files are deleted from the store faster than they can be copied",
                 hint="try again when less is going on",
             )
-        self._publish(snapshot)
+        self._publish()
         return self._tidied()
 
     def _copy_all(self, snapshot: Path) -> bool:
@@ -137,6 +142,7 @@ class _Backup:
                 states = (FileState.SPOOLED, FileState.PLAIN)
                 private = [node.ino for one in states for node in seen.tree.files_in_state(one)]
         self._done, self._total = 0, sum(sizes.values())
+        self._sources.clear()
         there = [self._copy_object(key, size) for key, size in sorted(sizes.items())]
         there += [self._copy_private(ino) for ino in private]
         return all(there)
@@ -171,36 +177,35 @@ class _Backup:
     def _copy_private(self, ino: int) -> bool:
         """A file that is no video, as it is at the moment."""
         source, copy = self._parts.directory.spool_file(ino), self._target.spool_file(ino)
-        temporary = copy.with_name(f"{ino}.{os.getpid()}.copy")  # so that gc knows it
+        coming = self._coming.spool_file(ino)
         try:
             found = source.stat()
-            if copy.exists() and _is_same(copy.stat(), found):
+            tells = will_tell(found)
+            if copy.exists() and self._notes.is_copy(ino, found, copy.stat()):
+                self._sources[ino] = found
                 return True
-            shutil.copy2(source, temporary)
-            # Who writes into it meanwhile gives it another time, by which the next backup knows:
-            # the copy must not have that.
-            os.utime(temporary, ns=(found.st_atime_ns, found.st_mtime_ns))
+            shutil.copy2(source, coming)
+            # Who writes into it meanwhile gives it another time, which the copy must not have.
+            os.utime(coming, ns=(found.st_atime_ns, found.st_mtime_ns))
         except FileNotFoundError:
             with self._parts.catalog.reading() as seen:
                 node = seen.tree.nodes([ino]).get(ino)
             gone = (FileState.SPOOLED, FileState.PLAIN)
             return node is not None and node.state in gone  # it was never synced; as after a crash
-        fsync_path(temporary)
-        temporary.replace(copy)
+        fsync_path(coming)
+        if tells:
+            self._sources[ino] = found
         self._copied += found.st_size
         return True
 
-    def _publish(self, snapshot: Path) -> None:
+    def _publish(self) -> None:
         target, source = self._target, self._parts.directory
         if source.settings.exists():
-            shutil.copy2(source.settings, target.settings)
-        final = target.root / "catalog.sqlite3"
-        fsync_path(snapshot)
-        fsync_path(target.spool)
-        # The log of the old catalog is empty: it was closed by the last who had it open.
-        for side in ("-wal", "-shm"):
-            Path(f"{final}{side}").unlink(missing_ok=True)
-        snapshot.replace(final)
+            shutil.copy2(source.settings, self._coming.settings)
+        take_over(target)
+        for ino, found in self._sources.items():
+            self._notes.note(ino, found, target.spool_file(ino).stat())
+        self._notes.save()
         source.copy_marker(target.root)
         fsync_path(target.root)
 
@@ -287,7 +292,3 @@ def _told_of_disks(target: Path) -> Iterator[None]:
 def _remove_catalog(path: Path) -> None:
     for side in ("", "-wal", "-shm", "-journal"):
         Path(f"{path}{side}").unlink(missing_ok=True)
-
-
-def _is_same(one: os.stat_result, other: os.stat_result) -> bool:
-    return (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)

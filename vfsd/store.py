@@ -38,6 +38,7 @@ from vfsd.storedir import StoreDirectory
 from vfsd.storetree import StoreTree
 from vfsd.summing import SummedFiles
 from vfsd.suspects import Suspects
+from vfsd.takeover import settled
 from vfsd.tiling.policy import Terms
 from vfsd.tools import Tools
 from vfsd.tuning import Between, Budget, Tuner, undo
@@ -89,17 +90,19 @@ class Store(StoreTree):
         One makes the least work of a read, which is best where every core has a process of its own.
 
         Raises `NoStoreError` where there is none, `StoreVersionError` for one that a newer vfsd
-        wrote, `BusyError`, `UsageError`.
+        wrote, `BusyError`, `UsageError`, and `ReadOnlyError` where who made a backup was killed as
+        that was all but done, and nobody can write the rest.
         """
         if threads is not None:
             threads = whole_number(threads, "number of threads")
             if threads < 1:
                 raise UsageError(f"{threads} threads decode nothing")
         directory = StoreDirectory.open(Path(path))
-        settings = Settings.load(directory.settings)
-        catalog = with_reserve(
-            directory, lambda: Catalog.open(directory.catalog_url, read_only=read_only)
-        )
+        with settled(directory):
+            settings = Settings.load(directory.settings)
+            catalog = with_reserve(
+                directory, lambda: Catalog.open(directory.catalog_url, read_only=read_only)
+            )
         if not read_only:
             keep_reserve(directory)
         limits = Limits(memory=settings.examine_memory, seconds=settings.examine_seconds)

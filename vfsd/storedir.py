@@ -13,7 +13,10 @@ STORE/
   mount.decoding       what that daemon is decoding, and how it crashed if it did
   mount.rendering      the same of the process that makes views for it
   suspects.json        files whose decoding may have crashed a mount (may be missing)
+  incoming/            private files, settings and a catalog that take the place of those above when
+                       somebody opens the store; without the catalog it is nothing yet
   vfsd-backup.json     of which store it is a backup (missing in others); held while it is written
+  vfsd-backup-files.json  of what its private files are copies; may be deleted
 """
 
 from __future__ import annotations
@@ -163,9 +166,24 @@ class StoreDirectory:
         return self.root / f"{CATALOG}-wal", self.root / f"{CATALOG}-shm"
 
     @property
+    def incoming(self) -> StoreDirectory:
+        """What takes the place of what is here, when there is a catalog in it."""
+        return StoreDirectory.unmarked(self.root / "incoming")
+
+    @property
+    def new_catalog(self) -> Path:
+        """A catalog that is not one yet."""
+        return self.root / "catalog.new"
+
+    @property
     def backup_sign(self) -> Path:
         """A file that only backups have."""
         return self.root / "vfsd-backup.json"
+
+    @property
+    def backup_notes(self) -> Path:
+        """What a backup knows of its private files."""
+        return self.root / "vfsd-backup-files.json"
 
     @property
     def objects(self) -> Path:

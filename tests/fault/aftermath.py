@@ -66,7 +66,7 @@ def examine(
             if deep:
                 _compare_pixels(store, found)
         if operation.name == "backup":
-            _look_at_backup(place, found)
+            _look_at_backup(place, expected, found)
         if again and found.is_unchanged and operation.again:
             _repeat(operation, place, expected, found)
     except Exception as error:
@@ -180,8 +180,8 @@ _POOREST = 255.0**2 / 10**2.4
 """24 dB, as a mean squared error: coarse tiles of noise are better."""
 
 
-def _look_at_backup(place: Place, found: Found) -> None:
-    """It is not there yet, or whole."""
+def _look_at_backup(place: Place, expected: Expected, found: Found) -> None:
+    """It is not there yet, or whole, and as the store was when it was made."""
     try:
         copy = Store.open(place.backup)
     except NoStoreError:
@@ -190,6 +190,10 @@ def _look_at_backup(place: Place, found: Found) -> None:
         for finding in check.run(copy.parts, repair=True, deep=True):
             if finding.check not in _EXPECTED:
                 found.losses.append(f"the backup: {finding.check}: {finding.message}")
+        now = state_of(copy)
+        differences = [now.differs(expected.states[at]) for at in (0, -1)]
+        if all(differences):
+            found.losses.append(f"the backup is neither: {' / '.join(differences)}")
 
 
 def _repeat(operation: Operation, place: Place, expected: Expected, found: Found) -> None:

@@ -497,6 +497,12 @@ def backup(place: Place) -> Steps:
     with place.open() as store:
         back_up(store.parts, place.backup)
         yield
+        it = Driver(Filesystem(store.parts))
+        with it.opened("/notes.txt", os.O_RDWR) as handle:
+            it.fs.write(handle, b"Tuesday", 0)
+            it.fs.fsync(handle)
+        it.fs.close()
+        yield
         store.remove("cam", recursive=True)
         yield
         back_up(store.parts, place.backup)
@@ -593,7 +599,14 @@ ALL = (
     Operation("rm", with_videos, remove, durable=True),
     Operation("mv", with_videos, move, durable=frozenset({1})),
     Operation("migrate", with_older_catalog, migrate),
-    Operation("backup", with_videos, backup, durable=True),
+    Operation(
+        "backup",
+        with_videos,
+        backup,
+        durable=True,
+        loose={1: frozenset({"notes.txt"})},
+        again=False,
+    ),
     Operation("gc", with_garbage, collect, gradual=True),
     Operation("fsck --repair", with_damage, repair, gradual=True, damaged=True),
     Operation("settle", with_damage, settle, gradual=True, damaged=True),

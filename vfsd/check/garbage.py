@@ -9,6 +9,7 @@ from vfsd.check.spool import dead_copies, remove_stray_spool, stray_spool
 from vfsd.objects import is_key
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished, reclaim
+from vfsd.takeover import abandoned, discard_abandoned
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,9 @@ def collect(parts: Parts, *, dry_run: bool = False) -> Collected:
     ]
     unused = [key for key in recorded if key not in referenced]
     files = [*parts.objects.leftovers(), *parts.objects.misnamed(), *dead_copies(parts)]
+    left = abandoned(parts.directory)
     spooled = [path for _, path in stray_spool(parts)]
-    size = sum(_size(path) for path in files + spooled)
+    size = sum(_size(path) for path in files + left + spooled)
     size += sum(_size(parts.objects.path(key)) for key in stray + unused if is_key(key))
     if not dry_run:
         reclaim(parts, keys=unused)
@@ -39,8 +41,10 @@ def collect(parts: Parts, *, dry_run: bool = False) -> Collected:
             discard_unpublished(parts, key)
         for path in files:
             path.unlink(missing_ok=True)
+        if left:
+            discard_abandoned(parts.directory)
         remove_stray_spool(parts)
-    return Collected(unused + stray, files + spooled, size)
+    return Collected(unused + stray, files + left + spooled, size)
 
 
 def _size(path: Path) -> int:
