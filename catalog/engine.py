@@ -60,7 +60,7 @@ _SHARED_BYTES = 1 << 16
 """SQLite's shared memory takes 32 KiB at first, and its log at least a page."""
 
 LOST = (
-    "put it back from a backup (`vfsd backup`), or see `.recover` of sqlite3; all bytes of videos "
+    "put it back from a backup (`vfsd restore`), or see `.recover` of sqlite3; all bytes of videos "
     "are whole files below objects/, and are not lost with it"
 )
 

@@ -18,6 +18,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.fs.driver import Driver
+from tests.killing import killed_at_rename
 from tests.stores import new_store
 from vfsd import check, takeover
 from vfsd.backup import back_up
@@ -196,24 +197,14 @@ def test_a_change_in_the_tick_of_the_copy_is_copied_again(tmp_path: Path) -> Non
     assert missed == 0
 
 
-_KILLED = """
-import os, signal, sys
+_BACK_UP = """
 from pathlib import Path
 from vfsd.backup import back_up
 from vfsd.store import Store
 
-left = int(sys.argv[3])
-
-def count(event, _):
-    global left
-    if event == "os.rename":
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        left -= 1
-
-with Store.open(sys.argv[1]) as store:
+with Store.open(sys.argv[2]) as store:
     sys.addaudithook(count)
-    back_up(store.parts, Path(sys.argv[2]))
+    back_up(store.parts, Path(sys.argv[3]))
 """
 
 
@@ -232,9 +223,7 @@ def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_pat
     for number in range(20):
         target = tmp_path / str(number)
         shutil.copytree(tmp_path / "monday", target)
-        done = subprocess.run(
-            [sys.executable, "-c", _KILLED, store.path, target, str(number)], check=False
-        )
+        was_killed = killed_at_rename(number, _BACK_UP, store.path, target)
         with Store.open(target) as copy:
             check.run(copy.parts, repair=True)
             assert check.run(copy.parts, deep=True) == []
@@ -244,9 +233,8 @@ def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_pat
             found.append((tuple(copy), sizes, copy.settings.verify))
             check.collect(copy.parts)
             assert not (target / "incoming").exists()
-        if done.returncode == 0:
+        if not was_killed:
             break
-        assert done.returncode == -signal.SIGKILL
     assert number > 5
     old = (("mjpeg.avi", "portrait.mp4", "traffic.mp4"), {len(b"monday")}, True)
     new = (("mjpeg.avi", "open-gop.mkv", "traffic.mp4"), {0}, False)

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
+from tests.killing import ingest_and_die
 from tests.stores import new_store
 from vfsd import check
 from vfsd.backup import back_up
 from vfsd.store import Store
-
-_KILLED = """
-import os, signal, sys
-from vfsd.store import Store
-
-store = Store.open(sys.argv[1])
-for name in sys.argv[3:]:
-    store.ingest(sys.argv[2], name)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 @pytest.fixture
@@ -35,12 +24,7 @@ def place(tmp_path: Path) -> Path:
         back_up(store.parts, tmp_path / "backup")
         for number in range(4):
             store.ingest(FOLDER / "traffic.mp4", f"since/{number}.mp4")
-    done = subprocess.run(
-        [sys.executable, "-c", _KILLED, tmp_path / "store", FOLDER / "traffic.mp4", "friday.mp4"],
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL
-    assert (tmp_path / "store/catalog.sqlite3-wal").stat().st_size > 0
+    ingest_and_die(tmp_path / "store", FOLDER / "traffic.mp4", "friday.mp4")
     return tmp_path
 
 

@@ -9,12 +9,10 @@ happens, the last backup or this one is there.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -24,10 +22,10 @@ from vfsd import check
 from vfsd.blocksums import BlockSums
 from vfsd.catalog import Catalog
 from vfsd.copynotes import CopyNotes, will_tell
+from vfsd.copyplaces import require_apart, told_of_disks
 from vfsd.errors import (
     BusyError,
     ExistsError,
-    NoSpaceError,
     StoreError,
     UsageError,
 )
@@ -75,18 +73,8 @@ def back_up(
             "the catalog is on a database server, which has to be backed up with its own tools",
             hint="dump the database first, then copy the store's directory",
         )
-    root, place = source.root.resolve(), target.resolve()
-    if place == root or root in place.parents or place in root.parents:
-        raise UsageError(
-            f"{target} and the store {source.root} lie in each other",
-            hint="name a directory elsewhere, best on another disk",
-        )
-    if source.is_shown_at(place):
-        raise UsageError(
-            f"{target} lies in a mount of the store itself, which would have to hold its own copy",
-            hint="name a directory elsewhere, best on another disk",
-        )
-    with _told_of_disks(target), _held(source, target):
+    require_apart(source, target)
+    with told_of_disks(target), _held(source, target):
         work = _Backup(parts, StoreDirectory.unmarked(target), derived, on_progress)
         return work.run()
 
@@ -271,22 +259,6 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
             yield
     finally:
         os.close(fd)
-
-
-@contextmanager
-def _told_of_disks(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, sqlite3.Error) as error:
-        full = isinstance(error, sqlite3.Error) and "full" in str(error)
-        if full or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpaceError(f"no room for a backup in {target}") from error
-        if isinstance(error, sqlite3.Error):
-            raise StoreError(
-                f"the catalog could not be copied to {target}: {error}",
-                hint="look at quotas, and what the kernel says of the disks",
-            ) from error
-        raise
 
 
 def _remove_catalog(path: Path) -> None:

@@ -15,6 +15,7 @@ STORE/
   suspects.json        files whose decoding may have crashed a mount (may be missing)
   incoming/            private files, settings and a catalog that take the place of those above when
                        somebody opens the store; without the catalog it is nothing yet
+  replaced-TIME/       the catalog and the private files from before a restore; may be deleted
   vfsd-backup.json     of which store it is a backup (missing in others); held while it is written
   vfsd-backup-files.json  of what its private files are copies; may be deleted
 """
@@ -121,7 +122,7 @@ class StoreDirectory:
             if (root / CATALOG).exists():
                 raise NoStoreError(
                     f"the store in {root} has lost its {_MARKER}",
-                    hint="put that file back from a backup (`vfsd backup`) of this store",
+                    hint="put it back from a backup of this store (`vfsd restore`)",
                 ) from None
             raise NoStoreError(
                 f"there is no store in {root}", hint=f"make one with `vfsd init {root}`"
@@ -174,6 +175,10 @@ class StoreDirectory:
     def new_catalog(self) -> Path:
         """A catalog that is not one yet."""
         return self.root / "catalog.new"
+
+    def replaced(self, when: str) -> Path:
+        """Where a catalog and private files are kept in whose place others came at some time."""
+        return self.root / f"replaced-{when}"
 
     @property
     def backup_sign(self) -> Path:

@@ -17,8 +17,9 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from vfsd.catalog import come_to_rest
@@ -54,8 +55,18 @@ def take_over(directory: StoreDirectory) -> None:
     for path in (coming.new_catalog, coming.settings, coming.spool, coming.root, directory.root):
         if path.exists():
             fsync_path(path)
+    _once_closed(directory, partial(_take_place, directory))
+
+
+def require_closed(directory: StoreDirectory) -> None:
+    """Raises `BusyError` as `take_over` does; what was in SQLite's log is in the catalog then."""
+    _once_closed(directory, lambda: None)
+
+
+def _once_closed(directory: StoreDirectory, action: Callable[[], None]) -> None:
+    """Do something while nobody has the catalog open, nor is about to open it."""
     end = time.monotonic() + PATIENCE_SECONDS
-    while not _taken_over(directory):
+    while not _done_if_closed(directory, action):
         if time.monotonic() >= end:
             raise BusyError(
                 f"somebody has {directory.root} open",
@@ -109,6 +120,8 @@ def abandoned(directory: StoreDirectory) -> list[Path]:
 
 def discard_abandoned(directory: StoreDirectory) -> None:
     """Take them away, unless somebody has just begun to lay others."""
+    if not directory.incoming.root.exists():
+        return
     with suppress(BusyError), directory.held_for("its garbage is taken away"):
         finish(directory)
         discard(directory)
@@ -118,22 +131,25 @@ def _is_to_come(directory: StoreDirectory) -> bool:
     return directory.incoming.catalog_file.exists()
 
 
-def _taken_over(directory: StoreDirectory) -> bool:
-    """Do so, unless somebody has the catalog open, or is about to."""
+def _done_if_closed(directory: StoreDirectory, action: Callable[[], None]) -> bool:
     try:
         with _held(directory.root, fcntl.LOCK_EX | fcntl.LOCK_NB):
             if not come_to_rest(directory.catalog_file):
                 return False
             try:
-                coming = directory.incoming
-                coming.new_catalog.replace(coming.catalog_file)
-                fsync_path(coming.root)
-                _put_in_place(directory)
+                action()
             finally:
-                lay_log(directory)
+                lay_log(directory)  # to come to rest has taken it away
             return True
     except BlockingIOError:
         return False
+
+
+def _take_place(directory: StoreDirectory) -> None:
+    coming = directory.incoming
+    coming.new_catalog.replace(coming.catalog_file)
+    fsync_path(coming.root)
+    _put_in_place(directory)
 
 
 def _put_in_place(directory: StoreDirectory) -> None:

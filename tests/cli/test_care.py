@@ -175,3 +175,24 @@ def test_backup(run: Run, place: Path) -> None:
     assert damaged.code == 30
     assert "missing" in damaged.err
     assert run("backup", place).code == 2
+
+
+def test_restore(run: Run, place: Path) -> None:
+    names = run("ls", "cam1").out
+    assert run("backup", "copy").code == 0
+    assert run("rm", TRAFFIC).code == 0
+    done = run_command("restore", "copy", "videos", "--json").object
+    assert (done["videos"], done["missing"], done["linked"]) == (2, [], [])
+    assert Path(done["replaced"], "catalog.sqlite3").exists()
+    assert run("ls", "cam1").out == names
+    again = run_command("restore", "copy", "videos")
+    assert "0 B were copied" in again.out
+    assert "replaced-" in again.err
+    the_object(run, place).unlink()
+    key = run("info", TRAFFIC, "--json").object["digest"]
+    (place / "copy/objects" / key[:2] / key[2:]).unlink()
+    missing = run_command("restore", "copy", "videos")
+    assert missing.code == 30
+    assert f"object {key} is damaged or missing" in missing.err
+    assert run_command("restore", "videos", "copy").code == 2
+    assert run_command("restore", "copy", "footage").code == 4

@@ -66,6 +66,8 @@ def test_example(place: Path, name: str, example: str) -> None:
         assert run_command("-s", "videos", *policy).code == 0
     if name == "hold remove":
         assert run_command("-s", "videos", "hold", "add", TRAFFIC, "--reason", "x").code == 0
+    if name == "restore":
+        assert run_command("-s", "videos", "backup", "disk/videos").code == 0
     program, *args = shlex.split(os.path.expandvars(example))
     done = run_command(*args)
     assert program == "vfsd"

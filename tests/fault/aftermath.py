@@ -158,7 +158,7 @@ def garbage(store: Store) -> list[str]:
     left += [
         f"{path.name} beside the catalog"
         for path in store.path.iterdir()
-        if path.name not in known and not path.name.startswith("catalog.sqlite3")
+        if path.name not in known and not path.name.startswith(("catalog.sqlite3", "replaced-"))
     ]
     return left
 

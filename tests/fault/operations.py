@@ -29,6 +29,7 @@ from vfsd.fs import Filesystem
 from vfsd.labels import ReadOptions, read_labels
 from vfsd.planned import TileSettings
 from vfsd.relayout import drop, drop_retired, rollback
+from vfsd.restore import restore
 from vfsd.settle import settle_file
 from vfsd.store import Store
 from vfsd.tiling import Rect
@@ -125,6 +126,17 @@ def with_videos(place: Place) -> None:
         video.retile("uniform:1x2", settings=FEW, jobs=1)
         it = Driver(Filesystem(store.parts))
         it.write("/notes.txt", (place.inputs / "notes.txt").read_bytes())
+        it.fs.close()
+
+
+def with_backup(place: Place) -> None:
+    """A backup of what is no longer so."""
+    with_videos(place)
+    with place.open() as store:
+        back_up(store.parts, place.backup)
+        store.remove("cam", recursive=True)
+        it = Driver(Filesystem(store.parts))
+        it.write("/notes.txt", b"other words")
         it.fs.close()
 
 
@@ -509,6 +521,11 @@ def backup(place: Place) -> Steps:
         yield
 
 
+def restore_backup(place: Place) -> Steps:
+    restore(place.backup, place.store)
+    yield
+
+
 def collect(place: Place) -> Steps:
     with place.open() as store:
         check.collect(store.parts)
@@ -607,6 +624,7 @@ ALL = (
         loose={1: frozenset({"notes.txt"})},
         again=False,
     ),
+    Operation("restore", with_backup, restore_backup, durable=True),
     Operation("gc", with_garbage, collect, gradual=True),
     Operation("fsck --repair", with_damage, repair, gradual=True, damaged=True),
     Operation("settle", with_damage, settle, gradual=True, damaged=True),

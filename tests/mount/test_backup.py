@@ -12,6 +12,7 @@ from tests.mount.conftest import Mounted
 from vfsd import mounting
 from vfsd.backup import back_up
 from vfsd.errors import BusyError, UsageError
+from vfsd.restore import restore
 from vfsd.store import Store
 
 pytestmark = pytest.mark.mount
@@ -68,6 +69,32 @@ def test_nobody_mounts_a_backup_while_it_is_written(tmp_path: Path, mounted: Mou
         assert (again / "portrait.mp4").read_bytes() == (FOLDER / "portrait.mp4").read_bytes()
     finally:
         mounting.unmount(again)
+
+
+def test_a_mounted_store_is_not_restored_nor_one_mounted_meanwhile(
+    tmp_path: Path, mounted: Mounted
+) -> None:
+    backup = tmp_path / "backup"
+    with Store.open(mounted.store) as store:
+        store.ingest(FOLDER / "traffic.mp4")
+        back_up(store.parts, backup)
+        store.remove("traffic.mp4")
+    mounted.mount()
+    with pytest.raises(BusyError, match="is mounted at"):
+        restore(backup, mounted.store)
+    assert os.listdir(mounted.at) == []
+    mounted.unmount()
+    refused = []
+
+    def mount_meanwhile(_: int, __: int) -> None:
+        with pytest.raises(BusyError) as told:
+            mounting.mount(mounted.store, mounted.at, (), log_file=tmp_path / "log2")
+        refused.append(str(told.value))
+
+    restore(backup, mounted.store, on_progress=mount_meanwhile)
+    assert "it is being restored" in refused[0]
+    mounted.mount()
+    assert (mounted.at / "traffic.mp4").read_bytes() == (FOLDER / "traffic.mp4").read_bytes()
 
 
 def test_a_mount_of_the_store_itself_is_no_place_for_a_backup(

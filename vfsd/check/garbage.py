@@ -41,8 +41,7 @@ def collect(parts: Parts, *, dry_run: bool = False) -> Collected:
             discard_unpublished(parts, key)
         for path in files:
             path.unlink(missing_ok=True)
-        if left:
-            discard_abandoned(parts.directory)
+        discard_abandoned(parts.directory)
         remove_stray_spool(parts)
     return Collected(unused + stray, files + left + spooled, size)
 

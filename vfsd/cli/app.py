@@ -70,6 +70,7 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
             "scrub",
             "gc",
             "backup",
+            "restore",
             "verify",
             "calibrate",
             "doctor",

@@ -1,0 +1,214 @@
+"""Stores that go back to what their backups have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.fs.driver import Driver
+from tests.killing import ingest_and_die, killed_at_rename
+from tests.stores import new_store
+from vfsd import check, takeover
+from vfsd.backup import back_up
+from vfsd.catalog import Catalog
+from vfsd.errors import BusyError, ExistsError, IntegrityError, NoStoreError, UsageError
+from vfsd.fs import Filesystem
+from vfsd.restore import restore
+from vfsd.store import Store
+
+MONDAY = ["monday.mp4", "tiled.mp4"]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A store, a backup, and what was done since by processes that ended well and one that did
+    not."""
+    with new_store(tmp_path / "store") as store:
+        store.ingest(FOLDER / "portrait.mp4", "monday.mp4")
+        store.ingest(FOLDER / "traffic.mp4", "tiled.mp4").retile("uniform:2x2", span=(0, 1))
+        _write(store, "/notes.txt", b"of monday")
+        back_up(store.parts, tmp_path / "backup")
+        store.remove("monday.mp4")
+        _write(store, "/notes.txt", b"of friday, and more")
+        _write(store, "/new.txt", b"since")
+        store.ingest(FOLDER / "mjpeg.avi", "since.avi")
+    ingest_and_die(tmp_path / "store", FOLDER / "open-gop.mkv", "friday.mkv")
+    return tmp_path
+
+
+def _write(store: Store, name: str, data: bytes) -> None:
+    it = Driver(Filesystem(store.parts))
+    it.write(name, data)
+    it.fs.settle()
+    it.fs.close()
+
+
+def _bytes_of(store: Store, name: str) -> bytes:
+    return store.parts.directory.spool_file(store.node(name).ino).read_bytes()
+
+
+def _holds_monday(target: Path) -> bool:
+    with Store.open(target) as store:
+        check.collect(store.parts)
+        assert check.run(store.parts, deep=True) == []
+        assert store.catalog.segments(store["tiled.mp4"].info)
+        files = sorted(name for name, _ in store.entries())
+        return (
+            list(store) == MONDAY
+            and files == sorted([*MONDAY, "notes.txt"])
+            and _bytes_of(store, "notes.txt") == b"of monday"
+            and bool(store["monday.mp4"].read(frames=[3]).data.any())
+        )
+
+
+def test_a_store_goes_back_whatever_its_log_has(place: Path) -> None:
+    told: list[tuple[int, int]] = []
+    done = restore(place / "backup", place / "store", on_progress=lambda *now: told.append(now))
+    assert (done.videos, done.files, done.linked, done.missing) == (2, 1, (), ())
+    assert told[-1][0] == told[-1][1] == done.bytes - len(b"of monday")
+    assert done.copied == (FOLDER / "portrait.mp4").stat().st_size + len(b"of monday")
+    assert done.unused == 2
+    assert _holds_monday(place / "store")
+    assert not (place / "store/vfsd-backup.json").exists()
+
+
+def test_what_was_there_is_kept_beside_it(place: Path) -> None:
+    kept = restore(place / "backup", place / "store").replaced
+    assert kept is not None
+    assert kept.parent == place / "store"
+    with Catalog.open(f"sqlite:///{kept}/catalog.sqlite3") as old:
+        assert list(old.find().names()) == ["friday.mkv", "since.avi", "tiled.mp4"]
+    private = sorted(path.read_bytes() for path in (kept / "spool").iterdir())
+    assert private == [b"of friday, and more", b"since"]
+
+
+def test_a_store_is_made_where_none_is(place: Path) -> None:
+    done = restore(place / "backup", place / "new" / "store")
+    assert (done.copied, done.unused, done.replaced) == (done.bytes, 0, None)
+    assert _holds_monday(place / "new" / "store")
+    with Store.open(place / "new" / "store") as new, Store.open(place / "store") as old:
+        assert new.parts.directory.id == old.parts.directory.id
+
+
+@pytest.mark.parametrize("damage", ["malformed", "gone", "no marker"])
+def test_a_store_that_cannot_be_opened(place: Path, damage: str) -> None:
+    store = place / "store"
+    if damage == "malformed":
+        (store / "catalog.sqlite3").write_bytes(b"this is no database" * 1000)
+    elif damage == "gone":
+        (store / "catalog.sqlite3").unlink()
+    else:
+        (store / "vfsd-store.json").unlink()
+    with pytest.raises((IntegrityError, NoStoreError)):
+        Store.open(store)
+    restore(place / "backup", store)
+    assert _holds_monday(store)
+
+
+def test_another_backup_goes_on_from_there(place: Path) -> None:
+    restore(place / "backup", place / "store")
+    with Store.open(place / "store") as store:
+        store.ingest(FOLDER / "mjpeg.avi", "tuesday.avi")
+        back_up(store.parts, place / "backup")
+    with Store.open(place / "backup") as backup:
+        assert list(backup) == [*MONDAY, "tuesday.avi"]
+        assert check.run(backup.parts, deep=True) == []
+
+
+_RESTORE = """
+from pathlib import Path
+from vfsd.restore import restore
+
+sys.addaudithook(count)
+restore(Path(sys.argv[2]), Path(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("where", ["over the store", "anew"])
+def test_killed_anywhere_it_is_the_old_store_or_the_backup(place: Path, where: str) -> None:
+    found = []
+    for number in range(20):
+        target = place / str(number)
+        if where == "over the store":
+            shutil.copytree(place / "store", target)
+        was_killed = killed_at_rename(number, _RESTORE, place / "backup", target)
+        try:
+            with Store.open(target) as store:
+                found.append(tuple(store))
+        except NoStoreError:
+            found.append(())
+        if not was_killed:
+            break
+        restore(place / "backup", target)
+        assert _holds_monday(target)
+    old = ("friday.mkv", "since.avi", "tiled.mp4") if where == "over the store" else ()
+    at = found.index(tuple(MONDAY))
+    assert at > 1
+    assert found == [old] * at + [tuple(MONDAY)] * (len(found) - at)
+
+
+def test_what_a_backup_has_lost_is_named(place: Path) -> None:
+    with Store.open(place / "backup") as backup:
+        key = backup["monday.mp4"].info.digest
+        path = backup.parts.objects.path(key)
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with Store.open(place / "store") as store:
+        check.collect(store.parts)
+    assert restore(place / "backup", place / "store").missing == (key,)
+    with Store.open(place / "store") as store:
+        assert not store.parts.objects.exists(key)
+
+
+def test_nothing_else_is_written_over(place: Path, tmp_path: Path) -> None:
+    backup, store = place / "backup", place / "store"
+    with pytest.raises(UsageError, match="no backup"):
+        restore(store, backup)
+    with pytest.raises(NoStoreError):
+        restore(place / "nowhere", store)
+    for inside in (backup, backup / "objects", place):
+        with pytest.raises(UsageError, match="lie in each other"):
+            restore(backup, inside)
+    new_store(place / "other").close()
+    with pytest.raises(ExistsError, match="another store"):
+        restore(backup, place / "other")
+    shutil.copytree(backup, place / "second")
+    with pytest.raises(ExistsError, match="a backup itself"):
+        restore(backup, place / "second")
+    (place / "mine").mkdir()
+    (place / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(ExistsError, match="neither"):
+        restore(backup, place / "mine")
+    assert os.listdir(place / "mine") == ["letter.txt"]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(takeover, "PATIENCE_SECONDS", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_who_has_the_store_open_keeps_it(place: Path) -> None:
+    with Store.open(place / "store") as store:
+        with pytest.raises(BusyError, match="somebody has"):
+            restore(place / "backup", place / "store")
+        assert list(store) == ["friday.mkv", "since.avi", "tiled.mp4"]
+    assert not list(place.glob("store/replaced-*"))
+    restore(place / "backup", place / "store")
+    assert _holds_monday(place / "store")
+
+
+def test_nobody_backs_up_or_restores_beside_it(place: Path) -> None:
+    refused = []
+
+    def meanwhile(_: int, __: int) -> None:
+        with pytest.raises(BusyError) as told:
+            restore(place / "backup", place / "elsewhere")
+        refused.append(str(told.value))
+
+    restore(place / "backup", place / "store", on_progress=meanwhile)
+    assert "a store is being restored from it" in refused[0]

@@ -1,0 +1,106 @@
+"""``vfsd restore``: a store as its backup has it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from vfsd.cli.command import define
+from vfsd.cli.output import print_json, print_line, shown
+from vfsd.cli.progress import Progress
+from vfsd.cli.session import Session
+from vfsd.errors import (
+    EXIT_FINDINGS,
+    EXIT_INTERRUPTED,
+    BusyError,
+    ExistsError,
+    NoSpaceError,
+    NoStoreError,
+    ReadOnlyError,
+    UsageError,
+)
+from vfsd.units import human_bytes
+
+
+@define(
+    "restore",
+    examples=[
+        "vfsd restore disk/videos videos",
+        "vfsd restore disk/videos elsewhere --json",
+    ],
+    fields={
+        "videos": "number of videos in the store",
+        "files": "number of files in it that are no videos",
+        "bytes": "that they all take, with tiles and renditions",
+        "copied": "bytes that were copied from the backup",
+        "linked": "videos whose bytes are outside of the store, and never were in the backup",
+        "missing": "keys of objects that neither the store nor the backup has as they were",
+        "unused": "number of objects that belong to nothing any more; `vfsd gc` deletes them",
+        "replaced": "directory with the catalog and the private files from before, or null",
+        "seconds": "that it took",
+    },
+    exits=[
+        UsageError,
+        ExistsError,
+        ReadOnlyError,
+        NoStoreError,
+        BusyError,
+        NoSpaceError,
+        EXIT_FINDINGS,
+        EXIT_INTERRUPTED,
+    ],
+)
+@click.argument("backup", metavar="BACKUP", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("target", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.pass_obj
+def command(session: Session, backup: Path, target: Path) -> None:
+    """Make the store in DIR what BACKUP has, or make it there.
+
+    BACKUP is a copy that `vfsd backup` made of that store.  Neither of the two may be mounted, and
+    nobody may have DIR open.  Until the end DIR holds what it did; what was interrupted goes on
+    when it is said again.  Names, times and labels go back to the backup's, and so do files that
+    are no videos.  The catalog and such files from before are kept in DIR/replaced-TIME, which may
+    be deleted.  Videos that came since lose their names, but their bytes stay until `vfsd gc`.
+    Bytes of DIR are not compared: `vfsd scrub --from BACKUP` does that.  Ends with 30 where objects
+    are missing.
+    """
+    from vfsd.restore import restore
+
+    began = time.monotonic()
+    with Progress("copying", None, shown=session.shows_progress, in_bytes=True) as progress:
+        done = restore(backup, target, on_progress=progress.reach)
+    seconds = time.monotonic() - began
+    if session.json:
+        print_json(
+            {
+                "videos": done.videos,
+                "files": done.files,
+                "bytes": done.bytes,
+                "copied": done.copied,
+                "linked": list(done.linked),
+                "missing": list(done.missing),
+                "unused": done.unused,
+                "replaced": None if done.replaced is None else str(done.replaced),
+                "seconds": seconds,
+            }
+        )
+    else:
+        print_line(
+            f"{done.videos} videos and {done.files} other files, {human_bytes(done.bytes)}, of "
+            f"which {human_bytes(done.copied)} were copied"
+        )
+    if done.replaced is not None:
+        session.remark(shown(f"the catalog and files from before are in {done.replaced}"))
+    if done.unused:
+        session.remark(
+            f"{done.unused} objects belong to nothing any more; `vfsd gc` deletes them for good"
+        )
+    for name in done.linked:
+        session.remark(f"{shown(name)} lies outside of the store, and was not in the backup")
+    for key in done.missing:
+        session.remark(f"object {key} is damaged or missing in the backup, and not in the store")
+    if done.missing:
+        session.remark("`vfsd fsck` tells what they belong to")
+        click.get_current_context().exit(EXIT_FINDINGS)

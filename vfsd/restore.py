@@ -1,0 +1,234 @@
+"""A store as a backup of it has it.
+
+The other way round than `vfsd.backup`, and as safe: objects come first, then the catalog takes the
+place of the old one together with the private files.  Who is killed meanwhile leaves the store as
+it was, or as the backup is.  What the old catalog and private files were is kept beside the new
+ones, and bytes that only they know stay until `vfsd gc`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain, count
+from pathlib import Path
+
+from vfsd.copyplaces import require_apart, told_of_disks
+from vfsd.errors import ExistsError, IntegrityError, NoStoreError, ReadOnlyError, UsageError
+from vfsd.model import FileState
+from vfsd.objects import ObjectStore
+from vfsd.parts import Parts
+from vfsd.store import Store
+from vfsd.storedir import StoreDirectory, fsync_path
+from vfsd.takeover import prepare, require_closed, take_over
+
+_PRIVATE = (FileState.SPOOLED, FileState.PLAIN)
+
+OnProgress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all); may raise to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a store holds after it was restored, and what that took."""
+
+    videos: int
+    files: int  #: that are no videos
+    bytes: int  #: of all objects and files
+    copied: int  #: bytes that were not there; those of files that are no videos count always
+    linked: tuple[str, ...]  #: videos indexed in place: their bytes are not in a backup
+    missing: tuple[str, ...]  #: objects that neither of the two has as they were
+    unused: int  #: objects that are there and that nothing refers to any more
+    replaced: Path | None  #: where the old catalog and private files are, if there were any
+
+
+def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None) -> Restored:
+    """Make the store in `target` what its backup has, or make it there.
+
+    What was interrupted is gone on with by doing it again; until it is done the store is what it
+    was.  Raises `NoStoreError` where there is no backup, `UsageError` for a store that is none,
+    `ExistsError` for a target that is another store, a backup or something else, `BusyError` where
+    somebody uses one of the two, `ReadOnlyError`, `NoSpaceError`.
+    """
+    source, directory = StoreDirectory.open(backup), StoreDirectory.unmarked(target.absolute())
+    if not source.backup_sign.exists():
+        raise UsageError(
+            f"{source.root} is no backup", hint="name the backup first, then the store to restore"
+        )
+    require_apart(source, directory.root)
+    _require_own(source, directory)
+    if directory.root.exists() and not directory.can_be_written:
+        raise ReadOnlyError(
+            f"{directory.root} cannot be written",
+            hint="look at its owner and permissions, and at how its disk is mounted",
+        )
+    with told_of_disks(directory.root):
+        directory.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (
+            directory.held_for("it is being restored from a backup"),
+            _kept(source),
+            Store.open(source.root, read_only=not source.can_be_written) as store,
+        ):
+            require_closed(directory)
+            work = _Restore(store.parts, directory, on_progress)
+            work.run()
+        return work.told()
+
+
+class _Restore:
+    def __init__(
+        self, backup: Parts, target: StoreDirectory, on_progress: OnProgress | None
+    ) -> None:
+        self._backup = backup
+        self._target = target
+        self._objects = ObjectStore(target)
+        self._on_progress = on_progress
+        self._done = self._total = self._copied = 0
+        self._missing: list[str] = []
+        self._replaced: Path | None = None
+
+    def run(self) -> None:
+        backup, target = self._backup, self._target
+        for below in (target.objects, target.objects_tmp, target.spool, target.cache):
+            below.mkdir(parents=True, exist_ok=True)
+        coming = prepare(target)
+        backup.catalog.copy_to(coming.new_catalog)
+        with backup.catalog.reading() as seen:
+            referenced = seen.objects.referenced()
+            sizes = {key: size for key, size in seen.objects.sizes().items() if key in referenced}
+            private = [node.ino for one in _PRIVATE for node in seen.tree.files_in_state(one)]
+        self._total = sum(sizes.values())
+        for key, size in sorted(sizes.items()):
+            self._bring_object(key, size)
+        for ino in private:
+            self._bring_private(ino, coming)
+        if backup.directory.settings.exists():
+            shutil.copy2(backup.directory.settings, coming.settings)
+        # Numbers of tiles will be given again, and views in the cache may go by them.
+        shutil.rmtree(target.cache, ignore_errors=True)
+        target.cache.mkdir(exist_ok=True)
+        self._replaced = _keep_old(target)
+        take_over(target)
+        # The marker comes last, where there was none.
+        backup.directory.copy_marker(target.root)
+        fsync_path(target.root)
+
+    def told(self) -> Restored:
+        with Store.open(self._target.root) as store:
+            with store.catalog.reading() as seen:
+                videos = seen.tree.files_in_state(FileState.VIDEO)
+                referenced = seen.objects.referenced()
+                held = [size for key, size in seen.objects.sizes().items() if key in referenced]
+                private = [n.ino for one in _PRIVATE for n in seen.tree.files_in_state(one)]
+            names = {info.ino: info.name for info in store.catalog.find()}
+        unused = sum(key not in referenced for key in self._objects.all_keys())
+        return Restored(
+            len(videos),
+            len(private),
+            sum(held) + sum(_size(self._target.spool_file(ino)) for ino in private),
+            self._copied,
+            tuple(sorted(names.get(n.ino, f"inode {n.ino}") for n in videos if n.link_path)),
+            tuple(self._missing),
+            unused,
+            self._replaced,
+        )
+
+    def _bring_object(self, key: str, size: int) -> None:
+        copy = self._objects.path(key)
+        if copy.exists() and copy.stat().st_size == size:
+            self._note(size)
+            return
+        source = self._backup.objects.path(key)
+        try:
+            temporary = self._objects.put_back(source, key, on_progress=self._note)
+        except (FileNotFoundError, IntegrityError):
+            self._missing.append(key)
+            return
+        self._objects.exchange(temporary, key)
+        self._copied += size
+
+    def _bring_private(self, ino: int, coming: StoreDirectory) -> None:
+        copy = coming.spool_file(ino)
+        try:
+            shutil.copy2(self._backup.directory.spool_file(ino), copy)
+        except FileNotFoundError:
+            return  # `fsck` of the backup tells it
+        fsync_path(copy)
+        self._copied += copy.stat().st_size
+
+    def _note(self, count: int) -> None:
+        self._done += count
+        if self._on_progress is not None:
+            self._on_progress(self._done, self._total)
+
+
+def _require_own(source: StoreDirectory, target: StoreDirectory) -> None:
+    """Raises `ExistsError` unless there is nothing yet, or the store that the backup is of."""
+    root = target.root
+    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+        return
+    if target.backup_sign.exists():
+        raise ExistsError(
+            f"{root} is a backup itself",
+            hint=f"if it was copied back by hand, delete {target.backup_sign}",
+        )
+    try:
+        found = StoreDirectory.open(root)
+    except NoStoreError:
+        # It has lost its marker, or was being restored when there was none yet.
+        if target.catalog_file.exists() or target.mount_lock.exists():
+            return
+        raise ExistsError(
+            f"{root} is neither empty nor a store", hint="name another directory"
+        ) from None
+    if found.id != source.id:
+        raise ExistsError(f"{source.root} is a backup of another store than {root}")
+
+
+@contextmanager
+def _kept(source: StoreDirectory) -> Iterator[None]:
+    """Let nobody change a backup; on a read-only disk nobody can."""
+    if not source.can_be_written:
+        yield
+        return
+    with source.held_for("a store is being restored from it"):
+        yield
+
+
+def _keep_old(target: StoreDirectory) -> Path | None:
+    """Give the catalog and the private files names by which they stay; where.
+
+    They take no room of their own before others take their place.
+    """
+    log, _ = target.beside_catalog()
+    old = [path for path in (target.catalog_file, log) if path.exists()]
+    if not old:
+        return None
+    kept = _new_place(target)
+    (kept / "spool").mkdir()
+    for path in old:
+        os.link(path, kept / path.name)
+    for _, path in target.spooled():
+        os.link(path, kept / "spool" / path.name)
+    fsync_path(kept / "spool")
+    fsync_path(kept)
+    return kept
+
+
+def _new_place(target: StoreDirectory) -> Path:
+    now = time.strftime("%Y%m%d-%H%M%S")
+    for name in chain([now], (f"{now}-{number}" for number in count(2))):
+        with suppress(FileExistsError):
+            target.replaced(name).mkdir()
+            return target.replaced(name)
+    raise AssertionError("numbers have no end")
+
+
+def _size(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0
