@@ -83,10 +83,10 @@ def test_what_is_changed_unsynced_is_the_old_or_the_new(tmp_path: Path, under_la
     assert under_layer("-c", CUT, tmp_path, *names).stdout == ""
 
 
-def test_a_backup_or_restore_that_is_cut_off_has_done_all_or_nothing(
+def test_a_restore_that_is_cut_off_has_done_all_or_nothing(
     tmp_path: Path, under_layer: Run
 ) -> None:
-    assert under_layer("-c", CUT, tmp_path, "backup", "restore").stdout == ""
+    assert under_layer("-c", CUT, tmp_path, "restore").stdout == ""
 
 
 def test_who_syncs_nothing_is_found_out(tmp_path: Path, under_layer: Run) -> None:
