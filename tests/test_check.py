@@ -20,6 +20,7 @@ from vfsd.catalog import ROOT
 from vfsd.catalog.videos import Objects
 from vfsd.check import checks, derived, objects, originals
 from vfsd.errors import BusyError
+from vfsd.fs.recovery import recover
 from vfsd.model import Decision, FileState
 from vfsd.planned import PlannedSegment, TileSettings
 from vfsd.proposals import Proposal
@@ -274,6 +275,22 @@ def test_garbage(store: Store) -> None:
     stray.write_bytes(b"y")
     finds_and_repairs(store, "garbage")
     assert not stray.exists()
+
+
+def test_what_somebody_keeps_beside_the_settings_is_theirs(store: Store) -> None:
+    settings = store.parts.directory.settings
+    store.settings.save(settings)
+    copies = ["my-settings.toml", "config-2026.toml", "1-config.toml", ".config.toml.old.tmp"]
+    for name in copies:
+        settings.with_name(name).write_text("# mine")
+    check.collect(store.parts)
+    check.run(store.parts, repair=True)
+    recover(store.parts)
+    assert all(settings.with_name(name).exists() for name in copies)
+    left = settings.with_name(f".config.toml.999999999-{'0' * 32}.tmp")  # of who died in `save`
+    left.write_text("half")
+    finds_and_repairs(store, "garbage")
+    assert not left.exists()
 
 
 def test_a_video_without_its_table_is_indexed_again(store: Store) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import tomllib
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,8 +90,7 @@ class Settings:
         for field in dataclasses.fields(self):
             text = _toml(getattr(self, field.name))
             lines += [f"# {_HELP[field.name]}", f"{field.name} = {text}", ""]
-        # Called as what writers leave is, so that `vfsd gc` knows whether somebody writes it.
-        temporary = path.with_name(f"{os.getpid()}-{path.name}")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex}.tmp")
         try:
             with open(temporary, "w", encoding="utf-8") as file:
                 file.write("\n".join(lines))
@@ -99,6 +100,13 @@ class Settings:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+    @staticmethod
+    def on_their_way(path: Path) -> list[Path]:
+        """What `save` writes before it is `path`: also that of processes which have died.  Nothing
+        else in that directory is called so; copies that somebody has made are theirs."""
+        ours = re.compile(re.escape(f".{path.name}.") + r"[0-9]+-[0-9a-f]{32}\.tmp")
+        return sorted(one for one in path.parent.iterdir() if ours.fullmatch(one.name))
 
     def with_text(self, key: str, text: str) -> Settings:
         """One setting changed, its value given as the user typed it.  Raises `UsageError`."""

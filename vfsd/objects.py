@@ -23,12 +23,14 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from vfsd.blocksums import BlockSummer, BlockSums
+from vfsd.config import Settings
 from vfsd.errors import IntegrityError, NoSpaceError
 from vfsd.forks import at_fork
 from vfsd.storedir import StoreDirectory, fsync_path
 
 _CHUNK = 1 << 20
 _KEY = re.compile("[0-9a-f]{64}")
+_PID = re.compile(r"(?:^|\.)([0-9]{1,9})-")
 
 Progress = Callable[[int], None]
 """Called with the number of bytes done since the last call."""
@@ -51,6 +53,7 @@ class ObjectStore:
     def __init__(self, directory: StoreDirectory) -> None:
         self._root = directory.objects
         self._tmp = directory.objects_tmp
+        self._settings = directory.settings
 
     def path(self, key: str) -> Path:
         """Where an object lies, or would.  Raises `IntegrityError` for what is no key: names in the
@@ -180,7 +183,7 @@ class ObjectStore:
 
     def leftovers(self) -> list[Path]:
         """What writers that died have left on its way, settings among it."""
-        beside = sorted(self._root.parent.glob("*-*.toml"))
+        beside = Settings.on_their_way(self._settings)
         return [path for path in [*self.on_their_way(), *beside] if not is_in_hand(path)]
 
     def _sync_name(self, key: str) -> None:
@@ -229,7 +232,7 @@ def hold(file: FileIO) -> None:
 
 def is_in_hand(path: Path) -> bool:
     """Whether whoever gave this temporary name, or one beside it, still writes the file."""
-    return is_alive(path.name) or _is_held(path.with_name(path.name.partition(".")[0]))
+    return is_alive(path.name) or _is_held(path.with_name(path.name.partition(".")[0] or path.name))
 
 
 def _is_held(path: Path) -> bool:
@@ -250,11 +253,11 @@ def _is_held(path: Path) -> bool:
 
 def is_alive(name: str) -> bool:
     """Whether the process that gave this temporary name still runs, as far as pids can tell."""
-    pid = name.partition("-")[0]
-    if not pid.isdigit():
+    found = _PID.search(name)
+    if found is None:
         return False
     try:
-        os.kill(int(pid), 0)
+        os.kill(int(found[1]), 0)
     except ProcessLookupError:
         return False
     except PermissionError:
