@@ -15,7 +15,7 @@ import av
 import numpy as np
 import pytest
 
-import vfsd.objects
+import vfsd.inhand
 from sample_videos import FOLDER
 from tests.forking import exit_code_of_child
 from tests.writing import is_as_before, smooth
@@ -25,6 +25,7 @@ from vfsd.frames import Pixels
 from vfsd.fs import Caller, Filesystem
 from vfsd.fs.recovery import recover
 from vfsd.growing import GrowingVideo
+from vfsd.inhand import new_name
 from vfsd.store import Store
 from vfsd.unfinished import unfinished
 
@@ -181,7 +182,7 @@ def test_whose_pid_says_nothing_is_known_by_the_lock_on_the_file(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in another container, which has pids of its own."""
-    monkeypatch.setattr(vfsd.objects, "is_alive", lambda name: False)
+    monkeypatch.setattr(vfsd.inhand, "is_alive", lambda name: False)
     parts = store.parts
     pictures = smooth(8, 96, 64)
     with store.writer("live.mp4", width=96, height=64, fps=20) as writer:
@@ -195,7 +196,7 @@ def test_whose_pid_says_nothing_is_known_by_the_lock_on_the_file(
         # A child that lives longer than its parent does not hold the file.
         held = writer.unfinished.held
         assert held is not None
-        assert exit_code_of_child(lambda: os._exit(not held._file.closed)) == 0
+        assert exit_code_of_child(lambda: os._exit(not held.is_let_go)) == 0
         assert check.collect(parts).files == []
     assert len(store["live.mp4"]) == 8
 
@@ -203,7 +204,7 @@ def test_whose_pid_says_nothing_is_known_by_the_lock_on_the_file(
     source = parts.bytes_of(store["live.mp4"].original)
     parts.objects.put_file(source, on_progress=lambda _: found.extend(parts.objects.leftovers()))
     assert found == []
-    left = parts.objects.temporary()
+    left = parts.directory.objects_tmp / new_name()
     left.write_bytes(b"of somebody who died")
     assert check.collect(parts).files == [left]
 

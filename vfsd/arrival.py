@@ -85,7 +85,8 @@ def arrival_of_copy(
         if parts.objects.exists(found.key):
             return
         try:
-            parts.objects.exchange(parts.objects.put_back(source, found.key), found.key)
+            with parts.objects.good_copy(source, found.key) as copy:
+                parts.objects.exchange(copy, found.key)
         except IntegrityError:
             raise written_while_read(source) from None
 

@@ -10,11 +10,11 @@ import json
 import os
 import re
 import tomllib
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 from vfsd.errors import UsageError
+from vfsd.inhand import NewFile, new_name
 from vfsd.quiethours import QuietHours
 
 _HELP = {
@@ -90,16 +90,10 @@ class Settings:
         for field in dataclasses.fields(self):
             text = _toml(getattr(self, field.name))
             lines += [f"# {_HELP[field.name]}", f"{field.name} = {text}", ""]
-        temporary = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex}.tmp")
-        try:
-            with open(temporary, "w", encoding="utf-8") as file:
-                file.write("\n".join(lines))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        with NewFile(lambda: path.with_name(f".{path.name}.{new_name()}.tmp")) as new:
+            new.path.write_text("\n".join(lines), encoding="utf-8")
+            os.fsync(new.file.fileno())
+            new.path.replace(path)
 
     @staticmethod
     def on_their_way(path: Path) -> list[Path]:

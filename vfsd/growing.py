@@ -15,8 +15,8 @@ from vfsd.errors import BusyError, RefusedMediaError, UsageError
 from vfsd.frames import Frame
 from vfsd.frametable import GrowingTable
 from vfsd.ingest import describe_original
+from vfsd.inhand import is_in_hand
 from vfsd.model import LogicalVideo
-from vfsd.objects import is_in_hand
 from vfsd.parts import Parts
 from vfsd.plan import ReadPlan, Tiles
 from vfsd.tools import Tools
@@ -174,4 +174,4 @@ class GrowingVideo(VideoSequence):
 
 def is_being_written(file: Unfinished) -> bool:
     """Whether the writer of a file lives, and has not finished."""
-    return file.path.exists() and is_in_hand(file.path)
+    return is_in_hand(file.path)

@@ -76,14 +76,10 @@ def heal(parts: Parts, object_key: str, path: Path) -> bool:
         size = seen.objects.size(object_key)
     if not (known and known.damage) and _has_size(parts.objects.path(object_key), size):
         return False
-    temporary = parts.objects.put_back(path, object_key)
-    try:
-        with parts.catalog.writing() as change:
-            if change.integrity.is_there(place):
-                parts.objects.exchange(temporary, object_key)
-                change.integrity.forget_inspection(place)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with parts.objects.good_copy(path, object_key) as copy, parts.catalog.writing() as change:
+        if change.integrity.is_there(place):
+            parts.objects.exchange(copy, object_key)
+            change.integrity.forget_inspection(place)
     return True
 
 

@@ -10,12 +10,10 @@ it away.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
-import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
@@ -23,14 +21,12 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from vfsd.blocksums import BlockSummer, BlockSums
-from vfsd.config import Settings
 from vfsd.errors import IntegrityError, NoSpaceError
-from vfsd.forks import at_fork
+from vfsd.inhand import NewFile, hold, is_in_hand, new_name, take_away
 from vfsd.storedir import StoreDirectory, fsync_path
 
 _CHUNK = 1 << 20
 _KEY = re.compile("[0-9a-f]{64}")
-_PID = re.compile(r"(?:^|\.)([0-9]{1,9})-")
 
 Progress = Callable[[int], None]
 """Called with the number of bytes done since the last call."""
@@ -53,7 +49,6 @@ class ObjectStore:
     def __init__(self, directory: StoreDirectory) -> None:
         self._root = directory.objects
         self._tmp = directory.objects_tmp
-        self._settings = directory.settings
 
     def path(self, key: str) -> Path:
         """Where an object lies, or would.  Raises `IntegrityError` for what is no key: names in the
@@ -77,37 +72,38 @@ class ObjectStore:
         """As `put_file`, what is in memory; `what` names it in errors."""
         return self._put([data], what, None)
 
-    def temporary(self) -> Path:
-        """A new name for bytes on their way, which nobody has; `adopt` makes an object of them.
+    def new_file(self) -> NewFile:
+        """A new file for bytes on their way; `adopt` makes an object of them.
 
-        What this process leaves there when it ends is among the `leftovers`.
+        What a process leaves there when it ends is among the `leftovers`.
         """
-        return self._tmp / f"{os.getpid()}-{uuid.uuid4().hex}"
+        return NewFile(self._new_path)
+
+    def nameless_file(self) -> FileIO:
+        """A new file that goes when it is closed."""
+        new = NewFile(self._new_path, mode=0o600)
+        new.path.unlink()
+        return new.file
+
+    def _new_path(self) -> Path:
+        return self._tmp / new_name()
 
     def on_their_way(self) -> list[Path]:
         """Everything under such a name, of writers that live and of those that died."""
         return sorted(self._tmp.iterdir())
 
     def _put(self, chunks: Iterable[bytes], what: str, on_progress: Progress | None) -> Digest:
-        temporary = self.temporary()
         hasher, summer = blake3(), BlockSummer()
-        try:
-            with open(temporary, "xb", 0) as writing:
-                hold(writing)
-                for chunk in chunks:
-                    hasher.update(chunk)
-                    summer.update(chunk)
-                    _write_all(writing, chunk)
-                    if on_progress is not None:
-                        on_progress(len(chunk))
-                os.fsync(writing.fileno())
+        with _room_for(what), self.new_file() as new:
+            for chunk in chunks:
+                hasher.update(chunk)
+                summer.update(chunk)
+                _write_all(new.file, chunk)
+                if on_progress is not None:
+                    on_progress(len(chunk))
+            os.fsync(new.file.fileno())
             key = hasher.hexdigest()
-            self.exchange(temporary, key)
-        except BaseException as error:
-            temporary.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise NoSpaceError(f"no room for {what}: {error.strerror}") from error
-            raise
+            self.exchange(new.path, key)
         sums = summer.finish()
         return Digest(key, sums.size, sums)
 
@@ -120,39 +116,37 @@ class ObjectStore:
         if _are_one(source, self.path(key)):  # then a rename would do nothing, and leave the other
             self._sync_name(key)
             return
-        temporary = self.temporary()
-        os.link(source, temporary)
-        try:
-            self.exchange(temporary, key)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        with open(source, "rb", buffering=0) as file:
+            hold(file)  # as the other name is of the same file; whoever claims it is this process
+            temporary = self._new_path()
+            os.link(source, temporary)
+            try:
+                self.exchange(temporary, key)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
 
-    def put_back(self, source: Path, key: str, *, on_progress: Progress | None = None) -> Path:
-        """Copy what should be the bytes of an object beside it, durably; for `exchange`.
+    @contextmanager
+    def good_copy(
+        self, source: Path, key: str, *, on_progress: Progress | None = None
+    ) -> Iterator[Path]:
+        """A copy of what should be the bytes of an object beside it, durable; for `exchange`, and
+        gone when the block ends without.
 
-        Raises `IntegrityError` where they do not hash to `key`, `NoSpaceError`, `OSError`; nothing
-        is left behind then.
+        Raises `IntegrityError` where they do not hash to `key`, `NoSpaceError`, `OSError`.
         """
-        temporary = self.temporary()
         hasher = blake3()
-        try:
-            with open(source, "rb", buffering=0) as reading, open(temporary, "xb", 0) as writing:
-                hold(writing)
+        with self.new_file() as new:
+            with _room_for(f"object {key}"), open(source, "rb", buffering=0) as reading:
                 while chunk := reading.read(_CHUNK):
                     hasher.update(chunk)
-                    _write_all(writing, chunk)
+                    _write_all(new.file, chunk)
                     if on_progress is not None:
                         on_progress(len(chunk))
-                os.fsync(writing.fileno())
+                os.fsync(new.file.fileno())
             if hasher.hexdigest() != key:
                 raise IntegrityError(f"{source} is no good copy of object {key}")
-        except BaseException as error:
-            temporary.unlink(missing_ok=True)
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise NoSpaceError(f"no room for object {key}: {error.strerror}") from error
-            raise
-        return temporary
+            yield new.path
 
     def exchange(self, temporary: Path, key: str) -> None:
         """Let synced bytes that hash to `key` have its name, whatever had it before; who has that
@@ -182,9 +176,25 @@ class ObjectStore:
                     yield folder.name + path.name, path
 
     def leftovers(self) -> list[Path]:
-        """What writers that died have left on its way, settings among it."""
-        beside = Settings.on_their_way(self._settings)
-        return [path for path in [*self.on_their_way(), *beside] if not is_in_hand(path)]
+        """What writers that died have left on its way."""
+        return [path for path in self.on_their_way() if not is_in_hand(self.main_file(path))]
+
+    def main_file(self, path: Path) -> Path:
+        """Of a file on its way, or a note beside it: that which whoever writes it holds."""
+        return path.with_name(path.name.partition(".")[0])
+
+    def take_away(self, path: Path) -> bool:
+        """Delete one of the `leftovers`; whether it is gone, or somebody has it in hand by now.
+
+        Raises `OSError`.
+        """
+        main = self.main_file(path)
+        if main == path:
+            return take_away(path)
+        if is_in_hand(main):
+            return False
+        path.unlink(missing_ok=True)
+        return True
 
     def _sync_name(self, key: str) -> None:
         fsync_path(self.path(key).parent)
@@ -199,70 +209,20 @@ def _are_one(one: Path, other: Path) -> bool:
         return False
 
 
+@contextmanager
+def _room_for(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoSpaceError(f"no room for {what}: {error.strerror}") from error
+        raise
+
+
 def _write_all(file: FileIO, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]
-
-
-class Held:
-    """Lets others see that a file is being written: see `hold`."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "rb", 0)  # noqa: SIM115
-        hold(self._file)
-        at_fork(self)
-
-    def let_go(self) -> None:
-        self._file.close()
-
-    def begin_anew(self) -> None:
-        """See `vfsd.forks`.  It is the parent who writes; a child may live longer."""
-        self.let_go()
-
-
-def hold(file: FileIO) -> None:
-    """Let others see that somebody writes a file, as long as that, or a copy of it, is open.
-
-    The pid in its name says nothing to who lives in another container.
-    """
-    with suppress(OSError):  # where the file system cannot, the pid has to do
-        fcntl.flock(file, fcntl.LOCK_SH)
-
-
-def is_in_hand(path: Path) -> bool:
-    """Whether whoever gave this temporary name, or one beside it, still writes the file."""
-    return is_alive(path.name) or _is_held(path.with_name(path.name.partition(".")[0] or path.name))
-
-
-def _is_held(path: Path) -> bool:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return False
-
-
-def is_alive(name: str) -> bool:
-    """Whether the process that gave this temporary name still runs, as far as pids can tell."""
-    found = _PID.search(name)
-    if found is None:
-        return False
-    try:
-        os.kill(int(found[1]), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def digest(fd: int, *, on_progress: Progress | None = None) -> Digest:

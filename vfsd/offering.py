@@ -8,10 +8,10 @@ what encoding them has cost, added up.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from io import BufferedRandom
 from itertools import islice
 from typing import IO
 
@@ -140,7 +140,7 @@ class _OfferedWork(TileWork):
         self, plan: PlannedSegment, given: Iterator[VideoFrame], is_lacking: bool
     ) -> Segment | None:
         """Compare pictures with the frames that they are said to be; make a segment of them."""
-        with tempfile.TemporaryFile(dir=self._parts.directory.objects_tmp) as file:
+        with BufferedRandom(self._parts.objects.nameless_file()) as file:
             kept = self._compared(plan, given, file if is_lacking else None)
             if kept is None:
                 return None

@@ -159,15 +159,12 @@ class Replacer:
         self._require = require
         self._require_allowed_now()
         self._require_room()
-        path = self._parts.objects.temporary()
-        try:
-            self._work.write(path, on_progress)
-            require_saving(self._video, path.stat().st_size)
-            found, compared = self._checked(path, on_progress)
+        with self._parts.objects.new_file() as new:
+            self._work.write(new.path, on_progress)
+            require_saving(self._video, new.path.stat().st_size)
+            found, compared = self._checked(new.path, on_progress)
             self._require_allowed_now()
-            return self._publish(path, found, compared, reason)
-        finally:
-            path.unlink(missing_ok=True)
+            return self._publish(new.path, found, compared, reason)
 
     # -- checking
 

@@ -144,11 +144,11 @@ class _Restore:
             return
         source = self._backup.objects.path(key)
         try:
-            temporary = self._objects.put_back(source, key, on_progress=self._note)
+            with self._objects.good_copy(source, key, on_progress=self._note) as good:
+                self._objects.exchange(good, key)
         except (FileNotFoundError, IntegrityError):
             self._missing.append(key)
             return
-        self._objects.exchange(temporary, key)
         self._copied += size
 
     def _bring_private(self, ino: int, coming: StoreDirectory) -> None:

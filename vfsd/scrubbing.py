@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -274,19 +274,17 @@ class Scrubber:
         for source in self._sources:
             if not source.exists(key):
                 continue
-            try:
-                temporary = objects.put_back(source.path(key), key)
-            except IntegrityError:
-                continue  # it is damaged there, too
-            try:
+            with ExitStack() as stack:
+                try:
+                    copy = stack.enter_context(objects.good_copy(source.path(key), key))
+                except IntegrityError:
+                    continue  # it is damaged there, too
                 with self._parts.catalog.writing() as change:
                     if not change.integrity.is_there(item.place):
                         return None
-                    objects.exchange(temporary, key)
+                    objects.exchange(copy, key)
                     change.integrity.note_look(item.place, (), now_ns=time.time_ns())
                 return "put back"
-            finally:
-                temporary.unlink(missing_ok=True)
         return None
 
     def _dropped(self, item: _Item) -> str | None:

@@ -34,6 +34,7 @@ from functools import cached_property
 from pathlib import Path
 
 from vfsd.errors import BusyError, ExistsError, NoStoreError, ReadOnlyError, StoreVersionError
+from vfsd.inhand import new_name
 from vfsd.mountinfo import mount_above, mount_at
 
 FORMAT = 1
@@ -46,6 +47,7 @@ _ASKING_SECONDS = 0.005
 """How long a mount waits for others who have its lock, and how often it tries."""
 
 _MARKER = "vfsd-store.json"
+_COPY = ".copy"
 _UNFINISHED = _MARKER + ".tmp"
 
 
@@ -235,6 +237,14 @@ class StoreDirectory:
     def spool_file(self, ino: int) -> Path:
         """Where the bytes of a file lie that is not a video (yet)."""
         return self.spool / str(ino)
+
+    def new_spool_copy(self, ino: int) -> Path:
+        """Where other bytes of a file that is not a video are made, to take the place of those."""
+        return self.spool / f"{ino}.{new_name()}{_COPY}"
+
+    def spool_copies(self) -> list[Path]:
+        """All of these, of processes that live and of those that died."""
+        return sorted(self.spool.glob("*" + _COPY))
 
     def spooled(self) -> Iterator[tuple[int, Path]]:
         """Every file in the spool with the inode that it belongs to."""

@@ -12,15 +12,36 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vfsd.errors import BusyError
-from vfsd.objects import Held, ObjectStore, is_in_hand
+from vfsd.forks import at_fork
+from vfsd.inhand import NewFile, is_in_hand
+from vfsd.objects import ObjectStore
 
 _NOTE = ".json"
 
 _log = logging.getLogger(__name__)
+
+
+class Held:
+    """A file in the hands of this process, and not in those of its forked children."""
+
+    def __init__(self, new: NewFile) -> None:
+        self._new = new
+        at_fork(self)
+
+    def let_go(self) -> None:
+        self._new.close()
+
+    @property
+    def is_let_go(self) -> bool:
+        return self._new.file.closed
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`.  It is the parent who writes; a child may live longer."""
+        self.let_go()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +88,11 @@ def begin(objects: ObjectStore, name: str) -> Unfinished:
                 f"{name!r} is being written by process {other.writer}",
                 hint="wait until it is done, or take another name",
             )
-    file = Unfinished(name, objects.temporary())
+    new = objects.new_file()
+    file = Unfinished(name, new.path, Held(new))
     note = file.path.with_name(file.path.name + _NOTE)
     part = note.with_name(note.name + ".part")
     try:
-        file.path.touch(exist_ok=False)
-        file = replace(file, held=Held(file.path))
         part.write_text(json.dumps({"name": name}), encoding="ascii")
         os.replace(part, note)
     except BaseException:
@@ -85,7 +105,7 @@ def begin(objects: ObjectStore, name: str) -> Unfinished:
 def unfinished(objects: ObjectStore) -> Iterator[Unfinished]:
     """All files that live processes write."""
     for note in objects.on_their_way():
-        if note.suffix != _NOTE or not is_in_hand(note):
+        if note.suffix != _NOTE or not is_in_hand(objects.main_file(note)):
             continue
         with suppress(OSError, ValueError, KeyError):  # it may go at any moment
             name = json.loads(note.read_text(encoding="ascii"))["name"]

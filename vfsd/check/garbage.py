@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vfsd.check.spool import dead_copies, remove_stray_spool, stray_spool
+from vfsd.check.spool import remove_stray_spool, stray_spool
+from vfsd.leftovers import leftovers, take_away
 from vfsd.objects import is_key
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished, reclaim
@@ -30,20 +31,21 @@ def collect(parts: Parts, *, dry_run: bool = False) -> Collected:
         key for key in parts.objects.all_keys() if key not in recorded and key not in referenced
     ]
     unused = [key for key in recorded if key not in referenced]
-    files = [*parts.objects.leftovers(), *parts.objects.misnamed(), *dead_copies(parts)]
-    left = abandoned(parts.directory)
+    left, files = leftovers(parts), parts.objects.misnamed()
+    incoming = abandoned(parts.directory)
     spooled = [path for _, path in stray_spool(parts)]
-    size = sum(_size(path) for path in files + left + spooled)
+    size = sum(_size(path) for path in left + files + incoming + spooled)
     size += sum(_size(parts.objects.path(key)) for key in stray + unused if is_key(key))
     if not dry_run:
         reclaim(parts, keys=unused)
         for key in stray:
             discard_unpublished(parts, key)
+        take_away(parts, left)
         for path in files:
             path.unlink(missing_ok=True)
         discard_abandoned(parts.directory)
         remove_stray_spool(parts)
-    return Collected(unused + stray, files + left + spooled, size)
+    return Collected(unused + stray, left + files + incoming + spooled, size)
 
 
 def _size(path: Path) -> int:

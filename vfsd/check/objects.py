@@ -10,8 +10,8 @@ from pathlib import Path
 from vfsd.blocksums import Place
 from vfsd.check import bytes as stored
 from vfsd.check.finding import Finding, Run
-from vfsd.check.spool import dead_copies
 from vfsd.errors import NotFoundError
+from vfsd.leftovers import leftovers, take_away
 from vfsd.mending import drop_segments
 from vfsd.objects import is_key
 from vfsd.parts import Parts
@@ -77,11 +77,13 @@ def garbage(run: Run) -> Iterator[Finding]:
             if run.repair:
                 discard_unpublished(parts, key)
             yield Finding("garbage", f"object {key} is not in the catalog", repaired=run.repair)
-    left = [*parts.objects.leftovers(), *parts.objects.misnamed(), *dead_copies(parts)]
-    for path in left:
+    for path in leftovers(parts):
+        if not run.repair or take_away(parts, [path]):
+            yield Finding("garbage", f"{path.name} was left on its way", repaired=run.repair)
+    for path in parts.objects.misnamed():
         if run.repair:
             path.unlink(missing_ok=True)
-        yield Finding("garbage", f"{path.name} was left on its way", repaired=run.repair)
+        yield Finding("garbage", f"{path.name} is no name of an object", repaired=run.repair)
 
 
 def content(run: Run) -> Iterator[Finding]:

@@ -9,7 +9,6 @@ from vfsd.catalog import Transaction
 from vfsd.check.finding import Finding, Run
 from vfsd.errors import NotFoundError
 from vfsd.model import FileState, Node
-from vfsd.objects import is_alive
 from vfsd.parts import Parts
 
 
@@ -73,13 +72,6 @@ def stray_spool(parts: Parts) -> Iterator[tuple[int, Path]]:
         for ino, path in listed:
             if not _needs_spool(seen, ino):
                 yield ino, path
-
-
-def dead_copies(parts: Parts) -> Iterator[Path]:
-    """What mounts that were killed were just copying to be written (``INODE.PID.copy``)."""
-    for path in sorted(parts.directory.spool.glob("*.*.copy")):
-        if not is_alive(path.name.split(".")[1] + "-"):
-            yield path
 
 
 def remove_stray_spool(parts: Parts) -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from vfsd.blocksums import Place
@@ -25,6 +26,7 @@ from vfsd.fs import attributes
 from vfsd.fs.attributes import Attributes, is_private
 from vfsd.fs.names import Names
 from vfsd.fs.posix import copy_start, failure
+from vfsd.inhand import NewFile, let_go
 from vfsd.linkedfile import open_linked
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
@@ -40,7 +42,6 @@ _REMEMBERED = 1000
 CAPABILITIES = b"security.capability"
 """The extended attribute of what a program may, whoever starts it; see capabilities(7)."""
 
-COPY_SUFFIX = ".copy"
 """Of private files that are still being copied from a video: ``INODE.PID.copy``."""
 
 
@@ -358,27 +359,25 @@ class Contents:
         It is on the disk before the row says so: from then on nothing holds the bytes that it was
         made of, and whoever looks for garbage deletes them.
         """
-        final = self._parts.directory.spool_file(content.ino)
         if node is None:
             raise failure(errno.ESTALE)
-        temporary = final.with_name(f"{final.name}.{os.getpid()}{COPY_SUFFIX}")
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            if content.summed is not None:
-                length = content.summed.known(0, length)
-                content.summed.require(0, length)  # damage is not to become what was written
-            copy_start(content.fd, fd, length)
-            before = self.attributes(node)
-            os.utime(fd, ns=(before.atime_ns, before.mtime_ns))
-            if length:  # else there is nothing that could be lost but the name of nothing
-                os.fsync(fd)
-            self._announce(node, str(temporary), is_kept=length > 0)
-        except BaseException:
-            os.close(fd)
-            self._withdraw(content.ino, final)
-            raise
-        finally:
-            temporary.unlink(missing_ok=True)
+        with NewFile(partial(self._parts.directory.new_spool_copy, content.ino), mode=0o600) as new:
+            fd = os.dup(new.file.fileno())
+            try:
+                if content.summed is not None:
+                    length = content.summed.known(0, length)
+                    content.summed.require(0, length)  # damage is not to become what was written
+                copy_start(content.fd, fd, length)
+                before = self.attributes(node)
+                os.utime(fd, ns=(before.atime_ns, before.mtime_ns))
+                if length:  # else there is nothing that could be lost but the name of nothing
+                    os.fsync(fd)
+                self._announce(node, str(new.path), is_kept=length > 0)
+            except BaseException:
+                os.close(fd)
+                self._withdraw(content.ino, self._parts.directory.spool_file(content.ino))
+                raise
+        let_go(fd)
         content.retired.append(content.fd)
         content.fd = fd
         content.summed = None

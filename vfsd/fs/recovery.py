@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from vfsd.fs.contents import COPY_SUFFIX
+from vfsd.leftovers import leftovers, take_away
 from vfsd.model import FileState
 from vfsd.parts import Parts
 from vfsd.reclaim import reclaim
@@ -60,10 +60,9 @@ def recover(parts: Parts) -> Recovered:
 
 def _remove_stray(parts: Parts, private: set[int]) -> int:
     stray = [path for ino, path in parts.directory.spooled() if ino not in private]
-    stray += parts.directory.spool.glob("*" + COPY_SUFFIX)
-    stray += parts.objects.leftovers()
-    if stray:
+    left = leftovers(parts)
+    if stray or left:
         parts.catalog.sync()
     for path in stray:
         path.unlink(missing_ok=True)
-    return len(stray)
+    return len(stray) + len(take_away(parts, left))

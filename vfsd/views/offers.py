@@ -25,7 +25,6 @@ from vfsd.frametable import FrameTable
 from vfsd.givenpixels import pictures_of_bytes
 from vfsd.grammar import Request
 from vfsd.model import LogicalVideo
-from vfsd.objects import ObjectStore
 from vfsd.offering import like_stored, require_offerable, stored_pictures
 from vfsd.parts import Parts
 from vfsd.plan import select_frames
@@ -49,14 +48,6 @@ def requested(path: str) -> Request | None:
     is_partial = view.region is not None or view.fps is not None
     step = 1 if view.frames is None else view.frames[2]
     return None if is_partial or step != 1 else request
-
-
-def _nameless(objects: ObjectStore) -> int:
-    """A new file that goes with its descriptor."""
-    path = objects.temporary()
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    path.unlink()
-    return fd
 
 
 class Offer:
@@ -83,7 +74,7 @@ class Offer:
         self._frames = range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
         self._guard = threading.Lock()
         self._is_new = False  # whether anything was written that was not looked at
-        self._file = FileIO(_nameless(parts.objects), "r+b")
+        self._file = parts.objects.nameless_file()
 
     @property
     def size(self) -> int:

@@ -1,0 +1,31 @@
+"""What processes that died have left on its way to somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vfsd.config import Settings
+from vfsd.inhand import is_in_hand
+from vfsd.inhand import take_away as take_file_away
+from vfsd.parts import Parts
+
+
+def leftovers(parts: Parts) -> list[Path]:
+    """Bytes that nobody writes any more, and that belong to nobody: objects, settings, and copies
+    that a mount or a backup made."""
+    beside = [*Settings.on_their_way(parts.directory.settings), *parts.directory.spool_copies()]
+    return [*parts.objects.leftovers(), *(path for path in beside if not is_in_hand(path))]
+
+
+def take_away(parts: Parts, left: Sequence[Path]) -> list[Path]:
+    """Delete `leftovers`; those that are gone.  Others have come into somebody's hands since.
+
+    Raises `OSError`.
+    """
+    tmp = parts.directory.objects_tmp
+    return [
+        path
+        for path in left
+        if (parts.objects.take_away(path) if path.parent == tmp else take_file_away(path))
+    ]
