@@ -7,13 +7,14 @@ from vfsd.catalog.atrest import come_to_rest
 from vfsd.catalog.catalog import Catalog
 from vfsd.catalog.detectionquery import DetectionFilter, DetectionQuery
 from vfsd.catalog.detections import Detections
-from vfsd.catalog.engine import ChangeWatch, require_database
+from vfsd.catalog.engine import BUSY_SECONDS, ChangeWatch, require_database
 from vfsd.catalog.query import VideoFilter, VideoQuery
 from vfsd.catalog.transactions import Transaction
 from vfsd.catalog.tree import NAME_BYTES, ROOT, Tree, not_there, require_name, split
 from vfsd.catalog.videos import Objects, Videos
 
 __all__ = [
+    "BUSY_SECONDS",
     "NAME_BYTES",
     "ROOT",
     "Catalog",

@@ -13,11 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from vfsd.catalog import Transaction
+from vfsd.catalog import BUSY_SECONDS, Transaction
 from vfsd.errors import BusyError, IntegrityError
 from vfsd.objects import Digest, Progress
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_failed
+
+_BUSY_ALREADY_SECONDS = 1
+"""Who has waited for the others as long as he may does not do so once more."""
 
 
 class Arrival:
@@ -40,9 +43,9 @@ class Arrival:
         self._ensure()
         change.objects.record(self.key, self.size, now_ns=time.time_ns())
 
-    def withdraw(self) -> None:
-        """Nothing has come of it."""
-        discard_failed(self._parts, self.key)
+    def withdraw(self, *, patience: float = BUSY_SECONDS) -> None:
+        """Nothing has come of it.  Waits for others who write for `patience` seconds at most."""
+        discard_failed(self._parts, self.key, patience)
 
     def __enter__(self) -> Self:
         return self
@@ -50,7 +53,9 @@ class Arrival:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        if kind is not None:
+        if isinstance(error, BusyError):
+            self.withdraw(patience=_BUSY_ALREADY_SECONDS)
+        elif kind is not None:
             self.withdraw()
 
 

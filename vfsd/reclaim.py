@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from vfsd.catalog import Transaction
+from vfsd.catalog import BUSY_SECONDS, Transaction
 from vfsd.errors import NotFoundError, StoreError
 from vfsd.parts import Parts
 from vfsd.reserve import keep_reserve
@@ -76,19 +76,22 @@ def _forget(parts: Parts, keys: Iterable[str] | None) -> list[str]:
         return change.objects.forget_unreferenced(keys)
 
 
-def discard_unpublished(parts: Parts, key: str) -> None:
-    """Delete an object that was put in place for a publication that did not happen."""
-    with parts.catalog.writing() as change:
+def discard_unpublished(parts: Parts, key: str, patience: float = BUSY_SECONDS) -> None:
+    """Delete an object that was put in place for a publication that did not happen.
+
+    Raises `BusyError` where others write for longer than `patience` seconds.
+    """
+    with parts.catalog.writing(patience) as change:
         _delete_object(parts, key, change)
 
 
-def discard_failed(parts: Parts, key: str) -> None:
+def discard_failed(parts: Parts, key: str, patience: float = BUSY_SECONDS) -> None:
     """`discard_unpublished` while the error is on its way because of which nothing was published.
 
     That error is what counts: what cannot be deleted now is left for `vfsd gc`.
     """
     try:
-        discard_unpublished(parts, key)
+        discard_unpublished(parts, key, patience)
     except (OSError, StoreError) as error:
         _log.warning("object %s could not be deleted, `vfsd gc` does it: %s", key, error)
 
