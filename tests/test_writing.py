@@ -435,7 +435,10 @@ def test_what_cannot_be_published_can_be_given_up(
     assert is_as_before(store, [])
     with pytest.raises(BusyError):  # of which nobody has the writer
         store.write("a.mp4", smooth(3, 64, 48), fps=25)
-    assert is_as_before(store, [])
+    monkeypatch.undo()
+    (left,) = store.recordings()
+    assert len(store.recover(left)) == 3
+    assert is_as_before(store, ["a.mp4"])
 
 
 @pytest.mark.parametrize("as_stream", [True, False])
@@ -479,7 +482,7 @@ def _writing(store: Store, how: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_what_a_killed_writer_leaves_is_taken_away(store: Store) -> None:
+def test_what_a_killed_writer_leaves_is_in_nobodys_way(store: Store) -> None:
     store.write("b.mp4", smooth(3, 64, 48), fps=25)
     with _writing(store, "kill") as process:
         assert process.stdout
@@ -491,9 +494,9 @@ def test_what_a_killed_writer_leaves_is_taken_away(store: Store) -> None:
         process.send_signal(signal.SIGKILL)
     assert sorted(store) == ["b.mp4"]
     found = run(store.parts)
-    assert {finding.check for finding in found} == {"garbage"}
-    store.write("a.mp4", smooth(3, 64, 48), fps=25)  # nobody is in the way any more
-    assert len(collect(store.parts).files) == 2
+    assert {finding.check for finding in found} == {"recordings"}
+    store.write("a.mp4", smooth(3, 64, 48), fps=25)
+    assert len(collect(store.parts, recording_days=0).files) == 2
     assert is_as_before(store, ["a.mp4", "b.mp4"])
     assert not run(store.parts, deep=True)
 

@@ -9,13 +9,16 @@ from vfsd.config import Settings
 from vfsd.inhand import is_in_hand
 from vfsd.inhand import take_away as take_file_away
 from vfsd.parts import Parts
+from vfsd.recordings import Recording, recordings
 
 
-def leftovers(parts: Parts) -> list[Path]:
+def leftovers(parts: Parts, *, but: Sequence[Recording] | None = None) -> list[Path]:
     """Bytes that nobody writes any more, and that belong to nobody: objects, settings, and copies
-    that a mount or a backup made."""
+    that a mount or a backup made.  Not those of recordings, `but` of these, or of all."""
+    kept = {one.path for one in (recordings(parts) if but is None else but)}
+    own = [path for path in parts.objects.leftovers() if parts.objects.main_file(path) not in kept]
     beside = [*Settings.on_their_way(parts.directory.settings), *parts.directory.spool_copies()]
-    return [*parts.objects.leftovers(), *(path for path in beside if not is_in_hand(path))]
+    return [*own, *(path for path in beside if not is_in_hand(path))]
 
 
 def take_away(parts: Parts, left: Sequence[Path]) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -24,8 +24,9 @@ from vfsd.growing import GrowingVideo, is_being_written
 from vfsd.ingest import Source, ingest_made, require_free
 from vfsd.model import FileState, LogicalVideo
 from vfsd.parts import Parts
+from vfsd.recordings import Recording, free_name, recordings
 from vfsd.tools import Tools
-from vfsd.unfinished import Unfinished, begin, unfinished
+from vfsd.unfinished import Unfinished, begin, may_pass, unfinished
 from vfsd.units import Seconds
 from vfsd.video import Video
 from vfsd.writeform import WriteForm
@@ -34,6 +35,8 @@ from vfsd.writer import Ticks, VideoWriter, ticks
 Written = Callable[[int], None]
 """Called with the number of pictures, or of bytes of a stream, since the last call."""
 
+_RECOVER = "`vfsd recover` makes a video of it"
+_CLOSE_AGAIN = "close its writer again, or let `vfsd recover` do that when this process has ended"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -98,7 +101,9 @@ class StoreWrites:
         not fit together, for names that no mount can show and for times that the container cannot
         tell, `RefusedMediaError` for a stream that is no video, `ExistsError` (unless `replace`),
         `BusyError` while somebody else writes that name, `NoSpaceError`, `IntegrityError` for a
-        file in which other times are found than were given.
+        file in which other times are found than were given.  Where all of it has come, and only
+        could not be published at the moment, as with a catalog that others keep locked, it is kept
+        as a recording, which a note of the error tells: see `recover`.
         """
         if isinstance(form.get("sound"), SoundFormat):
             raise UsageError("sound in pieces is for a writer", hint="see Store.writer")
@@ -139,7 +144,7 @@ class StoreWrites:
 
         Raises `UsageError`, `ExistsError` (unless `replace`), `BusyError`.
         """
-        return self._writer(name, (width, height), WriteForm(**form), replace)
+        return self._writer(name, (width, height), WriteForm(**form), replace, _CLOSE_AGAIN)
 
     def growing(self, name: str) -> GrowingVideo:
         """What there is of a video that is being written, here or in another process.
@@ -161,6 +166,33 @@ class StoreWrites:
             f"nobody writes {name!r}", hint="what is finished is opened by its name alone"
         )
 
+    def recordings(self) -> list[Recording]:
+        """Recordings that were not finished, the oldest first: their writers died, or could not
+        publish them.  They take room, and are no videos: see `recover`."""
+        return recordings(self._parts)
+
+    def recover(self, recording: Recording, name: str | None = None) -> Video:
+        """Make a video of what there is of a recording.
+
+        It gets `name`, or that which it was to have, or one like that where that is taken, or is
+        being written by now: ``a-recovered.mp4``.
+
+            for one in store.recordings():
+                store.recover(one)
+
+        Raises `RefusedMediaError` where it shows no picture, `ExistsError` for a `name` that is
+        taken, `NotFoundError` where it has gone, `BusyError`, `NoSpaceError`, `UsageError`; the
+        recording is kept then.
+        """
+        self._require_writable()
+        with recording.claimed():
+            name = free_name(self._parts, recording) if name is None else "/".join(split(name))
+            source = Source(recording.path, name, recording.path.stat().st_size)
+            with _room_for(name):
+                video = self.open_video(ingest_made(self._parts, source))
+            recording.forget()
+        return video
+
     def _growing(self, name: str, path: Path, is_written: Callable[[], bool]) -> GrowingVideo:
         return GrowingVideo(self._parts, self._tools, name, str(path), is_written)
 
@@ -173,15 +205,17 @@ class StoreWrites:
         return False
 
     def _writer(
-        self, name: str, size: tuple[int, int], form: WriteForm, replace: bool
+        self, name: str, size: tuple[int, int], form: WriteForm, replace: bool, again: str
     ) -> VideoWriter[Video]:
+        """`again` says what can be done where it is whole, and not published."""
         self._require_writable()
         name = "/".join(split(name))
         require_free(self._parts, name, replace)
         size = width_and_height(size)
 
         def publish(file: Unfinished, times: FileTimes) -> Video:
-            return self._publish(file, replace, partial(_require_times, times))
+            with _told(file, again):
+                return self._publish(file, replace, partial(_require_times, times))
 
         return VideoWriter(self._parts, name, size, form, publish)
 
@@ -201,7 +235,7 @@ class StoreWrites:
         times = None if pts is None else ticks(pts)
         if size is None:
             size = pixel_layout(form.format).size(first[0].shape)
-        writer = self._writer(name, size, form, replace)
+        writer = self._writer(name, size, form, replace, _RECOVER)
         try:
             with writer:
                 for picture, own in chain([first], each):
@@ -212,7 +246,7 @@ class StoreWrites:
                 if times is not None and next(times, None) is not None:
                     raise UsageError("more times than pictures were given")
         finally:
-            writer.abandon()  # unless it is finished: nobody has it who could close it again
+            writer.leave()  # nobody has it who could close it again
         return writer.video
 
     def _write_stream(
@@ -222,21 +256,26 @@ class StoreWrites:
         name = "/".join(split(name))
         require_free(self._parts, name, replace)
         file = begin(self._parts.objects, name)
+        is_whole = False
         try:
-            with open(file.path, "r+b", 0) as writing:
+            with _room_for(name), open(file.path, "r+b", 0) as writing:
                 for chunk in chunks(data):
                     left = chunk
                     while left:
                         left = left[writing.write(left) :]
                     if on_progress is not None:
                         on_progress(len(chunk))
-            return self._publish(file, replace)
-        except OSError as error:
-            if error.errno in _NO_SPACE:
-                raise NoSpaceError(f"no room for {name!r}: {error.strerror}") from error
+            is_whole = True
+            with _told(file, _RECOVER):
+                video = self._publish(file, replace)
+        except BaseException as error:
+            if is_whole and may_pass(error):
+                file.leave()
+            else:
+                file.remove()
             raise
-        finally:
-            file.remove()
+        file.remove()
+        return video
 
     def _publish(
         self,
@@ -244,12 +283,34 @@ class StoreWrites:
         replace: bool,
         check: Callable[[Examination], None] = lambda _: None,
     ) -> Video:
-        source = Source(file.path, file.name, file.path.stat().st_size)
-        return self.open_video(ingest_made(self._parts, source, replace=replace, check=check))
+        with _room_for(file.name):
+            source = Source(file.path, file.name, file.path.stat().st_size)
+            return self.open_video(ingest_made(self._parts, source, replace=replace, check=check))
 
     def _require_writable(self) -> None:
         if self._parts.read_only:
             raise ReadOnlyError("the store was opened read-only")
+
+
+@contextmanager
+def _room_for(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise NoSpaceError(f"no room for {name!r}: {error.strerror}") from error
+        raise
+
+
+@contextmanager
+def _told(file: Unfinished, again: str) -> Iterator[None]:
+    """Errors say what becomes of a whole file that could not be published."""
+    try:
+        yield
+    except BaseException as error:
+        if may_pass(error):
+            error.add_note(f"{file.name!r} is whole, and not lost: it is {file.path}; {again}")
+        raise
 
 
 def _require_times(times: FileTimes, found: Examination) -> None:

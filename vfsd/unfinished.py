@@ -2,7 +2,7 @@
 
 They lie among the objects on their way, each with a note beside it that tells its name, so that
 others can read what is there already.  The catalog knows nothing of them.  What a process leaves
-behind that ends before it is done is a leftover as any other, for `vfsd gc`.
+behind that ends before it is done is a recording that was not finished: see `vfsd.recordings`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vfsd.errors import BusyError
+from vfsd.errors import BusyError, ClosedError, IntegrityError, StoreError
 from vfsd.forks import at_fork
 from vfsd.inhand import NewFile, is_in_hand
 from vfsd.objects import ObjectStore
@@ -64,13 +64,21 @@ class Unfinished:
         """
         if self.writer != os.getpid():
             return
+        self.delete()
+        self.leave()
+
+    def leave(self) -> None:
+        """Let it lie, as somebody who dies does: what is there can be recovered."""
+        if self.held is not None:
+            self.held.let_go()
+
+    def delete(self) -> None:
+        """Its bytes, and the note, whoever wrote them; what cannot be deleted is left."""
         for path in (self._note, self.path):
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 _log.warning("%s could not be deleted, `vfsd gc` does it: %s", path, error)
-        if self.held is not None:
-            self.held.let_go()
 
     @property
     def _note(self) -> Path:
@@ -104,9 +112,27 @@ def begin(objects: ObjectStore, name: str) -> Unfinished:
 
 def unfinished(objects: ObjectStore) -> Iterator[Unfinished]:
     """All files that live processes write."""
+    return (file for file in _noted(objects) if is_in_hand(file.path))
+
+
+def left_behind(objects: ObjectStore) -> Iterator[Unfinished]:
+    """All that nobody writes any more."""
+    return (file for file in _noted(objects) if not is_in_hand(file.path))
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether publishing the same file may succeed another time."""
+    return isinstance(error, (OSError, StoreError)) and not isinstance(
+        error, (ClosedError, IntegrityError)
+    )
+
+
+def _noted(objects: ObjectStore) -> Iterator[Unfinished]:
     for note in objects.on_their_way():
-        if note.suffix != _NOTE or not is_in_hand(objects.main_file(note)):
+        if note.suffix != _NOTE:
             continue
-        with suppress(OSError, ValueError, KeyError):  # it may go at any moment
+        with suppress(
+            OSError, ValueError, KeyError, TypeError, RecursionError
+        ):  # it may go at any moment
             name = json.loads(note.read_text(encoding="ascii"))["name"]
             yield Unfinished(str(name), note.with_name(note.name.removesuffix(_NOTE)))

@@ -18,12 +18,12 @@ from vfsd.codecs.arrays import PictureMaker
 from vfsd.codecs.filetimes import FileTimes
 from vfsd.codecs.filewriter import FileWriter
 from vfsd.codecs.samples import SampleArray, Samples
-from vfsd.errors import ClosedError, IntegrityError, NoSpaceError, StoreError, UsageError
+from vfsd.errors import NoSpaceError, UsageError
 from vfsd.forks import Origin, at_fork, keep_for_good
 from vfsd.frames import Pixels
 from vfsd.givenpixels import Given, pictures
 from vfsd.parts import Parts
-from vfsd.unfinished import Unfinished, begin
+from vfsd.unfinished import Unfinished, begin, may_pass
 from vfsd.writeform import WriteForm
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -43,7 +43,8 @@ class VideoWriter(Generic[_V]):
         video = writer.video
 
     An error in the block leaves the store as it was.  Where all pictures have come, and only the
-    publishing fails for a while (see `close`), the file is kept.  Takes the memory of a few
+    publishing fails for a while (see `close`), the file is kept; and so is what there is when the
+    process is killed (see `Store.recordings`).  Takes the memory of a few
     pictures.  One thread may write the pictures while another writes their sound.  A child that is
     forked in the block can neither write nor finish it, and leaves it to its parent.
 
@@ -174,7 +175,8 @@ class VideoWriter(Generic[_V]):
         What may pass, as a catalog that others keep locked (`BusyError`), a full disk
         (`NoSpaceError`), a disk that fails or too many open files (`OSError`), does not cost the
         recording: it keeps its name and its file, which a note of the error tells, until it is
-        closed again, with success, or abandoned.  When this process ends, that is a leftover.
+        closed again, with success, or abandoned.  When this process ends, or calls `leave`, that is
+        a recording of which `Store.recover` makes a video.
         """
         with self._writing:
             if self._is_open:
@@ -194,6 +196,16 @@ class VideoWriter(Generic[_V]):
                 self._is_whole = False
                 self.unfinished.remove()
 
+    def leave(self) -> None:
+        """Nobody goes on with it: where it is whole, and only was not published, it becomes a
+        recording to be recovered (see `Store.recordings`), else it is forgotten."""
+        with self._writing:
+            if not self._is_whole:
+                self.abandon()
+                return
+            self._is_whole = False
+            self.unfinished.leave()
+
     def _finish(self) -> None:
         try:
             if not self.frames:
@@ -210,13 +222,8 @@ class VideoWriter(Generic[_V]):
         try:
             self._video = self._publish(self.unfinished, self._writer.times)
         except BaseException as error:
-            if not _may_pass(error):
+            if not may_pass(error):
                 self.abandon()
-                raise
-            error.add_note(
-                f"{self.name!r} is whole, and not lost: close its writer again, or copy "
-                f"{self.unfinished.path} before this process ends"
-            )
             raise
         self._is_whole = False
         self.unfinished.remove()
@@ -252,13 +259,6 @@ class VideoWriter(Generic[_V]):
             if error.errno in _NO_SPACE:
                 raise NoSpaceError(f"no room for {self.name!r}: {error.strerror}") from error
             raise
-
-
-def _may_pass(error: BaseException) -> bool:
-    """Whether publishing the same file may succeed another time."""
-    return isinstance(error, (OSError, StoreError)) and not isinstance(
-        error, (ClosedError, IntegrityError)
-    )
 
 
 def ticks(pts: Ticks) -> Iterator[SupportsIndex]:

@@ -15,7 +15,7 @@ from vfsd.fs import Filesystem
 from vfsd.model import FileState
 from vfsd.store import Store
 
-_EXPECTED = frozenset({"orphans", "pending", "spool", "garbage"})
+_EXPECTED = frozenset({"orphans", "pending", "spool", "garbage", "recordings"})
 """What a crash may leave, for the next mount or `fsck` to see to."""
 
 
@@ -106,10 +106,14 @@ def _look(
         fs.close()
     if amiss or deep:
         for finding in check.run(parts, repair=True, deep=deep):
-            if not finding.repaired:
+            if not finding.repaired and finding.check != "recordings":
                 found.losses.append(f"not repaired: {finding.check}: {finding.message}")
-        found.losses += [f"still: {each.check}: {each.message}" for each in check.run(parts)]
-    check.collect(parts)
+        found.losses += [
+            f"still: {each.check}: {each.message}"
+            for each in check.run(parts)
+            if each.check != "recordings"
+        ]
+    check.collect(parts, recording_days=0)
     found.orphans += garbage(store)
     now = state_of(store)
     loose = operation.loose_names(range(expected.first, expected.last))

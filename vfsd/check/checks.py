@@ -20,6 +20,7 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
     ("tiles", derived.tiles),
     ("decisions", derived.decisions),
     ("objects", objects.objects),
+    ("recordings", objects.unfinished),
     ("garbage", objects.garbage),
     ("budgets", derived.budgets),
     ("videos", originals.videos),

@@ -10,6 +10,7 @@ from vfsd.leftovers import leftovers, take_away
 from vfsd.objects import is_key
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished, reclaim
+from vfsd.recordings import KEPT_DAYS, Recording, recordings
 from vfsd.takeover import abandoned, discard_abandoned
 
 
@@ -20,10 +21,14 @@ class Collected:
     objects: list[str] = field(default_factory=list)  #: keys
     files: list[Path] = field(default_factory=list)  #: private and temporary files
     bytes: int = 0
+    kept: list[Recording] = field(default_factory=list)  #: that were not finished, and stay
 
 
-def collect(parts: Parts, *, dry_run: bool = False) -> Collected:
-    """Take away what nothing refers to: objects, private files, what died on its way."""
+def collect(parts: Parts, *, dry_run: bool = False, recording_days: float = KEPT_DAYS) -> Collected:
+    """Take away what nothing refers to: objects, private files, what died on its way.
+
+    Recordings that were not finished stay until nobody has written to them for so many days.
+    """
     with parts.catalog.reading() as seen:
         recorded = seen.objects.sizes()
         referenced = seen.objects.referenced()
@@ -31,7 +36,8 @@ def collect(parts: Parts, *, dry_run: bool = False) -> Collected:
         key for key in parts.objects.all_keys() if key not in recorded and key not in referenced
     ]
     unused = [key for key in recorded if key not in referenced]
-    left, files = leftovers(parts), parts.objects.misnamed()
+    kept = [one for one in recordings(parts) if not one.is_older(recording_days)]
+    left, files = leftovers(parts, but=kept), parts.objects.misnamed()
     incoming = abandoned(parts.directory)
     spooled = [path for _, path in stray_spool(parts)]
     size = sum(_size(path) for path in left + files + incoming + spooled)
@@ -45,7 +51,7 @@ def collect(parts: Parts, *, dry_run: bool = False) -> Collected:
             path.unlink(missing_ok=True)
         discard_abandoned(parts.directory)
         remove_stray_spool(parts)
-    return Collected(unused + stray, left + files + incoming + spooled, size)
+    return Collected(unused + stray, left + files + incoming + spooled, size, kept)
 
 
 def _size(path: Path) -> int:

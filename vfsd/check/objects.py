@@ -16,6 +16,7 @@ from vfsd.mending import drop_segments
 from vfsd.objects import is_key
 from vfsd.parts import Parts
 from vfsd.reclaim import discard_unpublished, reclaim
+from vfsd.recordings import recordings
 
 
 def objects(run: Run) -> Iterator[Finding]:
@@ -83,7 +84,12 @@ def garbage(run: Run) -> Iterator[Finding]:
     for path in parts.objects.misnamed():
         if run.repair:
             path.unlink(missing_ok=True)
-        yield Finding("garbage", f"{path.name} is no name of an object", repaired=run.repair)
+        yield Finding("garbage", f"{path.name} was left on its way", repaired=run.repair)
+
+
+def unfinished(run: Run) -> Iterator[Finding]:
+    """Recordings whose writers have died: to be made videos of, and for nobody to throw away."""
+    return (Finding("recordings", str(one)) for one in recordings(run.parts))
 
 
 def content(run: Run) -> Iterator[Finding]:

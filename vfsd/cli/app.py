@@ -19,7 +19,7 @@ from vfsd.programs import be_calm
 
 SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
-        "Videos": ("ingest", "write", "ls", "find", "info", "tag", "mv", "rm"),
+        "Videos": ("ingest", "write", "recover", "ls", "find", "info", "tag", "mv", "rm"),
         "Frames": ("frames", "read", "reads"),
         "Tiles": (
             "retile",

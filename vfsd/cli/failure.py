@@ -64,7 +64,9 @@ def guarded(run: Callable[[], object], args: Sequence[str]) -> int:
 def describe(error: Exception) -> Failure:
     """An exception in the words, and with the exit code, that the user gets."""
     if isinstance(error, VfsdError):
-        return Failure(type(error).__name__, str(error), error.hint, error.exit_code)
+        return Failure(
+            type(error).__name__, str(error), _advice(error, error.hint), error.exit_code
+        )
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
         name = "vfsd" if context is None else context.command_path
@@ -74,13 +76,19 @@ def describe(error: Exception) -> Failure:
     if isinstance(error, OSError) and error.strerror is not None:
         where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         code, hint = _WHAT_TO_DO.get(error.errno or 0, (VfsdError.exit_code, None))
-        return Failure(type(error).__name__, where + error.strerror, hint, code)
+        return Failure(type(error).__name__, where + error.strerror, _advice(error, hint), code)
     return Failure(
         type(error).__name__,
         f"{type(error).__name__}: {error}",
         "this is a mistake in vfsd; --debug shows where",
         VfsdError.exit_code,
     )
+
+
+def _advice(error: Exception, hint: str | None) -> str | None:
+    """What to do, and what has been done: the notes of an error tell what is not lost by it."""
+    told = [*getattr(error, "__notes__", ()), *([] if hint is None else [hint])]
+    return "; ".join(told) or None
 
 
 def _report(failure: Failure, *, as_json: bool) -> None:

@@ -35,7 +35,8 @@ def command(session: Session, repair: bool, deep: bool) -> None:
 
     Prints a line for each thing that is wrong; nothing when all is well.  Ends with 30 when
     something is left that was not repaired.  What only a store at rest can be asked is left out
-    while it is mounted.  Originals without sums of their blocks are not wrong: how many there are
+    while it is mounted.  Recordings that were not finished are told, and left to `vfsd recover`.
+    Originals without sums of their blocks are not wrong: how many there are
     goes to stderr.
     """
     from vfsd import check, summing
@@ -68,7 +69,10 @@ def command(session: Session, repair: bool, deep: bool) -> None:
     elif not left:
         session.remark(f"{len(findings)} repaired")
     else:
-        session.remark(f"{left} not repaired; {_LEFT if repair else 'try --repair'}")
+        # Of recordings each line tells itself what can be done.
+        told = all(finding.repaired or finding.check == "recordings" for finding in findings)
+        advice = "" if told else f"; {_LEFT}" if repair else "; try --repair"
+        session.remark(f"{left} not repaired{advice}")
         click.get_current_context().exit(EXIT_FINDINGS)
 
 

@@ -7,30 +7,46 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line
 from vfsd.cli.session import Session
+from vfsd.cli.values import Number
 from vfsd.units import human_bytes
 
 
 @define(
     "gc",
-    examples=["vfsd -s videos gc --dry-run", "vfsd -s videos gc --json"],
+    examples=[
+        "vfsd -s videos gc --dry-run",
+        "vfsd -s videos gc --json",
+        "vfsd -s videos gc --recordings 0",
+    ],
     fields={
         "objects": "list of the objects' keys",
         "files": "number of private and temporary files",
         "bytes": "how much room they took",
         "dry_run": "whether they are still there",
+        "recordings": "number of recordings that were not finished, and stay",
     },
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option(
+    "--recordings",
+    metavar="DAYS",
+    type=Number(0),
+    default=30,
+    show_default=True,
+    help="How old a recording that was not finished has to be to go.",
+)
 @click.pass_obj
-def command(session: Session, dry_run: bool) -> None:
+def command(session: Session, dry_run: bool, recordings: float) -> None:
     """Take away what nothing refers to.
 
-    Objects that no file uses, and what was left half-written by a process that died.
+    Objects that no file uses, and what was left half-written by a process that died.  Recordings
+    that were not finished go when nobody has written to them for 30 days: `vfsd recover` makes
+    videos of them.
     """
     from vfsd import check
 
     with session.opened(session.root(), writing=not dry_run) as store:
-        found = check.collect(store.parts, dry_run=dry_run)
+        found = check.collect(store.parts, dry_run=dry_run, recording_days=recordings)
     if session.json:
         print_json(
             {
@@ -38,6 +54,7 @@ def command(session: Session, dry_run: bool) -> None:
                 "files": len(found.files),
                 "bytes": found.bytes,
                 "dry_run": dry_run,
+                "recordings": len(found.kept),
             }
         )
         return
@@ -45,4 +62,9 @@ def command(session: Session, dry_run: bool) -> None:
         print_line(
             f"{len(found.objects)} objects and {len(found.files)} files, "
             f"{human_bytes(found.bytes)}" + (", could go" if dry_run else "")
+        )
+    if found.kept:
+        session.remark(
+            f"recordings that were not finished stay: {len(found.kept)}; `vfsd recover --dry-run` "
+            "lists them"
         )

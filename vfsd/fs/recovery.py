@@ -9,6 +9,7 @@ from vfsd.leftovers import leftovers, take_away
 from vfsd.model import FileState
 from vfsd.parts import Parts
 from vfsd.reclaim import reclaim
+from vfsd.recordings import recordings
 from vfsd.settle import recover_orphans
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ def recover(parts: Parts) -> Recovered:
     with parts.catalog.reading() as seen:
         spooled = {node.ino for node in seen.tree.files_in_state(FileState.SPOOLED)}
         private = spooled | {node.ino for node in seen.tree.files_in_state(FileState.PLAIN)}
+    for recording in recordings(parts):
+        _log.warning("%s", recording)
     stray = _remove_stray(parts, private)
     emptied = 0
     for ino in spooled:

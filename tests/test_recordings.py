@@ -1,0 +1,193 @@
+"""Recordings that were not finished: nobody throws them away, and they can be made videos."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.deadwriters import killed_recording
+from tests.writing import is_as_before, smooth
+from vfsd import check
+from vfsd.catalog import BUSY_SECONDS, Transaction
+from vfsd.errors import BusyError, ExistsError, NotFoundError, RefusedMediaError, VfsdError
+from vfsd.fs.recovery import recover
+from vfsd.inhand import new_name
+from vfsd.store import Store
+from vfsd.unfinished import begin
+
+CLIP = FOLDER / "traffic.mp4"
+
+
+def be_impatient(store: Store, monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[float]:
+    """Who writes to the catalog waits so long for others at most, not a minute; as long as each
+    would have waited."""
+    asked: list[float] = []
+    writing = store.parts.catalog.writing
+
+    def impatient(patience: float = BUSY_SECONDS) -> AbstractContextManager[Transaction]:
+        asked.append(patience)
+        return writing(min(patience, seconds))
+
+    monkeypatch.setattr(store.parts.catalog, "writing", impatient)
+    return asked
+
+
+@contextmanager
+def locked(store: Store) -> Iterator[None]:
+    """Somebody else keeps writing to the catalog."""
+    path = store.parts.catalog.path
+    assert path
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+def numbers(store: Store, name: str) -> list[int]:
+    """Of the frames, as `killed_recording` writes them."""
+    return [int(value) for value in store[name].read().data[:, 0, 0, 0]]
+
+
+def test_what_a_killed_writer_has_written_becomes_a_video(store: Store) -> None:
+    killed_recording(store.path, "cam/live.mp4")
+    assert list(store) == []
+    (one,) = store.recordings()
+    assert one.name == "cam/live.mp4"
+    assert one.size == one.path.stat().st_size > 0
+    video = store.recover(one)
+    assert video.name == "cam/live.mp4"
+    assert numbers(store, video.name) == list(range(len(video)))
+    assert len(video) > 20
+    assert store.recordings() == []
+    assert is_as_before(store, ["cam/live.mp4"])
+    with pytest.raises(NotFoundError):
+        store.recover(one)
+
+
+def test_nobody_throws_it_away_unasked(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    killed_recording(store.path, "live.mp4")
+    (one,) = store.recordings()
+    for repair in (False, True):
+        (finding,) = check.run(store.parts, repair=repair)
+        assert (finding.check, finding.repaired) == ("recordings", False)
+        assert "'live.mp4'" in finding.message
+        assert "vfsd recover" in finding.message
+    assert recover(store.parts).stray == 0
+    assert "a recording of 'live.mp4' was not finished" in caplog.text
+    found = check.collect(store.parts)
+    assert (found.files, found.kept) == ([], [one])
+    assert store.recordings() == [one]
+
+
+def test_it_goes_when_it_is_old(store: Store) -> None:
+    for name in ("old.mp4", "new.mp4"):
+        killed_recording(store.path, name)
+    old = next(one for one in store.recordings() if one.name == "old.mp4")
+    month_ago = time.time() - 30 * 24 * 3600
+    os.utime(old.path, (month_ago, month_ago))
+    assert len(check.collect(store.parts, dry_run=True).files) == 2
+    assert len(check.collect(store.parts, recording_days=31).files) == 0
+    found = check.collect(store.parts)
+    assert {path.name.partition(".")[0] for path in found.files} == {old.path.name}
+    assert [one.name for one in store.recordings()] == ["new.mp4"]
+    check.collect(store.parts, recording_days=0)
+    assert store.recordings() == []
+    assert is_as_before(store, [])
+
+
+def test_a_name_that_is_taken_or_written_is_left_to_who_has_it(store: Store) -> None:
+    for name in ("a.mp4", "a.mp4", "b.mp4"):
+        killed_recording(store.path, name)
+    store.ingest(CLIP, "a.mp4")
+    with store.writer("b.mp4", width=64, height=48, fps=20) as writer:
+        writer.write(smooth(3, 64, 48))
+        made = [store.recover(one).name for one in store.recordings()]
+    assert made == ["a-recovered.mp4", "a-recovered-2.mp4", "b-recovered.mp4"]
+    assert len(store["a.mp4"]) == 120
+    assert len(store["b.mp4"]) == 3
+    assert is_as_before(store, sorted(["a.mp4", "b.mp4", *made]))
+
+
+def test_it_may_get_a_name_of_ones_own(store: Store) -> None:
+    store.ingest(CLIP, "a.mp4")
+    killed_recording(store.path, "live.mp4")
+    (one,) = store.recordings()
+    with pytest.raises(ExistsError):
+        store.recover(one, "a.mp4")
+    assert store.recordings() == [one]
+    assert store.recover(one, "new/b.mp4").name == "new/b.mp4"
+    assert is_as_before(store, ["a.mp4", "new/b.mp4"])
+
+
+def test_what_shows_no_picture_is_refused_and_stays(store: Store) -> None:
+    file = begin(store.parts.objects, "live.mp4")
+    file.path.write_bytes(b"not much of a video")
+    assert store.recordings() == []  # it is being written
+    file.leave()
+    (one,) = store.recordings()
+    with pytest.raises(RefusedMediaError):
+        store.recover(one)
+    assert store.recordings() == [one]
+
+
+@pytest.mark.parametrize("note", ['["name"]', '{"name": "../../a\\u0000"}', "x"])
+def test_a_note_may_say_anything(store: Store, note: str) -> None:
+    path = store.parts.directory.objects_tmp / new_name()
+    path.write_bytes(CLIP.read_bytes())
+    path.with_name(path.name + ".json").write_text(note)
+    for one in store.recordings():
+        with pytest.raises(VfsdError):
+            store.recover(one)
+    check.run(store.parts)
+    recover(store.parts)
+    check.collect(store.parts, recording_days=0)
+    assert is_as_before(store, [])
+
+
+def test_one_recovers_it_at_a_time(store: Store) -> None:
+    killed_recording(store.path, "live.mp4")
+    (one,) = store.recordings()
+    with one.claimed():
+        assert store.recordings() == []
+        with pytest.raises(BusyError):
+            store.recover(one)
+        assert check.collect(store.parts, recording_days=0).files == []
+    assert store.recordings() == [one]
+
+
+def test_what_was_published_is_no_recording_any_more(store: Store) -> None:
+    """Its writer was killed before it could take the other name away."""
+    file = begin(store.parts.objects, "a.mp4")
+    file.path.write_bytes(CLIP.read_bytes())
+    store._publish(file, False)
+    file.leave()
+    assert store.recordings() == []
+    assert recover(store.parts).stray == 2
+    assert is_as_before(store, ["a.mp4"])
+
+
+@pytest.mark.parametrize("given", ["stream", "pictures"])
+def test_what_comes_once_is_kept_while_the_catalog_is_locked(
+    store: Store, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    asked = be_impatient(store, monkeypatch, 0.1)
+    data, form = (CLIP.read_bytes(), {}) if given == "stream" else (smooth(20, 64, 48), {"fps": 20})
+    with locked(store), pytest.raises(BusyError) as caught:
+        store.write("a.mp4", data, **form)  # type: ignore[arg-type]
+    assert sorted(asked)[:-1] <= [1]  # to take back; who has waited once does not do so again
+    monkeypatch.undo()
+    (one,) = store.recordings()
+    assert str(one.path) in caught.value.__notes__[0]
+    assert "vfsd recover" in caught.value.__notes__[0]
+    video = store.recover(one)
+    assert (video.name, len(video)) == ("a.mp4", 120 if given == "stream" else 20)
+    assert is_as_before(store, ["a.mp4"])
