@@ -115,7 +115,8 @@ def _digest(store: Store, node: Node) -> str:
 
 
 def image_of(root: Path) -> dict[str, str]:
-    """Every row of the catalog and every file of a store, but for times, logs and caches.
+    """Every row of the catalog and every file of a store, but for times, logs, caches, and what
+    is kept of a recording that could not be published.
 
     For a store that this process has open by SQLite only.
     """
@@ -135,9 +136,10 @@ def image_of(root: Path) -> dict[str, str]:
             ]
             for row in cursor:
                 found[f"{table} {[row[number] for number in wanted]!r}"] = ""
+    kept = {note.stem for note in (root / "objects" / "tmp").glob("*.json")}
     for folder in ("objects", "spool"):
         for path in sorted((root / folder).rglob("*")):
-            if path.is_file():
+            if path.is_file() and path.name.partition(".")[0] not in kept:
                 digest = hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
                 found[os.fspath(path.relative_to(root))] = digest
     return found
