@@ -474,7 +474,8 @@ class FrameDecoder:
 
     def _fresh_context(self, threads: int, strict: bool) -> VideoCodecContext:
         context = self._contexts.get((threads, strict))
-        if context is None or self._is_mixed:
+        # A palette outlasts a reset, and would be that of other pictures.
+        if context is None or self._is_mixed or self._media.pixel_format == "pal8":
             context = self._reader.context(threads=threads, strict=strict)
             self._contexts[threads, strict] = context
             self._flushed.discard((threads, strict))

@@ -37,6 +37,8 @@ from vfsd.model import Access, MediaInfo
 
 _SAMPLE_PACKETS = 12
 """As many are decoded to see whether the container can be believed."""
+_COMPARED = 3
+"""Of these as many pictures are compared, sample by sample, with those of the demuxer's packets."""
 _MAX_UNSTABLE = 0.02
 """Of all frames: those that may look different each time, for damage, in a file that is served."""
 
@@ -148,13 +150,13 @@ class _Examiner:
             self._scanned = scanned
             if not len(scanned):
                 raise RefusedMediaError("it holds no picture: the media data is missing")
-            first = _first_frame(stream, scanned)
+            first = _first_frames(stream, scanned)
             doubt = doubt_of(self._container, stream, scanned)
-            if first is not None and not doubt:
-                media, notes = describe(self._container, opened, stream, first)
-                believed = self._believe(scanned, media, fingerprint(first), notes)
+            if first and not doubt:
+                media, notes = describe(self._container, opened, stream, first[0])
+                believed = self._believe(scanned, media, list(map(fingerprint, first)), notes)
                 if believed is None:
-                    doubt = "the pictures do not come in the order of their time stamps"
+                    doubt = "its first pictures are not those that its packets promise"
                 elif not full:
                     return believed
             decoded = decode_all(self._source, self._container, stream.index, self._on_progress)
@@ -166,7 +168,7 @@ class _Examiner:
         return self._prove(scanned, media, decoded, notes)
 
     def _believe(
-        self, scanned: Scan, media: MediaInfo, first_print: int, notes: list[str]
+        self, scanned: Scan, media: MediaInfo, first_prints: list[int], notes: list[str]
     ) -> Examination | None:
         """The table as container and packets tell it; None where a sample contradicts it."""
         hidden = scanned.traits & Trait.HIDDEN != 0
@@ -179,10 +181,11 @@ class _Examiner:
             return None
         times = self._times(scanned, scanned.pts, scanned.dts, order, media, delay)
         result = self._examination(scanned, media, order, flags, times, delay, notes)
-        return result if self._sample_agrees(result, first_print) else None
+        return result if self._sample_agrees(result, first_prints) else None
 
-    def _sample_agrees(self, result: Examination, first_print: int) -> bool:
-        """Whether the first packets show one picture each, in the order of the table."""
+    def _sample_agrees(self, result: Examination, first_prints: list[int]) -> bool:
+        """Whether the first packets show one picture each, in the order of the table, and the
+        first of all are those that they should be."""
         packets = min(_SAMPLE_PACKETS, len(result.columns))
         expected = [int(packet) for packet in result.order if packet < packets]
         order: list[int] = []
@@ -198,7 +201,8 @@ class _Examiner:
                 except FFmpegError:
                     return False
                 for frame in frames:
-                    if not order and fingerprint(frame) != first_print:
+                    shown = len(order)
+                    if shown < len(first_prints) and fingerprint(frame) != first_prints[shown]:
                         return False
                     order.append(-1 if frame.pts is None else frame.pts)
         return order == expected
@@ -296,19 +300,21 @@ def _access(container: Container, scanned: Scan) -> Access:
     return Access.SEQUENTIAL
 
 
-def _first_frame(stream: VideoStream, scanned: Scan) -> av.VideoFrame | None:
-    """The first picture, as the decoder that FFmpeg sets up gives it; None: not at once."""
+def _first_frames(stream: VideoStream, scanned: Scan) -> list[av.VideoFrame]:
+    """The first pictures, as the decoder that FFmpeg sets up gives them; none: not at once."""
     prepare(stream.codec_context)
+    found: list[av.VideoFrame] = []
     for packet in [*scanned.head, None]:
         try:
             frames = stream.codec_context.decode(packet)
         except MemoryError:
             raise
         except FFmpegError:
-            return None
-        if frames:
-            return frames[0]
-    return None
+            break
+        found += frames
+        if len(found) >= _COMPARED:
+            break
+    return found[:_COMPARED]
 
 
 def _table(result: Examination) -> FrameTable:

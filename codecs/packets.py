@@ -17,7 +17,7 @@ from vfsd.codecs.colors import tell_colors
 from vfsd.codecs.context import decoder_context, most_pixels, needs_first_packet, prepare
 from vfsd.codecs.source import File, Source, demuxed_to_the_end, open_stream
 from vfsd.errors import DamagedFileError, IntegrityError
-from vfsd.framepages import PacketColumns
+from vfsd.framepages import PacketColumns, PacketFlag
 from vfsd.frametable import FrameTable
 from vfsd.model import Access, MediaInfo
 
@@ -63,7 +63,8 @@ class PacketReader:
         cannot be read.
         """
         if self._demuxer is None:
-            yield from self._slices(first, end, skip)
+            for index, payload, _ in self._slices(first, end, skip):
+                yield index, payload
         else:
             for index, packet in self._demuxer.read(first, end, seek=self._seeks):
                 if index not in skip:
@@ -77,9 +78,9 @@ class PacketReader:
         Empty packets, with which some containers say that a picture is repeated, are left out.
         """
         if self._demuxer is None:
-            for index, payload in self._slices(first, end, skip):
+            for index, payload, is_key in self._slices(first, end, skip):
                 if payload:
-                    yield _packet(index, payload)
+                    yield _packet(index, payload, is_key)
         else:
             for index, packet in self._demuxer.read(first, end, seek=self._seeks):
                 if index not in skip and packet.size:
@@ -99,10 +100,10 @@ class PacketReader:
         tell_colors(context, self._media)
         # Where it is damaged, nobody knows; few decoders need it.
         with suppress(DamagedFileError):
-            for _, first in self.read(0, 1):
-                if first and needs_first_packet(self._media, first):
+            for first in self.packets(0, 1):
+                if needs_first_packet(self._media, bytes(first)):
                     with suppress(FFmpegError):
-                        context.decode(_packet(0, first))
+                        context.decode(first)
                     context.flush_buffers()
         return context
 
@@ -117,7 +118,10 @@ class PacketReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _slices(self, first: int, end: int, skip: Container[int]) -> Iterator[tuple[int, bytes]]:
+    def _slices(
+        self, first: int, end: int, skip: Container[int]
+    ) -> Iterator[tuple[int, bytes, bool]]:
+        """(packet index, payload, whether it is a key packet)"""
         for start in range(first, end, _CHUNK_PACKETS):
             upto = min(end, start + _CHUNK_PACKETS)
             wanted = [index for index in range(start, upto) if index not in skip]
@@ -136,21 +140,22 @@ class PacketReader:
 
     def _read_group(
         self, group: list[int], start: int, columns: PacketColumns
-    ) -> list[tuple[int, bytes]]:
+    ) -> list[tuple[int, bytes, bool]]:
         rows = [index - start for index in group]
+        keys = (columns.flags[rows] & PacketFlag.KEY != 0).tolist()
         positions = columns.position[rows].tolist()
         sizes = columns.size[rows].tolist()
         base = positions[0]
         data = memoryview(self._source.read_at(base, positions[-1] + sizes[-1] - base))
         packets = []
-        for index, position, size in zip(group, positions, sizes, strict=True):
+        for index, position, size, is_key in zip(group, positions, sizes, keys, strict=True):
             payload = bytes(data[position - base : position - base + size])
             if len(payload) < size:
                 raise IntegrityError(
                     f"{self._source.name}: packet {index} ({size} bytes at {position}) lies "
                     f"beyond the end of the file"
                 )
-            packets.append((index, payload))
+            packets.append((index, payload, is_key))
         return packets
 
 
@@ -174,10 +179,11 @@ def _groups(wanted: list[int], start: int, columns: PacketColumns) -> Iterator[l
         yield group
 
 
-def _packet(index: int, payload: bytes) -> Packet[VideoStream]:
+def _packet(index: int, payload: bytes, is_key: bool) -> Packet[VideoStream]:
     packet = cast("Packet[VideoStream]", Packet(len(payload)))
     packet.update(payload)  # a copy, with the padding that decoders rely on
     packet.pts = packet.dts = index
+    packet.is_keyframe = is_key  # to PNG's decoder all others are differences to the last picture
     return packet
 
 

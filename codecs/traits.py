@@ -59,7 +59,9 @@ def inspector(codec: str, extradata: bytes) -> Inspector | None:
         return _vp8
     if codec == "vp9":
         return _vp9
-    if codec == "av1":
+    if codec in ("av1", "png"):
+        # PNG's decoder adds what no key packet is to the last picture, which only the container
+        # tells.
         return _keyed
     if codec in INTRA_CODECS:
         return _intra

@@ -150,6 +150,9 @@ class KeyProof:
             columns, decoded.order, time_base=media.time_base, end_pts=end_pts
         )
         self._decoder = FrameDecoder(source.shared, media, access, table)
+        # Reads go on over key packets, with a decoder that has seen other pictures: one packet
+        # more shows what that makes of those that are not the demuxer's own.
+        self._further = 1 if access is Access.EXTENT else 0
         self._alive: Callable[[], None] = lambda: None
 
     def run(self, on_progress: Progress | None, total: int) -> bool:
@@ -181,7 +184,8 @@ class KeyProof:
 
     def _accept(self, start: int, end: int, trusted: list[int]) -> bool:
         """Whether decoding from `start` gives all up to `end`, but for what leads."""
-        wrong = self._wrong(start, end, self._shown(start, end))
+        past = min(end + self._further, len(self.flags))
+        wrong = self._wrong(start, past, self._shown(start, past))
         if not wrong:
             return True
         if not trusted or start not in self._rank:

@@ -83,6 +83,11 @@ _KINDS = {
     "ffv1": Kind("a.mkv", "ffv1", {"g": "12"}, verified=True, keys=4),
     "prores": Kind("a.mov", "prores_ks", {}, "yuv422p10le", keys=40),
     "mjpeg": Kind("a.mov", "mjpeg", {}, "yuvj420p", keys=40),
+    "png": Kind("a.mov", "png", {}, "rgb24", keys=40),
+    "png deep": Kind("a.mov", "png", {}, "rgb48be", keys=40),
+    "png gray": Kind("a.mov", "png", {}, "gray", keys=40),
+    "png avi": Kind("a.avi", "png", {}, "rgba", keys=40),
+    "qtrle": Kind("a.mov", "qtrle", {"g": "12"}, "rgb24", access=Access.SEQUENTIAL, verified=True),
     "raw": Kind("a.avi", "rawvideo", {}, keys=40),
     "packed raw": Kind("a.mov", "rawvideo", {}, "yuyv422", keys=40),
 }

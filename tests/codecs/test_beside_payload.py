@@ -1,0 +1,134 @@
+"""What decoders go by beside the payload of packets: whether it is a key packet, and palettes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from tests.codecs.making import make_clip, pictures
+from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
+from vfsd.codecs import packets
+from vfsd.codecs.examine import Examination, examine
+from vfsd.framepages import PacketFlag
+from vfsd.model import Access
+
+_FRAMES = 24
+
+
+def _keys(found: Examination) -> list[int]:
+    return np.flatnonzero(found.columns.flags & PacketFlag.KEY).tolist()
+
+
+def _assert_served_exactly(path: Path, found: Examination) -> None:
+    expected = pyav_checksums(path)
+    table = table_of(found)
+    with decoder_for(path, found) as decoder:
+        assert [checksum(frame) for _, frame in decoder.stream()] == expected
+        for index in np.random.default_rng(2).permutation(len(table)).tolist():
+            [(_, frame)] = decoder.decode(table.decode_run(index))
+            assert checksum(frame) == expected[index], index
+        middle = len(expected) // 2
+        assert [checksum(frame) for _, frame in decoder.stream(middle)] == expected[middle:]
+
+
+# ------------------------------------------------------------------------------------------- keys
+
+
+def _png_with_keys(path: Path, every: int) -> Path:
+    """PNG whose container calls only some packets key packets: the others are differences."""
+    made = make_clip(path.with_suffix(".avi"), "png", pixel_format="rgb24", frames=_FRAMES)
+    with av.open(str(made)) as source, av.open(str(path), "w") as target:
+        old = source.streams.video[0]
+        new = target.add_stream_from_template(old)
+        for number, packet in enumerate(source.demux(old)):
+            if packet.size:
+                packet.stream = new
+                packet.is_keyframe = number % every == 0
+                target.mux(packet)
+    return path
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_png_is_a_difference_where_the_container_does_not_call_it_a_key(
+    tmp_path: Path, full: bool
+) -> None:
+    path = _png_with_keys(tmp_path / "a.mov", 5)
+    found = examine(path, full=full)
+    assert (found.access, found.verified) == (Access.EXTENT, full)
+    assert _keys(found) == [0, 5, 10, 15, 20]
+    assert len(set(pyav_checksums(path))) == _FRAMES
+    _assert_served_exactly(path, found)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_packets_that_decode_to_something_else_than_the_demuxers_are_not_used(
+    tmp_path: Path, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_clip(tmp_path / "a.mov", "png", pixel_format="rgb24", frames=_FRAMES)
+    sound = packets._packet
+    monkeypatch.setattr(packets, "_packet", lambda at, data, _: sound(at, data, False))
+    found = examine(path, full=full)
+    assert (found.access, found.verified) == (Access.SEQUENTIAL, True)
+    _assert_served_exactly(path, found)
+
+
+# --------------------------------------------------------------------------------------- palettes
+
+
+def _with_palettes(path: Path, codec: str, changes: tuple[int, ...]) -> Path:
+    """Pictures in colors that are others from each of these frames on."""
+    chance = np.random.default_rng(3)
+    palette = np.zeros((256, 4), np.uint8)
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream(codec, rate=25, options={"g": "6"})
+        assert isinstance(stream, VideoStream)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "pal8"
+        stream.thread_count = 1
+        for at, picture in enumerate(pictures(_FRAMES, 96, 64)):
+            if at in (0, *changes):
+                palette = chance.integers(0, 256, (256, 4), dtype=np.uint8)
+                palette[:, 0] = 255
+            indices = picture.to_ndarray(format="gray")
+            frame = av.VideoFrame.from_ndarray((indices, palette), format="pal8")  # type: ignore[arg-type]
+            frame.pts, frame.time_base = at, Fraction(1, 25)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return path
+
+
+def _palettes(path: Path) -> Iterator[Packet[VideoStream]]:
+    with av.open(str(path)) as container:
+        for packet in container.demux(container.streams.video[0]):
+            if packet.size and packet.has_sidedata("palette"):
+                yield packet
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "changes"),
+    [
+        ("a.avi", "rawvideo", ()),
+        ("a.avi", "rawvideo", (7,)),
+        ("a.avi", "rawvideo", (5, 6, 13)),
+        ("a.mov", "rawvideo", ()),
+        ("a.mov", "smc", ()),
+        ("a.avi", "msrle", ()),
+        ("a.avi", "zmbv", (7,)),
+        ("a.mov", "png", (7,)),
+    ],
+)
+def test_pictures_have_their_own_palette(
+    tmp_path: Path, name: str, codec: str, changes: tuple[int, ...]
+) -> None:
+    path = _with_palettes(tmp_path / name, codec, changes)
+    found = examine(path)
+    assert found.media.pixel_format == "pal8"
+    if codec == "rawvideo":
+        assert len(list(_palettes(path))) == 1 + len(changes)
+    _assert_served_exactly(path, found)
