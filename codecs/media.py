@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 import av
 from av.container import InputContainer
@@ -15,6 +14,7 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.segments import ColorCodes
+from vfsd.codecs.sidedata import known_side_data
 from vfsd.codecs.sniff import Container
 from vfsd.errors import RefusedMediaError
 from vfsd.model import MediaInfo, SideStream
@@ -167,8 +167,7 @@ def _codec_tag(context: VideoCodecContext) -> str:
 
 def _rotation(frame: av.VideoFrame, notes: list[str]) -> int:
     """Clockwise degrees that turn `frame` upright."""
-    entries: Any = frame.side_data  # a sequence, whatever its annotation says
-    for data in entries:
+    for data in known_side_data(frame):
         if data.type != SideDataType.DISPLAYMATRIX:
             continue
         a, b, _, c, d = struct.unpack_from("<5i", bytes(data))

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
-from typing import Any
 
 import av
 from av.container import InputContainer
@@ -19,6 +18,7 @@ from av.video.stream import VideoStream
 from vfsd.codecs.archive import ArchiveCodec, EncodedRun, encoder_options, prepare_encoder
 from vfsd.codecs.encode import NOMINAL_RATE
 from vfsd.codecs.openencoder import open_encoder
+from vfsd.codecs.sidedata import has_unknown_side_data, known_side_data
 from vfsd.codecs.source import Source, demuxed_to_the_end, open_container, open_stream
 from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
 from vfsd.framepages import Ints
@@ -92,8 +92,11 @@ def require_plain_pictures(path: str | os.PathLike[str], media: MediaInfo) -> No
 
 def require_plain(picture: av.VideoFrame) -> None:
     """Raises `RefusedMediaError` where a picture comes with something that would be lost."""
-    entries: Any = picture.side_data  # a sequence, whatever its annotation says
-    found = sorted({entry.type.name for entry in entries} & _LOST)
+    if has_unknown_side_data(picture):
+        raise RefusedMediaError(
+            "what its pictures come with would be lost: EXIF, or something else of a newer kind"
+        )
+    found = sorted({entry.type.name for entry in known_side_data(picture)} & _LOST)
     if found:
         names = ", ".join(name.replace("_", " ").lower() for name in found)
         raise RefusedMediaError(f"what its pictures come with would be lost: {names}")

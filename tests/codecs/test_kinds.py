@@ -87,6 +87,7 @@ _KINDS = {
     "png deep": Kind("a.mov", "png", {}, "rgb48be", keys=40),
     "png gray": Kind("a.mov", "png", {}, "gray", keys=40),
     "png avi": Kind("a.avi", "png", {}, "rgba", keys=40),
+    "tiff": Kind("a.mov", "tiff", {}, "rgb24", verified=True, keys=40),
     "qtrle": Kind("a.mov", "qtrle", {"g": "12"}, "rgb24", access=Access.SEQUENTIAL, verified=True),
     "raw": Kind("a.avi", "rawvideo", {}, keys=40),
     "packed raw": Kind("a.mov", "rawvideo", {}, "yuyv422", keys=40),
