@@ -27,7 +27,8 @@ _STEP_BYTES = 1 << 18
 _LEAST_BYTES = 1 << 12
 """Of less than that no disk has more room than of nothing."""
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says of a disk without room."""
 T = TypeVar("T")
 
 
@@ -39,7 +40,7 @@ def keep_reserve(directory: StoreDirectory) -> bool:
     try:
         fd = os.open(directory.reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        return error.errno not in _NO_SPACE
+        return error.errno not in NO_SPACE
     try:
         return _grown(fd)
     finally:
@@ -80,7 +81,7 @@ def with_reserve(
         except OverBudgetError:
             raise  # that is no matter of the disk
         except (OSError, NoSpaceError) as error:
-            if error.errno not in _NO_SPACE:
+            if error.errno not in NO_SPACE:
                 raise
             if not is_rewound and rewind():
                 is_rewound = True
@@ -98,7 +99,7 @@ def _grown(fd: int) -> bool:
         try:
             os.posix_fallocate(fd, size, min(step, RESERVE_BYTES - size))
         except OSError as error:
-            if error.errno not in _NO_SPACE:
+            if error.errno not in NO_SPACE:
                 return True
             step //= 2
             if step < _LEAST_BYTES:

@@ -22,19 +22,24 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
+from io import BufferedRandom
 from pathlib import Path
 
 from vfsd.errors import RefusedMediaError
 from vfsd.forks import at_fork
 from vfsd.model import PhysicalVideo
+from vfsd.reserve import NO_SPACE, with_reserve
 from vfsd.storedir import StoreDirectory, fsync_path
 
 _SLOTS = 512
 _SLOT = struct.Struct("<q")
 _TABLE_BYTES = _SLOTS * _SLOT.size
 _MOST_TRACE = 64 << 10
+_TRACE_ROOM = 16 << 10
+"""For what the signal handler writes, should the disk be full by then; many threads take more."""
 _MOST_BYTES = 16 << 20
 
 _log = logging.getLogger(__name__)
@@ -61,6 +66,7 @@ class Suspects:
     """The suspects of a store, and the note of what is being decoded.  Thread-safe."""
 
     def __init__(self, directory: StoreDirectory) -> None:
+        self._directory = directory
         self._path = directory.suspects
         self._guard = threading.Lock()
         self._known: dict[str, Suspicion] = {}
@@ -128,7 +134,7 @@ class Suspects:
         """
         try:
             with open(note, "rb") as file:
-                table, trace = file.read(_TABLE_BYTES), file.read(_MOST_TRACE)
+                table, trace = file.read(_TABLE_BYTES), file.read(_MOST_TRACE).rstrip(b"\0")
         except FileNotFoundError:
             return [], ""
         if len(table) < _TABLE_BYTES or not trace:
@@ -140,11 +146,20 @@ class Suspects:
 
     @contextmanager
     def noting(self, path: Path) -> Iterator[None]:
-        """Keep the note in that file, which is this process's alone."""
+        """Keep the note in that file, which is this process's alone.
+
+        A disk so full that not even the store's reserve has room for it has none.
+        """
         path.unlink(missing_ok=True)  # what was in it was dealt with
-        with open(path, "xb+") as file:
-            file.truncate(_TABLE_BYTES)
-            file.seek(_TABLE_BYTES)
+        try:
+            file = with_reserve(self._directory, partial(_new_note, path))
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            _log.warning("what is being decoded is not noted, should that crash: the disk is full")
+            yield
+            return
+        with file:
             note = mmap.mmap(file.fileno(), _TABLE_BYTES)
             faulthandler.enable(file, all_threads=True)
             self._note = note
@@ -194,6 +209,18 @@ class Suspects:
         fsync_path(temporary)
         temporary.replace(self._path)
         fsync_path(self._path.parent)
+
+
+def _new_note(path: Path) -> BufferedRandom:
+    """An empty one, open where the signal handler is to write.  Raises `OSError`."""
+    with ExitStack() as undoing:
+        file = undoing.enter_context(open(path, "xb+"))
+        undoing.callback(path.unlink)
+        # A page of a map for which the disk has no block ends the process that writes to it.
+        os.posix_fallocate(file.fileno(), 0, _TABLE_BYTES + _TRACE_ROOM)
+        file.seek(_TABLE_BYTES)
+        undoing.pop_all()
+    return file
 
 
 def _load(path: Path) -> dict[str, Suspicion]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from vfsd.fs import Filesystem
 from vfsd.relayout import drop
 from vfsd.reserve import RESERVE_BYTES
 from vfsd.store import Store
+from vfsd.suspects import Suspects
 
 CLIP, OTHER = FOLDER / "traffic.mp4", FOLDER / "portrait.mp4"
 
@@ -90,6 +94,68 @@ def test_a_store_on_a_full_disk_is_read_and_things_are_taken_away(place: Path) -
     with Store.open(place) as store:
         assert store.parts.directory.reserve.stat().st_size == RESERVE_BYTES
         assert list(store) == ["b.mp4"]
+
+
+_DECODING = """
+import os, signal, sys
+from pathlib import Path
+from vfsd.store import Store
+from vfsd.suspects import Suspects
+with Store.open(sys.argv[1]) as store:
+    suspects, original = store.parts.suspects, store["a.mp4"].original
+    with suspects.noting(store.parts.directory.decoding_note):
+        print(original.id, store.parts.directory.decoding_note, flush=True)
+        input()
+        with suspects.decoding(original):
+            store["a.mp4"].read(frames=[0])
+            if sys.argv[2] == "crash":
+                os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+@pytest.mark.parametrize("ending", ["well", "crash"])
+@pytest.mark.parametrize("is_full_before", [False, True])
+def test_what_is_decoded_is_noted_on_a_full_disk(
+    place: Path, is_full_before: bool, ending: str
+) -> None:
+    with ExitStack() as stack:
+        if is_full_before:
+            stack.enter_context(filled(place))
+        child = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", _DECODING, place, ending],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        assert child.stdout is not None
+        told = child.stdout.readline().strip()
+        if not is_full_before:
+            stack.enter_context(filled(place))
+        _, said = child.communicate("\n")
+        number, path = told.split(" ", 1)
+        note = Path(path)
+        if ending == "crash":
+            assert child.returncode == -signal.SIGSEGV, said
+            assert Suspects.crashed(note) == ([int(number)], "Segmentation fault")
+        else:
+            assert child.returncode == 0, said
+            assert not note.exists()
+
+
+def test_decoding_does_without_a_note_where_there_is_no_room_for_one(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store.open(place) as store:
+        note = store.parts.directory.decoding_note
+        with filled(place):
+            store.parts.directory.reserve.unlink()
+            with filled(place), store.parts.suspects.noting(note):
+                assert not note.exists()
+                assert "disk is full" in caplog.text
+                assert store["a.mp4"].read(frames=[0]).data.any()
 
 
 def test_tiles_are_taken_away_where_there_is_no_room(place: Path) -> None:
