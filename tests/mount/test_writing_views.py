@@ -152,7 +152,6 @@ def test_what_cannot_be_written(at: Path) -> None:
     assert failing(views / "full.mp4", b"x") == "EINVAL"
     assert failing(views / "320x240.yuv", b"x") == "EINVAL"
     assert failing(views / "640x480.yuv", b"x") == "EINVAL"
-    assert failing(views / "160x120.raw", b"") == ""
     assert failing(views / "size=160x120,pix=nv12.raw", b"x") == "EINVAL"
     for name in ("info.json", "frames/000000.png", "roi=80x60+0+0,size=40x30.yuv", "new.txt"):
         assert failing(views / name, b"x") in ("EROFS", "EACCES")
@@ -160,6 +159,37 @@ def test_what_cannot_be_written(at: Path) -> None:
         open(views / "160x120.yuv", "ab").close()
     assert (views / "info.json").stat().st_mode & 0o777 == 0o444
     assert (views / "160x120.yuv").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("160x120.mp4", "EMEDIUMTYPE"),
+        ("160x120.y4m", "EMEDIUMTYPE"),
+        ("160x120.yuv", "EINVAL"),
+        ("t=1-2,size=160x120.raw", "EINVAL"),
+    ],
+)
+def test_an_empty_file_is_too_short(
+    mounted: Mounted, at: Path, tmp_path: Path, name: str, error: str
+) -> None:
+    (tmp_path / "empty").touch()
+    view = at / "a.mp4@" / name
+    assert failing(view, b"") == error
+    done = subprocess.run(["cp", "-p", tmp_path / "empty", view], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "closing" in done.stderr or "close" in done.stderr
+    assert view.stat().st_size
+    assert renditions(mounted) == 0
+
+
+def test_who_opens_a_view_and_writes_nothing_may_close_it(mounted: Mounted, at: Path) -> None:
+    view = at / "a.mp4@" / "160x120.yuv"
+    subprocess.run(["touch", view], check=True)
+    with open(view, "r+b"):
+        pass
+    assert renditions(mounted) == 0
+    assert "refused" not in mounted.log.read_text()
 
 
 def test_mounts_that_are_only_read(mounted: Mounted) -> None:

@@ -172,6 +172,12 @@ class Files:
         """Whether a handle is that of a view which somebody writes."""
         return isinstance(self._handles.get(number), OfferHandle)
 
+    def expect(self, ino: int) -> None:
+        """Whoever writes the view of that number has emptied it in order to."""
+        for handle in list(self._handles.values()):
+            if isinstance(handle, OfferHandle) and handle.ino == ino:
+                handle.expect()
+
     def flush(self, number: int) -> None:
         """Everything is visible already; it is noted that the writer may be about to close.
 

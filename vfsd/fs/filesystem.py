@@ -287,7 +287,10 @@ class Filesystem:
                 raise failure(errno.EISDIR)
             if flags & os.O_APPEND:
                 raise failure(errno.EINVAL)  # there is nothing that it could go on from
-            return self._files.add(self._views.offer(found))
+            offered = self._views.offer(found)
+            if flags & os.O_TRUNC:
+                offered.expect()
+            return self._files.add(offered)
         kept = self._files.keep(found.video, caller)
         try:
             return self._files.add(self._views.open(found, kept))
@@ -378,8 +381,10 @@ class Filesystem:
         if handle is not None:
             self._files.truncate(handle, length)
             return
-        if not length and self._is_offered(path, None):
-            return  # who opens it writes it from the start anyway
+        found = self._find(path)
+        if not length and isinstance(found, ViewPlace) and self._is_offered(path, None):
+            self._files.expect(found.ino)  # so libfuse 2 tells of O_TRUNC, after opening
+            return
         node = self._node(path)
         flags = os.O_WRONLY if length else os.O_WRONLY | os.O_TRUNC
         opened = self._files.open(node, flags, caller)

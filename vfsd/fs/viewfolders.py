@@ -86,6 +86,8 @@ class ViewOffer(Protocol):
 
     def readinto(self, buffer: memoryview, offset: int) -> int: ...
 
+    def expect(self) -> None: ...
+
     def write(self, data: bytes | bytearray | memoryview, offset: int) -> int: ...
 
     def truncate(self, length: int) -> None: ...
@@ -188,11 +190,16 @@ class OfferHandle:
     def __init__(self, place: ViewPlace, offer: ViewOffer, number: int) -> None:
         """`number` is that of those who write there."""
         self.version = f"offered/{number}"
+        self.ino = place.ino
         self._place = place
         self._offer = offer
 
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         return self._offer.readinto(buffer, offset)
+
+    def expect(self) -> None:
+        """To be closed empty is an error from now on."""
+        self._offer.expect()
 
     def write(self, data: bytes | bytearray | memoryview, offset: int) -> int:
         return self._offer.write(data, offset)

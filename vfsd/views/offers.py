@@ -74,6 +74,7 @@ class Offer:
         self._frames = range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
         self._guard = threading.Lock()
         self._is_new = False  # whether anything was written that was not looked at
+        self._is_expected = False  # whether something is to be, as it was emptied for that
         self._file = parts.objects.nameless_file()
 
     @property
@@ -83,6 +84,11 @@ class Offer:
 
     def readinto(self, buffer: memoryview, offset: int) -> int:
         return os.preadv(self._file.fileno(), (buffer,), offset)
+
+    def expect(self) -> None:
+        """It was opened to be written from the start: nothing at all is not enough."""
+        with self._guard:
+            self._is_expected = True
 
     def write(self, data: bytes | bytearray | memoryview, offset: int) -> int:
         """How much was written.  Raises `OSError`."""
@@ -96,13 +102,13 @@ class Offer:
             os.ftruncate(self._file.fileno(), length)
 
     def commit(self) -> None:
-        """Keep what was written, if anything was since the last time.
+        """Keep what was written, if anything was, or was to be, since the last time.
 
         Raises `UsageError` while it is not as long as the view, `RefusedMediaError` where it holds
         other pictures, `NoSpaceError`, `OverBudgetError`.
         """
         with self._guard:
-            if not self._is_new or not self.size:
+            if not self._is_expected and not (self._is_new and self.size):
                 return
             try:
                 self._take()
@@ -111,9 +117,11 @@ class Offer:
                     raise
                 raise NoSpaceError(f"no room for {self._name}: {error.strerror}") from error
             except VfsdError as error:
-                _log.warning("%s was refused: %s", self._name, error)
+                # Shells close a descriptor of what they redirect to before anything is written.
+                level = logging.WARNING if self.size else logging.INFO
+                _log.log(level, "%s was refused: %s", self._name, error)
                 raise
-            self._is_new = False
+            self._is_new = self._is_expected = False
             _log.info("%s: %d frames were taken", self._name, len(self._frames))
 
     def close(self) -> None:
