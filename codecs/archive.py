@@ -20,6 +20,7 @@ from vfsd.codecs.context import decoder_for
 from vfsd.codecs.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.fidelity import picture_error
 from vfsd.codecs.openencoder import open_encoder
+from vfsd.codecs.planes import chroma_shares
 from vfsd.codecs.siting import SITINGS
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.model import MediaInfo
@@ -91,6 +92,8 @@ ARCHIVE_CODECS = {
     )
 }
 """By name."""
+_WHOLE_CHROMA = ("h264", "hevc")
+"""Whose encoders take no picture that ends in the midst of a sample of chroma."""
 
 
 def archive_codec(name: str, media: MediaInfo) -> ArchiveCodec:
@@ -112,6 +115,13 @@ def archive_codec(name: str, media: MediaInfo) -> ArchiveCodec:
         )
     if media.interlaced:
         raise UsageError("interlaced pictures are not encoded anew")
+    columns, rows = chroma_shares(media.pixel_format)
+    if name in _WHOLE_CHROMA and (media.width % columns or media.height % rows):
+        raise UsageError(
+            f"pictures of {media.width}x{media.height} in {media.pixel_format} cannot be kept in "
+            f"{name}: its sides are multiples of {columns} and {rows}",
+            hint="av1 takes odd sides, in mp4, mkv and webm",
+        )
     return codec
 
 

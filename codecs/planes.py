@@ -66,11 +66,11 @@ def _is_wide(pixel_format: str) -> bool:
 
 def shares(frame: av.VideoFrame, plane: int) -> tuple[int, int]:
     """How many columns and rows of pixels share a sample of that plane."""
-    return format_shares(frame.format.name) if plane in (1, 2) else (1, 1)
+    return chroma_shares(frame.format.name) if plane in (1, 2) else (1, 1)
 
 
 @cache
-def format_shares(pixel_format: str) -> tuple[int, int]:
+def chroma_shares(pixel_format: str) -> tuple[int, int]:
     """How many columns and rows of pixels share a sample of chroma."""
     layout = av.VideoFormat(pixel_format)
     return 16 // layout.chroma_width(16), 16 // layout.chroma_height(16)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
+from io import BytesIO
 
 import av
 from av.container import InputContainer
@@ -50,6 +51,8 @@ _LOST = frozenset(
     )
 )
 """What pictures may come with, by PyAV's names, and encoders are not told."""
+_NOT_TAKEN = (FFmpegError, ValueError, NotImplementedError)
+"""What PyAV raises for a stream that a muxer does not take."""
 _OF_THE_FILE = frozenset(("major_brand", "minor_version", "compatible_brands", "encoder"))
 """What the muxer says itself."""
 _OF_THE_PACKETS: tuple[str, ...] = (
@@ -141,12 +144,13 @@ class FileRewriter:
         try:
             self._stream, self._copies = self._add_streams(media)
             self._writing.start_encoding()
-        except BaseException as error:
+        except _NOT_TAKEN as error:
+            refusal = _refusal(self._reading, media, codec, error)
             self.close()
-            if not isinstance(error, (FFmpegError, ValueError, NotImplementedError)):
-                raise
-            what = getattr(error, "strerror", None) or error
-            raise RefusedMediaError(f"one of its streams cannot be written: {what}") from error
+            raise refusal from error
+        except BaseException:
+            self.close()
+            raise
         self._others = _packets_beside(self._reading, media.stream_index)
         self._next = next(self._others, None)
 
@@ -258,7 +262,45 @@ class FileRewriter:
         try:
             self._writing.mux_one(packet)
         except (FFmpegError, OSError) as error:
-            raise _failure(error) from error
+            old = self._reading.streams[packet.stream_index]  # all are there, in the same order
+            raise _failure(error, f"a packet of {_named(old)}") from error
+
+
+def _refusal(
+    opened: InputContainer, media: MediaInfo, codec: ArchiveCodec, error: Exception
+) -> RefusedMediaError:
+    """Which of the streams cannot be written.  FFmpeg does not tell, so each is tried alone."""
+    what = getattr(error, "strerror", None) or error
+    for stream in opened.streams:
+        if stream.index != media.stream_index and not _can_be_copied(stream, media.container):
+            return RefusedMediaError(
+                f"{_named(stream)} cannot be written into {media.container}: {what}",
+                hint="a copy without it can be replaced: "
+                f"`ffmpeg -i FILE -map 0 -map -0:{stream.index} -c copy COPY`",
+            )
+    return RefusedMediaError(
+        f"its pictures, {media.width}x{media.height} in {media.pixel_format}, cannot be written as "
+        f"{codec.name} into {media.container}: {what}",
+        hint="another codec may do",
+    )
+
+
+def _can_be_copied(stream: Stream, container: str) -> bool:
+    """Whether the muxer takes it, as far as the header tells."""
+    with av.open(BytesIO(), "w", format=_MUXERS[container]) as writing:
+        try:
+            writing.add_stream_from_template(stream)
+            writing.start_encoding()
+        except _NOT_TAKEN:
+            return False
+    return True
+
+
+def _named(stream: Stream) -> str:
+    """Number, kind and codec, as ``ffprobe`` numbers them."""
+    context = stream.codec_context
+    codec = "of an unknown codec" if context is None else context.codec.canonical_name
+    return f"stream {stream.index} ({stream.type}, {codec})"
 
 
 def _options(media: MediaInfo) -> dict[str, str]:
@@ -290,11 +332,11 @@ def _kept(tags: dict[str, str], skipped: tuple[str, ...]) -> dict[str, str]:
     return {key: value for key, value in tags.items() if not key.startswith(skipped)}
 
 
-def _failure(error: FFmpegError | OSError) -> Exception:
+def _failure(error: FFmpegError | OSError, part: str = "it") -> Exception:
     """What to raise where a packet, or the end of the file, could not be written."""
     what = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return NoSpaceError(f"no room for the new file: {what}")
     if error.errno in (errno.EINVAL, errno.ERANGE):
-        return RefusedMediaError(f"it cannot be written: {what}")
+        return RefusedMediaError(f"{part} cannot be written: {what}")
     return IntegrityError(f"the new file could not be written: {what}")

@@ -386,6 +386,48 @@ def test_who_looked_it_up_before_looks_again(store: Store, video: Video) -> None
     assert len(store[NAME].frames([0])) == len(video.frames([0])) == 1
 
 
+def test_a_stream_that_cannot_be_written_is_named(store: Store, tmp_path: Path) -> None:
+    """A track of time codes, as cameras make them."""
+    path = tmp_path / "coded.mp4"
+    with (
+        av.open(str(rich_clip(tmp_path / "rich.mp4"))) as source,
+        av.open(str(path), "w", options={"write_tmcd": "1"}) as target,
+    ):
+        copies = [target.add_stream_from_template(stream) for stream in source.streams]
+        copies[0].metadata["timecode"] = "00:00:00:00"
+        for packet in source.demux():
+            if packet.size:
+                packet.stream = copies[packet.stream.index]
+                target.mux(packet)
+    video = store.ingest(path)
+    assert [side.kind for side in video.original.media.side_streams] == ["audio", "data"]
+    video.set_policy(REPLACEABLE)
+    with pytest.raises(RefusedMediaError, match=r"stream 2 \(data.* into mp4") as refusal:
+        video.replace_original()
+    assert "-map -0:2" in (refusal.value.hint or "")
+    assert bytes_of(store, video).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(("codec", "size"), [("h264", (159, 128)), ("hevc", (160, 127))])
+def test_odd_sides_are_for_av1(
+    store: Store, tmp_path: Path, codec: str, size: tuple[int, int]
+) -> None:
+    path = tmp_path / "odd.mkv"
+    with av.open(str(rich_clip(tmp_path / "rich.mp4"))) as source, av.open(str(path), "w") as out:
+        stream = out.add_stream("ffv1", rate=25)
+        stream.width, stream.height = size
+        stream.pix_fmt = "yuv420p"
+        for frame in source.decode(video=0):
+            out.mux(stream.encode(frame.reformat(*size)))
+        out.mux(stream.encode(None))
+    video = store.ingest(path)
+    video.set_policy(REPLACEABLE)
+    with pytest.raises(UsageError, match=f"{size[0]}x{size[1]} in yuv420p.* {codec}") as refusal:
+        video.forecast_replacement(codec=codec)
+    assert "av1" in (refusal.value.hint or "")
+    assert video.replace_original(codec="av1").codec == "av1"
+
+
 def test_what_pictures_come_with_is_not_lost(store: Store, tmp_path: Path) -> None:
     """A mastering display, which HDR screens go by, is in no field of the new file."""
     path = tmp_path / "hdr.mp4"

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from vfsd.codecs.pixellayouts import PixelLayout, pixel_layout
-from vfsd.codecs.planes import format_shares
+from vfsd.codecs.planes import chroma_shares
 from vfsd.distortion import (
     COLOURED,
     LEVEL,
@@ -76,7 +76,7 @@ class ResultForm:
         if layout.channels:
             return layout.bits == 8 or media.bit_depth > 8
         name = media.pixel_format
-        is_alike = name.startswith("yuv") and format_shares(name) == layout.subsampled
+        is_alike = name.startswith("yuv") and chroma_shares(name) == layout.subsampled
         return is_alike and layout.bits == media.bit_depth
 
     @property
