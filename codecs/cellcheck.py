@@ -121,7 +121,10 @@ def _decoded(cell: CellStream, between: Callable[[], None]) -> Iterator[av.Video
 
 
 def numbered_packet(number: int, payload: bytes | memoryview) -> Packet[VideoStream]:
-    """For a decoder, whose picture will have that number."""
+    """For a decoder, whose picture will have that number.
+
+    It is not flagged as a key packet: no decoder of what we encode goes by that.
+    """
     packet = cast("Packet[VideoStream]", Packet(len(payload)))
     packet.update(bytes(payload))  # a copy, with the padding that decoders rely on
     packet.pts = packet.dts = number

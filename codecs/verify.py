@@ -29,6 +29,10 @@ _MAX_MERGED = 8
 """After as many key packets that lead to other pictures, no key packet of the file is believed."""
 
 
+_GOES_ON = 8
+"""Runs of as many packets are tried with the key packet after them, and one in as many others."""
+
+
 @dataclass(frozen=True)
 class Decoded:
     """The outcome of decoding a whole stream in order, as FFmpeg's command does it."""
@@ -150,9 +154,7 @@ class KeyProof:
             columns, decoded.order, time_base=media.time_base, end_pts=end_pts
         )
         self._decoder = FrameDecoder(source.shared, media, access, table)
-        # Reads go on over key packets, with a decoder that has seen other pictures: one packet
-        # more shows what that makes of those that are not the demuxer's own.
-        self._further = 1 if access is Access.EXTENT else 0
+        self._is_demuxed = access is not Access.EXTENT
         self._alive: Callable[[], None] = lambda: None
 
     def run(self, on_progress: Progress | None, total: int) -> bool:
@@ -184,8 +186,12 @@ class KeyProof:
 
     def _accept(self, start: int, end: int, trusted: list[int]) -> bool:
         """Whether decoding from `start` gives all up to `end`, but for what leads."""
-        past = min(end + self._further, len(self.flags))
+        past = self._past(start, end)
         wrong = self._wrong(start, past, self._shown(start, past))
+        beyond = {packet for packet in wrong if packet >= end}
+        if beyond and not self._wrong(end, past, beyond):
+            return False
+        wrong -= beyond  # damaged, wherever decoding starts
         if not wrong:
             return True
         if not trusted or start not in self._rank:
@@ -195,6 +201,15 @@ class KeyProof:
             return False
         self.flags[sorted(leading)] |= np.uint8(PacketFlag.LEADING)
         return True
+
+    def _past(self, start: int, end: int) -> int:
+        """How far to decode from `start`, to try what leads to the key packet `end`.
+
+        Reads go on over key packets, with a decoder that has seen other pictures: one packet more
+        shows what that makes of packets that are not the demuxer's own.
+        """
+        is_tried = end - start >= _GOES_ON or start % _GOES_ON == 0
+        return min(end + (is_tried and not self._is_demuxed), len(self.flags))
 
     def _try_disposing(self, key: int, start: int, end: int) -> None:
         """Leave all out that nothing is said to refer to; what remains must stay as it is."""
