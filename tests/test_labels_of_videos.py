@@ -14,7 +14,7 @@ import pytest
 from sample_videos import FOLDER
 from vfsd import Detection, DetectionColumns, Source, Store, Video
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
-from vfsd.labels import FORMATS, read_labels, write_labels
+from vfsd.labels import FORMATS, place_of, read_labels, write_labels
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_every_label_file_of_the_footage_goes_in_and_out(
             folder.mkdir(parents=True)
             target = folder if format in ("yolo", "voc") else folder / "labels"
             for name, pieces in write_labels(format, video.detections().columns(), [], video.clip):
-                file_path = folder / name if name else target
+                file_path = place_of(target, format, name)
                 file_path.write_text("".join(pieces), encoding="utf-8", newline="")
             again = read_labels(target, format, video.clip).columns
             assert [(a.frame, a.label, a.box, a.confidence, a.track) for a in again] == [

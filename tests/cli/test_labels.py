@@ -102,6 +102,7 @@ def test_query_by_label_time_and_region(imported: Run) -> None:
         (("labels", "import", VIDEO, "footage/traffic.mp4", "--format", "csv"), 2),
         (("labels", "rm", VIDEO), 2),
         (("labels", "export", VIDEO, "--format", "mot", "-o", "-"), 2),
+        (("labels", "export", VIDEO, "--format", "mot", "-o", "labels.txt"), 2),
         (("labels", "export", VIDEO, "--format", "csv", "-o", "-", "--json"), 2),
         (("labels", "export", VIDEO, "--format", "csv", "-o", "labels/traffic.csv"), 4),
         (("labels", "export", VIDEO, "--format", "voc", "-o", "labels"), 4),
@@ -154,6 +155,24 @@ def test_what_is_exported_is_imported_again(imported: Run, place: Path, format: 
     done = imported("labels", "import", VIDEO, out, "--source", "traffic")
     assert done.code == 0, done.err
     assert imported("labels", "query", VIDEO, "--json").objects == before
+
+
+def test_mot_exports_of_one_folder_keep_to_themselves(imported: Run, place: Path) -> None:
+    """Each names its classes for itself, and is there as a whole or not at all."""
+    for label, out in (("car", "a.txt"), ("truck", "b.txt")):
+        done = imported("labels", "export", VIDEO, label, "--format", "mot", "-o", out)
+        assert done.code == 0, done.err
+    before = imported("labels", "query", VIDEO, "car|truck", "--json").objects
+    assert imported("labels", "rm", VIDEO, "--all").code == 0
+    for out in ("a.txt", "b.txt"):
+        assert imported("labels", "import", VIDEO, out, "--source", "traffic").code == 0
+    assert imported("labels", "query", VIDEO, "--json").objects == before
+    (place / "b.txt").unlink()
+    done = imported("labels", "export", VIDEO, "--format", "mot", "-o", "b.txt")
+    assert done.code == 4
+    assert "b.labels.txt exists" in done.err
+    assert not (place / "b.txt").exists()
+    assert not list(place.glob(".*.part"))
 
 
 def test_export_to_stdout_of_a_part(imported: Run) -> None:

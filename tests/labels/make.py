@@ -9,7 +9,15 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from vfsd.detections import Detection, DetectionColumns, Source
-from vfsd.labels import Clip, LabelFile, ReadOptions, WriteOptions, read_labels, write_labels
+from vfsd.labels import (
+    Clip,
+    LabelFile,
+    ReadOptions,
+    WriteOptions,
+    place_of,
+    read_labels,
+    write_labels,
+)
 
 CLIP = Clip("cam1/a.mp4", 957, 539, 40, lambda time: min(39, int(time * 25)))
 
@@ -77,7 +85,7 @@ def write(
         path.mkdir()
     columns = DetectionColumns.from_detections(rows)
     for name, pieces in write_labels(format, columns, examined, CLIP, options):
-        target = path if not name else (path / name if folder else place / name)
+        target = place_of(path, format, name)
         target.write_text("".join(pieces), encoding="utf-8", newline="")
     return path
 

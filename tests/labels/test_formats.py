@@ -22,7 +22,9 @@ from vfsd.labels import (
     format_of,
     from_supervision,
     lost_in,
+    place_of,
     read_labels,
+    write_labels,
 )
 
 QUICK = settings(
@@ -101,6 +103,24 @@ def test_mot_with_names(tmp_path: Path) -> None:
     assert boxes(path, "mot", names={2: "lorry"})[0][1] == "lorry"
     with pytest.raises(UsageError, match="class 2 has no name"):
         read(path, "mot", names={1: "lorry"})
+
+
+def test_mot_files_of_one_folder_have_names_of_their_own(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt", tmp_path / "gt"]
+    for path, label in zip(paths, ("car", "bus", "van"), strict=True):
+        rows = DetectionColumns.of([1], label, [(0, 0, 5, 5)])
+        for name, pieces in write_labels("mot", rows, [], CLIP):
+            place_of(path, "mot", name).write_text("".join(pieces))
+    (tmp_path / "labels.txt").write_text("lorry\n")
+    assert [boxes(path, "mot")[0][1] for path in paths] == ["car", "bus", "van"]
+    (tmp_path / "a.labels.txt").unlink()
+    assert boxes(paths[0], "mot")[0][1] == "lorry"  # as other programs have it
+
+
+@pytest.mark.parametrize("name", ["labels.txt", "a.labels.txt"])
+def test_boxes_are_not_called_as_names_of_classes_are(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="names of classes"):
+        place_of(tmp_path / name, "mot", "")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ decimal numbers, so that what is written and read again is the very same box.
 """
 
 from vfsd.labels.common import Clip, LabelFile, ReadOptions, WriteOptions, examined_frames
-from vfsd.labels.formats import FORMATS, format_of, lost_in, read_labels, write_labels
+from vfsd.labels.formats import FORMATS, format_of, lost_in, place_of, read_labels, write_labels
 from vfsd.labels.names import names_for
 from vfsd.labels.supervision import from_supervision
 
@@ -21,6 +21,7 @@ __all__ = [
     "from_supervision",
     "lost_in",
     "names_for",
+    "place_of",
     "read_labels",
     "write_labels",
 ]

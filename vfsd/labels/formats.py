@@ -68,12 +68,24 @@ def write_labels(
 ) -> Iterator[tuple[str, Iterable[str]]]:
     """(name, pieces of text) of each file to be written.
 
-    An empty name is the file that was asked for, others lie beside it, or in the folder that was.
+    An empty name is the file that was asked for; `place_of` says where others belong.
     """
     made: Iterator[tuple[str, Iterable[str]]] = _MODULES[format].write(
         columns, examined, clip, options or WriteOptions()
     )
     return made
+
+
+def place_of(out: Path, format: str, name: str) -> Path:
+    """Where a file that `write_labels` names belongs in an export to `out`.
+
+    In the folder `out`, or beside the file `out`, called after it: several exports may lie in one
+    folder.  Raises `UsageError` where `out` itself is called as such a file is.
+    """
+    if format in FOLDERS:
+        return out / name
+    beside = mot.names_file(out) if format == "mot" else out
+    return beside if name else out
 
 
 def lost_in(format: str, columns: DetectionColumns) -> list[str]:

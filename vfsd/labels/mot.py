@@ -2,8 +2,10 @@
 
 Frames and pixels are counted from 1.  Classes are numbers: `names` by number, or those of MOT16
 and MOT17 where nothing else is said; files of 10 columns (detections) have no class, their label
-is `label`.  -1 stands for what is not known.  What is written has a labels.txt beside it, with the
-names of classes 1, 2 ... in its lines.
+is `label`.  -1 stands for what is not known.  What is written has a file beside it with the names
+of classes 1, 2 ... in its lines: that of a.txt is a.labels.txt, since files of one folder would
+share a labels.txt, and mean other classes by it.  Reading takes a labels.txt where there is no
+other.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from vfsd.detections import DetectionColumns
+from vfsd.errors import UsageError
 from vfsd.labels.common import (
     Clip,
     LabelFile,
@@ -44,6 +47,7 @@ CLASSES: Mapping[int, str] = MappingProxyType(
         13: "crowd",
     }
 )
+_OF_ITS_OWN = f".{NAMES_FILE}"
 _UNKNOWN = "-1"
 
 
@@ -65,10 +69,25 @@ def read(
 def _names(path: Path, options: ReadOptions) -> Mapping[int, str]:
     if options.names is not None:
         return options.names
-    beside = path.parent / NAMES_FILE
-    if beside.is_file() and beside != path:
-        return {number + 1: name for number, name in read_names(beside).items()}
+    for beside in (_own_names(path), path.parent / NAMES_FILE):
+        if beside.is_file() and beside != path:
+            return {number + 1: name for number, name in read_names(beside).items()}
     return CLASSES
+
+
+def names_file(path: Path) -> Path:
+    """Where the names of the classes of one export belong.  Raises `UsageError` where `path` is
+    itself called as such files are: one would be written over the other, or be taken for it."""
+    if path.name == NAMES_FILE or path.name.endswith(_OF_ITS_OWN):
+        raise UsageError(
+            f"{path.name} is what a file with the names of classes is called",
+            hint="give the boxes another name: boxes.txt",
+        )
+    return _own_names(path)
+
+
+def _own_names(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(".txt") + _OF_ITS_OWN)
 
 
 def _add(rows: Rows, where: int, cells: list[str], names: Mapping[int, str]) -> None:

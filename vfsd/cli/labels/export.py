@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -73,7 +74,8 @@ def command(
 
     LABELS chooses among them, as in `vfsd labels query`.  Reading the file again gives the very
     same boxes; what a format has no place for (attributes in yolo, sources in most) is reported.
-    In coco, yolo and voc there is a picture or file for each frame that was examined.
+    In coco, yolo and voc there is a picture or file for each frame that was examined.  Beside a
+    mot file a.txt lies a.labels.txt, with the names of its classes.
     """
     from vfsd.labelexpr import parse_labels
     from vfsd.labels import WriteOptions, lost_in, write_labels
@@ -144,15 +146,18 @@ def _write(files: Files, format_: str, out: str, replace: bool) -> int:
     path = Path(out)
     if format_ in _FOLDERS:
         return _write_folder(files, path)
+    from vfsd.labels import place_of
     from vfsd.wholefiles import whole_file
 
-    count = 0
-    for name, pieces in files:
-        with whole_file(path.with_name(name) if name else path, replace) as file:
+    several = [(place_of(path, format_, name), pieces) for name, pieces in files]
+    # One after the other they get their names when all are written: the last first, so that
+    # nobody finds boxes without the names of their classes.
+    with ExitStack() as all_of_them:
+        opened = [all_of_them.enter_context(whole_file(place, replace)) for place, _ in several]
+        for file, (_, pieces) in zip(opened, several, strict=True):
             for piece in pieces:
                 file.write(piece.encode())
-        count += 1
-    return count
+    return len(several)
 
 
 def _write_folder(files: Files, path: Path) -> int:
