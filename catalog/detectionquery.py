@@ -14,8 +14,8 @@ from sqlalchemy.ext.compiler import compiles
 
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.detections_schema import detections
+from vfsd.catalog.jsonvalues import json_equals
 from vfsd.catalog.places import MASK, SHIFTS, cells_of, units
-from vfsd.catalog.query import json_equals
 from vfsd.detections import NO_TRACK, Box, Detection, DetectionColumns, Ints, Source
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.labelexpr import Clauses, Labels, clauses_of
@@ -57,7 +57,7 @@ class DetectionFilter:
     source: str | Source | None = None  #: a `str`: every source of that name
     min_confidence: float | None = None  #: boxes without one are left out
     track: int | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)  #: equal values
+    attributes: Mapping[str, Any] = field(default_factory=dict)  #: the same values
 
 
 def _box(region: Rect | tuple[float, float, float, float]) -> Box:
@@ -310,7 +310,7 @@ class _Search:
         if what.track is not None:
             yield _BOX.c.track == what.track
         for key, value in what.attributes.items():
-            yield json_equals(_BOX.c.attributes[key], value)
+            yield json_equals(_BOX.c.attributes, key, value)
 
 
 class _InThisOrder(sa.Join):

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from vfsd.catalog.jsonvalues import json_equals
 from vfsd.catalog.schema import nodes, physical_videos, tags, videos
 from vfsd.catalog.tree import ROOT, Tree, split
 from vfsd.catalog.videos import SELECT_VIDEO, Videos
-from vfsd.errors import ExtraMissingError, NotFoundError, UsageError
+from vfsd.errors import ExtraMissingError, NotFoundError
 from vfsd.model import FileState, LogicalVideo, Role
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class VideoFilter:
 
     name: str | None = None  #: pattern: ``*`` and ``?`` stop at ``/``, ``**`` does not
     tags: frozenset[str] = frozenset()  #: all of them
-    metadata: Mapping[str, Any] = field(default_factory=dict)  #: top-level keys, equal values
+    metadata: Mapping[str, Any] = field(default_factory=dict)  #: top-level keys, the same values
     codec: str | None = None
     container: str | None = None
     bytes: Interval | None = None
@@ -135,7 +136,7 @@ class VideoQuery:
                 sa.exists().where(tags.c.video_id == videos.c.id, tags.c.tag == tag)
             )
         for key, value in what.metadata.items():
-            query = query.where(json_equals(videos.c.metadata[key], value))
+            query = query.where(json_equals(videos.c.metadata, key, value))
         duration = (
             sa.cast(physical_videos.c.end_pts - physical_videos.c.first_pts, sa.Float)
             * physical_videos.c.time_base_num
@@ -170,19 +171,6 @@ def _literal(text: str) -> str:
     translated = fnmatch.translate(text)
     inner = re.fullmatch(r"\(\?s:(.*)\)\\[Zz]", translated, re.DOTALL)
     return re.escape(text) if inner is None else inner.group(1)
-
-
-def json_equals(element: Any, value: Any) -> sa.ColumnElement[bool]:
-    """Raises `UsageError` for values of which equality is not asked."""
-    if isinstance(value, bool):
-        return sa.and_(element.as_boolean() == value)
-    if isinstance(value, int):
-        return sa.and_(element.as_integer() == value)
-    if isinstance(value, float):
-        return sa.and_(element.as_float() == value)
-    if isinstance(value, str):
-        return sa.and_(element.as_string() == value)
-    raise UsageError(f"metadata can be searched for numbers, words and truth, not for {value!r}")
 
 
 def _flat(video: LogicalVideo) -> dict[str, Any]:

@@ -36,7 +36,13 @@ _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 )
 @click.argument("pattern", required=False)
 @click.option("--tag", "tags", metavar="WORD", multiple=True, help="Has this tag, and all others.")
-@click.option("--meta", metavar="KEY=VALUE", type=a_pair, multiple=True, help="Has this metadata.")
+@click.option(
+    "--meta",
+    metavar="KEY=VALUE",
+    type=a_pair,
+    multiple=True,
+    help="Has this metadata: the same number, word or truth value.",
+)
 @click.option("--codec", metavar="NAME", help="Is coded so: h264, hevc, vp9 ...")
 @click.option("--container", metavar="NAME", help="Is packed so: mp4, matroska, avi ...")
 @click.option("--min-seconds", type=float, help="Is as long as this, or longer.")

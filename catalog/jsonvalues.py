@@ -1,0 +1,82 @@
+"""Whether a key of a JSON object has a value: the very same one, of the same type."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+from vfsd.errors import UsageError
+
+_BITS = 64
+
+
+def json_equals(
+    column: sa.ColumnElement[Any], key: str, value: bool | int | float | str
+) -> sa.ColumnElement[bool]:
+    """Whether the objects of `column` have `value` under `key`.
+
+    Numbers are equal by their value, whole or not; a truth value equals no number, and a word
+    nothing that it only looks like.  Raises `UsageError` for values of which equality is not
+    asked: others than these, whole numbers beyond 64 bits, floats that JSON cannot hold.
+    """
+    types = _types_of(value)
+    for text in (key, value):
+        if isinstance(text, str) and not _is_text(text):
+            raise UsageError(f"{text!r} is no text that could be stored")
+    # As a table of its keys: in a path, servers disagree on how one with quotes is written.
+    each = sa.func.json_each(column).table_valued("key", "value", "type", name="pair")
+    found = sa.exists().where(each.c.key == key, each.c.type.in_(types))
+    if not isinstance(value, bool):  # of truth the type says it all
+        found = found.where(each.c.value == value)
+    return _ByServer(found, sa.cast(column[key], JSONB) == sa.literal(value, JSONB))
+
+
+def _types_of(value: object) -> tuple[str, ...]:
+    """What SQLite calls the types of what may equal it.  Raises `UsageError`."""
+    if isinstance(value, bool):
+        return ("true",) if value else ("false",)
+    if isinstance(value, str):
+        return ("text",)
+    if isinstance(value, int):
+        if not -(1 << _BITS - 1) <= value < 1 << _BITS - 1:
+            raise UsageError(
+                f"{value} is beyond {_BITS} bits", hint="larger numbers are found as floats: 1e30"
+            )
+        return ("integer", "real")
+    if isinstance(value, float) and math.isfinite(value):
+        return ("integer", "real")
+    raise UsageError(f"metadata can be searched for numbers, words and truth, not for {value!r}")
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a character
+        return False
+    return True
+
+
+class _ByServer(FunctionElement[bool]):
+    """Of two conditions the one that is for SQLite, or the one for PostgreSQL."""
+
+    type = sa.Boolean()
+    inherit_cache = True
+
+
+@compiles(_ByServer)
+def _for_sqlite(element: _ByServer, compiler: Any, **how: Any) -> str:
+    sqlite, _ = element.clauses
+    text: str = compiler.process(sqlite, **how)
+    return text
+
+
+@compiles(_ByServer, "postgresql")
+def _for_postgresql(element: _ByServer, compiler: Any, **how: Any) -> str:
+    _, postgresql = element.clauses
+    text: str = compiler.process(postgresql, **how)
+    return text

@@ -1,0 +1,86 @@
+"""Metadata and attributes are found by the very same value: type and all, on every server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import sqlalchemy as sa
+
+from tests.catalog.make import add_video
+from tests.stores import new_catalog
+from vfsd.catalog import Catalog
+from vfsd.detections import Detection, DetectionColumns
+from vfsd.errors import UsageError
+from vfsd.model import LogicalVideo
+
+STORED: list[Any] = [3, 3.7, 0, 1, -5, True, False, "3", "gate", "true", "", "é", 2**62]
+ASKED: list[Any] = [*STORED, 3.0, 0.0, "0", "Gate", 4]
+KEYS = ["n", 'q"k', "a.b", "a\\b", "it's", "[0]", "é", "$"]
+IMPOSSIBLE: list[Any] = [None, [3], 10**30, -(10**30), float("nan"), float("inf"), "\ud800"]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
+    if request.param == "sqlite":
+        with new_catalog(tmp_path / "catalog.sqlite3") as opened:
+            yield opened
+        return
+    url = request.getfixturevalue("postgresql_url")
+    own = f"values_{uuid4().hex}"  # the server has other tests' catalog, too
+    server = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {own}")
+    server.dispose()
+    with Catalog.create(url.replace("/postgres?", f"/{own}?")) as opened:
+        yield opened
+
+
+def video_of(catalog: Catalog, number: int) -> LogicalVideo:
+    with catalog.writing() as change:
+        return add_video(change, f"values/{number:02}.mp4", key=f"{number:064}")
+
+
+def same(one: object, other: object) -> bool:
+    """As JSON has it: truth is no number, of which there is one kind."""
+    return (isinstance(one, bool), one) == (isinstance(other, bool), other)
+
+
+def test_values_are_the_same_or_not(there: Catalog) -> None:
+    for number, value in enumerate(STORED):
+        there.set_metadata(video_of(there, number), value=value)
+    video = there.video("values/00.mp4")
+    boxes = [
+        Detection(number, "car", (0, 0, 5, 5), attributes={"value": value})
+        for number, value in enumerate(STORED)
+    ]
+    there.add_detections(video, DetectionColumns.from_detections(boxes), "s")
+    for asked in ASKED:
+        expected = [number for number, value in enumerate(STORED) if same(value, asked)]
+        names = there.find(metadata={"value": asked}).names()
+        assert names == [f"values/{number:02}.mp4" for number in expected], asked
+        found = there.detections(video, attributes={"value": asked})
+        assert found.frames().tolist() == expected, asked
+    for wrong in IMPOSSIBLE:
+        with pytest.raises(UsageError):
+            there.find(metadata={"value": wrong}).names()
+        with pytest.raises(UsageError):
+            len(there.detections(video, attributes={"value": wrong}))
+
+
+def test_a_key_may_have_any_letters(there: Catalog) -> None:
+    video = video_of(there, 0)
+    there.set_metadata(video, **{key: number for number, key in enumerate(KEYS)})
+    boxes = [
+        Detection(number, "car", (0, 0, 5, 5), attributes={key: number})
+        for number, key in enumerate(KEYS)
+    ]
+    there.add_detections(video, DetectionColumns.from_detections(boxes), "s")
+    for number, key in enumerate(KEYS):
+        assert there.find(metadata={key: number}).names() == ["values/00.mp4"], key
+        assert there.find(metadata={key: number + 1}).names() == [], key
+        found = there.detections(video, attributes={key: number})
+        assert found.frames().tolist() == [number], key
