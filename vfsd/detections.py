@@ -30,6 +30,9 @@ Attributes = Mapping[str, Any]
 NO_TRACK = -1
 """In a column of tracks: the box belongs to none."""
 
+NO_SOURCE = -1
+"""In a column of sources: it is not said who found the box."""
+
 FARTHEST = 1_000_000.0
 """Coordinates lie within this many pixels of the frame's corner, to either side."""
 
@@ -122,7 +125,7 @@ class DetectionColumns:
     confidences: Floats  #: NaN: none
     tracks: Ints  #: `NO_TRACK`: none
     attributes: tuple[Attributes | None, ...] | None = None  #: None: nobody has any
-    source_codes: Ints | None = None  #: index into `sources`; None where nothing is said of them
+    source_codes: Ints | None = None  #: index into `sources`, `NO_SOURCE`; None: nobody has one
     sources: tuple[Source, ...] = ()
 
     @classmethod
@@ -163,7 +166,7 @@ class DetectionColumns:
 
     @classmethod
     def from_detections(cls, detections: Iterable[Detection]) -> DetectionColumns:
-        """From values, in their order.  Sources are kept where all of them have one."""
+        """From values, in their order."""
         rows = list(detections)
         made = cls.of(
             [row.frame for row in rows],
@@ -173,13 +176,11 @@ class DetectionColumns:
             [row.track for row in rows],
             [row.attributes or None for row in rows],
         )
-        if not rows or any(row.source is None for row in rows):
-            return made
-        return made.with_sources([row.source for row in rows if row.source is not None])
+        return made.with_sources([row.source for row in rows])
 
     @classmethod
     def concat(cls, parts: Iterable[DetectionColumns]) -> DetectionColumns:
-        """One after the other.  Sources are kept where all parts tell theirs."""
+        """One after the other."""
         kept = [part for part in parts if len(part)]
         if len(kept) == 1:
             return kept[0]
@@ -195,18 +196,18 @@ class DetectionColumns:
             if some
             else None,
         )
-        if kept and all(part.source_codes is not None for part in kept):
-            return made.with_sources([part.source_of(i) for part in kept for i in range(len(part))])
-        return made
+        return made.with_sources([part.source_of(i) for part in kept for i in range(len(part))])
 
     def with_sources(self, sources: Sequence[Source | None]) -> DetectionColumns:
-        """The same rows, each with its source."""
+        """The same rows, each with its source; None where it is not known."""
         known: dict[Source, int] = {}
-        codes = [known.setdefault(one, len(known)) for one in sources if one is not None]
+        codes = [NO_SOURCE if one is None else known.setdefault(one, len(known)) for one in sources]
         if len(codes) != len(self):
             raise UsageError(f"{len(codes)} sources were given for {len(self)} boxes")
         return dataclasses.replace(
-            self, source_codes=np.asarray(codes, dtype=np.int64), sources=tuple(known)
+            self,
+            source_codes=np.asarray(codes, dtype=np.int64) if known else None,
+            sources=tuple(known),
         )
 
     def check(self) -> None:
@@ -272,13 +273,14 @@ class DetectionColumns:
         return np.array([*self.names, ""], dtype=object)[self.codes]
 
     def source_of(self, at: int) -> Source | None:
-        return None if self.source_codes is None else self.sources[self.source_codes[at]]
+        code = NO_SOURCE if self.source_codes is None else int(self.source_codes[at])
+        return None if code == NO_SOURCE else self.sources[code]
 
     def by_source(self) -> list[tuple[Source, DetectionColumns]]:
         """The rows of each source.  Raises `UsageError` where a row does not tell its source."""
         if not len(self):
             return []
-        if self.source_codes is None:
+        if self.source_codes is None or (self.source_codes == NO_SOURCE).any():
             raise UsageError("it is not said where the boxes come from", hint="give a source")
         return [
             (source, self.select(self.source_codes == code))

@@ -43,6 +43,17 @@ def test_replace_is_by_source(imported: Run) -> None:
         assert done.object["boxes"] == expected
 
 
+def test_each_row_keeps_its_source(run: Run, place: Path) -> None:
+    (place / "labels/mixed.csv").write_text(
+        "frame,label,x1,y1,x2,y2,source,model\n"
+        "1,car,0,0,5,5,yolo,v8\n2,car,0,0,5,5,,\n3,car,0,0,5,5,people,\n4,car,0,0,5,5,,v9\n"
+    )
+    done = run("labels", "import", VIDEO, "labels/mixed.csv")
+    assert done.err == f"4 boxes by yolo v8, mixed, people, mixed v9 into {VIDEO}\n"
+    done = run("labels", "import", VIDEO, "labels/mixed.csv", "--source", "me")
+    assert done.err == f"4 boxes by me into {VIDEO}\n"
+
+
 def test_query_by_label_time_and_region(imported: Run) -> None:
     def frames(*args: str) -> list[int]:
         done = imported("labels", "query", VIDEO, *args, "--json")

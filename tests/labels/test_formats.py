@@ -214,6 +214,44 @@ def test_csv_may_tell_times_and_anything_else(tmp_path: Path) -> None:
     assert (second.frame, second.confidence, dict(second.attributes)) == (25, 0.5, {})
 
 
+@pytest.mark.parametrize("format", ["csv", "coco"])
+def test_a_row_without_a_source_takes_it_from_no_other(format: str, tmp_path: Path) -> None:
+    sources = [Source("yolo", "v8", "1"), None, Source("people"), Source("yolo", "v8", "1")]
+    rows = [
+        Detection(number, "car", (0.0, 0.0, 5.0, 5.0), source=source)
+        for number, source in enumerate(sources)
+    ]
+    found = read(write(tmp_path, format, rows, []), format).columns
+    assert list(found) == rows
+    assert found.sources == (Source("yolo", "v8", "1"), Source("people"))
+    assert list(
+        DetectionColumns.concat([found.select(slice(2, 0, -1)), found.select(slice(1))])
+    ) == [
+        rows[2],
+        rows[1],
+        rows[0],
+    ]
+    with pytest.raises(UsageError, match="not said where the boxes come from"):
+        found.by_source()
+    assert found.select(slice(1, 2)).source_of(0) is None
+
+
+def test_a_model_without_a_source_is_of_the_one_that_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "seen.csv"
+    path.write_text("frame,label,x1,y1,x2,y2,model,version\n1,car,0,0,5,5,v8,\n1,a,0,0,5,5,,\n")
+    found = read(path, "csv", source="yolo").columns
+    assert [one.source for one in found] == [Source("yolo", "v8"), None]
+    with pytest.raises(UsageError, match="line 2: 'v8' is the model or version of no source"):
+        read(path, "csv")
+    path = tmp_path / "seen.json"
+    path.write_text(
+        '{"images": [{"id": 1, "frame_index": 1}], "categories": [{"id": 1, "name": "car"}],'
+        '"annotations": [{"image_id": 1, "category_id": 1, "bbox": [0, 0, 2, 2],'
+        ' "source": {"name": null, "model": "v8", "version": null}}]}'
+    )
+    assert read(path, "coco", source="yolo").columns[0].source == Source("yolo", "v8")
+
+
 def test_supervision_without_supervision() -> None:
     given = SimpleNamespace(
         xyxy=np.array([[0, 0, 5, 5], [1, 1, 2, 2]], dtype=np.float32),

@@ -170,7 +170,7 @@ def _add(
         None if score is None else float(_number(score)),
         track,
         {key: float(v) if isinstance(v, Decimal) else v for key, v in attributes.items()},
-        _source(one.get("source")),
+        _source(rows, one.get("source")),
     )
 
 
@@ -180,11 +180,10 @@ def _number(value: object) -> Decimal:
     return decimal(str(value))
 
 
-def _source(value: object) -> Source | None:
-    if not isinstance(value, dict) or not value.get("name"):
+def _source(rows: Rows, value: object) -> Source | None:
+    if not isinstance(value, dict):
         return None
-    name, model, version = (str(value.get(key, "")) for key in ("name", "model", "version"))
-    return Source(name, model, version)
+    return rows.source(*(str(value.get(key) or "") for key in ("name", "model", "version")))
 
 
 def write(

@@ -55,6 +55,7 @@ class ReadOptions:
     names: Mapping[int, str] | None = None  #: classes by number
     label: str | None = None  #: of boxes that have none
     skip_empty: bool = False  #: leave boxes without area out instead of refusing the file
+    source: str | None = None  #: name of the sources of which only model or version are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,19 @@ class Rows:
         self._rows.append(
             Detection(frame, label, (x1, y1, x2, y2), confidence, track, source, attributes or {})
         )
+
+    def source(self, name: str, model: str, version: str) -> Source | None:
+        """Who has found a box, as its row says; None where it says nothing.
+
+        Raises `ValueError` for a model or version of nobody: boxes of two models would be those of
+        one source.
+        """
+        if not (name or model or version):
+            return None
+        named = name or self.options.source
+        if named is None:
+            raise ValueError(f"{model or version!r} is the model or version of no source")
+        return Source(named, model, version)
 
     def require_frame(self, where: object, frame: int) -> None:
         if not 0 <= frame < self.clip.frames:

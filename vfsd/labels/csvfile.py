@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from vfsd.detections import DetectionColumns, Source
+from vfsd.detections import DetectionColumns
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.labels.common import (
     Clip,
@@ -59,6 +59,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
     }
 )
 _ATTRIBUTE = "attr:"
+_SOURCE = ("source", "model", "version")
 _BOX = ("x1", "y1", "x2", "y2")
 
 
@@ -119,7 +120,6 @@ def _add(rows: Rows, where: int, cells: dict[str, str], frame_base: int, pixel_b
         frame = rows.clip.frame_at(seconds(get("time", "")))
     x1, y1, x2, y2 = (less(decimal(cells[corner]), pixel_base) for corner in _BOX)
     confidence, track = get("confidence", "").strip(), get("track", "").strip()
-    name = get("source", "").strip()
     rows.add(
         where,
         frame,
@@ -132,7 +132,7 @@ def _add(rows: Rows, where: int, cells: dict[str, str], frame_base: int, pixel_b
             for key, text in cells.items()
             if key.startswith(_ATTRIBUTE) and text
         },
-        Source(name, get("model", "").strip(), get("version", "").strip()) if name else None,
+        rows.source(*(get(key, "").strip() for key in _SOURCE)),
     )
 
 
@@ -148,7 +148,7 @@ def _lines(columns: DetectionColumns, options: WriteOptions) -> Iterator[str]:
         keys.update(dict.fromkeys(row or {}))
     told = columns.source_codes is not None
     names = ["frame", "label", *_BOX, "confidence", "track"]
-    names += ["source", "model", "version"] if told else []
+    names += _SOURCE if told else []
     yield _line([*names, *map(_column_name, keys)])
     frame_base, pixel_base = options.frame_base or 0, options.pixel_base or 0
     for one in columns:
@@ -161,8 +161,7 @@ def _lines(columns: DetectionColumns, options: WriteOptions) -> Iterator[str]:
             "" if one.track is None else one.track,
         ]
         if told:
-            assert source is not None
-            cells += [source.name, source.model, source.version]
+            cells += [source.name, source.model, source.version] if source else [""] * len(_SOURCE)
         attributes = one.attributes
         cells += [scalar_text(attributes[key]) if key in attributes else "" for key in keys]
         yield _line(cells)

@@ -115,6 +115,7 @@ def command(
             None if names is None else names_for(format_, names),
             label,
             skip_empty,
+            source or file.stem,
         )
         found = read_labels(file, format_, video.clip, options, on_progress=report)
         rows = _with_sources(found.columns, file, who)
