@@ -89,7 +89,7 @@ def make_filter(
         box = _box(region)
     chosen: range | tuple[int, ...] | None
     if frames is None or isinstance(frames, range):
-        chosen = frames[::-1] if frames is not None and frames.step < 0 else frames
+        chosen = frames
     else:
         chosen = tuple(np.unique(frames).tolist())
     return DetectionFilter(

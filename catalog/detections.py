@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vfsd.catalog.detections_schema import detections, examined, labels, sources
+from vfsd.catalog.frameranges import merged, without
 from vfsd.catalog.places import bounds, cells
 from vfsd.catalog.schema import videos
 from vfsd.detections import (
@@ -28,6 +29,8 @@ Progress = Callable[[int, int], None]
 
 _BATCH = 20_000
 _MANY = 50_000
+_SHORT = 8
+_FRAMES_AT_ONCE = 500
 _LARGE_CACHE_KIB = 131_072
 _OUT_OF_THE_WAY = 1 << 40
 """Numbers of frames from there on are taken for a moment, while others change places."""
@@ -104,7 +107,7 @@ class Detections:
             sa.select(examined.c.first_frame, examined.c.end_frame).where(mine)
         )
         before = sorted((row.first_frame, row.end_frame) for row in kept)
-        after = _merged([*before, *added])
+        after = merged([*before, *added])
         if after != before:
             self._connection.execute(sa.delete(examined).where(mine))
             self._insert_examined(video_id, source_id, after)
@@ -115,12 +118,13 @@ class Detections:
         *,
         source_ids: Sequence[int] | None = None,
         label_ids: Sequence[int] | None = None,
-        frames: range | None = None,
+        frames: Sequence[range] | None = None,
     ) -> int:
         """Take boxes out for which everything given holds; how many.
 
-        Where labels are not given, the frames that the sources have examined are forgotten with
-        their boxes: nobody can tell any more what was found there.
+        `frames`: ranges in order, without steps or overlaps.  Where labels are not given, the
+        frames that the sources have examined are forgotten with their boxes: nobody can tell any
+        more what was found there.
         """
         chosen = [detections.c.video_id == video_id]
         if source_ids is not None:
@@ -131,9 +135,10 @@ class Detections:
                 label_ids = self.label_ids(video_id)  # lets the rows be found by their order
         if label_ids is not None:
             chosen.append(detections.c.label_id.in_(label_ids))
-        if frames is not None:
-            chosen.append(detections.c.frame.between(frames.start, frames.stop - 1))
-        return self._connection.execute(sa.delete(detections).where(*chosen)).rowcount
+        return sum(
+            self._connection.execute(sa.delete(detections).where(*chosen, *within)).rowcount
+            for within in _in_parts(frames)
+        )
 
     def renumber(self, video_id: int, new_of: Ints) -> None:
         """Let boxes, and what was examined, follow frame ``i`` to the number ``new_of[i]``.
@@ -408,23 +413,25 @@ class Detections:
             self._connection.execute(sa.insert(examined), made)
 
     def _forget_examined(
-        self, video_id: int, source_ids: Sequence[int] | None, frames: range | None
+        self, video_id: int, source_ids: Sequence[int] | None, frames: Sequence[range] | None
     ) -> None:
+        if frames is not None and not frames:
+            return
         chosen = [examined.c.video_id == video_id]
         if source_ids is not None:
             chosen.append(examined.c.source_id.in_(source_ids))
-        rows = self._connection.execute(sa.select(examined).where(*chosen)).all()
-        self._connection.execute(sa.delete(examined).where(*chosen))
         if frames is None:
+            self._connection.execute(sa.delete(examined).where(*chosen))
             return
-        for row in rows:
-            left = [
-                (row.first_frame, min(row.end_frame, frames.start)),
-                (max(row.first_frame, frames.stop), row.end_frame),
-            ]
-            self._insert_examined(
-                video_id, row.source_id, [(start, stop) for start, stop in left if start < stop]
-            )
+        # Only what the frames meet: whoever looks at every tenth frame has many.
+        chosen.append(examined.c.first_frame < frames[-1].stop)
+        chosen.append(examined.c.end_frame > frames[0].start)
+        known: dict[int, list[tuple[int, int]]] = {}
+        for row in self._connection.execute(sa.select(examined).where(*chosen)):
+            known.setdefault(row.source_id, []).append((row.first_frame, row.end_frame))
+        self._connection.execute(sa.delete(examined).where(*chosen))
+        for source_id, before in known.items():
+            self._insert_examined(video_id, source_id, without(sorted(before), frames))
 
     def _by_ids(
         self, query: sa.Select[Any], column: sa.Column[Any], values: Iterable[Any]
@@ -452,15 +459,19 @@ class _LargeCache:
             self._connection.exec_driver_sql(f"PRAGMA cache_size = {self._before}")
 
 
-def ranges_of(frames: Iterable[int] | Iterable[range] | Ints) -> list[range]:
-    """What callers call a set of frames, as ranges that neither overlap nor touch."""
-    if isinstance(frames, range) and frames.step == 1:
-        return [frames] if len(frames) else []
-    several = list(frames)
-    parts = [part for part in several if isinstance(part, range)]
-    if parts and len(parts) == len(several):
-        return [range(*pair) for pair in _merged(pair for part in parts for pair in _pairs(part))]
-    return runs(np.unique(np.asarray(several, dtype=np.int64)))
+def _in_parts(frames: Sequence[range] | None) -> Iterator[list[sa.ColumnElement[bool]]]:
+    """Conditions of which one after the other holds for every frame, each frame once."""
+    if frames is None:
+        yield []
+        return
+    single: list[int] = []
+    for run in frames:
+        if len(run) > _SHORT:
+            yield [detections.c.frame.between(run.start, run.stop - 1)]
+        else:
+            single.extend(run)
+    for at in range(0, len(single), _FRAMES_AT_ONCE):
+        yield [detections.c.frame.in_(single[at : at + _FRAMES_AT_ONCE])]
 
 
 def _with_gaps(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> list[Any]:
@@ -469,21 +480,6 @@ def _with_gaps(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> list
     objects[missing] = None
     found: list[Any] = objects.tolist()
     return found
-
-
-def _pairs(part: range) -> list[tuple[int, int]]:
-    return [(run.start, run.stop) for run in ranges_of(part)]
-
-
-def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Half-open ranges without overlaps, in order."""
-    made: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if made and start <= made[-1][1]:
-            made[-1] = (made[-1][0], max(made[-1][1], stop))
-        else:
-            made.append((start, stop))
-    return made
 
 
 def _canonical(parameters: Mapping[str, Any]) -> str:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from vfsd.catalog.detectionquery import DetectionQuery, make_filter, require_same_bytes
-from vfsd.catalog.detections import Detections, Progress, ranges_of
+from vfsd.catalog.detections import Detections, Progress
+from vfsd.catalog.frameranges import ranges_of
 from vfsd.catalog.transactions import CatalogTransactions
 from vfsd.detections import (
     DetectionColumns,
@@ -17,8 +18,8 @@ from vfsd.detections import (
     Source,
     source_from,
 )
-from vfsd.errors import OutOfRangeError
-from vfsd.framenumbers import frames_among
+from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.framenumbers import frames_meant
 from vfsd.labelexpr import Labels, clauses_of
 from vfsd.model import LogicalVideo
 from vfsd.tiling import Rect
@@ -41,8 +42,8 @@ class SeenInVideos(CatalogTransactions):
 
         Without a source each row's own counts, and all of these have examined the frames.  With
         `replace` everything that the very same sources said of the video before, or of a range of
-        its frames (without steps), goes; all in one transaction.  `on_progress` is told (done, of
-        how many), and may raise to give up.
+        its frames, goes; all in one transaction.  `on_progress` is told (done, of how many), and
+        may raise to give up.
 
         Raises `OutOfRangeError` for a frame that the video does not have, `NotFoundError` when
         the video's bytes have changed since it was looked up.
@@ -62,7 +63,7 @@ class SeenInVideos(CatalogTransactions):
                     index.remove(
                         video.id,
                         source_ids=index.known_sources(who),
-                        frames=replace if isinstance(replace, range) else None,
+                        frames=_runs(replace, video) if isinstance(replace, range) else None,
                     )
                 if ranges:
                     index.mark_examined(video.id, ranges, who)
@@ -89,21 +90,22 @@ class SeenInVideos(CatalogTransactions):
         video: LogicalVideo,
         *,
         labels: Sequence[str] | str | None = None,
-        frames: range | None = None,
+        frames: range | Sequence[int] | Ints | int | None = None,
         source: str | Source | None = None,
     ) -> int:
         """Remove the boxes for which everything given holds; how many.
 
         `labels`: any of them.  Without it the frames that the sources have examined are forgotten,
-        too, as far as `frames` (without steps) reaches.
+        too: those among `frames`, which are given as to `detections`.  Raises `UsageError` for
+        what stands for no frames, and for labels that would have to hold together.
         """
-        wanted = None if labels is None else set().union(*clauses_of(labels))
+        wanted = None if labels is None else _any_of(labels)
         with self._about(video) as index:
             return index.remove(
                 video.id,
                 source_ids=None if source is None else index.known_sources(source),
                 label_ids=None if wanted is None else sorted(index.known_labels(wanted).values()),
-                frames=frames,
+                frames=None if frames is None else _runs(frames, video),
             )
 
     def detections(
@@ -124,9 +126,8 @@ class SeenInVideos(CatalogTransactions):
         `frames`: numbers, of which negative ones count from the end and those of no frame find
         nothing, or a mask.  Raises `UsageError` for what is neither.
         """
-        if frames is not None and not isinstance(frames, range):
-            frames = frames_among(frames, video.original.frames)
-        what = make_filter(labels, frames, region, source, min_confidence, track, attributes)
+        chosen = None if frames is None else frames_meant(frames, video.original.frames)
+        what = make_filter(labels, chosen, region, source, min_confidence, track, attributes)
         return DetectionQuery(self._database.reading, video, what)
 
     def labels(
@@ -156,6 +157,20 @@ class SeenInVideos(CatalogTransactions):
 
 def _source_ids(index: Detections, source: str | Source | None) -> list[int] | None:
     return None if source is None else index.known_sources(source)
+
+
+def _any_of(labels: Labels) -> frozenset[str]:
+    clauses = clauses_of(labels)
+    if len(clauses) > 1:
+        raise UsageError(
+            f"{labels!r} are labels of one object: boxes are removed by their own",
+            hint='give "car" or ["car", "truck"]',
+        )
+    return clauses[0]
+
+
+def _runs(frames: range | Sequence[int] | Ints | int, video: LogicalVideo) -> list[range]:
+    return ranges_of(frames_meant(frames, video.original.frames))
 
 
 def _extent(rows: DetectionColumns) -> list[range]:

@@ -53,6 +53,23 @@ def frames_among(indices: Sequence[int] | Ints | npt.NDArray[np.bool_] | int, co
     return frame_numbers(numbers, count)
 
 
+def frames_meant(
+    frames: range | Sequence[int] | Ints | npt.NDArray[np.bool_] | int, count: int
+) -> range | Ints:
+    """As `frames_among`; what a range without negative numbers means stays one, ascending."""
+    if not isinstance(frames, range):
+        return frames_among(frames, count)
+    ascending = frames[::-1] if frames.step < 0 else frames
+    first, end = (_steps_to(at, ascending) for at in (-count, count))
+    within = ascending[first:end]  # before it takes memory
+    return frames_among(within, count) if within and within[0] < 0 else within
+
+
+def _steps_to(number: int, ascending: range) -> int:
+    """How many of a range's numbers are below `number`, or more."""
+    return max(0, -((ascending.start - number) // ascending.step))
+
+
 def _one_axis(indices: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Integers, truth values, or nothing."""
     try:

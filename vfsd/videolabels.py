@@ -96,13 +96,16 @@ class VideoLabels(VideoSequence):
         self,
         *,
         labels: str | Sequence[str] | None = None,
-        frames: range | None = None,
+        frames: range | slice | Sequence[int] | Ints | int | None = None,
         source: str | Source | None = None,
     ) -> int:
         """Remove the boxes for which everything given holds; how many.
 
-        Without `labels` the sources have no longer examined those frames, either.
+        `labels`: any of them.  `frames`: as `detections` takes them.  Without `labels` the sources
+        have no longer examined those frames, either.
         """
+        if isinstance(frames, slice):
+            frames = cut(range(self.info.original.frames), frames)
         return self._parts.catalog.remove_detections(
             self.info, labels=labels, frames=frames, source=source
         )

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 from hypothesis import given, settings
@@ -22,8 +23,9 @@ from hypothesis import strategies as st
 from tests.catalog.make import add_video, original, table
 from vfsd.catalog import Catalog
 from vfsd.catalog import detectionquery as lookup
-from vfsd.catalog.detections import ranges_of
+from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import Database
+from vfsd.catalog.frameranges import ranges_of
 from vfsd.catalog.places import bounds, cells, cells_of, units
 from vfsd.detections import Detection, DetectionColumns, LabelSummary, Source
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
@@ -161,9 +163,15 @@ def test_frames_may_be_numbers_lists_and_steps_back(
     assert numbers(range(9, 2, -3)) == [one for one in filled if one.frame in (9, 6, 3)]
     assert numbers(np.arange(1000)) == filled
     assert numbers(-1) == numbers([FRAMES - 1]) == numbers(np.arange(FRAMES) == FRAMES - 1)
+    assert numbers(range(-2, 1)) == numbers([-2, -1, 0]) == numbers([0, 98, 99])
+    assert numbers(range(-(10**30), 10**30)) == numbers(range(10**30)) == filled
+    nonsense: Any
     for nonsense in ([1.5], 2.0, "1", np.ones(5, bool)):
         with pytest.raises(UsageError):
             numbers(nonsense)
+        with pytest.raises(UsageError):
+            catalog.remove_detections(video, frames=nonsense)
+    assert numbers(range(FRAMES)) == filled
 
 
 def test_conditions_about_the_box_alone(
@@ -374,6 +382,82 @@ def test_removing(catalog: Catalog, video: LogicalVideo, filled: list[Detection]
         label in ("bus", "truck") for label in columns(100, 9).labels
     )
     assert catalog.sources(video) == []
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        range(0, 50, 10),
+        range(20, 10, -1),
+        range(10, 10),
+        range(-5, 0),
+        range(90, 10**30),
+        [3, 1, 2, 1, -1],
+        7,
+        np.arange(FRAMES) % 3 == 0,
+        [],
+        np.arange(1, FRAMES - 1),
+    ],
+    ids=str,
+)
+def test_removing_takes_the_frames_that_are_named(
+    catalog: Catalog, video: LogicalVideo, filled: list[Detection], frames: Any
+) -> None:
+    looked = [*range(0, 30), *range(31, 60, 2), *range(70, FRAMES)]
+    catalog.mark_examined(video, looked, "s")
+    catalog.mark_examined(video, range(FRAMES), "other")
+    named = named_by(frames)
+    assert list(catalog.detections(video, frames=frames)) == [
+        one for one in filled if one.frame in named
+    ]
+    left = [one for one in filled if one.frame not in named]
+    assert catalog.remove_detections(video, frames=frames, source="s") == len(filled) - len(left)
+    assert list(catalog.detections(video)) == left
+    ranges = [one.frames for one in catalog.examined(video, "s")]
+    assert [n for part in ranges for n in part] == [n for n in looked if n not in named]
+    assert all(one.stop < other.start for one, other in itertools.pairwise(ranges))
+    assert [one.frames for one in catalog.examined(video, "other")] == [range(FRAMES)]
+
+
+def named_by(frames: Any) -> set[int]:
+    if isinstance(frames, np.ndarray):
+        return set(np.arange(FRAMES)[frames].tolist())
+    some = [frames] if isinstance(frames, int) else frames[: 2 * FRAMES]
+    return {number % FRAMES for number in some if -FRAMES <= number < FRAMES}
+
+
+def test_replacing_a_part_takes_the_frames_that_are_named(
+    catalog: Catalog, video: LogicalVideo, filled: list[Detection]
+) -> None:
+    nothing = DetectionColumns.of([], [], [])
+    source = filled[0].source
+    assert source is not None
+    catalog.add_detections(video, nothing, source, replace=range(FRAMES - 1, -1, -10))
+    assert list(catalog.detections(video)) == [one for one in filled if one.frame % 10 != 9]
+
+
+def test_labels_of_one_object_are_not_removed(
+    catalog: Catalog, video: LogicalVideo, filled: list[Detection]
+) -> None:
+    wrong: Any = [["car"], ["red"]]
+    with pytest.raises(UsageError, match="one object"):
+        catalog.remove_detections(video, labels=wrong)
+    assert list(catalog.detections(video)) == filled
+
+
+def test_forgetting_a_few_frames_rewrites_what_they_meet(
+    catalog: Catalog, video: LogicalVideo
+) -> None:
+    """Of a detector that looks at every second frame there are as many ranges as frames."""
+    catalog.mark_examined(video, range(0, FRAMES, 2), "s")
+    engine = sa.create_engine(f"sqlite:///{_file_of(catalog)}")
+    with engine.begin() as connection:
+        Detections(connection).remove(video.id, frames=[range(40, 46)])
+        changes = connection.execute(sa.text("SELECT total_changes()")).scalar_one()
+    engine.dispose()
+    assert changes == 3
+    frames = [one.frames.start for one in catalog.examined(video, "s")]
+    assert frames == [*range(0, 40, 2), *range(46, FRAMES, 2)]
 
 
 def test_labels_are_summed_up(catalog: Catalog, video: LogicalVideo) -> None:
