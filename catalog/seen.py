@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from vfsd.catalog.detectionquery import DetectionQuery, make_filter, require_same_bytes
 from vfsd.catalog.detections import Detections, Progress
 from vfsd.catalog.frameranges import ranges_of
@@ -19,10 +21,13 @@ from vfsd.detections import (
     source_from,
 )
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.framenumbers import frames_meant
+from vfsd.framenumbers import frames_meant, plain_numbers
 from vfsd.labelexpr import Labels, clauses_of
 from vfsd.model import LogicalVideo
 from vfsd.tiling import Rect
+
+Frames = Iterable[range] | Iterable[int] | Ints | int
+"""Numbers from 0 on, ranges of them, or a mask."""
 
 
 class SeenInVideos(CatalogTransactions):
@@ -34,7 +39,7 @@ class SeenInVideos(CatalogTransactions):
         rows: DetectionColumns,
         source: str | Source | None,
         *,
-        examined: Iterable[range] | Iterable[int] | Ints | None = None,
+        examined: Frames | None = None,
         replace: bool | range = False,
         on_progress: Progress | None = None,
     ) -> int:
@@ -45,11 +50,12 @@ class SeenInVideos(CatalogTransactions):
         its frames, goes; all in one transaction.  `on_progress` is told (done, of how many), and
         may raise to give up.
 
-        Raises `OutOfRangeError` for a frame that the video does not have, `NotFoundError` when
-        the video's bytes have changed since it was looked up.
+        Raises `UsageError` for what stands for no frames, `OutOfRangeError` for a frame that the
+        video does not have, `NotFoundError` when the video's bytes have changed since it was
+        looked up.
         """
         parts = rows.by_source() if source is None else [(source_from(source), rows)]
-        ranges = [] if examined is None else ranges_of(examined)
+        ranges = [] if examined is None else _looked_at(examined, video)
         done = 0
 
         def report(now: int, _: int) -> None:
@@ -57,7 +63,7 @@ class SeenInVideos(CatalogTransactions):
                 on_progress(done + now, len(rows))
 
         with self._about(video) as index:
-            _require_frames(video, [*ranges, *_extent(rows)])
+            _require_frames(video, _extent(rows))
             for who, part in parts:
                 if replace is not False:
                     index.remove(
@@ -73,16 +79,16 @@ class SeenInVideos(CatalogTransactions):
     def mark_examined(
         self,
         video: LogicalVideo,
-        frames: Iterable[range] | Iterable[int] | Ints,
+        frames: Frames,
         source: str | Source,
     ) -> None:
         """Note that `source` has looked at `frames`, so that finding nothing means something.
 
-        Raises `OutOfRangeError`, `NotFoundError` as `add_detections` does.
+        Numbers from 0 on, ranges of them, or a mask.  Raises `UsageError` for what is neither,
+        `OutOfRangeError`, `NotFoundError` as `add_detections` does.
         """
-        ranges = ranges_of(frames)
+        ranges = _looked_at(frames, video)
         with self._about(video) as index:
-            _require_frames(video, ranges)
             index.mark_examined(video.id, ranges, source_from(source))
 
     def remove_detections(
@@ -171,6 +177,28 @@ def _any_of(labels: Labels) -> frozenset[str]:
 
 def _runs(frames: range | Sequence[int] | Ints | int, video: LogicalVideo) -> list[range]:
     return ranges_of(frames_meant(frames, video.original.frames))
+
+
+def _looked_at(frames: Frames, video: LogicalVideo) -> list[range]:
+    """Raises `OutOfRangeError` for negative numbers, too: they come of files that count from 1."""
+    several = [frames] if isinstance(frames, range) else frames
+    if isinstance(several, Iterable) and not isinstance(several, (np.ndarray, str)):
+        several = list(several)
+        parts = [part for part in several if isinstance(part, range)]
+        if len(parts) == len(several):
+            _require_frames(video, [_reach(part) for part in parts if part])
+            return ranges_of(parts)
+    numbers = plain_numbers(several, video.original.frames)
+    if not len(numbers):
+        return []
+    _require_frames(video, [range(int(numbers.min()), int(numbers.max()) + 1)])
+    return ranges_of(numbers.astype(np.int64))
+
+
+def _reach(frames: Sequence[int]) -> range:
+    """From the lowest to the highest of what goes up or down."""
+    low, high = sorted((frames[0], frames[-1]))
+    return range(low, high + 1)
 
 
 def _extent(rows: DetectionColumns) -> list[range]:

@@ -47,10 +47,18 @@ def frame_numbers(indices: Sequence[int] | Ints | npt.NDArray[np.bool_], count: 
 
 def frames_among(indices: Sequence[int] | Ints | npt.NDArray[np.bool_] | int, count: int) -> Ints:
     """As `frame_numbers`, of one number, too; numbers of no frame are left out."""
-    numbers = _one_axis(np.atleast_1d(indices))
-    if numbers.dtype.kind != "b":
-        numbers = numbers[(numbers >= -count) & (numbers < count)]
-    return frame_numbers(numbers, count)
+    numbers = plain_numbers(indices, count)
+    return frame_numbers(numbers[(numbers >= -count) & (numbers < count)], count)
+
+
+def plain_numbers(indices: Any, count: int) -> npt.NDArray[Any]:
+    """As they are given, one or many, whatever frames there are; of a mask what is true.
+
+    Raises `UsageError` as `frame_numbers` does.
+    """
+    one = isinstance(indices, (int, np.integer)) or getattr(indices, "ndim", 1) == 0
+    numbers = _one_axis([indices] if one else indices)
+    return frame_numbers(numbers, count) if numbers.dtype.kind == "b" else numbers
 
 
 def frames_meant(

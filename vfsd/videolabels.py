@@ -67,7 +67,7 @@ class VideoLabels(VideoSequence):
         detections: DetectionColumns | Iterable[Detection],
         source: str | Source | None,
         *,
-        examined: Iterable[range] | Iterable[int] | Ints | None = None,
+        examined: Iterable[range] | Iterable[int] | Ints | int | None = None,
         replace: bool = False,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> int:
@@ -87,9 +87,13 @@ class VideoLabels(VideoSequence):
         )
 
     def mark_examined(
-        self, frames: range | Iterable[range] | Iterable[int] | Ints, source: str | Source
+        self, frames: Iterable[range] | Iterable[int] | Ints | int, source: str | Source
     ) -> None:
-        """Note that `source` has looked at `frames`, so that finding nothing means something."""
+        """Note that `source` has looked at `frames`, so that finding nothing means something.
+
+        Numbers from 0 on, ranges of them, or a mask.  Raises `UsageError` for what is neither,
+        `OutOfRangeError`, `NotFoundError` when the video's bytes have changed.
+        """
         self._parts.catalog.mark_examined(self.info, frames, source)
 
     def remove_detections(

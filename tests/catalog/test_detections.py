@@ -341,6 +341,39 @@ def test_examined_frames_are_merged(catalog: Catalog, video: LogicalVideo) -> No
         catalog.mark_examined(video, range(99, 101), "a")
 
 
+def test_examined_frames_are_numbers_or_a_mask(catalog: Catalog, video: LogicalVideo) -> None:
+    nothing = DetectionColumns.of([], [], [])
+    mask = np.arange(FRAMES) > 50
+    catalog.mark_examined(video, mask, "mask")
+    catalog.add_detections(video, nothing, "rows", examined=mask.tolist())
+    catalog.mark_examined(video, 5, "one")
+    catalog.mark_examined(video, {7, 6}, "set")
+    catalog.mark_examined(video, (number for number in (3, 1)), "some")
+    catalog.mark_examined(video, [], "none")
+    catalog.mark_examined(video, range(8, 2, -2), "back")
+    assert {(one.source.name, one.frames) for one in catalog.examined(video)} == {
+        ("mask", range(51, FRAMES)),
+        ("rows", range(51, FRAMES)),
+        ("one", range(5, 6)),
+        ("set", range(6, 8)),
+        ("some", range(1, 2)),
+        ("some", range(3, 4)),
+        ("back", range(4, 5)),
+        ("back", range(6, 7)),
+        ("back", range(8, 9)),
+    }
+    wrong: Any
+    for wrong in ([1.7], np.array([1.0]), mask[:5], "12", 1.5, [range(3), 5], [[1], [2, 3]]):
+        with pytest.raises(UsageError):
+            catalog.mark_examined(video, wrong, "x")
+        with pytest.raises(UsageError):
+            catalog.add_detections(video, nothing, "x", examined=wrong)
+    for wrong in (-1, [3, -1], range(-3, 3), range(3, -2, -1), [10**30], range(0, 10**12, 2)):
+        with pytest.raises(OutOfRangeError, match="there is no frame"):
+            catalog.mark_examined(video, wrong, "x")
+    assert catalog.examined(video, "x") == []
+
+
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 20)), max_size=12))
 def test_ranges_are_sets_of_frames(pairs: list[tuple[int, int]]) -> None:
     given = [range(start, start + count) for start, count in pairs]
