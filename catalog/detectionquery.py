@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from vfsd.catalog.detections import Detections
 from vfsd.catalog.detections_schema import detections
 from vfsd.catalog.jsonvalues import json_equals
 from vfsd.catalog.places import MASK, SHIFTS, cells_of, units
-from vfsd.detections import NO_TRACK, Box, Detection, DetectionColumns, Ints, Source
+from vfsd.detections import FARTHEST, NO_TRACK, Box, Detection, DetectionColumns, Ints, Source
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.labelexpr import Clauses, Labels, clauses_of
 from vfsd.model import LogicalVideo
@@ -31,6 +32,8 @@ _MOST_CELLS = 512
 
 _MOST_SEEKS = 2000
 """Cells times labels; beyond that it is first seen how many boxes the time alone leaves."""
+
+_BEYOND = FARTHEST + 1
 
 _FEW_ROWS = 4000
 _FRAMES_AT_ONCE = 500
@@ -71,7 +74,21 @@ def _box(region: Rect | tuple[float, float, float, float]) -> Box:
             f"the region {region} holds no pixel",
             hint="a region is (x1, y1, x2, y2) with x1 < x2 and y1 < y2",
         )
+    # Nothing lies farther away, and what is without end has no cell.
+    x1, y1, x2, y2 = (min(max(edge, -_BEYOND), _BEYOND) for edge in (x1, y1, x2, y2))
     return x1, y1, x2, y2
+
+
+def _track(number: int) -> int:
+    try:
+        found = operator.index(number)
+    except TypeError:
+        raise UsageError(f"the number of a track is {number!r}", hint="it is whole") from None
+    if found >= 1 << 63 or found < 0:
+        raise UsageError(
+            f"the number of a track is {found}", hint="it is not negative, and has up to 63 bits"
+        )
+    return found
 
 
 def make_filter(
@@ -84,16 +101,20 @@ def make_filter(
     attributes: Mapping[str, Any] | None,
 ) -> DetectionFilter:
     """From what callers give.  Raises `UsageError`."""
-    box: Box | None = None
-    if region is not None:
-        box = _box(region)
+    box = None if region is None else _box(region)
     chosen: range | tuple[int, ...] | None
     if frames is None or isinstance(frames, range):
         chosen = frames
     else:
         chosen = tuple(np.unique(frames).tolist())
     return DetectionFilter(
-        clauses_of(labels), chosen, box, source, min_confidence, track, dict(attributes or {})
+        clauses_of(labels),
+        chosen,
+        box,
+        source,
+        min_confidence,
+        None if track is None else _track(track),
+        dict(attributes or {}),
     )
 
 

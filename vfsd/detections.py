@@ -157,8 +157,8 @@ class DetectionColumns:
             codes,
             names,
             corners,
-            _optional(confidences, "a confidence", count, np.nan, np.float64),
-            _optional(tracks, "a track", count, NO_TRACK, np.int64),
+            _confidences(confidences, count),
+            _tracks(tracks, count),
             None if attributes is None or not any(attributes) else tuple(attributes),
         )
         made.check()
@@ -431,17 +431,40 @@ def _encoded(labels: Sequence[str] | npt.NDArray[Any]) -> tuple[Ints, tuple[str,
     return np.asarray(codes, dtype=np.int64), tuple(known)
 
 
-def _optional(
-    values: Any, what: str, count: int, nothing: float, kind: type[Any]
-) -> npt.NDArray[Any]:
+def _confidences(values: Any, count: int) -> Floats:
     if values is None:
-        return np.full(count, nothing, dtype=kind)
+        return np.full(count, np.nan)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
-        return values.astype(kind)
+        return values.astype(np.float64)
     try:
-        return np.array([nothing if value is None else value for value in values], dtype=kind)
+        return np.array([np.nan if value is None else value for value in values], np.float64)
     except OverflowError:
-        raise UsageError(f"the number of {what} is beyond 64 bits") from None
+        raise UsageError("the number of a confidence is beyond 64 bits") from None
+
+
+def _tracks(values: Any, count: int) -> Ints:
+    """Whole numbers; None and NaN, as pandas has it, are `NO_TRACK`."""
+    if values is None:
+        return np.full(count, NO_TRACK, dtype=np.int64)
+    if isinstance(values, np.ndarray) and values.dtype.kind == "i":
+        return values.astype(np.int64)
+    try:
+        return np.array([_track(value) for value in values], dtype=np.int64)
+    except OverflowError:
+        raise UsageError("the number of a track is beyond 64 bits") from None
+
+
+def _track(value: Any) -> int:
+    number: int | None
+    try:
+        if value is None or value != value:
+            return NO_TRACK
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != value:
+        raise UsageError(f"the number of a track is {value!r}", hint="give whole numbers, or None")
+    return number
 
 
 def _is_no_track(tracks: Ints) -> npt.NDArray[np.bool_]:

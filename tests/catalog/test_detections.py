@@ -201,6 +201,16 @@ def test_conditions_about_the_box_alone(
     for region in nonsense:
         with pytest.raises(UsageError, match="holds no pixel"):
             catalog.detections(video, region=region)
+    end = math.inf
+    for far in ((5, 0, end, end), (-end, -end, 5, 5), (-end, -1e30, 1e300, end)):
+        assert list(catalog.detections(video, source=Source("s"), region=far)) == [
+            one for one in filled if meets(one, far)
+        ]
+    assert len(catalog.detections(video, region=(2e6, 0, end, end))) == 0
+    assert len(catalog.detections(video, track=2**63 - 1)) == 0
+    for track in (2**63, 10**30, -1, 1.5, "1"):
+        with pytest.raises(UsageError, match="number of a track"):
+            catalog.detections(video, track=track)  # type: ignore[arg-type]
     assert len(catalog.detections(video, region=Rect(0, 0, 1, 1))) == sum(
         meets(one, (0, 0, 1, 1)) for one in filled
     )
@@ -534,6 +544,11 @@ def test_labels_are_summed_up(catalog: Catalog, video: LogicalVideo) -> None:
         ({"confidences": [10**400]}, "beyond"),
         ({"tracks": [-5]}, "negative"),
         ({"tracks": [2**63]}, "beyond"),
+        ({"tracks": np.array([2**63], np.uint64)}, "beyond"),
+        ({"tracks": [1.9]}, "track is 1.9"),
+        ({"tracks": np.array([1.9])}, "track is .*1.9"),
+        ({"tracks": [float("inf")]}, "track is inf"),
+        ({"tracks": ["1"]}, "track is '1'"),
         ({"attributes": [{"a": [1]}]}, "attribute"),
         ({"attributes": [{"a": float("nan")}]}, "attribute"),
         ({"attributes": [{"": 1}]}, "attribute"),
@@ -543,6 +558,13 @@ def test_what_cannot_be_is_refused(row: dict[str, Any], what: str) -> None:
     given: dict[str, Any] = {"frames": [1], "labels": ["a"], "boxes": [[0, 0, 1, 1]]} | row
     with pytest.raises(UsageError, match=what):
         DetectionColumns.of(**given)
+
+
+def test_tracks_may_be_floats_as_pandas_has_them() -> None:
+    given: list[Any] = [[1.0, math.nan, None], np.array([1.0, math.nan, math.nan]), [True, -1, -1]]
+    for tracks in given:
+        found = DetectionColumns.of([1, 2, 3], "car", [(0, 0, 1, 1)] * 3, tracks=tracks)
+        assert [one.track for one in found] == [1, None, None]
 
 
 def test_giving_up_half_way_changes_nothing(catalog: Catalog, video: LogicalVideo) -> None:
