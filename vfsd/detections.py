@@ -387,6 +387,10 @@ def check_attributes(attributes: Attributes) -> None:
             raise UsageError(
                 f"the attribute {key!r} is {value!r}", hint="numbers, words and truth can be kept"
             )
+        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise UsageError(
+                f"the attribute {key!r} is {value!r}, which is no text", hint="it has half a letter"
+            )
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"the attribute {key!r} is {value!r}, which JSON cannot hold")
 

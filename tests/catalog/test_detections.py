@@ -552,6 +552,7 @@ def test_labels_are_summed_up(catalog: Catalog, video: LogicalVideo) -> None:
         ({"attributes": [{"a": [1]}]}, "attribute"),
         ({"attributes": [{"a": float("nan")}]}, "attribute"),
         ({"attributes": [{"": 1}]}, "attribute"),
+        ({"attributes": [{"a": "x\ud800"}]}, "no text"),
     ],
 )
 def test_what_cannot_be_is_refused(row: dict[str, Any], what: str) -> None:

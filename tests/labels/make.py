@@ -30,6 +30,8 @@ _coordinate = st.one_of(
     st.decimals(-100, 2000, places=1).map(float),
 )
 _values = st.one_of(
+    st.none(),
+    st.just("null"),
     st.text(max_size=8).filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text)),
     st.booleans(),
     st.integers(-(10**12), 10**12),

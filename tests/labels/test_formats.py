@@ -286,6 +286,13 @@ OUTSIDE = (
 )
 
 
+SURROGATE = (
+    '{"images": [{"id": 1, "frame_index": 1}], "categories": [{"id": 1, "name": "c"}],'
+    '"annotations": [{"image_id": 1, "category_id": 1, "bbox": [0, 0, 2, 2],'
+    r' "attributes": {"note": "\ud800"}}]}'
+)
+
+
 @pytest.mark.parametrize(
     ("format", "name", "text", "complaint"),
     [
@@ -324,6 +331,7 @@ OUTSIDE = (
         ("coco", "a.json", '{"images": [{"id": "x"}]}', r"images\[0\]: id is 'x'"),
         ("coco", "a.json", '{"annotations": [{"image_id": 1, "category_id": 1}]}', "no image 1"),
         ("coco", "a.json", '[{"image_id": 1, "category_id": 1}]', "category 1 has no name"),
+        ("coco", "a.json", SURROGATE, r"annotations\[0\]: the attribute 'note' is .* no text"),
         ("coco", "a.json", "[NaN]", "NaN is not a number"),
         ("coco", "a.json", '{"categories": [{"id": ' + "9" * 5000 + "}]}", "no JSON"),
         ("coco", "a.json", "[1e9999999999999999999]", "1e9999999999999999999' is not a number"),
@@ -364,6 +372,14 @@ def test_boxes_without_area_may_be_left_out(tmp_path: Path) -> None:
     path.write_text("frame,label,x1,y1,x2,y2\n1,a,5,0,5,1\n2,a,5,0,6,1\n")
     found = read(path, "csv", skip_empty=True)
     assert (len(found.columns), found.skipped) == (1, 1)
+
+
+def test_digits_that_are_no_number_are_letters(tmp_path: Path) -> None:
+    """A small two is a digit to Python, and no number."""
+    for name in ("²1.txt", "²10.txt", "²2.txt"):
+        (tmp_path / name).write_text("0 .5 .5 .1 .1\n")
+    found = boxes(tmp_path, "yolo", names={0: "car"})
+    assert [frame for frame, _, _ in found] == [1, 2, 10]
 
 
 def test_two_files_about_one_frame_are_refused(tmp_path: Path) -> None:

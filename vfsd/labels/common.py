@@ -185,7 +185,7 @@ def frame_of_name(name: str) -> int | None:
 def natural_order(name: str) -> list[tuple[int, int, str]]:
     """A key by which img2 comes before img10."""
     parts = re.split(r"(\d{1,18})", name)
-    return [(0, int(p), "") if p.isdigit() else (1, 0, p) for p in parts if p]
+    return [(0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts if p]
 
 
 def examined_frames(columns: DetectionColumns, examined: list[range]) -> Ints:
@@ -249,7 +249,7 @@ def scalar_text(value: Any) -> str:
 
 
 def scalar_value(text: str) -> Any:
-    """What looks like a number, a truth value or a quoted word is one; the rest is text."""
+    """What looks like a number, a truth value, null or a quoted word is one; the rest is text."""
     from json import loads
 
     try:
@@ -258,7 +258,7 @@ def scalar_value(text: str) -> Any:
         return text
     if isinstance(value, float) and not np.isfinite(value):
         return text
-    return value if isinstance(value, (str, int, float)) else text
+    return value if value is None or isinstance(value, (str, int, float)) else text
 
 
 def _no_constant(name: str) -> None:
