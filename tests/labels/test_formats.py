@@ -214,6 +214,16 @@ def test_csv_may_tell_times_and_anything_else(tmp_path: Path) -> None:
     assert (second.frame, second.confidence, dict(second.attributes)) == (25, 0.5, {})
 
 
+def test_blank_lines_of_a_cell_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "seen.csv"
+    path.write_text(
+        'frame,label,x1,y1,x2,y2,note\n\n1,car,0,0,5,6,"a\n\n  \nb"\n   \n2,car,0,0,5,6,\n'
+    )
+    first, second = read(path, "csv").columns
+    assert (first.frame, dict(first.attributes)) == (1, {"note": "a\n\n  \nb"})
+    assert (second.frame, dict(second.attributes)) == (2, {})
+
+
 @pytest.mark.parametrize("format", ["csv", "coco"])
 def test_a_row_without_a_source_takes_it_from_no_other(format: str, tmp_path: Path) -> None:
     sources = [Source("yolo", "v8", "1"), None, Source("people"), Source("yolo", "v8", "1")]
@@ -286,6 +296,9 @@ OUTSIDE = (
 )
 
 
+TWO_NAMES = (
+    '{"categories": [{"id": 1, "name": "c"}, {"id": 1, "name": "c"}, {"id": 1, "name": "d"}]}'
+)
 SURROGATE = (
     '{"images": [{"id": 1, "frame_index": 1}], "categories": [{"id": 1, "name": "c"}],'
     '"annotations": [{"image_id": 1, "category_id": 1, "bbox": [0, 0, 2, 2],'
@@ -307,6 +320,14 @@ SURROGATE = (
         ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,a,5,0,5,1\n", "line 2: the box .* no area"),
         ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,,5,0,6,1\n", "line 2: '' cannot be a label"),
         ("csv", "a.csv", "frame,label,x1,y1,x2,y2\n1,a,0,0,1e99999,1\n", "line 2: .* bounds"),
+        ("csv", "a.csv", "\n \nframe,label,x1,y1,x2,y2\n\n\n1,a,0,0,x,1\n", "line 6: 'x' is not"),
+        (
+            "csv",
+            "a.csv",
+            '\nframe,label,x1,y1,x2,y2,z\n1,a,0,0,x,1,"b\n\nc"\n',
+            "line 3: 'x' is not",
+        ),
+        ("csv", "a.csv", "\n\nframe,label,x1,y1,x2\n", "line 3: no column is called y2"),
         ("csv", "a.csv", 'frame,label,x1,y1,x2,y2\n1,"a,0\n', "unexpected end of data"),
         ("csv", "a.csv", "time,label,x1,y1,x2,y2\nx,a,0,0,1,1\n", "line 2: 'x' is not a time"),
         ("mot", "a.txt", "1,1,1,1,1\n", "line 1: 5 columns"),
@@ -331,6 +352,12 @@ SURROGATE = (
         ("coco", "a.json", '{"images": [{"id": "x"}]}', r"images\[0\]: id is 'x'"),
         ("coco", "a.json", '{"annotations": [{"image_id": 1, "category_id": 1}]}', "no image 1"),
         ("coco", "a.json", '[{"image_id": 1, "category_id": 1}]', "category 1 has no name"),
+        (
+            "coco",
+            "a.json",
+            TWO_NAMES,
+            r"categories\[2\]: the category 1 is 'd', and was 'c' before",
+        ),
         ("coco", "a.json", SURROGATE, r"annotations\[0\]: the attribute 'note' is .* no text"),
         ("coco", "a.json", "[NaN]", "NaN is not a number"),
         ("coco", "a.json", '{"categories": [{"id": ' + "9" * 5000 + "}]}", "no JSON"),

@@ -39,9 +39,7 @@ def read(
     bare = isinstance(whole, list)
     if bare:
         whole = {"annotations": whole}
-    names = dict(options.names or {})
-    for number, category in enumerate(_list_of(rows, whole, "categories")):
-        names[_key(rows, f"categories[{number}]", category, "id")] = str(category.get("name", ""))
+    names = {**(options.names or {}), **_categories(rows, whole)}
     frames = _frames_of_images(rows, whole)
     annotations = _list_of(rows, whole, "annotations")
     for number, one in enumerate(annotations):
@@ -86,6 +84,21 @@ def _key(rows: Rows, where: str, one: Mapping[str, Any], key: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise rows.complaint(where, f"{key} is {value!r}, where a whole number was expected")
     return value
+
+
+def _categories(rows: Rows, whole: Mapping[str, Any]) -> dict[int, str]:
+    """Names by id.  Saying the same twice is no matter, as in files that were joined."""
+    found: dict[int, str] = {}
+    for place, category in enumerate(_list_of(rows, whole, "categories")):
+        where = f"categories[{place}]"
+        number, name = _key(rows, where, category, "id"), str(category.get("name", ""))
+        if found.setdefault(number, name) != name:
+            raise rows.complaint(
+                where,
+                f"the category {number} is {name!r}, and was {found[number]!r} before",
+                hint="give each an id of its own",
+            )
+    return found
 
 
 def _frames_of_images(rows: Rows, whole: Mapping[str, Any]) -> dict[int, int]:

@@ -211,13 +211,17 @@ def require_size(path: Path, most: int = MOST_BYTES) -> None:
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
     """(number from 1, text) of each line that is not blank.  Raises `UsageError`."""
+    return ((number, line) for number, line in all_lines_of(path) if line.strip())
+
+
+def all_lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """(number from 1, text) of each line.  Raises `UsageError`."""
     require_size(path)
     number = 0
     try:
         with path.open(encoding="utf-8-sig", newline=None) as file:
             for number, line in enumerate(_bounded(file.readline), 1):
-                if line.strip():
-                    yield number, line
+                yield number, line
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}, near line {number + 1}: it is no text: {error.reason}") from None
     except ValueError as error:

@@ -14,7 +14,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vfsd.detections import DetectionColumns
 from vfsd.errors import OutOfRangeError, UsageError
@@ -25,12 +25,15 @@ from vfsd.labels.common import (
     ReadOptions,
     Rows,
     WriteOptions,
-    lines_of,
+    all_lines_of,
     scalar_text,
     scalar_value,
 )
 from vfsd.labels.numbers import decimal, less, whole, written
 from vfsd.units import seconds
+
+if TYPE_CHECKING:
+    from _csv import Reader
 
 ALIASES: Mapping[str, str] = MappingProxyType(
     {
@@ -68,11 +71,12 @@ def read(
 ) -> LabelFile:
     rows = Rows(clip, options, path, on_progress)
     base = (options.frame_base or 0, options.pixel_base or 0)
-    reader = csv.reader((line for _, line in lines_of(path)), strict=True)
+    # Blank lines, too: within quotes they belong to a cell.
+    reader = csv.reader((line for _, line in all_lines_of(path)), strict=True)
+    records = _numbered(reader)
     try:
-        header = _columns(rows, next(reader, None))
-        for cells in reader:
-            where = reader.line_num
+        header = _columns(rows, *next(records, (1, None)))
+        for where, cells in records:
             if len(cells) != len(header):
                 raise rows.complaint(
                     where, f"{len(cells)} cells, where the header has {len(header)}"
@@ -89,17 +93,26 @@ def read(
     return rows.file()
 
 
-def _columns(rows: Rows, names: list[str] | None) -> list[str]:
+def _numbered(reader: Reader) -> Iterator[tuple[int, list[str]]]:
+    """Each record that is not blank, with the number of its first line."""
+    first = 1
+    for cells in reader:
+        if len(cells) > 1 or any(cell.strip() for cell in cells):
+            yield first, cells
+        first = reader.line_num + 1
+
+
+def _columns(rows: Rows, where: int, names: list[str] | None) -> list[str]:
     """What each column is: a name of ours, or the name of an attribute behind ``attr:``."""
     if names is None:
-        raise rows.complaint(1, "the file is empty; a header was expected")
+        raise rows.complaint(where, "the file is empty; a header was expected")
     found = []
     for name in map(str.strip, names):
         known = ALIASES.get(name.lower())
         if known is None:
             known = _ATTRIBUTE + name.removeprefix(_ATTRIBUTE)
         if known in found:
-            raise rows.complaint(1, f"two columns are {known.removeprefix(_ATTRIBUTE)!r}")
+            raise rows.complaint(where, f"two columns are {known.removeprefix(_ATTRIBUTE)!r}")
         found.append(known)
     needed = {*_BOX, "label"} - ({"label"} if rows.options.label else set())
     missing = sorted(needed - set(found))
@@ -107,7 +120,9 @@ def _columns(rows: Rows, names: list[str] | None) -> list[str]:
         missing.insert(0, "frame (or time)")
     if missing:
         raise rows.complaint(
-            1, f"no column is called {', '.join(missing)}", hint="the first line names the columns"
+            where,
+            f"no column is called {', '.join(missing)}",
+            hint="the first line names the columns",
         )
     return found
 
