@@ -338,6 +338,8 @@ SURROGATE = (
         ("mot", "a.txt", "\udcff".encode("utf-8", "surrogatepass"), "it is no text"),
         ("yolo", "1.txt", "0 0.5 0.5 1\n", "line 1: 4 values"),
         ("yolo", "1.txt", "0 .1 .1 .2 .1 .2 .2 .1 .2\n", "line 1: 9 values"),
+        ("yolo", "1.txt", "0 0.1 0.1 0.5 0.5 0.9 0\n", "line 1: this may be a polygon"),
+        ("yolo", "1.txt", "0 0.5 0.5 0.5 0.5 0.9 1.0\n", "line 1: this may be a polygon"),
         ("yolo", "1.txt", "0 0.5 0.5 1 1\n", "line 1: class 0 has no name"),
         ("yolo", "x.txt", "", "no number"),
         ("voc", "1.xml", "<annotation>", "line 1: no XML"),
@@ -399,6 +401,16 @@ def test_boxes_without_area_may_be_left_out(tmp_path: Path) -> None:
     path.write_text("frame,label,x1,y1,x2,y2\n1,a,5,0,5,1\n2,a,5,0,6,1\n")
     found = read(path, "csv", skip_empty=True)
     assert (len(found.columns), found.skipped) == (1, 1)
+
+
+@pytest.mark.parametrize("track", [0, 1, 2])
+@pytest.mark.parametrize("confidence", [None, 0.9, 1.0, -3.0])
+def test_yolo_tracks_are_no_corners_of_polygons(
+    track: int, confidence: float | None, tmp_path: Path
+) -> None:
+    places = [(10.0, 20.0, 300.0, 400.0), (-200.0, 0.0, 300.0, 500.5), (0.0, 0.0, 957.0, 539.0)]
+    rows = [Detection(3, "car", box, confidence, track) for box in places]
+    assert list(read(write(tmp_path, "yolo", rows, []), "yolo").columns) == rows
 
 
 def test_digits_that_are_no_number_are_letters(tmp_path: Path) -> None:

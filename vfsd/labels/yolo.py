@@ -4,10 +4,15 @@ All but class and track is a share of the width and height.  The frame is the la
 file's name, or with `frame_from` order the file's place among them.  Every file that is there is a
 frame that was examined, empty ones included.  Names of classes are in classes.txt, data.yaml and
 the like, beside the files or above them.  -1 is a confidence that is not known.
+
+A polygon of three points has as many values as a box with a track.  Where the last is 0 or 1 it may
+be either: what reaches out of the picture as a box, or has 1.0 for a track, is refused.  A box of
+ours that would be is written with the track +1.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -33,6 +38,9 @@ from vfsd.labels.numbers import EXACT, decimal, less, of_float, whole, written
 _UNKNOWN = "-1"
 _DIGITS = (17, 25, 50, 120, 380)
 _HALF = Decimal("0.5")
+_MARGIN = Decimal("0.01")
+"""By so much of the picture boxes reach out of it that others have rounded."""
+_CORNER = re.compile(r"[01](\.0*)?")
 
 
 def read(
@@ -59,6 +67,12 @@ def _add(
         raise rows.complaint(
             where, f"{len(cells)} values, where a box has 5 to 7", hint="polygons are not read"
         )
+    if _may_be_triangle(cells):
+        raise rows.complaint(
+            where,
+            "this may be a polygon of three points",
+            hint=f"polygons are not read; a box with the track {cells[6][0]} has +{cells[6][0]}",
+        )
     number = whole(cells[0])
     label = (names or {}).get(number)
     if label is None:
@@ -77,6 +91,18 @@ def _add(
         (of_float(x1), of_float(y1), of_float(x2), of_float(y2)),
         None if confidence == _UNKNOWN else float(decimal(confidence)),
         whole(cells[6]) if len(cells) > 6 else None,
+    )
+
+
+def _may_be_triangle(cells: list[str]) -> bool:
+    """Whether values that could be a box with a track are more likely three points."""
+    if len(cells) != 7 or _CORNER.fullmatch(cells[6]) is None:
+        return False
+    x, y, width, height, confidence = map(decimal, cells[1:6])
+    if not all(0 <= value <= 1 for value in (x, y, width, height, confidence)):
+        return False
+    return "." in cells[6] or any(
+        share / 2 - min(centre, 1 - centre) > _MARGIN for centre, share in ((x, width), (y, height))
     )
 
 
@@ -112,6 +138,8 @@ def _line(rows: DetectionColumns, at: int, clip: Clip, classes: Mapping[str, int
         cells.append("-1.0" if text == _UNKNOWN and one.confidence is not None else text)
     if one.track is not None:
         cells.append(str(one.track))
+        if _may_be_triangle(cells):
+            cells[-1] = f"+{one.track}"
     return " ".join(cells) + "\n"
 
 
