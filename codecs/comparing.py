@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs.colors import is_full_range
+from vfsd.codecs.fields import Scanning
 from vfsd.codecs.pixels import PixelConverter, gray_levels
 from vfsd.codecs.planes import plane_samples
 from vfsd.distortion import LOSSLESS_PSNR, psnr_of
@@ -128,6 +129,7 @@ class Comparer:
         """`media` is that of the video; pictures have `width` x `height`."""
         self._planes = PlaneComparer(media)
         self._colours = DirectColours(replace(media, width=width, height=height), width, height)
+        self._scanning = Scanning(interlaced=True) if media.interlaced else None
 
     def compare(self, shot: Shot, shown: av.VideoFrame) -> Squares:
         """How far `shown` is from what it stands for.
@@ -136,6 +138,8 @@ class Comparer:
         """
         squares = self._planes.compare(plane_samples(shot.picture), shown)
         wanted = shot.colours or self._colours.of(shot.picture)
+        if self._scanning is not None:  # codecs of tiles do not tell it, and reads say it of them
+            shown = self._scanning.of(shown)
         return replace(squares, colour=colour_square(wanted, self._colours.of(shown)))
 
 

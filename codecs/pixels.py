@@ -4,7 +4,7 @@ Conversion is FFmpeg's: what `ffmpeg -pix_fmt` gives, with its colour matrix (th
 BT.601 where it tells none).  Gray is luma, stretched to full range where it is limited.  Only the
 region that is wanted is converted, and the result is, to the bit, that region of the whole frame's
 conversion.  Frames with an odd width or height are converted as if their last column or row were
-repeated once.
+repeated once.  Pictures of a video that is interlaced are scaled field by field, all of them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from av.error import FFmpegError
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from vfsd.codecs.colors import ColorSettler, is_full_range
+from vfsd.codecs.fields import Scanning, shared_by, with_full_chroma
 from vfsd.codecs.pixellayouts import check_size, pixel_layout
 from vfsd.codecs.planes import (
     copy_colors,
@@ -27,10 +28,9 @@ from vfsd.codecs.planes import (
     plane_bytes,
     plane_samples,
     shares,
-    with_full_chroma,
 )
 from vfsd.codecs.scale import cannot_scale
-from vfsd.codecs.siting import blank_like, means_like
+from vfsd.codecs.siting import SITINGS, blank, blank_like, means_like
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.model import MediaInfo
 from vfsd.orientation import in_picture
@@ -116,6 +116,8 @@ class PixelConverter:
         self._is_reduced = self._scaled is not None and (
             2 * self._scaled[0] <= self._area.width and 2 * self._scaled[1] <= self._area.height
         )
+        self._scanning = Scanning(interlaced=media.interlaced)
+        self._luma: av.VideoFrame | None = None  # what is scaled to gray
         self._siblings: dict[tuple[int, int], PixelConverter | None] = {}
         self._fitted: tuple[object, ...] = ()  # the form of pictures that `_fit` is for
         self._fit: _Fit | None = None
@@ -136,8 +138,8 @@ class PixelConverter:
         if self._layout.channels == 1 and self.media.pixel_format.startswith(("yuv", "gray")):
             return self._area
         if self._scaled is not None:
-            area = self._area
-            return Rect(area.x1 // 2 * 2, area.y1 // 2 * 2, area.x2, area.y2)
+            area, rows = self._area, 4 if self.media.interlaced else 2
+            return Rect(area.x1 // 2 * 2, area.y1 // rows * rows, area.x2, area.y2)
         window = self._window(self.media.pixel_format, self._area, picture)
         return window.intersection(picture) or picture
 
@@ -145,9 +147,10 @@ class PixelConverter:
         """What makes the same result of whole pictures that were scaled to `width` x `height`.
 
         None where that would be another result.  The region has to begin and end between pixels of
-        the scaled picture, and must not be made larger than it is there.  It may be made smaller
-        by a whole number: that differs from making it so small at once by rounding alone (54 dB
-        and more, whatever size is in between), where other fractions differ by 41 to 51 dB.
+        the scaled picture (of either field, where it is interlaced), and must not be made larger
+        than it is there.  It may be made smaller by a whole number: that differs from making it
+        so small at once by rounding alone (54 dB and more, whatever size is in between), where
+        other fractions differ by 41 to 51 dB.
         """
         size = (width, height)
         if size == (self.media.width, self.media.height):
@@ -173,7 +176,18 @@ class PixelConverter:
         there = Rect(across[0], down[0], across[1], down[1])
         if there.width % self._size[0] or there.height % self._size[1]:
             return None
-        return PixelConverter(media, pixel_format=self._form, region=there, size=self._size)
+        sibling = PixelConverter(media, pixel_format=self._form, region=there, size=self._size)
+        if media.interlaced and not (self._has_whole_fields and sibling._has_whole_fields):
+            return None
+        return sibling
+
+    @property
+    def _has_whole_fields(self) -> bool:
+        """Whether either field is a whole part of the picture's, and of the result, too."""
+        height = self._size[self._turns % 2 == 0]
+        return not any(
+            rows % 2 for rows in (self._area.y1, self._area.y2, self.media.height, height)
+        )
 
     @property
     def is_local(self) -> bool:
@@ -257,13 +271,15 @@ class PixelConverter:
 
     def _scale(self, frame: av.VideoFrame, area: Rect, picture: Rect) -> av.VideoFrame:
         assert self._scaled is not None
+        frame = self._scanning.of(frame)
         if area == picture == Rect.of_size(frame.width, frame.height):
             source = frame
         elif is_croppable(frame):
-            shares_x, shares_y = shares(frame, 1)
+            shares_x, shares_y = shared_by(frame)
             if area.x1 % shares_x or area.y1 % shares_y:
                 x, y = area.x1 // shares_x * shares_x, area.y1 // shares_y * shares_y
-                on_grid = self._cropped(frame, Rect(x, y, area.x2, area.y2))
+                bottom = -(-area.y2 // shares_y) * shares_y
+                on_grid = self._cropped(frame, Rect(x, y, area.x2, bottom))
                 frame, area = with_full_chroma(on_grid), area.moved(-x, -y)
             source = self._cropped(frame, area)
         else:
@@ -339,7 +355,7 @@ class PixelConverter:
             self._levels[meant] = gray_levels(frame, self.dtype)
         luma = luma[area.y1 : area.y2, area.x1 : area.x2]
         if self._scaled is not None:
-            picture = av.VideoFrame(area.width, area.height, _luma_format(frame))
+            picture = self._luma_like(frame, area)
             plane_samples(picture)[0][...] = luma
             luma = plane_samples(self._reformat(picture, *self._scaled, picture.format.name))[0]
         gray = np.take(self._levels[meant], luma, mode="clip")
@@ -348,6 +364,14 @@ class PixelConverter:
             return np.ascontiguousarray(upright)
         out[...] = upright
         return out
+
+    def _luma_like(self, frame: av.VideoFrame, area: Rect) -> av.VideoFrame:
+        """A picture for the luma of an area of `frame`, which is scaled as all of it would be."""
+        form, luma = _luma_format(frame), self._luma
+        if luma is None or luma.format.name != form:
+            size, interlaced = (area.width, area.height), self.media.interlaced
+            luma = self._luma = blank(*size, form, SITINGS[0], interlaced=interlaced)
+        return luma
 
     # -- the result
 

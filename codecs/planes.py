@@ -88,22 +88,6 @@ def has_luma(frame: av.VideoFrame) -> bool:
     return frame.format.name.startswith(("yuv", "gray")) and is_croppable(frame)
 
 
-def with_full_chroma(frame: av.VideoFrame) -> av.VideoFrame:
-    """`frame` with each chroma sample repeated for every pixel that shares it."""
-    name = frame.format.name
-    for shared in ("420", "422", "440", "411", "410"):
-        name = name.replace(shared, "444")
-    full = av.VideoFrame(frame.width, frame.height, name)
-    full.colorspace, full.color_range = frame.colorspace, frame.color_range
-    full.color_trc, full.color_primaries = frame.color_trc, frame.color_primaries
-    planes = zip(plane_samples(frame), plane_samples(full), strict=True)
-    for number, (source, target) in enumerate(planes):
-        shares_x, shares_y = shares(frame, number)
-        repeated = source.repeat(shares_y, axis=0).repeat(shares_x, axis=1)
-        target[...] = repeated[: frame.height, : frame.width]
-    return full
-
-
 def picture_bytes(frame: av.VideoFrame) -> int:
     """The memory that the samples of a picture take, padding included."""
     return sum(plane.buffer_size for plane in frame.planes)

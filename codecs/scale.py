@@ -6,6 +6,7 @@ import av
 from av.error import FFmpegError
 from av.video.reformatter import Interpolation, VideoReformatter
 
+from vfsd.codecs.fields import Scanning
 from vfsd.codecs.planes import copy_colors
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
@@ -36,8 +37,10 @@ class PictureScaler:
     Raises `UsageError` for a size to which FFmpeg does not scale.
     """
 
-    def __init__(self, width: int, height: int) -> None:
+    def __init__(self, width: int, height: int, *, interlaced: bool) -> None:
+        """`interlaced` is whether the video is: its pictures are scaled field by field then."""
         self._width, self._height = width, height
+        self._scanning = Scanning(interlaced=interlaced)
         self._reformatter = VideoReformatter()
 
     def scale(self, picture: av.VideoFrame) -> av.VideoFrame:
@@ -45,7 +48,7 @@ class PictureScaler:
         is_reduced = 2 * self._width <= picture.width and 2 * self._height <= picture.height
         try:
             scaled = self._reformatter.reformat(
-                picture,
+                self._scanning.of(picture),
                 width=self._width,
                 height=self._height,
                 format=picture.format.name,

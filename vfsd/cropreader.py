@@ -295,7 +295,13 @@ class CropReader:
     ) -> list[Crop]:
         segment = touched.segment
         streams = {
-            tile: self._tools.packs.pictures(segment, tile, frames, self._tools.sources.note)
+            tile: self._tools.packs.pictures(
+                segment,
+                tile,
+                frames,
+                self._tools.sources.note,
+                interlaced=self._physical.media.interlaced,
+            )
             for tile, frames in touched.frames.items()
         }
         shown: dict[int, VideoFrame] = {}

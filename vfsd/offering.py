@@ -156,7 +156,8 @@ class _OfferedWork(TileWork):
         width, height = plan.layout.width, plan.layout.height
         media = self._video.original.media
         settler = ColorSettler(media)
-        scaler, comparer = PictureScaler(width, height), Comparer(media, width, height)
+        scaler = PictureScaler(width, height, interlaced=media.interlaced)
+        comparer = Comparer(media, width, height)
         colours = DirectColours(media, width, height)
         kept: PictureFile | None = None
         tally = Tally()

@@ -10,13 +10,14 @@ from time import thread_time
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.celldecoders import CellDecoder, cell_decoder
+from vfsd.codecs.fields import Scanning
 from vfsd.codecs.pack import PackedCell, open_pack
 from vfsd.errors import ClosedError, DamagedPackError, IntegrityError
 from vfsd.forks import at_fork, keep_for_good
 from vfsd.joinedpictures import JoinedSide, side_of
 from vfsd.model import Segment
 from vfsd.objects import ObjectStore
-from vfsd.tiling.cost import Work
+from vfsd.tiling.cost import LOSSLESS, Work
 
 _OPEN_PACKS = 64
 _IDLE_PIXELS = 1 << 24
@@ -114,9 +115,17 @@ class PackPool:
         self._begin_empty()
 
     def pictures(
-        self, segment: Segment, tile: int, wanted: Sequence[int], note: Note | None = None
+        self,
+        segment: Segment,
+        tile: int,
+        wanted: Sequence[int],
+        note: Note | None = None,
+        *,
+        interlaced: bool = False,
     ) -> Generator[tuple[int, VideoFrame]]:
         """(frame of the video, picture) of the frames in `wanted`, which ascends.
+
+        Where the video is `interlaced`, pictures say so, of which no lossy codec of tiles tells it.
 
         A picture is the caller's until the next is asked for.  What that took is told to `note`
         in the end.  Raises `IntegrityError` for a damaged pack, `OSError` where it is gone.
@@ -127,8 +136,10 @@ class PackPool:
             pictures = self._woven(segment, pack, numbers)
         else:
             pictures = self._decoded(segment, pack, segment.place(tile), numbers, note)
+        scanning = Scanning(interlaced=True) if interlaced and segment.profile != LOSSLESS else None
         for number, picture in pictures:
-            yield segment.first_frame + number, picture
+            shown = picture if scanning is None else scanning.of(picture)
+            yield segment.first_frame + number, shown
 
     def _woven(
         self, segment: Segment, pack: OpenPack, numbers: Sequence[int]

@@ -95,6 +95,7 @@ class Reader:
         A picture is the caller's until the next is asked for.  What it holds is a part with all
         that is `needed`; None: all of the stored picture.
         """
+        media = plan.physical.media
         for run, places in _by_source(plan):
             if run is None:
                 for frame, picture in self._from_original(plan, list(places)):
@@ -103,7 +104,7 @@ class Reader:
             size = run.segment.picture
             area = needed(*size)
             assert area is not None
-            for frame, picture, rect in self._tiles.composed(run, list(places), area):
+            for frame, picture, rect in self._tiles.composed(run, list(places), media, area):
                 yield places[frame], picture, Held(rect, size)
 
     # -- from the original
@@ -198,7 +199,8 @@ class Reader:
         self, run: TileRun, plan: ReadPlan, pixel_format: str, result: _Result
     ) -> None:
         converter = run_converter(plan, run, pixel_format)
-        for frame, picture, held in self._tiles.composed(run, list(run.frames), converter.needed):
+        media, needed = converter.media, converter.needed
+        for frame, picture, held in self._tiles.composed(run, list(run.frames), media, needed):
             result.put(frame, picture, converter, held)
 
 

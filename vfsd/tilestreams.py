@@ -10,6 +10,7 @@ from vfsd.codecs import VideoFrame
 from vfsd.codecs.compose import Composer
 from vfsd.codecs.pixels import PixelConverter
 from vfsd.frames import Pixels
+from vfsd.model import MediaInfo
 from vfsd.orientation import in_display, in_picture
 from vfsd.plan import ReadPlan
 from vfsd.readahead import Hand
@@ -88,7 +89,9 @@ class TileStreams:
         """What fills the next so many pictures of `frames`; together the hands fill them whole."""
         converter = run_converter(plan, run, pixel_format)
         if not converter.is_local:
-            return [_Whole(self.composed(run, frames, converter.needed), converter)]
+            return [
+                _Whole(self.composed(run, frames, converter.media, converter.needed), converter)
+            ]
         return [
             _Parts(tuple(self.placings(run, tiles, frames, plan, pixel_format)))
             for tiles in shared_out(run, self._threads)
@@ -114,21 +117,19 @@ class TileStreams:
             shown = in_display(mine, media)
             inner = shown.moved(-region.x1, -region.y1)
             yield Placing(
-                self._packs.pictures(run.segment, tile, frames, self._note),
+                self._pictures(run, tile, frames, media),
                 PixelConverter(media, pixel_format=pixel_format, region=shown),
                 rect,
                 (slice(inner.y1, inner.y2), slice(inner.x1, inner.x2)),
             )
 
     def composed(
-        self, run: TileRun, frames: list[int], needed: Rect
+        self, run: TileRun, frames: list[int], media: MediaInfo, needed: Rect
     ) -> Generator[tuple[int, VideoFrame, Rect]]:
         """Put the tiles of each frame together, so that `needed`, of the segment's pictures, is
-        whole."""
+        whole.  `media` is of these, or of the original's."""
         cells = [run.segment.cell(tile) for tile in run.tiles]
-        streams = [
-            self._packs.pictures(run.segment, tile, frames, self._note) for tile in run.tiles
-        ]
+        streams = [self._pictures(run, tile, frames, media) for tile in run.tiles]
         if len(cells) == 1:
             for frame, picture in streams[0]:
                 yield frame, picture, cells[0].rect
@@ -138,6 +139,12 @@ class TileStreams:
             for (_, picture), cell in zip(together, cells, strict=True):
                 whole = composer.put(picture, cell.rect)
             yield together[0][0], whole, composer.area
+
+    def _pictures(
+        self, run: TileRun, tile: int, frames: list[int], media: MediaInfo
+    ) -> Generator[tuple[int, VideoFrame]]:
+        interlaced = media.interlaced
+        return self._packs.pictures(run.segment, tile, frames, self._note, interlaced=interlaced)
 
 
 def shared_out(run: TileRun, pieces: int) -> list[tuple[int, ...]]:

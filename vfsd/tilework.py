@@ -170,7 +170,7 @@ class TileWork:
         original = self._video.original.media
         if (media.width, media.height) == (original.width, original.height):
             return map(Shot, pictures)
-        scaler = PictureScaler(media.width, media.height)
+        scaler = PictureScaler(media.width, media.height, interlaced=original.interlaced)
         colours = DirectColours(original, media.width, media.height)
         return (Shot(scaler.scale(picture), colours.of(picture)) for picture in pictures)
 

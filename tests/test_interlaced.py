@@ -1,0 +1,156 @@
+"""Pictures of interlaced video are scaled and converted alike, whatever they are read from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from tests.composing import take_tiles
+from vfsd.codecs.fields import Scanning
+from vfsd.codecs.pixels import PixelConverter
+from vfsd.codecs.planes import fingerprint, plane_samples
+from vfsd.codecs.siting import SITINGS, blank
+from vfsd.frames import Pixels
+from vfsd.planned import TileSettings
+from vfsd.store import Store
+from vfsd.tiling import Rect
+from vfsd.video import Video
+
+FRAMES = 20
+FINE = TileSettings(psnr=50)
+
+
+@pytest.fixture
+def video(store: Store, tmp_path: Path) -> Video:
+    """320x240, the rows of which show two moments in turns."""
+    path = tmp_path / "fields.mp4"
+    with av.open(str(FOLDER / "traffic.mp4")) as container:
+        moments = [frame.to_ndarray() for frame in container.decode(video=0)]
+    settings = {"x264-params": "interlaced=1:keyint=10:qp=10", "flags": "+ildct+ilme"}
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", 25, settings)
+        stream.width, stream.height = 320, 240
+        for number in range(FRAMES):
+            woven = moments[number].copy()
+            woven[1::2] = moments[number + 12][1::2]
+            for packet in stream.encode(av.VideoFrame.from_ndarray(woven, "yuv420p")):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+    video = store.ingest(path)
+    assert video.original.media.interlaced
+    return video
+
+
+def least_psnr(video: Video, form: str, **view: object) -> float:
+    """Of any frame, that of what a read gives against the same from the original."""
+    found = video.read(format=form, **view)  # type: ignore[arg-type]
+    assert any(source.segment is not None for source in video.explain(format=form, **view).sources)  # type: ignore[arg-type]
+    exact = video.read(format=form, psnr=math.inf, **view)  # type: ignore[arg-type]
+    rows = found.data.shape[1] if form[0] in "rg" else exact.data.shape[2] * 3 // 4  # of luma
+    return min(
+        _psnr(*pair) for pair in zip(found.data[:, :rows], exact.data[:, :rows], strict=True)
+    )
+
+
+def _psnr(data: Pixels, exact: Pixels) -> float:
+    error = np.square(data.astype(float) - exact.astype(float)).mean()
+    return 10 * math.log10(np.iinfo(exact.dtype).max ** 2 / max(error, 1e-9))
+
+
+@pytest.mark.parametrize("form", ["gray", "gray16", "yuv420p", "yuv444p", "nv12", "rgb24", "rgb48"])
+def test_a_rendition_is_what_the_original_is_scaled_to(
+    store: Store, video: Video, form: str
+) -> None:
+    video.render((160, 120), settings=FINE)
+    take_tiles(store)
+    for view in (
+        {"size": (160, 120)},
+        {"size": (80, 60)},
+        {"size": (80, 60), "region": Rect(0, 0, 160, 120)},
+    ):
+        # Colours lose half of their resolution, and then half of that once more.
+        assert least_psnr(video, form, **view) > (30 if "rgb" in form else 44), view
+
+
+@pytest.mark.parametrize("form", ["gray", "yuv420p", "yuv444p", "rgb24", "rgb48"])
+def test_tiles_are_scaled_and_converted_as_the_original_is(
+    store: Store, video: Video, form: str
+) -> None:
+    video.retile("uniform:2x2", settings=FINE)
+    take_tiles(store)
+    for view in ({}, {"size": (160, 120)}, {"size": (90, 70), "region": Rect(1, 3, 151, 201)}):
+        assert least_psnr(video, form, **view) > 42, view
+
+
+def test_fields_that_a_rendition_cuts_are_read_from_the_original(
+    store: Store, video: Video
+) -> None:
+    video.render((160, 120), settings=FINE)
+    take_tiles(store)
+    for size, region in (
+        ((60, 45), Rect(0, 0, 240, 180)),  # the first field would have half a row more
+        ((80, 60), Rect(0, 2, 160, 122)),  # and begin with what is the second one's
+    ):
+        sources = video.explain(size=size, region=region).sources
+        assert all(source.segment is None for source in sources)
+
+
+def test_all_layouts_are_scaled_alike(video: Video) -> None:
+    gray = video.read(size=(160, 120), format="gray16", psnr=math.inf).data[..., 0] / 257
+    luma = video.read(size=(160, 120), format="yuv420p").data[:, :120].astype(float)
+    assert _psnr((luma - 16) / 219 * 255, gray.clip(0, 255).astype(np.uint8)) > 45
+
+
+def test_stills_and_views_are_scaled_field_by_field(video: Video) -> None:
+    whole = video.read(frames=range(4), format="yuv420p").data[:, :240]
+    shown = video.read(frames=range(4), format="yuv420p", size=(320, 120)).data[:, :120]
+    with video.view("frames=0-4,size=320x120,pix=yuv420p.raw") as file:
+        samples = np.frombuffer(file.read(), np.uint8).reshape(4, 180, 320)
+    assert np.array_equal(samples[:, :120], shown)
+    # Means of two rows of one field, not of two moments.
+    fields = whole.reshape(4, 60, 2, 2, 320).astype(float).mean(axis=2)
+    assert _psnr(shown, fields.reshape(4, 120, 320).round().astype(np.uint8)) > 40
+
+
+@pytest.mark.parametrize("pixel_format", ["yuv420p", "yuvj422p", "yuv444p10le", "gray", "gray10le"])
+@pytest.mark.parametrize("siting", SITINGS[:3])
+def test_a_picture_says_what_is_known_of_the_video(pixel_format: str, siting: str) -> None:
+    rng = np.random.default_rng(3)
+    told, untold = (blank(96, 64, pixel_format, siting, interlaced=so) for so in (True, False))
+    for plane, same in zip(plane_samples(told), plane_samples(untold), strict=True):
+        plane[...] = same[...] = rng.integers(0, 200, plane.shape)
+    for known, wanted, other in ((True, told, untold), (False, untold, told)):
+        scanning = Scanning(interlaced=known)
+        assert scanning.of(wanted) is wanted
+        made = scanning.of(other)
+        assert made.interlaced_frame is known
+        for form in ("rgb24", "yuv444p"):
+            one, two = (p.reformat(48, 32, form, threads=1) for p in (made, wanted))
+            assert fingerprint(one) == fingerprint(two)
+
+
+def test_a_region_off_the_grid_has_the_chroma_of_its_field(video: Video) -> None:
+    """Chroma of one field, scaled, is of one colour where that field is."""
+    picture = blank(64, 64, "yuv420p", "left", interlaced=True)
+    for number, plane in enumerate(plane_samples(picture)):
+        plane[0::2], plane[1::2] = (90, 160) if number else (100, 150)
+    media = video.original.media
+    for y in range(5):
+        converter = PixelConverter(
+            replace(media, width=64, height=64),
+            pixel_format="yuv444p",
+            region=Rect(1, y, 33, y + 32),
+            size=(16, 16),
+        )
+        planes = converter.convert(picture).reshape(3, 16, 16)
+        for plane, levels in zip(planes, ((100, 150), (90, 160), (90, 160)), strict=True):
+            first, second = levels if y % 2 == 0 else levels[::-1]
+            assert np.all(plane[0::2] == first), (y, plane[:, 0])
+            assert np.all(plane[1::2] == second)
