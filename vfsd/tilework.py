@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import islice
 
 from vfsd.arrival import arrival_of_bytes
+from vfsd.aspect import scaled_aspect
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.comparing import DirectColours, Shot
@@ -301,7 +302,11 @@ class TileWork:
         return change.videos.add_physical(original.video_id, described, ()).id
 
     def _media_of(self, layout: TileLayout) -> MediaInfo:
-        return replace(self._video.original.media, width=layout.width, height=layout.height)
+        media, size = self._video.original.media, (layout.width, layout.height)
+        ratio = media.sample_aspect_ratio
+        if ratio is not None:
+            ratio = scaled_aspect(ratio, (media.width, media.height), size)
+        return replace(media, width=size[0], height=size[1], sample_aspect_ratio=ratio)
 
     def _described(self, media: MediaInfo, now_ns: int) -> PhysicalVideo:
         original = self._video.original

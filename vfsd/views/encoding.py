@@ -66,7 +66,7 @@ class EncodedRendition:
         media = footage.physical.media
         pictures = picture_form(media, view, form.layout)
         codec = form.codec or DEFAULT_CODEC
-        settings = encoder_settings(media, codec, pictures, view, showing)
+        settings = encoder_settings(media, codec, pictures, showing)
         self._run = run = EncodedRun(key, footage, pictures, settings, showing)
         self._known_framing: Framing | None = None
         muxer = self._muxer(bytes(1))
@@ -162,12 +162,10 @@ def _whole_pages(sizes: Ints) -> Ints:
 
 
 def encoder_settings(
-    media: MediaInfo, codec: str, pictures: PictureForm, view: View, showing: Showing
+    media: MediaInfo, codec: str, pictures: PictureForm, showing: Showing
 ) -> EncoderSettings:
     """How to encode such pictures of `media`."""
-    ratio = media.sample_aspect_ratio if view.size is None else None
-    if ratio is not None and media.rotation in (90, 270):
-        ratio = 1 / ratio
+    ratio = pictures.sample_aspect_ratio
     settings = EncoderSettings(
         codec=codec,
         width=pictures.size[0],

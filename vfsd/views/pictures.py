@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
+from vfsd.aspect import scaled_aspect, upright_aspect
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.pixels import Held, PixelConverter
 from vfsd.errors import OutOfRangeError, UsageError
@@ -33,6 +35,13 @@ class PictureForm(ResultForm):
     def bytes(self) -> int:
         """Of one picture."""
         return PictureConverter(self).bytes
+
+    @property
+    def sample_aspect_ratio(self) -> Fraction | None:
+        """How wide a pixel is for its height; None: not told."""
+        told = upright_aspect(self.media)
+        region = (self.region.width, self.region.height)
+        return None if told is None else scaled_aspect(told, region, self.size)
 
 
 def picture_form(media: MediaInfo, view: View, pixel_format: str) -> PictureForm:

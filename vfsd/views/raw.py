@@ -100,8 +100,10 @@ class RawRendition:
         width, height = self._pictures.size
         rate = self._showing.mean_rate
         full = told_coding(self._pictures.media).is_full
+        ratio = self._pictures.sample_aspect_ratio
+        shape = "0:0" if ratio is None else f"{ratio.numerator}:{ratio.denominator}"
         return (
-            f"YUV4MPEG2 W{width} H{height} F{rate.numerator}:{rate.denominator} Ip A0:0 "
+            f"YUV4MPEG2 W{width} H{height} F{rate.numerator}:{rate.denominator} Ip A{shape} "
             f"{_Y4M_LAYOUTS[self._pictures.pixel_format]} "
             f"XCOLORRANGE={'FULL' if full else 'LIMITED'}\n"
         ).encode()

@@ -126,7 +126,7 @@ def _encoded(key: str, footage: Footage, showing: Showing, source: SpliceSource)
     """An end; its pictures lie as those of the source do, turned upright or not."""
     media = dataclasses.replace(footage.physical.media, rotation=0)
     pictures = picture_form(media, View(), "yuv420p")
-    settings = encoder_settings(media, source.codec, pictures, View(), showing)
+    settings = encoder_settings(media, source.codec, pictures, showing)
     return EncodedRun(key, footage, pictures, source.settings(settings), showing)
 
 
