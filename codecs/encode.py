@@ -31,6 +31,7 @@ from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 
 from vfsd.codecs import bits, nal
 from vfsd.codecs.colors import planes_range
+from vfsd.codecs.ffv1slices import ffv1_slices
 from vfsd.codecs.hevc_numbers import renumbered_set, renumbered_slice
 from vfsd.codecs.media import color_codes
 from vfsd.codecs.obu import sequence_header, without_delimiter
@@ -73,11 +74,11 @@ _ENCODERS = {
     # Golomb codes: no sample takes more than 20 bits, and pictures take a third less time.
     "ffv1": (
         "ffv1",
-        {"level": "3", "coder": "0", "context": "0", "g": "1", "slices": "4", "slicecrc": "1"},
+        {"level": "3", "coder": "0", "context": "0", "g": "1", "slicecrc": "1"},
     ),
 }
 _THREADS = {"ffv1": 4}
-"""As many as it has slices; the bytes do not depend on it."""
+"""As many as it has slices, mostly; the bytes do not depend on it."""
 _TREE_BLOCK = 32  #: of x265's preset
 _FFMPEG_FORMATS = {"yuv420p10": "yuv420p10le"}
 _JPEG_FORMAT = "yuvj420p"
@@ -97,8 +98,8 @@ class EncoderSettings:
     """How to encode.  Colours are named as in `MediaInfo`; None: not told."""
 
     codec: str  #: one of `vfsd.forms.CODECS`
-    width: int  #: even
-    height: int  #: even
+    width: int  #: even, but for FFV1
+    height: int  #: even, but for FFV1
     quality: int
     """Constant rate factor, 0 (best) to `WORST_QUALITY`; of JPEG the quantiser, from 2 on."""
     rate: Fraction  #: frames per second, as the stream claims; times are the container's business
@@ -111,7 +112,8 @@ class EncoderSettings:
     number: int = 0  #: H.264 and HEVC: that of the parameter sets, below 32 and 16
     smallest_block: int | None = None
     """HEVC: side of the smallest coding block, 8, 16 or 32; pictures are coded in whole ones."""
-    pixel_format: str = "yuv420p"  #: one of those that `vfsd.forms.CODECS` has for the codec
+    pixel_format: str = "yuv420p"
+    """One of those that `vfsd.forms.CODECS` has for the codec; FFV1: of `file_layout`, too."""
 
     @property
     def color_codes(self) -> ColorCodes:
@@ -122,14 +124,15 @@ class EncoderSettings:
     @property
     def bits(self) -> int:
         """Of a sample."""
-        return 10 if self.pixel_format == "yuv420p10" else 8
+        return int(av.VideoFormat(_format(self)).components[0].bits)
 
     def with_colors_of(self, media: MediaInfo) -> EncoderSettings:
         """For pictures of `media` as `PixelConverter` makes them, in planes."""
+        is_rgb, in_yuv = media.color_space == "rgb", self.pixel_format.startswith(("yuv", "gray"))
         return dataclasses.replace(
             self,
             color_range=planes_range(media),
-            color_space=_MATRIX_OF_RGB if media.color_space == "rgb" else media.color_space,
+            color_space=_MATRIX_OF_RGB if in_yuv and is_rgb else media.color_space,
             color_primaries=media.color_primaries,
             color_transfer=media.color_transfer,
         )
@@ -202,6 +205,12 @@ def _quality(settings: EncoderSettings) -> dict[str, str]:
     return {} if settings.codec == "ffv1" else {"crf": value}
 
 
+def _sliced(settings: EncoderSettings) -> dict[str, str]:
+    if settings.codec != "ffv1":
+        return {}
+    return {"slices": str(ffv1_slices(settings.width, settings.height, _format(settings)))}
+
+
 def _opened(settings: EncoderSettings) -> VideoCodecContext:
     require_encodable(settings.codec, settings.width, settings.height)
     name, options = _ENCODERS[settings.codec]
@@ -220,6 +229,7 @@ def _opened(settings: EncoderSettings) -> VideoCodecContext:
         **({} if is_jpeg else {"flags": "+global_header+cgop", **color_options(settings)}),
         **_quality(settings),
         **options,
+        **_sliced(settings),
         **_beside_another(settings),
     }
     try:

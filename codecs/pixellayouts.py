@@ -19,6 +19,7 @@ class PixelLayout:
     channels: int  #: of packed formats; 0: planar
     subsampled: tuple[int, int] = (1, 1)  #: planar: luma columns and rows for one of chroma
     interleaved: bool = False  #: planar: samples of U and V take turns
+    planes: int = 3  #: planar: 1 for what has luma alone
 
     @property
     def bits(self) -> int:
@@ -42,7 +43,7 @@ class PixelLayout:
     @property
     def _rows(self) -> float:
         """Of an array of planes, for each row of pixels."""
-        return 1 + 2 / (self.subsampled[0] * self.subsampled[1])
+        return 1 + (self.planes - 1) / (self.subsampled[0] * self.subsampled[1])
 
 
 _LAYOUTS = {
@@ -79,6 +80,11 @@ def check_size(layout: PixelLayout, name: str, width: int, height: int, rotation
         raise UsageError(f"a size of {width}x{height} holds no pixel")
     if width % layout.subsampled[0] or height % layout.subsampled[1]:
         raise UsageError(f"{name} needs an even size, not {width}x{height}")
+    require_turnable(layout, name, rotation)
+
+
+def require_turnable(layout: PixelLayout, name: str, rotation: int) -> None:
+    """Raises `UsageError` where pictures of that layout cannot be turned by so many degrees."""
     if rotation % 180 and layout.subsampled[0] != layout.subsampled[1]:
         raise UsageError(
             f"{name} cannot be turned by {rotation} degrees", hint="take yuv420p or yuv444p"

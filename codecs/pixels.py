@@ -20,7 +20,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 
 from vfsd.codecs.colors import ColorSettler, is_full_range
 from vfsd.codecs.fields import Scanning, shared_by, with_full_chroma
-from vfsd.codecs.pixellayouts import check_size, pixel_layout
+from vfsd.codecs.pixellayouts import PixelLayout, check_size, pixel_layout
 from vfsd.codecs.planes import (
     copy_colors,
     has_luma,
@@ -42,7 +42,7 @@ _MARGIN = 16
 """Pixels around an area that filters may look at."""
 _POINTWISE = ("yuv420p", "yuvj420p", "yuv422p", "yuvj422p")
 """Formats from which 8-bit output is made without a look at the neighbours."""
-_PACKED_RGB = ("rgb24", "bgr24")
+_PACKED_RGB = ("rgb24", "bgr24", "bgr0")
 _EIGHT_BIT = (*_PACKED_RGB, "gray")
 """Packed forms of eight bits."""
 _FULL_RANGE, _LIMITED_RANGE = 2, 1
@@ -93,7 +93,6 @@ class PixelConverter:
         region: Rect | None = None,
         size: tuple[int, int] | None = None,
     ) -> None:
-        layout = pixel_layout(pixel_format)
         region = region or media.frame_rect
         if not media.frame_rect.contains(region):
             raise OutOfRangeError(
@@ -101,7 +100,7 @@ class PixelConverter:
                 f"{media.display_width}x{media.display_height}"
             )
         width, height = size or (region.width, region.height)
-        check_size(layout, pixel_format, width, height, media.rotation)
+        layout, shape = self._laid_out(pixel_format, width, height, media.rotation)
         self.media = media  #: of the whole pictures
         self.region = region  #: of the displayed frame
         self._layout = layout
@@ -129,7 +128,16 @@ class PixelConverter:
         # The gray of each level of luma, by what it means: that may change in the midst of a file.
         self._levels: dict[tuple[str, bool], npt.NDArray[Any]] = {}
         self.dtype: np.dtype[Any] = np.dtype(layout.dtype)  #: of one result
-        self.shape = layout.shape(width, height)  #: of one result
+        self.shape = shape  #: of one result
+
+    @classmethod
+    def _laid_out(
+        cls, pixel_format: str, width: int, height: int, rotation: int
+    ) -> tuple[PixelLayout, tuple[int, ...]]:
+        """(layout, shape of one result).  Raises `UsageError` where there is none."""
+        layout = pixel_layout(pixel_format)
+        check_size(layout, pixel_format, width, height, rotation)
+        return layout, layout.shape(width, height)
 
     @property
     def needed(self) -> Rect:
@@ -176,7 +184,7 @@ class PixelConverter:
         there = Rect(across[0], down[0], across[1], down[1])
         if there.width % self._size[0] or there.height % self._size[1]:
             return None
-        sibling = PixelConverter(media, pixel_format=self._form, region=there, size=self._size)
+        sibling = type(self)(media, pixel_format=self._form, region=there, size=self._size)
         if media.interlaced and not (self._has_whole_fields and sibling._has_whole_fields):
             return None
         return sibling
@@ -394,12 +402,12 @@ class PixelConverter:
         out = np.empty(self.shape, self.dtype) if out is None else out
         flat = np.empty(out.size, out.dtype) if not out.flags.c_contiguous else out.reshape(-1)
         at = 0
-        for number, plane in enumerate(plane_samples(converted)[:3]):
+        for number, plane in enumerate(plane_samples(converted)[: self._layout.planes]):
             shares_x, shares_y = self._layout.subsampled if number else (1, 1)
             if inner is not None:
                 plane = plane[
-                    inner.y1 // shares_y : inner.y2 // shares_y,
-                    inner.x1 // shares_x : inner.x2 // shares_x,
+                    inner.y1 // shares_y : -(-inner.y2 // shares_y),
+                    inner.x1 // shares_x : -(-inner.x2 // shares_x),
                 ]
             upright = np.rot90(plane, -self._turns)
             flat[at : at + upright.size].reshape(upright.shape)[...] = upright

@@ -16,7 +16,8 @@ A name is understood whole or not at all.  Keys may stand in any order, each onc
     fps=F            frames per second: 5, 29.97 or 30000:1001
     psnr=DB          so many dB in each plane or channel of the pictures that it is made from;
                      inf: from the original alone
-    codec=C          h264, hevc, av1 or mjpeg for mp4; these and ffv1 (lossless) for mkv
+    codec=C          h264, hevc, av1 or mjpeg for mp4; these and ffv1 (lossless, in the
+                     source's layout) for mkv
     sound=no         without the sound of the original, which mp4 and mkv carry else
     pix=P            the layout of pixels; of raw: rgb24, bgr24, rgb48, gray, gray16, yuv420p,
                      yuv422p, yuv444p, yuv420p10 or nv12; of y4m and ffv1: yuv420p, yuv422p,
@@ -82,7 +83,8 @@ class Form:
     """In which form a view is delivered.
 
     `container` is mp4, matroska, h264, hevc (elementary streams), y4m or raw.  `codec` is None
-    where the stored packets may be copied if they fit, and so is `pixel_format`.
+    where the stored packets may be copied if they fit, and so is `pixel_format`; FFV1 has the
+    source's then.
     """
 
     container: str
@@ -92,7 +94,7 @@ class Form:
 
     @property
     def layout(self) -> str:
-        """Of the pixels, where they are not copied."""
+        """Of the pixels, where they are not copied; of FFV1, where it is asked for."""
         return self.pixel_format or "yuv420p"
 
     @property

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from vfsd.blocksums import merged
-from vfsd.codecs.pixels import PixelConverter
+from vfsd.codecs.filepixels import FilePixelConverter
 from vfsd.errors import DamagedFileError, OutOfRangeError
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
@@ -209,7 +209,7 @@ def plan_frames(
     tiled: list[TileRun] = []
     if tiles is not None and tiles.stored and len(frames):
         scaled = None if size == (region.width, region.height) else size
-        converter = PixelConverter(
+        converter = FilePixelConverter(
             physical.media, pixel_format=pixel_format, region=region, size=scaled
         )
         tiled = choose_tiles(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import av
@@ -21,6 +23,7 @@ from vfsd.framepages import PacketColumns, paginate
 from vfsd.store import Store
 
 TRAFFIC = "cam1/traffic.mp4"
+VFSD = (sys.executable, "-m", "vfsd")
 
 
 def numbers(path: Path) -> list[int]:
@@ -230,10 +233,28 @@ def test_a_video_shows_the_frames_that_were_asked_for(
 
 def test_a_region_of_a_video_has_an_even_size(run: Run, place: Path) -> None:
     args = ("--frames", "0:5", "--region", "81x61+100+50")
-    done = run("read", TRAFFIC, "cut.y4m", *args, "--json")
+    done = run("read", TRAFFIC, "cut.mp4", *args, "--json")
     assert done.code == 0, done.err
     assert (done.object["width"], done.object["height"]) == (80, 60)
-    assert (place / "cut.y4m").read_bytes().startswith(b"YUV4MPEG2 W80 H60 ")
+
+
+def test_a_region_of_bare_planes_has_every_column(run: Run, place: Path) -> None:
+    args = ("--frames", "0:5", "--region", "81x61+100+50")
+    done = run("read", TRAFFIC, "cut.y4m", *args, "--json")
+    assert done.code == 0, done.err
+    assert (done.object["width"], done.object["height"]) == (81, 61)
+    assert (place / "cut.y4m").read_bytes().startswith(b"YUV4MPEG2 W81 H61 ")
+    each = 81 * 61 + 2 * 41 * 31
+    done = run("read", TRAFFIC, "cut.yuv", *args, "--json")
+    assert done.code == 0, done.err
+    assert (done.object["width"], done.object["height"]) == (81, 61)
+    assert done.object["bytes"] == (place / "cut.yuv").stat().st_size == 5 * each
+    piped = subprocess.run(
+        [*VFSD, "-s", "videos", "read", TRAFFIC, "-", *args, "--format", "yuv420p"],
+        capture_output=True,
+        check=True,
+    )
+    assert piped.stdout == (place / "cut.yuv").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,10 +13,14 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER, read_frame_number
+from tests.codecs.test_pixels import _media
+from tests.codecs.test_pixels import _noise as noise
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_encoded import numbers, shown
 from tests.views.test_players import _ffprobe, psnr
+from vfsd.codecs.filelayouts import Lossless, lossless_layout
+from vfsd.codecs.planes import plane_bytes
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.forms import CODECS, CONTAINERS
 from vfsd.views import Views
@@ -120,8 +125,38 @@ def test_lossless_views_hold_the_samples_that_raw_ones_do(shelf: Shelf, layout: 
     for name in ("traffic.mp4", "open-gop.mkv"):
         raw = shelf.read(name, f"{asked},pix={layout}.raw")
         pictures = decoded(shelf.read(name, f"{asked},codec=ffv1,pix={layout}.mkv"))
-        flat = [np.ascontiguousarray(p.to_ndarray()).tobytes() for p in pictures]
+        flat = [plane.tobytes() for p in pictures for plane in plane_bytes(p)]
         assert b"".join(flat) == raw
+
+
+KEPT = (
+    *("yuv420p", "yuv422p", "yuv444p", "yuv440p", "yuv411p", "yuv410p", "gray", "bgr0"),
+    *("yuv420p10le", "yuv422p10le", "yuv444p10le", "yuv444p12le", "yuv422p16le"),
+    *("gray10le", "gbrp10le"),
+)
+
+
+@pytest.mark.parametrize("pixel_format", KEPT)
+@pytest.mark.parametrize("size", [(64, 48), (101, 75)])
+def test_lossless_views_hold_every_sample_of_the_source(
+    tmp_path: Path, pixel_format: str, size: tuple[int, int]
+) -> None:
+    """Noise, the whole range of levels: there is room for that, too."""
+    source = tmp_path / "a.mkv"
+    _make_noise(source, pixel_format, size)
+    pictures = decoded(source.read_bytes())
+    with new_store(tmp_path / "store") as store:
+        store.ingest(source)
+        shelf = Shelf(store, Views(store.parts, store.tools))
+        shown = decoded(shelf.read("a.mkv", "fps=10,codec=ffv1.mkv"))
+        told = json.loads(shelf.read("a.mkv", "explain/fps=10,codec=ffv1.mkv.json"))
+        shelf.views.close()
+    assert shown[0].format.name == pixel_format
+    samples = slice(None) if pixel_format != "bgr0" else np.arange(4 * size[0]) % 4 < 3
+    for one, other in zip(shown, pictures, strict=True):
+        for plane, right in zip(plane_bytes(one), plane_bytes(other), strict=True):
+            assert np.array_equal(plane[:, samples], right[:, samples])
+    assert (told["made"], told["lost"]) == ("encoded", None)
 
 
 def test_what_samples_mean_is_told_where_packets_do_not(shelf: Shelf) -> None:
@@ -145,7 +180,7 @@ def test_ten_bits_are_kept_where_they_are_asked_for(tmp_path: Path, codec: str) 
         assert np.abs(levels - wanted[0][:128]).mean() < 2
         assert len(np.unique(levels)) > 256
         plain = decoded(shelf.read("deep.mkv", f"fps=10,codec={codec}.mkv"))
-        assert plain[0].format.name == "yuv420p"
+        assert plain[0].format.name == ("yuv420p10le" if codec == "ffv1" else "yuv420p")
         shelf.views.close()
 
 
@@ -163,6 +198,50 @@ def test_a_copy_has_the_layout_that_is_asked_for(tmp_path: Path) -> None:
         ):
             assert decoded(shelf.read("deep.mkv", path))[0].format.name == layout
         shelf.views.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "layout", "lost"),
+    [
+        ("yuvj422p", "yuv422p", None),
+        ("nv12", "yuv420p", None),
+        ("p010le", "yuv420p10", None),
+        ("rgb24", "bgr0", None),
+        ("gbrp", "bgr0", None),
+        ("rgb48le", "gbrp16le", None),
+        ("gray", "gray8", None),
+        ("yuva444p10le", "yuv444p10le", "transparency"),
+        ("bgra", "bgr0", "transparency"),
+        ("ya8", "gray8", "transparency"),
+        ("xyz12le", "yuv420p", "its pixels are xyz12le, which FFV1 does not take"),
+    ],
+)
+def test_the_nearest_layout_is_taken(source: str, layout: str, lost: str | None) -> None:
+    assert lossless_layout(_media(64, 48, source)) == Lossless(layout, lost)
+
+
+def test_colours_that_cannot_be_turned_are_told(tmp_path: Path) -> None:
+    assert lossless_layout(_media(64, 48, "yuv420p", 90)) == Lossless("yuv420p")
+    found = lossless_layout(_media(64, 48, "yuv422p10le", 270))
+    assert found.layout == "yuv444p10le"
+    assert found.lost is not None
+
+
+def test_what_another_layout_loses_is_told(shelf: Shelf) -> None:
+    path = "explain/t=0-1,codec=ffv1,pix=yuv444p.mkv.json"
+    assert json.loads(shelf.read("traffic.mp4", path))["lost"].startswith("its pixels are yuv420p")
+    assert json.loads(shelf.read("traffic.mp4", "explain/full.yuv.json"))["lost"] is None
+
+
+def _make_noise(path: Path, pixel_format: str, size: tuple[int, int]) -> None:
+    """Ten lossless pictures."""
+    with av.open(str(path), "w") as made:
+        stream = made.add_stream("ffv1", rate=10)
+        (stream.width, stream.height), stream.pix_fmt = size, pixel_format
+        stream.thread_count = 1
+        for number in range(10):
+            made.mux(stream.encode(noise(*size, pixel_format, seed=number)))
+        made.mux(stream.encode(None))
 
 
 def _make_ramp(path: Path) -> None:

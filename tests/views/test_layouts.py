@@ -98,6 +98,7 @@ def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, mad
     )
     assert (told.pop("sound") is None) == (told.pop("silence") is not None)
     assert (told.pop("why") is not None) == (made == "encoded")
+    assert told.pop("lost") is None
     expected = {"name": NAME, "view": unparse(request), "made": made, **record(found)}
     assert told == json.loads(json.dumps(expected))
     if "roi" in view:

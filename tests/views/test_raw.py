@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from av.video.reformatter import Interpolation
 
-from sample_videos import CLIPS
-from tests.views.conftest import Shelf
+from sample_videos import CLIPS, FOLDER
+from tests.composing import take_tiles
+from tests.stores import new_store
+from tests.views.conftest import Shelf, decoded
+from tests.views.test_players import psnr
+from vfsd.codecs.planes import plane_bytes, plane_samples
 from vfsd.errors import UsageError
+from vfsd.planned import TileSettings
+from vfsd.video import Video
 from vfsd.view import View
 
 
@@ -26,7 +35,7 @@ def test_rgb_is_what_read_gives(shelf: Shelf, name: str) -> None:
         ("pix=yuv422p.raw", {"format": "yuv422p"}),
         ("t=1-2.rgb", {"span": (1, 2)}),
         ("t=1.02-1.5,roi=101x53+31+17.rgb", {"span": (1.02, 1.5), "region": (31, 17, 132, 70)}),
-        ("roi=101x53+31+17.yuv", {"format": "yuv420p", "region": (31, 17, 131, 69)}),
+        ("roi=100x52+31+17.yuv", {"format": "yuv420p", "region": (31, 17, 131, 69)}),
         ("frames=10-40-7,size=64x48.rgb", {"frames": range(10, 40, 7), "size": (64, 48)}),
         ("fps=7,size=80x0.rgb", {"fps": 7, "size": (80, 60)}),
         ("t=0.5-1,fps=70.rgb", {"span": (0.5, 1), "fps": 70}),
@@ -62,14 +71,69 @@ def test_y4m_puts_a_line_before_each_picture(shelf: Shelf) -> None:
     assert rest == b"".join(b"FRAME\n" + picture.tobytes() for picture in pictures)
 
 
-def test_halved_colour_makes_sizes_even(shelf: Shelf) -> None:
+def test_an_odd_column_or_row_has_a_colour_of_its_own(shelf: Shelf) -> None:
     video = shelf.video("odd-size.webm")
     assert (video.width, video.height) == (321, 243)
-    even = video.read(region=(0, 0, 320, 242), format="yuv420p").data
-    assert shelf.read("odd-size.webm", "full.yuv") == even.tobytes()
-    scaled = video.read(size=(50, 32), format="yuv420p").data
-    assert shelf.read("odd-size.webm", "size=51x33.yuv") == scaled.tobytes()
-    assert shelf.size("odd-size.webm", "roi=1x1+5+5.yuv") == len(video) * 6
+    stored = decoded((FOLDER / "odd-size.webm").read_bytes())
+    whole = [[plane[...] for plane in plane_samples(picture)] for picture in stored]
+    assert whole[0][1].shape == (122, 161)
+    right = b"".join(plane.tobytes() for planes in whole for plane in planes)
+    assert shelf.read("odd-size.webm", "full.yuv") == right
+    assert shelf.read("odd-size.webm", "full.y4m").replace(b"FRAME\n", b"").endswith(right)
+    turns = b"".join(y.tobytes() + np.dstack((u, v)).tobytes() for y, u, v in whole)
+    assert shelf.read("odd-size.webm", "pix=nv12.raw") == turns
+    # A region as well, where its first pixel is the first of those that share a colour.
+    cut = b"".join(
+        y[20:77, 10:111].tobytes() + u[10:39, 5:56].tobytes() + v[10:39, 5:56].tobytes()
+        for y, u, v in whole
+    )
+    assert shelf.read("odd-size.webm", "roi=101x57+10+20.yuv") == cut
+    assert shelf.size("odd-size.webm", "roi=1x1+5+5.yuv") == len(video) * 3
+    assert shelf.size("odd-size.webm", "size=51x33.yuv") == len(video) * (51 * 33 + 2 * 26 * 17)
+
+
+@pytest.mark.parametrize("layout", ["yuv420p", "yuv422p", "yuv444p", "yuv420p10", "nv12"])
+def test_planes_of_odd_pictures_are_those_of_ffmpeg(shelf: Shelf, layout: str) -> None:
+    name = {"yuv420p10": "yuv420p10le"}.get(layout, layout)
+    stored = decoded((FOLDER / "odd-size.webm").read_bytes())[:5]
+    made = [
+        picture.reformat(format=name, interpolation=Interpolation.BICUBIC, threads=1)
+        for picture in stored
+    ]
+    right = b"".join(plane.tobytes() for picture in made for plane in plane_bytes(picture))
+    assert shelf.read("odd-size.webm", f"frames=0-5,pix={layout}.raw") == right
+
+
+def test_arrays_have_even_sizes_where_colours_are_shared(shelf: Shelf) -> None:
+    """Planes of other sizes are no rows of the same width."""
+    video = shelf.video("odd-size.webm")
+    for layout in ("yuv420p", "yuv422p", "nv12"):
+        with pytest.raises(UsageError, match="even size"):
+            video.read(frames=range(1), format=layout)
+    assert video.read(frames=range(1), format="yuv444p").data.shape == (1, 729, 321)
+
+
+def test_tiles_of_odd_pictures_have_the_last_column_and_row(tmp_path: Path) -> None:
+    with new_store(tmp_path / "store") as store:
+        video = store.ingest(FOLDER / "odd-size.webm")
+        exact = read_all(video, "full.yuv")
+        video.retile("uniform:2x2", settings=TileSettings(codec="small", psnr=40))
+        take_tiles(store)
+        sources = video.explain(region=(0, 0, 320, 242), format="yuv420p").sources
+        assert all(source.segment is not None for source in sources)
+        found = read_all(video, "full.yuv")
+        assert found != exact
+        shown, right = (
+            np.frombuffer(one, np.uint8).reshape(len(video), -1)[:, : 321 * 243].reshape(-1, 321)
+            for one in (found, exact)
+        )
+        assert psnr(shown[:, -1], right[:, -1]) > 30
+        assert psnr(shown[242::243], right[242::243]) > 30
+
+
+def read_all(video: Video, name: str) -> bytes:
+    with video.view(name) as file:
+        return file.read()
 
 
 def test_sizes_that_cannot_be_meant_are_refused(shelf: Shelf) -> None:

@@ -57,7 +57,7 @@ def test_a_view_goes_on_without_tiles_that_are_gone(
     exact = pixels(fresh.read("traffic.mp4", RAW))
     fresh.video("traffic.mp4").retile("uniform:3x4")
 
-    def gone(*_: object) -> None:
+    def gone(*_: object, **__: object) -> None:
         raise FileNotFoundError("no such pack")
 
     monkeypatch.setattr(PackPool, "pictures", gone)

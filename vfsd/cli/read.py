@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import shutil
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace as changed
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -102,7 +104,7 @@ def command(
     with session.opened(place.root) as store:
         video = store[place.name]
         request = request_for(video, target.form, span, chosen, moment, region, size, fps, psnr)
-        work = _render if target.kind == "video" else _write
+        work = _work(target, video, request)
         was_verified = video.original.verified
         try:
             written = work(session, target, video, request, replace)
@@ -141,16 +143,34 @@ def _known(psnr: float) -> str:
     return f"{psnr:.1f} dB or better" if psnr else "what nobody has measured"
 
 
+def _work(
+    target: Target, video: Video, request: Request
+) -> Callable[[Session, Target, Video, Request, bool], Written]:
+    """What writes it: bare planes that are no array's rows are had as a mount has them."""
+    if target.kind == "video":
+        return _render
+    if target.kind == "raw":
+        from vfsd.codecs.filelayouts import is_in_rows
+        from vfsd.views.pictures import view_picture_form
+
+        view = request.sized(video.width, video.height)
+        form = view_picture_form(video.original.media, view, target.form)
+        if not is_in_rows(form.pixel_format, *form.size):
+            return _pour if target.is_stdout else _render
+    return _write
+
+
 def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[int, int], float]:
     """(number of frames, size of one, dB of what they are made from) of what was asked for."""
-    view, layout = request.sized(video.width, video.height), target.form.layout
+    view = request.sized(video.width, video.height)
+    form = None
     if target.kind == "video":
-        from vfsd.views.pictures import picture_form
+        from vfsd.views.pictures import view_picture_form
 
-        form = picture_form(video.original.media, view, layout)
-        view = changed(view, region=form.region, size=form.size)
-    plan = video.plan(view, format=layout, psnr=request.psnr)
-    return len(plan.frames), plan.size, plan.psnr
+        form = view_picture_form(video.original.media, view, target.form)
+        view = changed(view, region=form.region)
+    plan = video.plan(view, format=target.form.layout, psnr=request.psnr)
+    return len(plan.frames), plan.size if form is None else form.size, plan.psnr
 
 
 def _sound(target: Target, video: Video, request: Request) -> tuple[str | None, str | None]:
@@ -170,6 +190,18 @@ def _render(
     with Progress(label, None, shown=session.shows_progress, in_bytes=True) as progress:
         size = video.save_view(target.out, request, replace=replace, on_progress=progress.advance)
     return Written([target.out], size)
+
+
+def _pour(
+    session: Session, target: Target, video: Video, request: Request, replace: bool
+) -> Written:
+    """The same, to stdout."""
+    from vfsd.cli.writing import Written
+    from vfsd.grammar import unparse
+
+    with video.view(unparse(request)) as file:
+        shutil.copyfileobj(file, sys.stdout.buffer)
+    return Written([], 0)
 
 
 def _write(

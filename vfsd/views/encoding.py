@@ -27,7 +27,7 @@ from vfsd.views.decoding import Pictures
 from vfsd.views.encodedrun import EncodedRun
 from vfsd.views.fineness import QUALITY, is_lossless
 from vfsd.views.footage import Footage
-from vfsd.views.pictures import PictureForm, picture_form
+from vfsd.views.pictures import PictureForm, view_picture_form
 from vfsd.views.showing import Showing
 from vfsd.views.slots import ListedSlots, Slots
 from vfsd.views.sounding import SegmentedSound, ViewSound
@@ -64,7 +64,7 @@ class EncodedRendition:
         self._showing = showing
         self._container = form.container
         media = footage.physical.media
-        pictures = picture_form(media, view, form.layout)
+        pictures = view_picture_form(media, view, form)
         codec = form.codec or DEFAULT_CODEC
         settings = encoder_settings(media, codec, pictures, showing)
         self._run = run = EncodedRun(key, footage, pictures, settings, showing)
@@ -89,6 +89,15 @@ class EncodedRendition:
         # A segment tells its size, so that one made for another allotment must not be taken for it.
         self.key = blake3(key.encode() + sizes.tobytes()).hexdigest()
         self._original_key = blake3(original_key.encode() + sizes.tobytes()).hexdigest()
+
+    @property
+    def pixel_format(self) -> str:
+        """Of what is encoded."""
+        return self._run.settings.pixel_format
+
+    @property
+    def is_lossless(self) -> bool:
+        return is_lossless(self._run.settings.codec)
 
     def key_of_slot(self, slot: int) -> str:
         """What comes from the original in any case stays the same when tiles come and go."""

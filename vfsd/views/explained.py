@@ -12,15 +12,18 @@ import json
 from typing import Any
 
 from vfsd import grammar
+from vfsd.codecs.filelayouts import lossless_layout
 from vfsd.errors import NotFoundError
 from vfsd.explain import explain, record
+from vfsd.model import MediaInfo
 from vfsd.packs import PackPool
 from vfsd.plan import make_plan
 from vfsd.tileplan import Costs
 from vfsd.view import View
 from vfsd.views.encoding import EncodedRendition
 from vfsd.views.footage import Footage
-from vfsd.views.rendition import TextRendition, rendition_of, require_frame, sound_of
+from vfsd.views.pictures import view_picture_form
+from vfsd.views.rendition import TextRendition, ViewRendition, rendition_of, require_frame, sound_of
 
 EXPLAIN = "explain"
 
@@ -59,10 +62,22 @@ def _view(footage: Footage, packs: PackPool, asked: str) -> dict[str, Any]:
     rendition = rendition_of(footage, request, packs)
     why = rendition.why if isinstance(rendition, EncodedRendition) else None
     view = request.sized(media.display_width, media.display_height)
-    found = _planned(footage, view, request.form.layout)
+    pictures = view_picture_form(media, view, request.form)
+    found = _planned(footage, view, pictures.pixel_format)
     codec, silence = sound_of(footage, request)
     told = {"view": grammar.unparse(request), "made": rendition.made, "why": why}
+    told["lost"] = _lost(rendition, media)
     return {**told, "sound": codec, "silence": silence, **found}
+
+
+def _lost(rendition: ViewRendition, media: MediaInfo) -> str | None:
+    """What a lossless view has not of the source's samples."""
+    if not isinstance(rendition, EncodedRendition) or not rendition.is_lossless:
+        return None
+    kept = lossless_layout(media)
+    if rendition.pixel_format == kept.layout:
+        return kept.lost
+    return f"its pixels are {media.pixel_format}, and {rendition.pixel_format} was asked for"
 
 
 def _still(footage: Footage, asked: str) -> dict[str, Any]:

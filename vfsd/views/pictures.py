@@ -1,9 +1,9 @@
 """The pixels of a view's pictures.
 
-Formats that store colour for pairs of pixels (yuv420p, yuv420p10, nv12, yuv422p, and with them
-every encoded form) have an even width and height.  Where a region is odd and no size is asked for,
-its last column or row is left out; a size is rounded down to even.  A region may begin at any
-pixel.
+Encoded forms, but for lossless ones, store colour for pairs of pixels and have an even width and
+height.  Where a region is odd and no size is asked for, its last column or row is left out; a size
+is rounded down to even.  All others have every column and row, and an odd one has a colour of its
+own.  A region may begin at any pixel.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ from fractions import Fraction
 
 from vfsd.aspect import scaled_aspect, upright_aspect
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.pixels import Held, PixelConverter
+from vfsd.codecs.filelayouts import lossless_layout
+from vfsd.codecs.filepixels import FilePixelConverter
+from vfsd.codecs.pixels import Held
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.frames import Pixels
+from vfsd.grammar import Form
 from vfsd.model import MediaInfo
 from vfsd.resultform import ResultForm
 from vfsd.tiling import Rect
 from vfsd.view import View
+from vfsd.views.fineness import is_lossless
 
-HALVED_FORMATS = ("yuv420p", "yuv422p", "yuv420p10", "nv12")
 MOST_PIXELS = 1 << 26
 """Of one picture of a view: 8192 x 8192."""
 
@@ -55,11 +58,26 @@ def picture_form(media: MediaInfo, view: View, pixel_format: str) -> PictureForm
         raise UsageError(
             f"{width}x{height} is larger than the {MOST_PIXELS} pixels that are served"
         )
-    if pixel_format in HALVED_FORMATS:
-        width, height = max(2, width // 2 * 2), max(2, height // 2 * 2)
-        if view.size is None and region.width > 1 and region.height > 1:
-            region = Rect(region.x1, region.y1, region.x1 + width, region.y1 + height)
     return PictureForm(media, region, (width, height), pixel_format)
+
+
+def even_picture_form(media: MediaInfo, view: View, pixel_format: str) -> PictureForm:
+    """As `picture_form`, with an even width and height."""
+    whole = picture_form(media, view, pixel_format)
+    region, (width, height) = whole.region, whole.size
+    width, height = max(2, width // 2 * 2), max(2, height // 2 * 2)
+    if view.size is None and region.width > 1 and region.height > 1:
+        region = Rect(region.x1, region.y1, region.x1 + width, region.y1 + height)
+    return PictureForm(media, region, (width, height), pixel_format)
+
+
+def view_picture_form(media: MediaInfo, view: View, form: Form) -> PictureForm:
+    """Of a view that is decoded to be made in that form.  Raises as `picture_form`."""
+    if form.is_raw:
+        return picture_form(media, view, form.layout)
+    if form.codec is not None and is_lossless(form.codec):
+        return picture_form(media, view, form.pixel_format or lossless_layout(media).layout)
+    return even_picture_form(media, view, form.layout)
 
 
 class PictureConverter:
@@ -68,7 +86,7 @@ class PictureConverter:
     def __init__(self, form: PictureForm) -> None:
         self.form = form
         scaled = form.size != (form.region.width, form.region.height)
-        self._converter = PixelConverter(
+        self._converter = FilePixelConverter(
             form.media,
             pixel_format=form.pixel_format,
             region=None if form.region == form.media.frame_rect else form.region,

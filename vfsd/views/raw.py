@@ -17,7 +17,7 @@ from vfsd.grammar import Form
 from vfsd.view import View
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
-from vfsd.views.pictures import PictureConverter, picture_form
+from vfsd.views.pictures import PictureConverter, view_picture_form
 from vfsd.views.rendercache import Bytes, Place
 from vfsd.views.showing import Showing
 from vfsd.views.slots import EvenSlots, Slots
@@ -46,7 +46,7 @@ class RawRendition:
         self.memory = showing.memory
         self._footage = footage
         self._showing = showing
-        self._pictures = picture_form(footage.physical.media, view, form.layout)
+        self._pictures = view_picture_form(footage.physical.media, view, form)
         self._header = self._prefix = b""
         if form.container == "y4m":
             self._header, self._prefix = self._y4m_header(), _Y4M_FRAME

@@ -30,7 +30,7 @@ from vfsd.views.copying import find_copy
 from vfsd.views.decoding import Pictures
 from vfsd.views.encoding import EncodedRendition
 from vfsd.views.footage import Footage
-from vfsd.views.pictures import PictureConverter, PictureForm, picture_form
+from vfsd.views.pictures import PictureConverter, PictureForm, picture_form, view_picture_form
 from vfsd.views.raw import RawRendition
 from vfsd.views.rendercache import Bytes, Place
 from vfsd.views.showing import show
@@ -128,7 +128,7 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
     view = request.sized(media.display_width, media.display_height)
     form = request.form
     key = key_of(footage, unparse(request))
-    pictures = picture_form(media, view, form.layout)  # complains before anything is worked out
+    pictures = view_picture_form(media, view, form)  # complains before anything is worked out
     showing = show(view, footage.physical, footage.table)
     if form.is_raw:
         return RawRendition(key, footage, view, form, showing)

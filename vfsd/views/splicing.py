@@ -45,7 +45,7 @@ from vfsd.views.decoding import Pictures
 from vfsd.views.encodedrun import EncodedRun
 from vfsd.views.encoding import CONFIGURATION_BYTES, encoder_settings
 from vfsd.views.footage import Footage
-from vfsd.views.pictures import picture_form
+from vfsd.views.pictures import even_picture_form
 from vfsd.views.showing import Showing
 from vfsd.views.slots import ListedSlots, Slots
 from vfsd.views.sounding import SegmentedSound, ViewSound
@@ -125,7 +125,7 @@ def find_splice(
 def _encoded(key: str, footage: Footage, showing: Showing, source: SpliceSource) -> EncodedRun:
     """An end; its pictures lie as those of the source do, turned upright or not."""
     media = dataclasses.replace(footage.physical.media, rotation=0)
-    pictures = picture_form(media, View(), "yuv420p")
+    pictures = even_picture_form(media, View(), "yuv420p")
     settings = encoder_settings(media, source.codec, pictures, showing)
     return EncodedRun(key, footage, pictures, source.settings(settings), showing)
 
@@ -316,7 +316,7 @@ class SplicedRendition:
         if not frames:
             return None
         footage = self._copied.footage
-        form = picture_form(footage.physical.media, View(), "yuv420p")
+        form = even_picture_form(footage.physical.media, View(), "yuv420p")
         return Pictures(footage, np.concatenate(frames), form)
 
     @property
