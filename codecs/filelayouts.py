@@ -27,6 +27,7 @@ _SAME = {
 }
 """Other ways to lay out the very same samples; gray8 is not stretched to full range as gray is."""
 _ALPHA = re.compile(r"yuva|gbrap|rgba|bgra|argb|abgr|^ya")
+_FLOAT = re.compile(r"f(16|32)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +43,25 @@ def lossless_layout(media: MediaInfo) -> Lossless:
     source = media.pixel_format.replace("yuvj", "yuv")
     wanted = _SAME.get(source, source)
     lost = "transparency" if _ALPHA.search(source) else None
+    if _FLOAT.search(source):
+        return _not_taken(source)
     if wanted.startswith(_RGB_PREFIXES):
         bits = max(component.bits for component in av.VideoFormat(source).components)
-        wanted = _RGB if bits <= 8 or source == "pal8" else f"gbrp{min(bits, 16)}le"
+        wanted = _RGB if bits <= 8 or source == "pal8" else f"gbrp{bits}le"
     elif lost is not None:
         wanted = wanted.replace("yuva", "yuv").replace("ya8", "gray8").replace("ya16", "gray16")
     if not _is_taken(wanted):
-        return Lossless("yuv420p", f"its pixels are {source}, which FFV1 does not take")
+        return _not_taken(source)
     layout = file_layout(wanted)
     if media.rotation % 180 and layout.subsampled[0] != layout.subsampled[1]:
         full = re.sub(r"yuv4\d\dp", "yuv444p", wanted)
         if _is_taken(full):
             return Lossless(full, "colours are interpolated, as they cannot be turned")
     return Lossless(_named(wanted), lost)
+
+
+def _not_taken(source: str) -> Lossless:
+    return Lossless("yuv420p", f"its pixels are {source}, which FFV1 does not take")
 
 
 def file_layout(name: str) -> PixelLayout:
@@ -100,7 +107,8 @@ def _native_layout(name: str) -> PixelLayout | None:
 @cache
 def _is_taken(name: str) -> bool:
     formats = av.Codec("ffv1", "w").video_formats or ()
-    return name == "gray8" or name in {form.name for form in formats}
+    known = {"gray8", *(form.name for form in formats if not _FLOAT.search(form.name))}
+    return name in known
 
 
 def _named(wanted: str) -> str:
