@@ -166,16 +166,18 @@ class Database:
             self._unwritten.require()
 
     @contextmanager
-    def writing(self, patience: float = BUSY_SECONDS) -> Iterator[Connection]:
+    def writing(self, patience: float | None = None) -> Iterator[Connection]:
         """One transaction: all of it is published at the end, or nothing of it.
 
-        Waits for other processes for `patience` seconds, where it is a file.
+        Waits for other processes for `patience` seconds (default: `BUSY_SECONDS`), where it is a
+        file.
         """
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
         if self._is_writing:
             raise AssertionError("a write transaction inside a write transaction would deadlock")
-        with self._our_errors(), self._transaction(patience) as connection:
+        seconds = BUSY_SECONDS if patience is None else patience
+        with self._our_errors(), self._transaction(seconds) as connection:
             if not self.is_sqlite:
                 if current_revision(connection) is not None:
                     connection.exec_driver_sql(_TURN)

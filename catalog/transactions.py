@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from vfsd.catalog.costs import MeasuredCosts
 from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detections import Detections
-from vfsd.catalog.engine import BUSY_SECONDS, LOST, ChangeWatch, Database, current_revision
+from vfsd.catalog.engine import LOST, ChangeWatch, Database, current_revision
 from vfsd.catalog.evictions import Evictions
 from vfsd.catalog.holdings import Holdings
 from vfsd.catalog.integrity import Integrity
@@ -108,11 +108,11 @@ class CatalogTransactions:
             yield _transaction(connection)
 
     @contextmanager
-    def writing(self, patience: float = BUSY_SECONDS) -> Iterator[Transaction]:
+    def writing(self, patience: float | None = None) -> Iterator[Transaction]:
         """Changes that become visible together when the block ends, or not at all.
 
-        Raises `BusyError` when another process keeps writing for `patience` seconds,
-        `NoSpaceError`, `ReadOnlyError`.
+        Raises `BusyError` when another process keeps writing for `patience` seconds (default:
+        `BUSY_SECONDS`), `NoSpaceError`, `ReadOnlyError`.
         """
         with self._database.writing(patience) as connection:
             yield _transaction(connection)

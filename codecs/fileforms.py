@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from vfsd.codecs.encode import LARGEST_SIDE, NOMINAL_RATE
 from vfsd.codecs.givensound import SoundForm
+from vfsd.codecs.openencoder import SVT_AV1_SOON
 from vfsd.errors import UsageError
 
 _TRUE_RATES = range(10, 241)
@@ -75,7 +76,7 @@ FILE_CODECS: Mapping[str, FileCodec] = MappingProxyType(
                 ("mp4", "matroska"),
                 30,
                 63,
-                {"preset": "10", "svtav1-params": "pred-struct=1"},
+                {"preset": "10", "svtav1-params": SVT_AV1_SOON},
                 None,
                 {"yuv420p": "libsvtav1", "yuv420p10le": "libsvtav1"},
                 {},

@@ -20,6 +20,7 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.archive import ARCHIVE_CODECS, ArchiveCodec, EncodedRun, encode_run
 from vfsd.codecs.coarsest import coarsest_run
+from vfsd.codecs.openencoder import SVT_AV1_SOON
 from vfsd.distortion import error_of
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
@@ -39,7 +40,7 @@ GROUP_CODECS: Mapping[str, ArchiveCodec] = MappingProxyType(
         for name, options in (
             ("h264", {"preset": "veryfast", "x264-params": _X264}),
             ("hevc", {"preset": "veryfast", "x265-params": _X265}),
-            ("av1", {"preset": "10", "svtav1-params": "pred-struct=1:keyint=-1:scd=0"}),
+            ("av1", {"preset": "10", "svtav1-params": f"{SVT_AV1_SOON}:keyint=-1:scd=0"}),
         )
     }
 )

@@ -45,7 +45,7 @@ def test_each_plane_of_each_picture_is_as_good_as_was_asked_for(
         f"a.{ending}", data, fps=25, size=size, format="yuv420p", codec=codec, psnr=psnr
     )
     worst = worst_psnr(data, video.read(format="yuv420p").data, size)
-    assert psnr <= worst < psnr + 2  # and no bytes are spent on more
+    assert psnr <= worst < psnr + 3  # and no bytes are spent on more
     assert [int(frame) for frame in video.keyframes] == [0, 25, 50]
     times = [
         (int(pts) - video.original.first_pts) * video.original.time_base

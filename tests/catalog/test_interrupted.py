@@ -52,6 +52,8 @@ def heeding(kind: signal.Signals) -> Iterator[None]:
         signal.signal(kind, before)
 
 
+# The interrupt may come while Hypothesis looks after Python's garbage.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupts_at_any_moment(catalog: Catalog) -> None:
     rng = random.Random(7)
     interrupted = 0

@@ -42,8 +42,12 @@ def test_replaced_by_policy(run: Run) -> None:
     assert after["replaced"]["digest"] == before["digest"]
     assert after["replaced"]["psnr"] == done["psnr"] >= 34
     assert after["modified"] == before["modified"]
-    left = run("read", TRAFFIC, "a.npy", "--frames", "0:2", "--json").object["psnr"]
-    assert left == after["replaced"]["psnr"]
+    planes = run(
+        "read", TRAFFIC, "a.yuv", "--format", "yuv420p", "--frames", "0:2", "--json"
+    ).object
+    assert planes["psnr"] == after["replaced"]["psnr"]
+    colours = run("read", TRAFFIC, "a.npy", "--frames", "0:2", "--json").object
+    assert 0 < colours["psnr"] <= planes["psnr"]
     assert "replaced" in run("info", TRAFFIC).out
     (entry,) = run("age", "log", "--json").objects
     assert (entry["action"], entry["name"]) == ("replaced", TRAFFIC)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from vfsd.codecs.cellcheck import CellCheck
 from vfsd.codecs.comparing import PlaneComparer
 from vfsd.codecs.encode import EncoderSettings
@@ -26,7 +28,7 @@ class Measure:
 
     def __init__(self, settings: EncoderSettings, extradata: bytes, media: MediaInfo) -> None:
         """`media` is that of the video."""
-        self._height = settings.height
+        self._size = settings.width, settings.height
         self._extradata = extradata
         compare = PlaneComparer(media).compare
         self._check: CellCheck[Sequence[Pixels]] | None = CellCheck(settings.codec, compare)
@@ -35,7 +37,7 @@ class Measure:
         """The same, which are in 4:2:0, on their way to the encoder."""
         for picture in pictures:
             if self._check is not None:
-                self._check.source(_planes(picture, self._height))
+                self._check.source(_planes(picture, *self._size))
             yield picture
 
     def packet(self, payload: bytes) -> None:
@@ -59,7 +61,7 @@ class Measure:
         return None if found is None else replace(found, colour=0.0)
 
 
-def _planes(picture: Pixels, height: int) -> list[Pixels]:
-    width = picture.shape[1]
-    chroma = picture[height:].reshape(2, height // 2, width // 2)
-    return [picture[:height], chroma[0], chroma[1]]
+def _planes(samples: Pixels, width: int, height: int) -> list[Pixels]:
+    """Of one run of samples; both sides are even."""
+    luma, chroma = np.split(samples.reshape(-1), [width * height])
+    return [luma.reshape(height, width), *chroma.reshape(2, height // 2, width // 2)]
