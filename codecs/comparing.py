@@ -149,7 +149,8 @@ def colour_square(wanted: Colours, found: Colours) -> float:
 
 
 def _colour_forms(media: MediaInfo) -> tuple[str, ...]:
-    return ("rgb24", "rgb48") if media.bit_depth > 8 else ("rgb24",)
+    # Of deeper samples FFmpeg makes bgr24 in another way, which differs by some hundredths of a dB.
+    return ("rgb24", "bgr24", "rgb48") if media.bit_depth > 8 else ("rgb24",)
 
 
 def _mapped(table: Samples, luma: Samples) -> Samples:
