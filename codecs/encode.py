@@ -64,7 +64,7 @@ _X264 = (
 _X265 = (
     "bframes=0:keyint=-1:scenecut=0:open-gop=0:rc-lookahead=1"
     ":repeat-headers=0:info=0:log-level=none:frame-threads=1"
-    ":wpp=1:pools=4"  # who waits for a segment alone waits half as long on two cores
+    ":wpp=1:pools=2"  # who waits for a segment alone waits half as long on two cores
 )
 _ENCODERS = {
     "h264": ("libx264", {"preset": "veryfast", "x264-params": _X264}),
