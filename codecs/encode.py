@@ -54,6 +54,8 @@ WORST_QUALITY: Mapping[str, int] = MappingProxyType(
 """The coarsest quantiser of each."""
 INTRA_CODECS = ("mjpeg", "ffv1")
 """All of their packets are key packets."""
+UNEVEN_CODECS = ("av1",)
+"""Their first packets hold what later ones refer to, and do not tell how large others will be."""
 
 _X264 = (
     "bframes=0:keyint=infinite:scenecut=0:open-gop=0:rc-lookahead=0"

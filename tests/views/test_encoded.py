@@ -24,6 +24,7 @@ from vfsd.errors import UsageError
 from vfsd.views import Views, allotment, encodedrun
 from vfsd.views.allotment import coarsest
 from vfsd.views.encodedrun import EncodedRun
+from vfsd.views.fineness import QUALITY
 
 
 def shown(data: bytes) -> list[Fraction]:
@@ -140,6 +141,27 @@ def test_what_is_allotted_too_little_becomes_coarser(
         hopeless = tight.read("a.mp4", "t=0.5-3.mp4")
         assert len(decoded(hopeless)) == 75
         views.close()
+
+
+def test_what_fits_is_not_given_up_for_large_first_packets() -> None:
+    """Those of AV1 hold what later pictures refer to."""
+    scene = Scene(320, 240, frames=30, density=0.4, seed=5)
+    pictures = [planes(scene.frame(index)) for index in range(30)]
+    settings = EncoderSettings("av1", 320, 240, QUALITY["av1"], Fraction(30))
+    framing = framing_of_encoder("av1", parameter_sets(settings), stream=False)
+
+    def packets(room: int) -> tuple[list[bytes], int]:
+        return encodedrun._packets(settings, framing, iter(pictures), 30, room, lambda: None)
+
+    _, needed = packets(1 << 30)
+    payloads, size = packets(needed)
+    assert (len(payloads), size) == (30, needed)
+    _, size = packets(needed // 2)
+    assert 0.75 * needed < size < 1.6 * needed  # tells how much coarser it has to be
+
+
+def planes(picture: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+    return av.VideoFrame.from_ndarray(picture, format="rgb24").to_ndarray(format="yuv420p")
 
 
 def test_what_is_encoded_again_is_not_decoded_again(

@@ -19,6 +19,7 @@ from vfsd.blocksums import merged
 from vfsd.codecs.colors import ColorSettler
 from vfsd.codecs.encode import (
     INTRA_CODECS,
+    UNEVEN_CODECS,
     WORST_QUALITY,
     EncoderSettings,
     encode,
@@ -312,14 +313,15 @@ def _packets(
 ) -> tuple[list[bytes], int]:
     """The packets of `count` pictures, and their size together.
 
-    Stops as soon as they are more than `room` bytes, or bound to be; the size is then what it would
-    have become.
+    Where it can be foreseen, this stops as soon as they are more than `room` bytes, or bound to be;
+    the size is then what it would have become.
     """
     payloads: list[bytes] = []
     size = 0
     foreseen = max(_TELLING_PICTURES, count // _TELLING_SHARE)
-    if settings.quality == WORST_QUALITY[settings.codec]:
-        foreseen = count  # what does not fit then cannot be made
+    is_uneven = settings.codec in UNEVEN_CODECS
+    if is_uneven or settings.quality == WORST_QUALITY[settings.codec]:
+        foreseen = count  # what does not fit at the worst quality cannot be made
     if measure is not None:
         pictures = measure.seen(pictures)
     for ordinal, packet in enumerate(encode(settings, pictures)):
@@ -328,7 +330,7 @@ def _packets(
             measure.packet(packet)
         payloads.append(framing.convert(packet, ordinal == 0))
         size += len(payloads[-1])
-        if size > room or ordinal >= foreseen:
+        if (size > room and not is_uneven) or ordinal >= foreseen:
             key = len(payloads[0])
             whole = key + (size - key) * (count - 1) // max(1, ordinal)
             if size > room or _BARELY[0] < whole / room < _BARELY[1]:
