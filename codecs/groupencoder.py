@@ -40,7 +40,7 @@ GROUP_CODECS: Mapping[str, ArchiveCodec] = MappingProxyType(
         for name, options in (
             ("h264", {"preset": "veryfast", "x264-params": _X264}),
             ("hevc", {"preset": "veryfast", "x265-params": _X265}),
-            ("av1", {"preset": "10", "svtav1-params": f"{SVT_AV1_SOON}:keyint=-1:scd=0"}),
+            ("av1", {"preset": "9", "svtav1-params": f"{SVT_AV1_SOON}:keyint=-1:scd=0"}),
         )
     }
 )
