@@ -1,7 +1,8 @@
 """From arrays to pictures for an encoder: what `vfsd.codecs.pixels` does, the other way round.
 
 RGB and gray become YUV, by the matrix of BT.709 and in limited range unless they are to be like
-other pictures; samples that are YUV already stay what they are.
+other pictures; samples that are YUV already stay what they are.  In JPEG all of them are of BT.601
+and of full range, as whoever shows one takes for granted.
 """
 
 from __future__ import annotations
@@ -45,17 +46,25 @@ class PictureMaker:
         height: int,
         stored: str,
         like: MediaInfo | None = None,
+        *,
+        color_range: str | None = None,
+        color_space: str | None = None,
     ) -> None:
+        """`color_range` and `color_space` are of YUV that becomes JPEG, see `MediaInfo`."""
         self._layout = pixel_layout(pixel_format)
         check_size(self._layout, pixel_format, width, height)
         self._pixel_format = pixel_format
         self._width, self._height = width, height
         self._stored = stored
         self._to_yuv = self._layout.channels > 0 and stored.startswith("yuv")
-        self._matrix, self._range = Colorspace.ITU709, ColorRange.MPEG
-        if like is not None:
-            self._matrix = _MATRICES.get(like.color_space or "", Colorspace.ITU601)
-            self._range = ColorRange.JPEG if like.color_range == "full" else ColorRange.MPEG
+        self._is_jpeg = stored.startswith("yuvj")
+        self._given = _meaning(color_space, color_range)
+        if self._is_jpeg:
+            self._matrix, self._range = Colorspace.ITU601, ColorRange.JPEG
+        elif like is not None:
+            self._matrix, self._range = _meaning(like.color_space, like.color_range)
+        else:
+            self._matrix, self._range = Colorspace.ITU709, ColorRange.MPEG
         self._reformatter = VideoReformatter()
         self.dtype: np.dtype[Any] = np.dtype(self._layout.dtype)  #: of one array
         self.shape = self._layout.shape(width, height)  #: of one array
@@ -82,6 +91,18 @@ class PictureMaker:
                 interpolation=_EXACTLY,
                 threads=1,
             )
+        if self._is_jpeg:
+            matrix, extent = self._given
+            return self._reformatter.reformat(
+                picture,
+                format=self._stored,
+                src_colorspace=matrix,
+                dst_colorspace=self._matrix,
+                src_color_range=extent,
+                dst_color_range=self._range,
+                interpolation=_EXACTLY,
+                threads=1,
+            )
         return self._reformatter.reformat(picture, format=self._stored, threads=1)
 
     def _fill_planes(self, picture: av.VideoFrame, data: npt.NDArray[Any]) -> None:
@@ -94,6 +115,11 @@ class PictureMaker:
         for plane in plane_samples(picture):
             plane[...] = flat[at : at + plane.size].reshape(plane.shape)
             at += plane.size
+
+
+def _meaning(color_space: str | None, color_range: str | None) -> tuple[Colorspace, ColorRange]:
+    matrix = _MATRICES.get(color_space or "", Colorspace.ITU601)
+    return matrix, ColorRange.JPEG if color_range == "full" else ColorRange.MPEG
 
 
 def _form(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
 
@@ -16,19 +16,29 @@ _TRUE_RATES = range(10, 241)
 """Rates that encoders are told; others change how fine they make pictures."""
 
 
+_DEEP_NAMES = MappingProxyType({"yuv420p10": "yuv420p10le"})
+_NONE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class FileCodec:
     """A codec that files can be written in."""
 
-    name: str  #: FFmpeg's name of the format
+    name: str  #: FFmpeg's name of the format; raw: bare samples
     containers: tuple[str, ...]
     quality: int | None  #: the rate factor where nothing is said; None: it has none
-    worst: int  #: the coarsest rate factor
+    rate_factors: range  #: from the finest to the coarsest
     options: Mapping[str, str]
     lossless: Mapping[str, str] | None  #: options instead of a rate factor; None: cannot be
     encoders: Mapping[str, str]  #: the encoder for each pixel format that it takes (FFmpeg's names)
     exact: Mapping[str, str]  #: lossless: how arrays of a pixel format are stored, every bit kept
     lossy: Mapping[str, str]  #: how arrays of a pixel format are stored otherwise
+    is_intra: bool = False  #: all pictures are key pictures
+    measured: bool = False  #: it can be written with a PSNR that is asked for
+    names: Mapping[str, str] = field(default_factory=lambda: _DEEP_NAMES)
+    """Pixel formats that it holds, by other names that they have."""
+    narrower: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE)
+    """Where only some of `containers` hold a pixel format: those."""
 
 
 _YUV = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10le")
@@ -36,6 +46,10 @@ _OWN = {"yuv420p": "yuv420p", "yuv422p": "yuv422p", "yuv444p": "yuv444p", "nv12"
 _OWN_DEEP = {**_OWN, "yuv420p10": "yuv420p10le"}
 _SHARED = dict.fromkeys(("rgb24", "bgr24", "gray"), "yuv420p")
 _DEEP = dict.fromkeys(("rgb48", "gray16"), "yuv420p10le")
+_JPEG = {"yuv420p": "yuvj420p", "yuv422p": "yuvj422p", "yuv444p": "yuvj444p"}
+"""JPEG's samples have full range, which FFmpeg tells by these names."""
+JPEG_FORMATS = frozenset(_JPEG.values())
+_RAW_EXACT = {name: name for name in ("rgb24", "bgr24", "gray", "yuv420p", "yuv422p", "nv12")}
 _FFV1_EXACT = {
     "rgb24": "bgr0",
     "bgr24": "bgr0",
@@ -53,45 +67,78 @@ FILE_CODECS: Mapping[str, FileCodec] = MappingProxyType(
                 "h264",
                 ("mp4", "mov", "matroska"),
                 20,
-                51,
+                range(52),
                 {"preset": "veryfast", "x264-params": "bframes=0:open-gop=0"},
                 {"qp": "0"},
                 {**dict.fromkeys(_YUV, "libx264"), "rgb24": "libx264rgb"},
                 {"rgb24": "rgb24", "bgr24": "rgb24", **_OWN_DEEP},
                 {**_SHARED, **_DEEP, **_OWN_DEEP},
+                measured=True,
             ),
             FileCodec(
                 "hevc",
                 ("mp4", "mov", "matroska"),
                 20,
-                51,
+                range(52),
                 {"preset": "veryfast", "x265-params": "bframes=0:open-gop=0:log-level=none"},
                 {"x265-params": "bframes=0:open-gop=0:log-level=none:lossless=1"},
                 {**dict.fromkeys(_YUV, "libx265"), "gbrp": "libx265"},
                 {"rgb24": "gbrp", "bgr24": "gbrp", **_OWN_DEEP},
                 {**_SHARED, **_DEEP, **_OWN_DEEP},
+                measured=True,
             ),
             FileCodec(
                 "av1",
                 ("mp4", "matroska"),
                 30,
-                63,
-                {"preset": "10", "svtav1-params": SVT_AV1_SOON},
+                range(64),
+                {"preset": "9", "svtav1-params": SVT_AV1_SOON},
                 None,
                 {"yuv420p": "libsvtav1", "yuv420p10le": "libsvtav1"},
                 {},
                 {**_SHARED, **_DEEP, "yuv420p": "yuv420p", "yuv420p10": "yuv420p10le"},
+                measured=True,
             ),
             FileCodec(
                 "ffv1",
                 ("mp4", "matroska"),
                 None,
-                0,
+                range(0),
                 {"level": "3", "slicecrc": "1"},
                 {"level": "3", "slicecrc": "1"},
                 dict.fromkeys(_FFV1_EXACT.values(), "ffv1"),
                 _FFV1_EXACT,
                 _FFV1_EXACT,
+                is_intra=True,
+            ),
+            FileCodec(
+                "mjpeg",
+                ("mp4", "mov", "matroska"),
+                3,
+                range(1, 32),
+                {"huffman": "optimal"},
+                None,
+                dict.fromkeys(_JPEG.values(), "mjpeg"),
+                {},
+                {**dict.fromkeys(("rgb24", "bgr24", "gray", "nv12"), "yuvj420p"), **_JPEG},
+                is_intra=True,
+                names=_JPEG,
+            ),
+            FileCodec(
+                "raw",
+                ("mov", "matroska"),
+                None,
+                range(0),
+                {},
+                {},
+                dict.fromkeys(_RAW_EXACT.values(), "rawvideo"),
+                _RAW_EXACT,
+                _RAW_EXACT,
+                is_intra=True,
+                narrower={
+                    **dict.fromkeys(("rgb24", "bgr24"), ("mov",)),
+                    **dict.fromkeys(("gray", "yuv420p", "yuv422p", "nv12"), ("matroska",)),
+                },
             ),
         )
     }
@@ -111,7 +158,7 @@ class FileForm:
     time_base: Fraction  #: seconds per tick
     rate: Fraction  #: frames per second, that the encoder is told
     key_interval: int  #: a key picture after so many pictures, or earlier
-    quality: int | None  #: the rate factor; None: lossless
+    quality: int | None  #: the rate factor, of JPEG the quantiser; None: lossless
     colors: Mapping[str, str]  #: what the stream is to tell of them, as options of an encoder
     sample_aspect_ratio: Fraction | None = None
     psnr: float | None = None  #: dB of the worst picture, instead of `quality`
@@ -139,7 +186,7 @@ def stored_format(codec: FileCodec, given: str, wanted: str | None, lossless: bo
     if lossless and codec.lossless is None:
         raise UsageError(f"{codec.name} is not written without loss", hint="take ffv1")
     fitting = codec.exact if lossless else codec.lossy
-    name = "yuv420p10le" if wanted == "yuv420p10" else wanted or fitting.get(given)
+    name = codec.names.get(wanted, wanted) if wanted else fitting.get(given)
     if name is None:
         raise UsageError(
             f"{given} does not go into {codec.name}{' without loss' if lossless else ''}",
@@ -152,6 +199,16 @@ def stored_format(codec: FileCodec, given: str, wanted: str | None, lossless: bo
     if lossless and codec.exact.get(given) != name:
         raise UsageError(f"{given} is not the same any more once it is {name}")
     return name
+
+
+def require_container(codec: FileCodec, pixel_format: str, container: str) -> None:
+    """Raises `UsageError` where pictures in that format cannot go into that container."""
+    containers = codec.narrower.get(pixel_format, codec.containers)
+    if container not in containers:
+        what = codec.name if containers == codec.containers else f"{codec.name} {pixel_format}"
+        raise UsageError(
+            f"{what} does not go into {container}", hint=f"it goes into {', '.join(containers)}"
+        )
 
 
 def require_size(pixel_format: str, width: int, height: int) -> None:

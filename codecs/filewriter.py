@@ -168,9 +168,13 @@ class FileWriter:
 
     def _options(self) -> dict[str, str]:
         form = self._form
-        lossless = form.quality is None
-        options = form.codec.lossless if lossless else {"crf": str(form.quality)}
-        assert options is not None
+        if form.quality is None:
+            options = form.codec.lossless
+            assert options is not None
+        elif form.codec.name == "mjpeg":
+            options = {"qmin": str(form.quality), "qmax": str(form.quality)}
+        else:
+            options = {"crf": str(form.quality)}
         return {**form.codec.options, **options, **form.colors}
 
     def _add_groups(self, codec: ArchiveCodec, psnr: float) -> GroupEncoder:
@@ -195,7 +199,7 @@ class FileWriter:
         context.time_base = 1 / form.rate
         if form.sample_aspect_ratio is not None:
             context.sample_aspect_ratio = form.sample_aspect_ratio
-        context.gop_size = 1 if form.codec.name == "ffv1" else form.key_interval
+        context.gop_size = 1 if form.codec.is_intra else form.key_interval
         try:
             open_encoder(context)
         except FFmpegError as error:

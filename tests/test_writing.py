@@ -94,6 +94,72 @@ def test_lossy_codecs_keep_what_is_seen(store: Store, codec: str, ending: str) -
     assert psnr(finer.read().data, data) > psnr(video.read().data, data)
 
 
+@pytest.mark.parametrize("ending", ["mp4", "mov", "mkv"])
+@pytest.mark.parametrize("pixel_format", ["rgb24", "bgr24", "gray", "yuv420p", "nv12", "yuv444p"])
+def test_jpegs_show_what_was_given(store: Store, ending: str, pixel_format: str) -> None:
+    source = store.ingest(CLIP, "source.mp4").read(frames=range(12), format=pixel_format)
+    video = store.write(f"a.{ending}", source, fps=25, codec="mjpeg", format=pixel_format)
+    media = video.original.media
+    assert (media.codec, media.color_range) == ("mjpeg", "full")
+    assert len(video.keyframes) == 12
+    assert psnr(video.read(format="rgb24").data, shown_as_rgb(store, pixel_format)) > 34
+    finer = store.write(
+        f"b.{ending}", source, fps=25, codec="mjpeg", format=pixel_format, quality=1
+    )
+    assert finer.info.size > video.info.size
+
+
+def shown_as_rgb(store: Store, pixel_format: str) -> Pixels:
+    """What the source shows; the three channels of gray are the same."""
+    source = store["source.mp4"]
+    if pixel_format == "gray":
+        return source.read(frames=range(12), format="gray").data.repeat(3, axis=-1)
+    return source.read(frames=range(12)).data
+
+
+def test_yuv_of_full_range_stays_so_in_jpegs(store: Store) -> None:
+    ramp = np.tile(np.arange(256, dtype=np.uint8), (48, 1))
+    gray = np.full((24, 256), 128, np.uint8)
+    data = np.concatenate((ramp, gray))[None]
+    written = {
+        color_range: store.write(
+            f"{color_range}.mkv",
+            data,
+            fps=1,
+            codec="mjpeg",
+            format="yuv420p",
+            quality=1,
+            color_range=color_range,
+        )
+        for color_range in ("full", "limited")
+    }
+    luma = {name: video.read(format="gray").data[0, 0, :, 0] for name, video in written.items()}
+    assert np.abs(luma["full"].astype(int) - ramp[0]).max() <= 2
+    wanted = ((ramp[0] - 16.0) * 255 / 219).clip(0, 255)
+    assert np.abs(luma["limited"] - wanted).max() <= 2
+
+
+@pytest.mark.parametrize(
+    ("pixel_format", "ending"),
+    [
+        ("rgb24", "mov"),
+        ("bgr24", "mov"),
+        ("gray", "mkv"),
+        ("yuv420p", "mkv"),
+        ("yuv422p", "mkv"),
+        ("nv12", "mkv"),
+    ],
+)
+def test_raw_pictures_are_kept_as_they_are(store: Store, pixel_format: str, ending: str) -> None:
+    data = noise(pixel_format, 5, 38, 22)
+    name = f"a.{ending}"
+    video = store.write(name, data, fps=25, codec="raw", format=pixel_format, lossless=True)
+    assert video.original.media.codec == "rawvideo"
+    assert np.array_equal(video.read(format=pixel_format).data, data)
+    assert np.array_equal(video[3].data, video.read().data[3])
+    assert len(video.keyframes) == 5
+
+
 def test_samples_of_luma_and_chroma_are_not_converted(store: Store) -> None:
     source = store.ingest(CLIP, "source.mp4").read(frames=range(10), format="yuv420p")
     video = store.write("a.mp4", source, fps=25, format="yuv420p", codec="h264", lossless=True)
@@ -186,6 +252,11 @@ def test_a_stream_is_kept_as_it_is(store: Store, name: str) -> None:
         ({"data": np.zeros((3, 48, 64, 3), np.uint8)}, "need times"),
         ({"data": np.zeros((3, 48, 64, 3), np.uint8), "fps": 25, "codec": "divx"}, "divx"),
         ({"data": np.zeros((3, 48, 64, 3), np.uint8), "fps": 25, "quality": 99}, "0 to 51"),
+        ({"data": BLACK, "fps": 25, "codec": "mjpeg", "quality": 0}, "1 to 31"),
+        ({"data": BLACK, "fps": 25, "codec": "mjpeg", "psnr": 40}, "not written with a PSNR"),
+        ({"data": BLACK, "fps": 25, "codec": "mjpeg", "lossless": True}, "without loss"),
+        ({"data": BLACK, "fps": 25, "codec": "raw"}, "does not go into mp4"),
+        ({"data": BLACK, "fps": 25, "codec": "ffv1", "quality": 3}, "no quality"),
         ({"data": np.zeros((3, 48, 64, 3), np.uint8), "fps": 0}, "larger than 0"),
         ({"data": np.zeros((3, 48, 64, 4), np.uint8), "fps": 25}, "48 x 64 x 3"),
         ({"data": np.zeros((5, 3, 48, 64), np.uint8), "fps": 25}, "moveaxis"),

@@ -16,7 +16,9 @@ from vfsd.codecs.fileforms import (
     COLOR_RANGES,
     COLOR_SPACES,
     FILE_CODECS,
+    JPEG_FORMATS,
     FileForm,
+    require_container,
     require_size,
     stored_format,
     told_rate,
@@ -52,9 +54,11 @@ class WriteForm:
     fps: Seconds | None = None
     time_base: Seconds | None = None
     format: str = "rgb24"  #: of the pictures that come, as in `Video.read`
-    codec: str = "h264"  #: h264, hevc, av1 or ffv1
+    codec: str = "h264"  #: h264, hevc, av1, mjpeg, ffv1 or raw
     pixel_format: str | None = None  #: that is encoded; None: what suits `format`
-    quality: int | None = None  #: rate factor, lower is better; None: hard to tell from the source
+    quality: int | None = None
+    """Rate factor (of mjpeg the quantiser, from 1 on), lower is better; None: hard to tell from the
+    source."""
     psnr: float | None = None  #: dB that the worst plane of each picture has, instead of a quality
     lossless: bool = False  #: every sample is kept; an error where it cannot be
     key_interval: int | None = None  #: frames, 1 to a billion; None: a second
@@ -79,13 +83,9 @@ class WriteForm:
                 f"videos are not written as {ending}",
                 hint=f"let the name end in {', '.join(filter(None, _CONTAINERS))}",
             )
-        if container not in codec.containers:
-            raise UsageError(
-                f"{codec.name} does not go into {container}",
-                hint=f"it goes into {', '.join(codec.containers)}",
-            )
         rate, tick = self._times()
         stored = stored_format(codec, self.format, self.pixel_format, self.lossless)
+        require_container(codec, stored, container)
         require_size(stored, *size)
         if self.lossless not in (True, False):
             raise UsageError(f"lossless is True or False, not {shown(self.lossless)}")
@@ -114,13 +114,13 @@ class WriteForm:
                 raise UsageError(f"colour ranges are {' and '.join(COLOR_RANGES)}")
             if self.color_space not in (None, *COLOR_SPACES):
                 raise UsageError(f"colour spaces are {', '.join(COLOR_SPACES)}")
-            return chosen
+            return {} if stored in JPEG_FORMATS else chosen
         if chosen:
             raise UsageError(
                 f"colours of {self.format} are what they are",
                 hint="color_range and color_space are about YUV samples",
             )
-        return BT709 if stored.startswith("yuv") else {}
+        return BT709 if stored.startswith("yuv") and stored not in JPEG_FORMATS else {}
 
     def _times(self) -> tuple[Fraction | None, Fraction]:
         """The rate, if it is constant, and the seconds of a tick."""
@@ -146,8 +146,11 @@ class WriteForm:
         quality = codec.quality
         if self.quality is not None:
             quality = whole_number(self.quality, "rate factor")
-        if not 0 <= quality <= codec.worst:
-            raise UsageError(f"rate factors of {codec.name} are 0 to {codec.worst}, not {quality}")
+        if quality not in codec.rate_factors:
+            finest, coarsest = codec.rate_factors[0], codec.rate_factors[-1]
+            raise UsageError(
+                f"rate factors of {codec.name} are {finest} to {coarsest}, not {quality}"
+            )
         return quality
 
     def _sound(self) -> SoundForm | None:
@@ -166,6 +169,12 @@ class WriteForm:
             return None
         if self.quality is not None:
             raise UsageError("a rate factor and a PSNR are one too many", hint="give one of them")
+        if not FILE_CODECS[self.codec].measured:
+            measured = [codec.name for codec in FILE_CODECS.values() if codec.measured]
+            raise UsageError(
+                f"{self.codec} is not written with a PSNR",
+                hint=f"{', '.join(measured)} are; or give a quality",
+            )
         psnr = decibels(self.psnr)
         if not 0 < psnr < math.inf:
             raise UsageError(

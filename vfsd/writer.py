@@ -74,7 +74,13 @@ class VideoWriter(Generic[_V]):
         self._publish = publish
         self._video: _V | None = None
         file_form = form.file_form(name, size)
-        self._maker = PictureMaker(form.format, *size, file_form.pixel_format)
+        self._maker = PictureMaker(
+            form.format,
+            *size,
+            file_form.pixel_format,
+            color_range=form.color_range,
+            color_space=form.color_space,
+        )
         self._pts = -1  # of the last picture
         self._origin = 0  # the pts of the first
         self.unfinished = begin(parts.objects, name)

@@ -77,8 +77,8 @@ _FILE = click.Path(exists=True, dir_okay=False)
 )
 @click.option(
     "--codec",
-    type=click.Choice(("h264", "hevc", "av1", "ffv1")),
-    help="h264 if nothing is said; ffv1 keeps every bit.",
+    type=click.Choice(("h264", "hevc", "av1", "mjpeg", "ffv1", "raw")),
+    help="h264 if nothing is said; ffv1 and raw keep every bit.",
 )
 @click.option("--encode-as", metavar="FORMAT", help="Encode in this pixel format: yuv444p ...")
 @click.option(
