@@ -14,9 +14,9 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.compiler import compiles
 
 from vfsd.catalog.detections import Detections
-from vfsd.catalog.detections_schema import detections
 from vfsd.catalog.jsonvalues import json_equals
 from vfsd.catalog.places import MASK, SHIFTS, cells_of, units
+from vfsd.catalog.schema import detections
 from vfsd.detections import FARTHEST, NO_TRACK, Box, Detection, DetectionColumns, Ints, Source
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.labelexpr import Clauses, Labels, clauses_of

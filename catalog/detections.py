@@ -11,10 +11,9 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from vfsd.catalog.detections_schema import detections, examined, labels, sources
 from vfsd.catalog.frameranges import merged, without
 from vfsd.catalog.places import bounds, cells
-from vfsd.catalog.schema import videos
+from vfsd.catalog.schema import detections, examined, labels, sources, videos
 from vfsd.detections import (
     NO_TRACK,
     DetectionColumns,

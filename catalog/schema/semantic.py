@@ -1,7 +1,7 @@
-"""The tables of the semantic index: who has seen what, where, and on which frames looked.
+"""Tables of the semantic index: who has seen what, where, and on which frames looked.
 
-They belong to the same `metadata` as those of `vfsd.catalog.schema`.  Boxes are pixels of the
-displayed full frame, the second corner exclusive; frames count from 0 in display order.
+Boxes are pixels of the displayed full frame, the second corner exclusive; frames count from 0 in
+display order.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from vfsd.catalog.schema import _Id, metadata
+from vfsd.catalog.schema.columns import Id, metadata, owner_key, row_id
 
 labels = Table(
     "labels",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True, comment="what boxes refer to"),
+    row_id("what boxes refer to"),
     Column("name", String(255), nullable=False, unique=True, comment="a class or a property"),
     comment="The words that boxes are labelled with, each once for all videos.",
 )
@@ -34,7 +34,7 @@ labels = Table(
 sources = Table(
     "sources",
     metadata,
-    Column("id", _Id, primary_key=True, autoincrement=True, comment="what boxes refer to"),
+    row_id("what boxes refer to"),
     Column("name", String(255), nullable=False, comment="what it is called"),
     Column("model", String(255), nullable=False, comment="which model; empty: not said"),
     Column("version", String(255), nullable=False, comment="of the model; empty: not said"),
@@ -46,17 +46,10 @@ sources = Table(
 detections = Table(
     "detections",
     metadata,
-    Column(
-        "video_id",
-        _Id,
-        ForeignKey("videos.id", ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-        comment="the logical video, whatever it is encoded as",
-    ),
+    owner_key("video_id", "videos.id", "the logical video, whatever it is encoded as"),
     Column(
         "label_id",
-        _Id,
+        Id,
         ForeignKey("labels.id"),
         primary_key=True,
         autoincrement=False,
@@ -83,7 +76,7 @@ detections = Table(
     Column("confidence", Double, comment="as the source gave it; null: none"),
     Column("track", BigInteger, comment="number of the object, within its source; null: none"),
     Column(
-        "source_id", _Id, ForeignKey("sources.id"), nullable=False, comment="who says that it is"
+        "source_id", Id, ForeignKey("sources.id"), nullable=False, comment="who says that it is"
     ),
     Column(
         "cell", Integer, nullable=False, comment="coarse place and size: vfsd.catalog.places.cells"
@@ -107,17 +100,10 @@ detections = Table(
 examined = Table(
     "examined",
     metadata,
-    Column(
-        "video_id",
-        _Id,
-        ForeignKey("videos.id", ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-        comment="whose frames they are",
-    ),
+    owner_key("video_id", "videos.id", "whose frames they are"),
     Column(
         "source_id",
-        _Id,
+        Id,
         ForeignKey("sources.id"),
         primary_key=True,
         autoincrement=False,

@@ -1,0 +1,172 @@
+"""Tables of tiles and renditions, and of what decoding and encoding them costs."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+)
+
+from vfsd.catalog.schema.columns import metadata, owner, owner_key, row_id
+
+segments = Table(
+    "segments",
+    metadata,
+    row_id("never used again"),
+    owner("physical_id", "physical_videos.id", "the tiled encoding that it belongs to"),
+    owner(
+        "original_id",
+        "physical_videos.id",
+        "the original by whose frame table its frames are counted",
+    ),
+    Column("first_frame", BigInteger, nullable=False, comment="of the video, in display order"),
+    Column("end_frame", BigInteger, nullable=False, comment="one past the last"),
+    Column("layout", Text, nullable=False, comment="see vfsd.tiling.TileLayout"),
+    Column(
+        "profile",
+        String(32),
+        nullable=False,
+        comment="the tile codec: fast, small ...; or joined-left, joined-right",
+    ),
+    Column(
+        "object_key",
+        String(64),
+        ForeignKey("objects.key"),
+        nullable=False,
+        comment="the pack that holds its cells",
+    ),
+    Column(
+        "size",
+        BigInteger,
+        nullable=False,
+        comment="bytes of the pack; of one that two joined segments have, this one's share",
+    ),
+    Column("psnr", Float, nullable=False, comment="dB, of the worst cell"),
+    Column("created_ns", BigInteger, nullable=False, comment="when it was published"),
+    Column(
+        "retired_ns",
+        BigInteger,
+        comment="when another layout took its place; null while reads may use it",
+    ),
+    Column(
+        "made_at_read",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="the number of the newest read when it was published",
+    ),
+    Column(
+        "expected",
+        Float,
+        nullable=False,
+        server_default="0",
+        comment="CPU seconds that whoever had it made expected it to save; 0: not noted",
+    ),
+    Column(
+        "gain",
+        Float,
+        nullable=False,
+        server_default="0",
+        comment="CPU seconds that a read of all its frames should save; 0: not noted",
+    ),
+    Column(
+        "used_at_read",
+        BigInteger,
+        comment="the number of the last read that used it; null: none has",
+    ),
+    Column("used_ns", BigInteger, comment="when that read began"),
+    Column(
+        "uses",
+        Float,
+        nullable=False,
+        server_default="0",
+        comment="reads that used it; faded up to the last, see vfsd.eviction.faded",
+    ),
+    Column(
+        "saved",
+        Float,
+        nullable=False,
+        server_default="0",
+        comment="CPU seconds that it saved them; faded up to the last",
+    ),
+    CheckConstraint("0 <= first_frame AND first_frame < end_frame", name="frames"),
+    Index(None, "original_id", "first_frame"),
+    Index(None, "physical_id"),
+    Index(None, "object_key"),
+    comment="Runs of frames that share one layout of tiles.",
+    sqlite_autoincrement=True,
+)
+
+cells = Table(
+    "cells",
+    metadata,
+    owner_key("segment_id", "segments.id", "the segment that it is a tile of"),
+    Column("tile", Integer, primary_key=True, comment="0, 1, 2 ... row by row"),
+    Column("x1", Integer, nullable=False, comment="left edge, pixels of the stored picture"),
+    Column("y1", Integer, nullable=False, comment="upper edge"),
+    Column("x2", Integer, nullable=False, comment="one past the last column"),
+    Column("y2", Integer, nullable=False, comment="one past the last row"),
+    Column("position", BigInteger, nullable=False, comment="byte offset in the pack"),
+    Column("size", BigInteger, nullable=False, comment="bytes"),
+    Column(
+        "quality",
+        Integer,
+        nullable=False,
+        comment="rate factor that it was encoded with; of lossless, the level",
+    ),
+    Column("psnr", Float, nullable=False, comment="dB of luma against the source, measured"),
+    Column(
+        "gray",
+        Float,
+        nullable=False,
+        server_default="0",
+        comment="dB of gray in the worst picture, as reads make it; 0: not measured",
+    ),
+    Column(
+        "planes",
+        Float,
+        nullable=False,
+        server_default="0",
+        comment="the same of the worst of Y, U and V",
+    ),
+    Column(
+        "colour",
+        Float,
+        nullable=False,
+        server_default="0",
+        comment="the same of the worst of R, G and B",
+    ),
+    comment="Tiles of a segment: each a stream that decodes alone.",
+    sqlite_with_rowid=False,
+)
+
+costs = Table(
+    "costs",
+    metadata,
+    Column("host", String(255), primary_key=True, comment="where it was measured"),
+    Column(
+        "name",
+        String(32),
+        primary_key=True,
+        comment="a codec as FFmpeg calls it, or a tile codec",
+    ),
+    Column("start", Float, nullable=False, comment="CPU seconds to start at a key picture"),
+    Column("picture", Float, nullable=False, comment="CPU seconds for each picture"),
+    Column("pixel", Float, nullable=False, comment="CPU seconds for each pixel"),
+    Column("byte", Float, nullable=False, comment="CPU seconds for each byte"),
+    Column("encode_pixel", Float, comment="CPU seconds to encode a pixel; tile codecs only"),
+    Column("r2", Float, nullable=False, comment="share of the variance that these explain"),
+    Column("samples", Integer, nullable=False, comment="decodes that were timed"),
+    Column("software", String(255), nullable=False, comment="versions that it was measured with"),
+    Column("measured_ns", BigInteger, nullable=False, comment="when"),
+    comment="What decoding costs, by host: measured, not guessed.",
+    sqlite_with_rowid=False,
+)
