@@ -37,9 +37,6 @@ _ENTRIES = {
 }
 MP4_CODECS = frozenset(_ENTRIES)
 
-MAX_SEGMENTS = 65535
-"""As many a sidx box can list."""
-
 _KEY_SAMPLE = 0x0200_0000  # depends on no other
 _OTHER_SAMPLE = 0x0101_0000  # depends on others; no sync sample
 _SAMPLE = np.dtype([("duration", ">u4"), ("size", ">u4"), ("flags", ">u4"), ("shift", ">i4")])

@@ -177,18 +177,8 @@ class FrameTable:
             )
         return found
 
-    def frames_between(self, start: int, stop: int) -> range:
-        """The frames shown at some moment ``start <= t < stop``, in ticks.
-
-        The frame that is already on the screen at `start` is part of it.
-        """
-        if stop <= start or not self._frames or start >= self.end_pts:
-            return range(0)
-        first = max(0, self._last_frame_not_after(start))
-        return range(first, self._last_frame_not_after(stop - 1) + 1)
-
     def frames_starting_between(self, start: int, stop: int) -> range:
-        """The frames whose pts is in ``start <= pts < stop``."""
+        """The frames whose pts is in ``start <= pts < stop``, in ticks."""
         first = self._last_frame_not_after(start - 1) + 1
         return range(first, max(first, self._last_frame_not_after(stop - 1) + 1))
 

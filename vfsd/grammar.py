@@ -42,8 +42,6 @@ from vfsd.tiling import Rect
 from vfsd.units import seconds
 from vfsd.view import View
 
-STILL_SUFFIXES = ("png", "jpg", "npy")
-
 _CONTAINERS = {"mp4": "mp4", "mkv": "matroska", "h264": "h264", "hevc": "hevc"}
 _RAW = {"rgb": "rgb24", "yuv": "yuv420p", "raw": "rgb24", "y4m": None}
 ENDINGS = (*_CONTAINERS, *_RAW)

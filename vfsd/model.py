@@ -166,10 +166,6 @@ class PhysicalVideo:
         """Seconds from the first frame's appearance to the last one's end."""
         return (self.end_pts - self.first_pts) * self.media.time_base
 
-    @property
-    def has_gaps_of_time(self) -> bool:
-        return self.media.variable_rate
-
 
 @dataclass(frozen=True, slots=True)
 class LogicalVideo:

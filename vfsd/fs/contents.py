@@ -42,8 +42,6 @@ _REMEMBERED = 1000
 CAPABILITIES = b"security.capability"
 """The extended attribute of what a program may, whoever starts it; see capabilities(7)."""
 
-"""Of private files that are still being copied from a video: ``INODE.PID.copy``."""
-
 
 class Content:
     """The bytes of one inode, while somebody has it open.
