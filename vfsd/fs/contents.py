@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from enum import Enum
 from functools import partial
 from pathlib import Path
 
@@ -43,6 +44,14 @@ CAPABILITIES = b"security.capability"
 """The extended attribute of what a program may, whoever starts it; see capabilities(7)."""
 
 
+class Backing(Enum):
+    """What holds the bytes of an inode that is open."""
+
+    OBJECT = "object"  #: written by the store itself, and changed by nobody
+    LINKED = "linked"  #: a file indexed in place, which is read compared or not at all
+    PRIVATE = "private"  #: the inode's own file, which may be written
+
+
 class Content:
     """The bytes of one inode, while somebody has it open.
 
@@ -51,6 +60,7 @@ class Content:
     """
 
     __slots__ = (
+        "backing",
         "dirty",
         "fd",
         "flushed",
@@ -58,10 +68,8 @@ class Content:
         "handles",
         "ino",
         "last_known",
-        "linked",
         "lock",
         "pins",
-        "private",
         "retired",
         "setid",
         "shown_ctime",
@@ -79,10 +87,7 @@ class Content:
         self.pins = 0  #: handles, and whoever else needs this object to stay
         self.handles = 0
         self.writers = 0  #: handles that may write
-        self.private = False  #: `fd` is the inode's own file and may be written, if `dirty`
-        self.linked = (
-            False  #: `fd` is a file indexed in place, which is read compared or not at all
-        )
+        self.backing = Backing.OBJECT  #: what `fd` is
         self.dirty = False  #: the row says that the bytes are being changed; just write
         self.setid = False  #: the mode has set-user-ID or set-group-ID, which a write takes away
         self.grants = False  #: it has file capabilities, which every write takes away
@@ -95,8 +100,13 @@ class Content:
 
     @property
     def is_immutable(self) -> bool:
-        """Whether `fd` is an object, which the store itself has written, and nobody changes."""
-        return not self.private and not self.linked
+        """Whether `fd` is an object."""
+        return self.backing is Backing.OBJECT
+
+    @property
+    def is_private(self) -> bool:
+        """Whether `fd` is the inode's own file: it may be written, once the row says so."""
+        return self.backing is Backing.PRIVATE
 
     @property
     def is_about_to_be_released(self) -> bool:
@@ -229,10 +239,9 @@ class Contents:
                     )
                     raise failure(errno.EIO) from error
             assert node is not None
-            content.private = is_private(node)
+            content.backing = _backing(node)
             content.setid = bool(node.mode & 0o6000)
             content.last_known = node
-            content.linked = node.link_path is not None
             content.summed = summed
             content.fd = fd
 
@@ -249,7 +258,8 @@ class Contents:
         """Let a pinned content have the descriptor that `create_private` made."""
         with content.lock:
             content.fd = fd
-            content.private = content.dirty = True
+            content.backing = Backing.PRIVATE
+            content.dirty = True
             content.setid = bool(node.mode & 0o6000)
             content.last_known = node
             self.written(content)
@@ -270,9 +280,9 @@ class Contents:
                 return
             node = self._names.node_if_any(content.ino)
             found = os.fstat(content.fd)
-            is_own = content.private and self._is_own(content, node, found)
+            is_own = content.is_private and self._is_own(content, node, found)
             if not is_own or (node is not None and not self._announce(node, None)):
-                whole = content.private or keep is None
+                whole = content.is_private or keep is None
                 self._copy(content, node, found.st_size if whole else min(keep or 0, found.st_size))
             content.dirty = True
             content.grants = node is not None and CAPABILITIES in self._names.xattrs(node.ino)
@@ -282,7 +292,7 @@ class Contents:
     def sync(self, content: Content, *, data_only: bool) -> None:
         """Make the bytes survive a power cut, and the private file's name."""
         (os.fdatasync if data_only else os.fsync)(content.fd)
-        if content.private and not content.synced:
+        if content.is_private and not content.synced:
             fsync_path(self._parts.directory.spool)
             content.synced = True
 
@@ -379,7 +389,7 @@ class Contents:
         content.retired.append(content.fd)
         content.fd = fd
         content.summed = None
-        content.private = True
+        content.backing = Backing.PRIVATE
 
     def _withdraw(self, ino: int, private: Path) -> None:
         """Take a private file away again that the row knows nothing of, as it was not written."""
@@ -419,3 +429,9 @@ class Contents:
         if now.object_key is not None:
             self._discard_object(now.object_key)
         return True
+
+
+def _backing(node: Node) -> Backing:
+    if is_private(node):
+        return Backing.PRIVATE
+    return Backing.OBJECT if node.link_path is None else Backing.LINKED

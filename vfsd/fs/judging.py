@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from vfsd.arrival import arrival_of_own_file
 from vfsd.errors import NotFoundError
-from vfsd.fs.contents import Content, Contents
+from vfsd.fs.contents import Backing, Content, Contents
 from vfsd.fs.names import Change, Names
 from vfsd.ingest import Indexed, Refused, Verdict, glance, judge, publish
 from vfsd.model import FileState, Node
@@ -306,7 +306,7 @@ class Judging:
                 published = self._write_down(change, judged, verdict, content.shown_ctime)
             if not published:
                 arrival.withdraw()
-        content.private = not published
+        content.backing = Backing.OBJECT if published else Backing.PRIVATE
         return published
 
     def _write_down(
