@@ -56,8 +56,7 @@ class VideoAdvice(VideoWrites):
         queries = self._remembered(newest) if workload is None else self._meant(workload, parts)
         media = self.original.media
         chosen = tile_codec(codec, media)
-        tiles = self._tiles(self.info, None)
-        assert tiles is not None
+        tiles = self._usual_tiles(self.info)
         catalog = self._parts.catalog
         segments = catalog.segments(self.info)
         good = [segment for segment in segments if segment.psnr >= tiles.luma]

@@ -10,7 +10,7 @@ from vfsd import grammar
 from vfsd.errors import IntegrityError
 from vfsd.objects import Progress
 from vfsd.units import Seconds
-from vfsd.videoframes import Region
+from vfsd.videoframes import Region, view_of
 from vfsd.videooriginal import VideoOriginal
 from vfsd.views import open_view, render, sound
 from vfsd.wholefiles import whole_file
@@ -50,7 +50,7 @@ class VideoFiles(VideoOriginal):
         made, `OutOfRangeError`, `OSError`.
         """
         form = grammar.form_of(Path(path).suffix.lower().removeprefix("."), codec, format)
-        view = self._view(span, frames, region, None, fps)
+        view = view_of(self._counted(), span=span, frames=frames, region=region, fps=fps)
         request = grammar.Request(view, form, size, psnr)
         return self.save_view(path, request, replace=replace, on_progress=on_progress)
 

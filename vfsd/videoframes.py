@@ -121,7 +121,7 @@ class VideoFrames(VideoFacts):
         chosen = frames
 
         def plan(counted: Counted, tiles: Tiles | None) -> ReadPlan:
-            view = _view(counted, span, chosen, region, size, fps)
+            view = view_of(counted, span=span, frames=chosen, region=region, size=size, fps=fps)
             return make_plan(
                 view, counted.original, counted.table, pixel_format=format, tiles=tiles
             )
@@ -143,7 +143,7 @@ class VideoFrames(VideoFacts):
 
         `frames` are a range or a slice; a list is a `UsageError`.
         """
-        view = partial(_view, span=span, frames=frames, region=region, size=size, fps=fps)
+        view = partial(view_of, span=span, frames=frames, region=region, size=size, fps=fps)
         view(self._counted())  # what cannot be is told at once
         return self._stream("api", view, format, psnr)
 
@@ -154,16 +154,6 @@ class VideoFrames(VideoFacts):
         return make_plan(view, counted.original, counted.table, pixel_format=format, tiles=tiles)
 
     # -- the work
-
-    def _view(
-        self,
-        span: tuple[Seconds, Seconds | None] | None,
-        frames: range | slice | None,
-        region: Region | None,
-        size: tuple[int, int] | None,
-        fps: Seconds | None,
-    ) -> View:
-        return _view(self._counted(), span, frames, region, size, fps)
 
     def _numbered(
         self,
@@ -301,11 +291,15 @@ class VideoFrames(VideoFacts):
         )
 
     def _tiles(self, info: LogicalVideo, psnr: float | None) -> Tiles | None:
-        """What reads may use besides the original."""
+        """What a read with that `psnr` may use besides the original; None: nothing."""
         if psnr == math.inf:
             return None
-        tiles = self._tools.sources.of(info, float(self._parts.settings.minimum_psnr))
+        tiles = self._usual_tiles(info)
         return tiles if psnr is None else tiles.asking(decibels(psnr))
+
+    def _usual_tiles(self, info: LogicalVideo) -> Tiles:
+        """What a read without a `psnr` may use besides the original."""
+        return self._tools.sources.of(info, float(self._parts.settings.minimum_psnr))
 
     def _without_damaged(self, tiles: Tiles | None, error: Exception) -> Tiles | None:
         """What may be used instead; None: the original alone."""
@@ -317,14 +311,19 @@ class VideoFrames(VideoFacts):
         return None
 
 
-def _view(
+def view_of(
     counted: Counted,
-    span: tuple[Seconds, Seconds | None] | None,
-    frames: range | slice | None,
-    region: Region | None,
-    size: tuple[int, int] | None,
-    fps: Seconds | None,
+    *,
+    span: tuple[Seconds, Seconds | None] | None = None,
+    frames: range | slice | None = None,
+    region: Region | None = None,
+    size: tuple[int, int] | None = None,
+    fps: Seconds | None = None,
 ) -> View:
+    """The view that the arguments of `VideoFrames.read` ask for, by the present frame numbers.
+
+    Raises `UsageError`, also for `frames` that are neither a range nor a slice.
+    """
     chosen = None
     if isinstance(frames, slice):
         frames = cut(range(len(counted)), frames)

@@ -16,7 +16,7 @@ from vfsd.scan import Scan
 from vfsd.tiling import Rect
 from vfsd.units import Seconds
 from vfsd.videoadvice import VideoAdvice
-from vfsd.videoframes import Region
+from vfsd.videoframes import Region, view_of
 
 
 class VideoScans(VideoAdvice):
@@ -108,7 +108,7 @@ class VideoScans(VideoAdvice):
         return CropReader(self.info, self.table, self._tools, self._tiles(self.info, psnr), purpose)
 
     def _place(self, roi: Region) -> Rect:
-        rect = self._view(None, None, roi, None, None).region
+        rect = view_of(self._counted(), region=roi).region
         if rect is None or not self.original.media.frame_rect.contains(rect):
             raise OutOfRangeError(f"the region {roi} reaches outside the frame")
         return rect

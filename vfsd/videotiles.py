@@ -37,7 +37,7 @@ from vfsd.tiling.policy import (
 )
 from vfsd.units import Seconds
 from vfsd.videodetect import VideoDetect
-from vfsd.videoframes import Region
+from vfsd.videoframes import Region, view_of
 
 
 class VideoTiles(VideoDetect):
@@ -171,9 +171,8 @@ class VideoTiles(VideoDetect):
     ) -> Estimate:
         """What reading a region would cost if `planned`, and no other tiles, had been made."""
         media = self.original.media
-        view = self._view(span, frames, region, None, None)
-        tiles = self._tiles(self.info, None)
-        assert tiles is not None
+        view = view_of(self._counted(), span=span, frames=frames, region=region)
+        tiles = self._usual_tiles(self.info)
         return estimate(
             select_frames(view, self.original, self.table),
             needed_area(media, "rgb24", view.region or media.frame_rect, None),
@@ -200,8 +199,7 @@ class VideoTiles(VideoDetect):
         original.
         """
         settings = settings or TileSettings()
-        tiles = self._tiles(self.info, None)
-        assert tiles is not None
+        tiles = self._usual_tiles(self.info)
         codec = tile_codec(settings.codec, self.original.media)
         catalog = self._parts.catalog
         measured = catalog.costs(host_name())
@@ -223,8 +221,7 @@ class VideoTiles(VideoDetect):
         `at_hand` tells of what need not be encoded; None: nothing is.
         """
         settings = settings or TileSettings()
-        tiles = self._tiles(self.info, None)
-        assert tiles is not None
+        tiles = self._usual_tiles(self.info)
         media = self.original.media
         codec = tile_codec(settings.codec, media)
         measured = self._parts.catalog.costs(host_name())
@@ -266,7 +263,7 @@ class VideoTiles(VideoDetect):
 
         Nothing is decoded.  Raises `OutOfRangeError`, `UsageError`.
         """
-        view = self._view(span, frames, region, size, fps)
+        view = view_of(self._counted(), span=span, frames=frames, region=region, size=size, fps=fps)
         plan = make_plan(
             view, self.original, self.table, pixel_format=format, tiles=self._tiles(self.info, psnr)
         )
