@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -389,12 +390,11 @@ class Detections:
         ]
         self._connection.exec_driver_sql(text, plain)
 
-    def _room_for(self, count: int) -> _LargeCache:
-        return _LargeCache(
-            self._connection
-            if count >= _MANY and self._connection.dialect.name == "sqlite"
-            else None
-        )
+    def _room_for(self, count: int) -> AbstractContextManager[None]:
+        """To be held while so many rows go in."""
+        if count >= _MANY and self._connection.dialect.name == "sqlite":
+            return _large_cache(self._connection)
+        return nullcontext()
 
     def _insert_examined(
         self, video_id: int, source_id: int, ranges: Iterable[tuple[int, int]]
@@ -441,21 +441,15 @@ class Detections:
             yield from self._connection.execute(query.where(column.in_(part)))
 
 
-class _LargeCache:
-    """While many rows go in, their index is kept in memory: it is not filled in its own order."""
-
-    def __init__(self, connection: Connection | None) -> None:
-        self._connection = connection
-        self._before = 0
-
-    def __enter__(self) -> None:
-        if self._connection is not None:
-            self._before = self._connection.exec_driver_sql("PRAGMA cache_size").scalar_one()
-            self._connection.exec_driver_sql(f"PRAGMA cache_size = -{_LARGE_CACHE_KIB}")
-
-    def __exit__(self, *_: object) -> None:
-        if self._connection is not None:
-            self._connection.exec_driver_sql(f"PRAGMA cache_size = {self._before}")
+@contextmanager
+def _large_cache(connection: Connection) -> Iterator[None]:
+    """Have SQLite keep the index in memory, which is not filled in its own order."""
+    before = connection.exec_driver_sql("PRAGMA cache_size").scalar_one()
+    connection.exec_driver_sql(f"PRAGMA cache_size = -{_LARGE_CACHE_KIB}")
+    try:
+        yield
+    finally:
+        connection.exec_driver_sql(f"PRAGMA cache_size = {before}")
 
 
 def _in_parts(frames: Sequence[range] | None) -> Iterator[list[sa.ColumnElement[bool]]]:
