@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from vfsd.arrival import arrival_of_bytes
@@ -13,16 +12,15 @@ from vfsd.codecs import VideoFrame
 from vfsd.codecs.colors import ColorSettler
 from vfsd.codecs.planes import plane_samples
 from vfsd.codecs.siting import blank_like
-from vfsd.codecs.tiles import TileCodec, tile_codec
+from vfsd.codecs.tiles import tile_codec
 from vfsd.decoders import DecoderPool
 from vfsd.distortion import chained_psnr
 from vfsd.errors import OutdatedError
 from vfsd.frametable import FrameTable
-from vfsd.ingest import software
 from vfsd.jointcells import JointEncoder, JointPack, woven_psnr
 from vfsd.jointfit import JointFit
 from vfsd.jointsettings import JoinSettings, require_alike
-from vfsd.model import Access, Cell, LogicalVideo, MediaInfo, PhysicalVideo, Role, Segment
+from vfsd.model import Cell, LogicalVideo, MediaInfo, PhysicalVideo, Role, Segment
 from vfsd.overlap.geometry import Matrix
 from vfsd.overlap.joint import Joint, upright
 from vfsd.overlap.pair import COPY
@@ -34,7 +32,7 @@ from vfsd.reclaim import clear_away
 from vfsd.resultform import likeness_to_first
 from vfsd.room import make_room
 from vfsd.tileplan import Costs, original_work, tile_work
-from vfsd.tilework import StoppedError, require_same_bytes
+from vfsd.tilework import StoppedError, encoding_in_packs, require_same_bytes
 from vfsd.tiling import TileLayout, meet
 from vfsd.tiling.cost import JOINED_SIDES, encode_cost
 
@@ -256,38 +254,11 @@ class JointWork:
         for there in change.videos.physicals(original.video_id):
             if there.role is Role.JOINED and dict(there.parameters) == parameters:
                 return there.id
-        described = _described(original, self._codec, parameters, now_ns)
+        described = encoding_in_packs(
+            original, Role.JOINED, original.media, self._codec, parameters, now_ns
+        )
         return change.videos.add_physical(original.video_id, described, ()).id
 
 
 def _upright(media: MediaInfo) -> MediaInfo:
     return replace(media, width=media.display_width, height=media.display_height, rotation=0)
-
-
-def _described(
-    original: PhysicalVideo, codec: TileCodec, parameters: Mapping[str, object], now_ns: int
-) -> PhysicalVideo:
-    media = original.media
-    return replace(
-        original,
-        id=0,
-        role=Role.JOINED,
-        media=replace(
-            media,
-            container="pack",
-            codec=codec.codec,
-            pixel_format=codec.pixel_formats[media.pixel_format],
-            extradata=b"",
-            side_streams=(),
-        ),
-        access=Access.EXTENT,
-        object_key=None,
-        link_path=None,
-        size=0,
-        verified=True,
-        parent_id=original.id,
-        parameters=parameters,
-        software=software(),
-        created_ns=now_ns,
-        notes=(),
-    )

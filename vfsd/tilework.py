@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from vfsd.arrival import arrival_of_bytes
 from vfsd.aspect import scaled_aspect
@@ -63,6 +64,42 @@ def placed_in(cells: Sequence[Cell], packed: Sequence[PackedCell]) -> tuple[Cell
     return tuple(
         replace(cell, position=where.position, size=where.size)
         for cell, where in zip(cells, packed, strict=True)
+    )
+
+
+def encoding_in_packs(
+    original: PhysicalVideo,
+    role: Role,
+    media: MediaInfo,
+    codec: TileCodec,
+    parameters: Mapping[str, Any],
+    now_ns: int,
+) -> PhysicalVideo:
+    """A new encoding of an original, whose pictures, as in `media`, tile codec `codec` keeps in
+    packs.  The catalog gives it its number."""
+    return replace(
+        original,
+        id=0,
+        role=role,
+        media=replace(
+            media,
+            container="pack",
+            codec=codec.codec,
+            pixel_format=codec.pixel_formats[original.media.pixel_format],
+            extradata=b"",
+            side_streams=(),
+        ),
+        access=Access.EXTENT,
+        object_key=None,
+        link_path=None,
+        size=0,
+        verified=True,
+        parent_id=original.id,
+        parameters=parameters,
+        software=software(),
+        created_ns=now_ns,
+        notes=(),
+        error=0.0,
     )
 
 
@@ -311,30 +348,9 @@ class TileWork:
     def _described(self, media: MediaInfo, now_ns: int) -> PhysicalVideo:
         original = self._video.original
         in_full_size = (media.width, media.height) == (original.media.width, original.media.height)
-        return replace(
-            original,
-            id=0,
-            role=Role.TILED if in_full_size else Role.RENDITION,
-            media=replace(
-                media,
-                container="pack",
-                codec=self._codec.codec,
-                pixel_format=self._codec.pixel_formats[original.media.pixel_format],
-                extradata=b"",
-                side_streams=(),
-            ),
-            access=Access.EXTENT,
-            object_key=None,
-            link_path=None,
-            size=0,
-            verified=True,
-            parent_id=original.id,
-            parameters=self._settings.parameters(self._codec),
-            software=software(),
-            created_ns=now_ns,
-            notes=(),
-            error=0.0,
-        )
+        role = Role.TILED if in_full_size else Role.RENDITION
+        parameters = self._settings.parameters(self._codec)
+        return encoding_in_packs(original, role, media, self._codec, parameters, now_ns)
 
 
 def _counted(
