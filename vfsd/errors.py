@@ -55,16 +55,22 @@ class VfsdError(Exception):
 
 
 class UsageError(VfsdError, ValueError):
+    """The request itself is malformed, or asks for something impossible."""
+
     exit_code = 2
     errno = errno.EINVAL
 
 
 class NotFoundError(VfsdError, LookupError):
+    """There is no such video, file, frame or object."""
+
     exit_code = 3
     errno = errno.ENOENT
 
 
 class ExistsError(VfsdError):
+    """The name is taken."""
+
     exit_code = 4
     errno = errno.EEXIST
 
@@ -77,11 +83,15 @@ class RefusedMediaError(VfsdError):
 
 
 class OutOfRangeError(VfsdError, IndexError):
+    """A frame, time or region lies outside the video."""
+
     exit_code = 6
     errno = errno.EINVAL
 
 
 class ReadOnlyError(VfsdError):
+    """The store or the mount was opened read-only, or cannot be written."""
+
     exit_code = 7
     errno = errno.EROFS
 
@@ -106,10 +116,14 @@ class NothingSavedError(ForbiddenError):
 
 
 class StoreError(VfsdError):
+    """The store as a whole cannot be used."""
+
     exit_code = 10
 
 
 class NoStoreError(StoreError):
+    """There is no store at this place."""
+
     exit_code = 10
     errno = errno.ENOENT
 
@@ -124,11 +138,15 @@ class ClosedError(StoreError, RuntimeError):
 
 
 class StoreVersionError(StoreError):
+    """The store was written by a newer vfsd."""
+
     exit_code = 11
     errno = errno.EPROTO
 
 
 class BusyError(StoreError):
+    """Somebody else has it in use; the same may succeed later."""
+
     exit_code = 12
     errno = errno.EBUSY
 
@@ -140,6 +158,8 @@ class OutdatedError(BusyError):
 
 
 class IntegrityError(StoreError):
+    """The stored bytes and what the catalog says of them disagree."""
+
     exit_code = 13
     errno = errno.EIO
 
@@ -175,6 +195,8 @@ class DamagedFileError(IntegrityError):
 
 
 class NoSpaceError(StoreError):
+    """The disk, or the quota, is full."""
+
     exit_code = 14
     errno = errno.ENOSPC
 
@@ -187,18 +209,26 @@ class OverBudgetError(NoSpaceError):
 
 
 class EnvironmentMissingError(VfsdError):
+    """Something has to be installed or allowed first."""
+
     exit_code = 20
     errno = errno.ENOSYS
 
 
 class FuseMissingError(EnvironmentMissingError):
+    """There is no libfuse, or /dev/fuse cannot be opened."""
+
     exit_code = 20
 
 
 class MountError(EnvironmentMissingError):
+    """The mount did not come up, or did not end."""
+
     exit_code = 21
     errno = errno.EIO
 
 
 class ExtraMissingError(EnvironmentMissingError):
+    """An optional package is not installed."""
+
     exit_code = 22
