@@ -37,8 +37,8 @@ class Frames:
     seconds: npt.NDArray[np.float64]  #: on the video's timeline
     duration: npt.NDArray[np.float64]  #: seconds until the next frame is shown
     psnr: float = math.inf
-    """dB that they have at least, in each plane or channel; infinite: decoded from the original; 0:
-    nobody has measured it."""
+    """dB that every frame has at least, in each plane or channel, against the very first original;
+    infinite: all were decoded from that; 0: nobody has measured it."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.data), len(self.index), len(self.pts)}

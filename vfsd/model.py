@@ -81,7 +81,7 @@ class MediaInfo:
 
 
 class Access(Enum):
-    """How the bytes of one packet are had from the file that holds it."""
+    """How to get the bytes of one packet from the file that holds it."""
 
     EXTENT = "extent"  #: file[position : position + size] is the packet
     DEMUX = "demux"  #: the container cuts packets up; seek the demuxer to `position`
@@ -138,7 +138,8 @@ class PhysicalVideo:
     software: str  #: versions of what made it or indexed it
     created_ns: int  #: Unix time
     notes: tuple[str, ...] = ()  #: oddities met while indexing, for people
-    cost_factor: float | None = None  #: decoding takes as many times what the codec's rule says
+    cost_factor: float | None = None
+    """Decoding takes so many times what the codec's rule says; None: that was not measured."""
     error: float = 0.0  #: of an original, against the very first; see `vfsd.distortion`
 
     @property
@@ -153,8 +154,8 @@ class PhysicalVideo:
 
     @property
     def psnr(self) -> float:
-        """dB that each picture of an original has at least against the very first one, by the
-        chain of what was measured; infinite where it is that."""
+        """dB that every picture of an original has at least against the video's very first one,
+        added up along the chain of replacements; infinite for the very first one itself."""
         return psnr_of(self.error)
 
     @property
@@ -208,15 +209,15 @@ class Cell:
     size: int  #: bytes
     quality: int  #: the rate factor that it was encoded with; of `lossless`, the level
     psnr: float
-    """dB of luma against the very first original: measured, or, where it was made from one that had
-    taken the place of another, what both lose together at most (see `vfsd.distortion`).  Where
-    cameras are joined, of the worst plane of the worst picture."""
+    """dB of luma against the very first original: measured or, where the cell was made from a
+    replacement of that, a lower bound for both losses together (see `vfsd.distortion`).  Of joined
+    cameras: dB of the worst plane of the worst picture."""
     gray: float = 0.0
-    """dB of gray as reads make it, in the worst picture; 0 here and below: not measured."""
-    planes: float = 0.0  #: the same of that one of Y, U and V that has least
+    """dB of the worst picture when it is read as gray.  Here and below 0 means: not measured."""
+    planes: float = 0.0  #: dB of the worst picture in the worst of its planes Y, U and V
     colour: float = 0.0
-    """The same of that one of R, G and B that has least, against what reads make of the original in
-    the size that the cell's picture has."""
+    """dB of the worst picture in the worst of R, G and B, against the original as it is read in the
+    size of the cell's picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,18 +310,18 @@ class MeasuredCost:
 
 @dataclass(frozen=True, slots=True)
 class SegmentUse:
-    """What a read had of a segment."""
+    """What a read gained by using a segment."""
 
     segment_id: int
-    saved: float  #: CPU seconds of decoding less than from the original
+    saved: float  #: CPU seconds of decoding that reading the original would have taken more
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Pixels that somebody had of a video, and what they took.
+    """One read of a video's pixels, and what it took.
 
-    What was decoded is counted by the plan: a picture that was kept from an earlier read is
-    decoded again by its figures.
+    What was decoded is counted as the plan has it: a picture that was still in memory from an
+    earlier read counts as if it had been decoded again.
     """
 
     id: int  #: by order of arrival in the catalog; 0: not there yet
@@ -330,7 +331,7 @@ class Read:
     first_frame: int  #: the lowest
     end_frame: int  #: one past the highest
     frames: int  #: pictures of the result
-    region: Rect  #: of a scan, what lies around all that it was for
+    region: Rect  #: displayed pixels; of a scan, around all that it was for
     size: tuple[int, int] | None  #: of a picture of the result; None: each has its own
     labels: tuple[tuple[str, ...], ...] | None  #: of boxes that it was for: an AND of ORs
     pixels: int  #: to be decoded
@@ -338,8 +339,8 @@ class Read:
     predicted: float  #: CPU seconds of decoding
     untiled_predicted: float  #: CPU seconds of decoding if all came from the original
     seconds: float  #: that it took its reader, measured
-    segments: int  #: of tiles that were used
-    tiles: int  #: of these that were decoded, all together
+    segments: int  #: how many segments of tiles were used
+    tiles: int  #: how many tiles of these segments were decoded, all together
     original_frames: int  #: different frames that came from the original
     uses: tuple[SegmentUse, ...] = ()  #: on its way into the catalog, which counts them by segment
 
@@ -363,7 +364,7 @@ class ReadArea:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What somebody looked for, and how often; a label, a region or whole frames in a size."""
+    """What reads looked for, and how often: a label, a region, or whole frames in a size."""
 
     label: str | None  #: an expression, see `vfsd.labelexpr`
     region: Rect | None  #: of the stored picture

@@ -65,10 +65,10 @@ class Store(StoreTree):
         """Make a new store in `path`, a directory that is empty or does not exist yet.
 
         `catalog_url` names a database elsewhere (any that SQLAlchemy knows); by default the
-        catalog is an SQLite file in the store.  It survives a power cut from then on; what was
-        interrupted is begun anew by saying it again.  Raises `ExistsError`, `BusyError` where
-        somebody else is just making one there, and `UsageError` or `ExtraMissingError` for a URL
-        that there is no database for; nothing is made then.
+        catalog is an SQLite file in the store.  When this returns, the store survives a power cut;
+        after an interruption, call it again.  Raises `ExistsError`, `BusyError` where somebody
+        else is just making one there, and `UsageError` or `ExtraMissingError` for a URL that no
+        database can have; nothing is made then.
         """
         if catalog_url is not None:
             require_database(catalog_url)
@@ -86,12 +86,13 @@ class Store(StoreTree):
     ) -> Store:
         """Open a store.
 
-        As many `threads` decode side by side; default: one for each core that there is to run on.
-        One makes the least work of a read, which is best where every core has a process of its own.
+        `threads` is how many decode side by side; default: one for each core that this process may
+        use.  A single one takes the least CPU time for a read, which is best where each core has a
+        process of its own.
 
         Raises `NoStoreError` where there is none, `StoreVersionError` for one that a newer vfsd
-        wrote, `BusyError`, `UsageError`, and `ReadOnlyError` where who made a backup was killed as
-        that was all but done, and nobody can write the rest.
+        wrote, `BusyError`, `UsageError`, and `ReadOnlyError` where a backup or a restore was
+        killed just before its end, and the store cannot be written to finish it.
         """
         if threads is not None:
             threads = whole_number(threads, "number of threads")
@@ -294,7 +295,8 @@ class Store(StoreTree):
         jobs: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> JoinReport:
-        """Keep the pictures of two cameras that see the same together, beside their originals.
+        """Store the pictures of two cameras that see the same place once for both, beside their
+        originals.
 
         Runs of about `seconds_each` in which they agree, measured on every picture, are joined; the
         others stay as they are, and so does what is joined already.  With `dry_run` nothing is
@@ -315,8 +317,8 @@ class Store(StoreTree):
         )
 
     def split(self, name: str, other: str | None = None) -> list[JoinedPair]:
-        """Take away what is kept together of a video and those that it is joined with, or only
-        that `other` one; gives what went.  Raises `NotFoundError` where nothing is joined."""
+        """Take back `join`: delete what a video shares with all that it is joined with, or only
+        with `other`; returns what went.  Raises `NotFoundError` where nothing is joined."""
         self._require_writable()
         partner = None if other is None else self.catalog.video(other)
         return split_joined(self._parts, self.catalog.video(name), partner)

@@ -174,8 +174,8 @@ class StoreWrites:
     def recover(self, recording: Recording, name: str | None = None) -> Video:
         """Make a video of what there is of a recording.
 
-        It gets `name`, or that which it was to have, or one like that where that is taken, or is
-        being written by now: ``a-recovered.mp4``.
+        It gets `name`.  Default: the name that it was meant to have or, where somebody has taken
+        that or is just writing it, one like it: ``a-recovered.mp4``.
 
             for one in store.recordings():
                 store.recover(one)

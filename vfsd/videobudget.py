@@ -33,9 +33,10 @@ class VideoBudget(VideoScans):
     ) -> Pin:
         """Keep tiles and renditions, those to come included, whatever budgets say.
 
-        Only `tiles`, or the rendition whose displayed frame has that `size`, if that is given;
-        with `span` segments that have any frame that appears in these seconds.  What is pinned is
-        not charged.  Explicit removal is still possible.  Raises `OutOfRangeError`, `UsageError`.
+        With `tiles` only tiles; with `size`, (width, height) of the displayed frame, only that
+        rendition; with `span` only segments with a frame that appears in these seconds.  What is
+        pinned is not charged, and can still be removed explicitly.  Raises `OutOfRangeError`,
+        `UsageError`.
         """
         size = None if size is None else width_and_height(size)
         role = _role(tiles, size)

@@ -158,7 +158,7 @@ class VideoFacts:
     # -- checking
 
     def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> bool:
-        """Decode everything once and correct the frame table; whether it had to be corrected.
+        """Decode the whole file and correct the frame table; returns whether it was wrong.
 
         `on_progress` is told (bytes done, bytes in all); it may raise to give up.
         Raises `RefusedMediaError` when the file does not decode at all any more.

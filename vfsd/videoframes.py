@@ -92,8 +92,8 @@ class VideoFrames(VideoFacts):
         format: str = "rgb24",
         psnr: float | None = None,
     ) -> Frames:
-        """The frames that appear in ``span[0] <= t < span[1]`` seconds, or `frames` by number, in
-        the order of these.
+        """Read the frames that appear in ``span[0] <= t < span[1]`` seconds, or those with the
+        numbers `frames`, in that order; by default all.
 
         `region` is (x1, y1, x2, y2) in pixels of the displayed frame, x2 and y2 exclusive; only
         its pixels are converted.  `size` is (width, height) of the result, up to 16384 pixels
@@ -101,14 +101,13 @@ class VideoFrames(VideoFacts):
         start of the span.  `format` is rgb24, bgr24, gray, or a planar one (see
         `vfsd.codecs.pixels`).
 
-        Where the video has been tiled or rendered, frames come from there if that is cheaper and
-        every frame of the result then has at least `psnr` dB against what the original would give:
-        in each plane or channel that `format` has (``math.inf``: always from the original).
-        Without `psnr` it is luma that has to have the store's `minimum_psnr`, in the mean of a
-        segment.  The result's `psnr` tells what it has: as for `psnr`, 0 where nobody has measured
-        that.  Where the original has been replaced, both are against the very first one, and
-        nothing better than the one that is there is asked for.  Tiles are measured as wholes: of
-        them a region may have less.
+        Tiles and renditions are used where that is cheaper and every frame of the result still has
+        at least `psnr` dB, in each plane or channel of `format`, against what the original would
+        give (``math.inf``: always from the original).  Without `psnr`, the luma of a segment needs
+        the store's `minimum_psnr` on average.  The result's own `psnr` tells in the same way what
+        it has; 0: nobody has measured that.  Where the original has been replaced, both are
+        against the very first one, and no more is asked for than the present one has.  Tiles are
+        measured as wholes: a part of one may have less.
 
         Raises `OutOfRangeError` outside the timeline or the frame, `UsageError`.
         """
@@ -139,7 +138,7 @@ class VideoFrames(VideoFacts):
         format: str = "rgb24",
         psnr: float | None = None,
     ) -> Iterator[Frame]:
-        """What `read` gives, one frame at a time and in the memory of one.
+        """What `read` gives, one frame at a time, so that not all of them have to fit into memory.
 
         `frames` are a range or a slice; a list is a `UsageError`.
         """

@@ -71,10 +71,11 @@ class VideoLabels(VideoSequence):
         replace: bool = False,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> int:
-        """Add what `source` has found, and note which frames it has `examined`; how many boxes.
+        """Add what `source` has found, and note which frames it has `examined`; returns the number
+        of boxes.
 
         All of it happens, or nothing.  With `replace`, everything that the very same source said
-        of this video before goes.  With None as `source` each detection's own counts.  Raises
+        of this video before goes.  Where `source` is None, each detection tells its own.  Raises
         `UsageError`, `OutOfRangeError`, `NotFoundError` when the video's bytes have changed.
         """
         rows = (
@@ -103,10 +104,10 @@ class VideoLabels(VideoSequence):
         frames: range | slice | Sequence[int] | Ints | int | None = None,
         source: str | Source | None = None,
     ) -> int:
-        """Remove the boxes for which everything given holds; how many.
+        """Remove the boxes for which everything given holds; returns their number.
 
-        `labels`: any of them.  `frames`: as `detections` takes them.  Without `labels` the sources
-        have no longer examined those frames, either.
+        `labels`: any of them.  `frames`: as `detections` takes them.  Without `labels`, those
+        frames no longer count as examined by the sources, either.
         """
         if isinstance(frames, slice):
             frames = cut(range(self.info.original.frames), frames)
@@ -164,8 +165,8 @@ class VideoLabels(VideoSequence):
         return self._parts.catalog.examined(self.info, source)
 
     def examined_for(self, label: str) -> list[Examined]:
-        """The frames that somebody has looked at who looks for `label`: who says so of himself, or
-        has given it, in any video."""
+        """The frames examined by sources that look for `label`: those whose parameters say so, and
+        those that have given it to a box of any video."""
         with self._parts.catalog.reading() as seen:
             found = seen.detections.examined(self.info.id)
             asked = {one.source for one in found}

@@ -67,12 +67,12 @@ class VideoOriginal(VideoBudget):
         """Put a smaller encoding in the place of the original, where the policy allows it.
 
         Every picture of it has at least `psnr` dB (default: what the policy asks for) in each
-        plane against the very first original: measured against the one that there is, by decoding
-        what was written, and added to what that has lost.  Frames, their times and all other
-        streams stay.  What is known of frames stays, and so do tiles and renditions.
+        plane against the very first original.  That is measured: what was written is decoded and
+        compared with the present original, whose own loss is added (see `vfsd.distortion`).
+        Frames, their times and all other streams stay, and so do detections, tiles and renditions.
         `require` is called in the transaction that publishes it, and may raise to forbid it.
 
-        A `Video` that was opened before has to be opened again, but for this one.  Raises
+        Any other `Video` that is open of it has to be opened again.  Raises
         `ForbiddenError` (also where nothing would be saved), `HeldError`, `UsageError`,
         `RefusedMediaError`, `BusyError` (somebody has it open in a mount), `NoSpaceError`,
         `IntegrityError`, `OutdatedError`; nothing has changed then.
@@ -110,15 +110,15 @@ class VideoOriginal(VideoBudget):
         require: Require | None = None,
         on_progress: OnProgress | None = None,
     ) -> Replaced:
-        """Keep the quality of what was seen with the labels `keep` only, where the policy allows
-        the original to be replaced.
+        """Put an encoding in the place of the original that keeps its quality only where objects
+        with the labels `keep` were seen; the policy has to allow that it is replaced.
 
-        Within their boxes, grown by 16 pixels and half a second, each picture has at least `psnr`
-        dB against the original that there is, in each plane.  All else is low-passed, and stands
-        still for two seconds at a time.  Tiles and renditions go.  What is told of the video's
-        PSNR is about whole pictures.  Raises as `replace_original` does, `ForbiddenError` where
-        nobody who finds such labels has looked for more than half a second, and `OutdatedError`
-        where other boxes of them have come meanwhile.
+        Within their boxes, grown by 16 pixels and half a second, every picture has at least `psnr`
+        dB in each plane against the present original.  All else is low-passed, and stands still
+        for two seconds at a time.  Tiles and renditions go.  The PSNR that is told of the video
+        afterwards is that of whole pictures.  Raises as `replace_original` does, `ForbiddenError`
+        where more than half a second in a row was examined by no source of such labels, and
+        `OutdatedError` where boxes of them have come or gone meanwhile.
         """
         with self._unless_outdated():
             decayer = self._decayer(keep, psnr, codec)
@@ -142,7 +142,7 @@ class VideoOriginal(VideoBudget):
 
     @contextmanager
     def _unless_outdated(self) -> Iterator[None]:
-        """That the file has gone means that somebody else has changed the video, if so it is."""
+        """Have a file that is gone be an `OutdatedError`, where somebody has changed the video."""
         try:
             yield
         except FileNotFoundError as error:

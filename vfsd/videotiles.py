@@ -57,8 +57,8 @@ class VideoTiles(VideoDetect):
         """Layouts for `retile` around what was seen, where they pay (see `layouts_around`).
 
         `partition` is `vfsd.tiling.fine`, which tells objects apart, or `vfsd.tiling.coarse`.
-        To be stored are the tiles that hold something; all of them if the codec cannot do with
-        less, or if you say so: ``[one.whole() for one in video.around("car")]``.
+        Only the tiles that hold something are to be stored, unless the codec needs all of them;
+        to have all stored anyway: ``[one.whole() for one in video.around("car")]``.
         """
         media = self.original.media
         chosen = tile_codec(codec, media)
@@ -150,7 +150,7 @@ class VideoTiles(VideoDetect):
 
         `level` is 1 to 19, or None: as hard as budgets ask for, which is not at all while they are
         not a quarter full; see `vfsd.deferred`.  Pixels stay the same; the segments that changed
-        are returned, as they are now.  Told of progress are bytes.  Raises as
+        are returned, as they are now.  `on_progress` is told bytes.  Raises as
         `vfsd.recompress.compress`.
         """
         if level is None:

@@ -33,8 +33,8 @@ class VideoWrites(VideoTiles):
 
         `data` are arrays, frames or bare samples in `format`, one picture for each frame in `span`
         (default: all).  Each is compared with what a read gives in that size: luma has to have the
-        store's `minimum_psnr`, chroma 6 dB less.  What reads take of it later keeps that.  What is
-        there already stays; new segments are returned.
+        store's `minimum_psnr`, chroma 6 dB less.  Later reads of it have at least that, too.  What
+        is there already stays; new segments are returned.
 
         Raises `RefusedMediaError` for pictures that are not those of the video, or not as many;
         nothing of them stays then.  Otherwise as `retile`.

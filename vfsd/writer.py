@@ -171,7 +171,7 @@ class VideoWriter(Generic[_V]):
                 return self._writer.put_sound(samples, first)
 
     def close(self) -> None:
-        """All pictures have come: publish the video.  Once is enough.
+        """Finish the file and publish the video; nothing where that is done already.
 
         Raises `UsageError` where sound goes on for more than a second after the last picture; more
         of these can still be written then.  `IntegrityError` where the file that was made shows
