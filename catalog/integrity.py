@@ -46,6 +46,8 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class LinkedFile:
+    """An original that is indexed in place, as large as when it was indexed."""
+
     place: Place
     size: int  #: bytes
 

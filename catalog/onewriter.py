@@ -136,6 +136,7 @@ class OneWriter:
 
 
 def busy(who: str, seconds: float) -> BusyError:
+    """What to raise when `who` has kept the catalog locked for so long."""
     return BusyError(
         f"{who} has been writing to the catalog for {seconds:g} seconds",
         hint="try again; `vfsd doctor` shows who has the store open",

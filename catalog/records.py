@@ -34,6 +34,7 @@ def media_to_json(media: MediaInfo) -> dict[str, Any]:
 
 
 def media_from_row(row: Row[Any]) -> MediaInfo:
+    """Of a row of `physical_videos`; `media_to_json` reversed."""
     fields = dict(row.media)
     for name in _FRACTIONS:
         fields[name] = None if fields[name] is None else Fraction(fields[name])

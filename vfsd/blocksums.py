@@ -100,6 +100,7 @@ class BlockSummer:
 
 
 def block_sum(data: bytes | memoryview) -> bytes:
+    """The sum of one block."""
     return blake3(data).digest(SUM_BYTES)
 
 

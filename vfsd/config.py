@@ -41,6 +41,8 @@ _MOST = {"minimum_psnr": 100}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
+    """The settings of a store; `describe` tells what each does."""
+
     verify: bool = True
     workers: int = 1
     examine_memory: int = 4 << 30

@@ -29,6 +29,8 @@ Ints = npt.NDArray[np.int64]
 
 
 class PacketFlag(IntFlag):
+    """What is known of a packet; flags may be combined."""
+
     KEY = 1  #: decoding may start here and gives exact pictures
     HIDDEN = 2  #: must be decoded, shows no frame of its own (pre-roll, second field, damage)
     DISPOSABLE = 4  #: nothing refers to it: need not be decoded unless it is wanted

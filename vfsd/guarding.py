@@ -40,6 +40,7 @@ def set_policy(parts: Parts, path: str, policy: Policy | str | None) -> Policy:
 
 
 def holds(parts: Parts, video: LogicalVideo) -> list[Hold]:
+    """Those on a video, the oldest first."""
     with parts.catalog.reading() as seen:
         return seen.originals.holds(video.id)
 

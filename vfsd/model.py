@@ -110,6 +110,8 @@ class Sound:
 
 
 class Role(Enum):
+    """What a stored encoding is to its logical video."""
+
     ORIGINAL = "original"  #: the bytes of the logical file; has no parent
     TILED = "tiled"  #: segments of tiles, in the original's size
     RENDITION = "rendition"  #: segments of whole pictures in another size

@@ -46,6 +46,8 @@ class Digest(NamedTuple):
 
 
 class ObjectStore:
+    """The objects of a store, and files on their way to become some."""
+
     def __init__(self, directory: StoreDirectory) -> None:
         self._root = directory.objects
         self._tmp = directory.objects_tmp

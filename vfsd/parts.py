@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
+    """What an open store is made of.  Cannot be pickled."""
+
     directory: StoreDirectory
     catalog: Catalog
     objects: ObjectStore

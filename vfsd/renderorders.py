@@ -41,6 +41,8 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """What came of an order."""
+
     kind: bytes
     length: int  #: bytes that were made
     decoders: int  #: bytes of pictures that idle decoders hold

@@ -52,6 +52,7 @@ raise to give the segment up."""
 
 
 def require_same_bytes(video: LogicalVideo, seen: Transaction) -> None:
+    """Raises `IntegrityError` where the video has another original by now."""
     try:
         seen.videos.physical(video.original.id)
     except NotFoundError:
@@ -61,6 +62,7 @@ def require_same_bytes(video: LogicalVideo, seen: Transaction) -> None:
 
 
 def placed_in(cells: Sequence[Cell], packed: Sequence[PackedCell]) -> tuple[Cell, ...]:
+    """Cells with the places that they have got in a pack, which holds them in the same order."""
     return tuple(
         replace(cell, position=where.position, size=where.size)
         for cell, where in zip(cells, packed, strict=True)

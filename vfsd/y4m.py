@@ -36,6 +36,8 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Y4mHeader:
+    """What the first line of a YUV4MPEG2 file tells of its pictures."""
+
     width: int
     height: int
     rate: Fraction  #: pictures per second

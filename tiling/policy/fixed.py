@@ -30,6 +30,7 @@ class Fixed:
 
 
 def not_tiled(world: World) -> Fixed:
+    """No tiles at all."""
     return Fixed(world, {})
 
 

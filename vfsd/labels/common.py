@@ -60,6 +60,8 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
+    """From where a label file counts; None: as the format usually does."""
+
     frame_base: int | None = None
     pixel_base: int | None = None
 
@@ -201,6 +203,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def require_size(path: Path, most: int = MOST_BYTES) -> None:
+    """Raises `UsageError` for a file of more than `most` bytes."""
     size = path.stat().st_size
     if size > most:
         raise UsageError(

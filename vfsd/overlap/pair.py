@@ -30,6 +30,8 @@ SAME_TIME = 0.5
 
 
 class Verdict(StrEnum):
+    """What can be done with two videos that show the same place."""
+
     COPY = "copy"  #: one shows just what the other does
     JOIN = "join"  #: they agree at all moments that were looked at
     PARTLY = "partly"  #: they agree at some

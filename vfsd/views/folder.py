@@ -46,6 +46,8 @@ _ENTRIES = [
 
 @dataclass(frozen=True, slots=True)
 class ViewStat:
+    """What `stat` tells of a view, or of a folder of views."""
+
     is_dir: bool
     size: int  #: bytes; 0 for a folder
     mtime_ns: int  #: that of the video

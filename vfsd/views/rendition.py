@@ -253,5 +253,6 @@ def require_frame(footage: Footage, index: int) -> None:
 
 
 def key_of(footage: Footage, what: str) -> str:
+    """A key for `what` is made of a video: another one whenever the bytes may be others."""
     text = "\n".join((__version__, str(_REVISION), library_versions(), footage.key, what))
     return blake3(text.encode()).hexdigest()
