@@ -10,7 +10,7 @@ import pytest
 
 from tests.fs.driver import Driver, failing
 from vfsd.catalog import ROOT
-from vfsd.fs import RENAME_NOREPLACE, namespace
+from vfsd.fs import RENAME_NOREPLACE, hiddennames
 from vfsd.fs.contents import Contents
 from vfsd.fs.names import Names
 from vfsd.model import FileState
@@ -23,8 +23,8 @@ ALIAS = ".fuse_hidden0000000100000001"
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """libfuse's second call follows the first within microseconds; a test on a busy machine not."""
-    monkeypatch.setattr(namespace, "_HIDING_SECONDS", 5.0)
-    monkeypatch.setattr(namespace, "_SETTLING_SECONDS", 0.2)
+    monkeypatch.setattr(hiddennames, "_HIDING_SECONDS", 5.0)
+    monkeypatch.setattr(hiddennames, "_SETTLING_SECONDS", 0.2)
 
 
 def rows(store: Store) -> tuple[int, int]:
@@ -64,7 +64,7 @@ def test_a_rename_over_an_open_video_may_take_its_time(
     former = []
 
     def sync(_: StoreDirectory, new: int) -> None:
-        time.sleep(3 * namespace._SETTLING_SECONDS)
+        time.sleep(3 * hiddennames._SETTLING_SECONDS)
         with store.catalog.reading() as seen:
             former.append((new, *seen.tree.orphans()))
 
@@ -76,7 +76,7 @@ def test_a_rename_over_an_open_video_may_take_its_time(
         assert former == [(new, (ino, name))]
         assert it.read_open(handle) == video
         deadline = time.monotonic() + 10
-        while it.fs._namespace._unsettled:
+        while it.fs._hidden_names._unsettled:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         with store.catalog.reading() as seen:

@@ -77,7 +77,7 @@ def test_a_hidden_name_comes_back_when_the_rename_never_came(
     it: Driver, crashed: Crash, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However long the copy takes, the store that is copied has not given up the name.
-    monkeypatch.setattr("vfsd.fs.namespace._SETTLING_SECONDS", 3600.0)
+    monkeypatch.setattr("vfsd.fs.hiddennames._SETTLING_SECONDS", 3600.0)
     it.write("/a", b"precious")
     with it.opened("/a"):
         it.fs.hide("/a", ".fuse_hidden0000000100000001")

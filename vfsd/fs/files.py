@@ -17,7 +17,7 @@ from vfsd.fs.contents import CAPABILITIES, Content, Contents
 from vfsd.fs.janitor import Janitor
 from vfsd.fs.judging import Judging
 from vfsd.fs.names import Names
-from vfsd.fs.namespace import Namespace, discard_bytes
+from vfsd.fs.namespace import Namespace
 from vfsd.fs.posix import failure, fallocate
 from vfsd.fs.viewfolders import OfferHandle, Patience
 from vfsd.model import FileState, Node
@@ -330,7 +330,7 @@ class Files:
         self._names.drop_aliases(node.ino)
         gone = self._parts.with_reserve(lambda: self._delete_row(node))
         if gone is not None:
-            discard_bytes(self._janitor, gone)
+            self._janitor.discard_bytes(gone)
 
     def _delete_row(self, node: Node) -> Node | None:
         """The node as it was last; None where somebody needs it again, or it is gone already."""

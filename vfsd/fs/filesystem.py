@@ -17,6 +17,7 @@ from vfsd.fs import recovery
 from vfsd.fs.attributes import Attributes, Caller
 from vfsd.fs.contents import Contents
 from vfsd.fs.files import Buffer, Files, Reading
+from vfsd.fs.hiddennames import HiddenNames
 from vfsd.fs.janitor import Janitor
 from vfsd.fs.judging import Judging
 from vfsd.fs.metadata import Metadata
@@ -84,8 +85,9 @@ class Filesystem:
         self._janitor = Janitor(parts)
         self._contents = Contents(parts, self._names, self._janitor.discard_object)
         self._judging = Judging(parts, self._names, self._contents)
+        self._hidden_names = HiddenNames(self._names, self._contents, self._janitor, now)
         self._namespace = Namespace(
-            parts.directory, self._names, self._contents, self._janitor, now
+            parts.directory, self._names, self._contents, self._janitor, self._hidden_names, now
         )
         self._files = Files(
             parts, self._names, self._namespace, self._contents, self._judging, self._janitor
@@ -226,7 +228,7 @@ class Filesystem:
         makes the two one atomic replacement.
         """
         with self._changing(path):
-            self.parts.with_reserve(lambda: self._namespace.hide(path, alias))
+            self.parts.with_reserve(lambda: self._hidden_names.hide(path, alias))
 
     # -- attributes; those of a view are what they are, also for who writes it and sets them
 
@@ -419,7 +421,7 @@ class Filesystem:
     def fsync_names(self) -> None:
         """Return when all names, and their absence, would survive a power cut."""
         if not self.parts.read_only:
-            self._namespace.settle()
+            self._hidden_names.settle()
             self.parts.catalog.sync()
 
     def release(self, handle: int) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from vfsd.model import Node
 from vfsd.parts import Parts
 from vfsd.reclaim import reclaim
 
@@ -43,6 +44,15 @@ class Janitor:
         with self._wake:
             self._expect_cleaning()
             self._keys.append(key)
+
+    def discard_bytes(self, node: Node) -> None:
+        """The row of `node` is gone; so may its bytes be, unless they are a linked file."""
+        if not node.is_file:
+            return
+        if node.object_key is not None:
+            self.discard_object(node.object_key)
+        elif node.link_path is None:
+            self.discard_inode(node.ino)
 
     def later(self, seconds: float, action: Callable[[], object]) -> None:
         """Call `action` then, or when closing, whichever comes first."""

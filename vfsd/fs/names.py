@@ -53,6 +53,13 @@ class Change:
     def tree(self) -> Tree:
         return self.transaction.tree
 
+    def node_at(self, place: Place) -> Node:
+        """What a name leads to.  Raises `OSError`: ENOENT."""
+        node = self.tree.lookup(place.parent.ino, place.name)
+        if node is None:
+            raise failure(errno.ENOENT)
+        return node
+
     def touch(self, *inos: int) -> None:
         """These nodes, or their attributes, change, come or go."""
         self.touched.update(inos)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from vfsd.errors import ExistsError
 from vfsd.fs.attributes import Caller, is_private
 from vfsd.fs.contents import Contents
+from vfsd.fs.hiddennames import HiddenName, HiddenNames
 from vfsd.fs.janitor import Janitor
 from vfsd.fs.names import Change, Names, Place
 from vfsd.fs.posix import failure
@@ -24,25 +22,7 @@ from vfsd.storedir import StoreDirectory
 RENAME_NOREPLACE = 1
 RENAME_EXCHANGE = 2
 
-_HIDING_SECONDS = 0.005
-"""How long a hidden name may still turn out to be the first half of a rename over it.
-
-The second half follows in the same call of libfuse.  Longer is worse: a daemon that is killed in
-this time has its successor give a file that was unlinked its name back.
-"""
-_SETTLING_SECONDS = 2 * _HIDING_SECONDS
 _TARGET_BYTES = 4095
-
-
-@dataclass(frozen=True, slots=True)
-class _Hidden:
-    """A name that was taken from an open file; a rename onto it may follow at once."""
-
-    ino: int
-    parent: int
-    name: str
-    is_orphan: bool  #: it was the last name
-    since: float
 
 
 class Namespace:
@@ -58,6 +38,7 @@ class Namespace:
         names: Names,
         contents: Contents,
         janitor: Janitor,
+        hidden_names: HiddenNames,
         now: Callable[[], int],
     ) -> None:
         self._directory = directory
@@ -65,9 +46,7 @@ class Namespace:
         self._contents = contents
         self._janitor = janitor
         self._now = now
-        self._hidden: dict[int, _Hidden] = {}  # by the thread that hid it
-        self._unsettled: set[_Hidden] = set()
-        self._followed: set[_Hidden] = set()  # by a rename that is under way
+        self._hidden_names = hidden_names
 
     # -- coming
 
@@ -137,7 +116,7 @@ class Namespace:
     def rmdir(self, path: str) -> None:
         with self._names.changing() as change:
             place = self._names.place(path)
-            node = _require(change, place)
+            node = change.node_at(place)
             if not node.is_dir:
                 raise failure(errno.ENOTDIR)
             if not change.tree.is_empty(node.ino):
@@ -153,37 +132,13 @@ class Namespace:
             return
         with self._names.changing() as change:
             place = self._names.place(path)
-            if _require(change, place).is_dir:
+            if change.node_at(place).is_dir:
                 raise failure(errno.EISDIR)
             left = change.tree.unlink(place.parent.ino, place.name, now_ns=self._now())
             change.leave(place.parent.ino, place.name)
             gone = self._after_unlink(change, left)
         if gone is not None:
-            discard_bytes(self._janitor, gone)
-
-    def hide(self, path: str, alias: str) -> None:
-        """Take the name of an open file away, as `unlink` does, and let a secret one lead to it.
-
-        `alias` is a name in the same directory, which no listing shows; it goes with the last
-        handle, or soon, when there is none.  When the same thread renames another file to the
-        name that was taken, at once, both happened as one: see `rename`.
-        """
-        with self._names.changing() as change:
-            place = self._names.place(path)
-            if _require(change, place).is_dir:
-                raise failure(errno.EISDIR)
-            now = self._now()
-            at = (place.parent.ino, place.name)
-            left = change.tree.unlink(*at, now_ns=now)
-            if left.nlink == 0:
-                change.tree.orphan(left.ino, now_ns=now, former=at)
-            change.leave(*at)
-            change.touch(left.ino)
-        self._names.set_alias(place.parent.ino, alias, left.ino)
-        hidden = _Hidden(left.ino, *at, left.nlink == 0, time.monotonic())
-        self._hidden[threading.get_ident()] = hidden
-        self._unsettled.add(hidden)
-        self._janitor.later(_SETTLING_SECONDS, lambda: self._let_go(hidden))
+            self._janitor.discard_bytes(gone)
 
     # -- changing places
 
@@ -191,12 +146,7 @@ class Namespace:
         """See renameat2(2); `flags` may be RENAME_NOREPLACE or RENAME_EXCHANGE."""
         if flags not in (0, RENAME_NOREPLACE, RENAME_EXCHANGE):
             raise failure(errno.EINVAL)
-        hidden = self._hidden.pop(threading.get_ident(), None)
-        if hidden is not None and not self._goes_with(hidden, new):
-            hidden = None
-        if hidden is not None:
-            self._followed.add(hidden)
-        try:
+        with self._hidden_names.followed_by(new) as hidden:
             if flags == RENAME_EXCHANGE:
                 self._exchange(old, new)
             elif hidden is None:
@@ -205,13 +155,6 @@ class Namespace:
                 raise failure(errno.EEXIST)
             else:
                 self._with_synced(lambda synced: self._move_over_hidden(old, new, hidden, synced))
-        except BaseException:
-            if hidden is not None:
-                self._unhide(hidden)
-            raise
-        finally:
-            if hidden is not None:
-                self._followed.discard(hidden)
 
     def _with_synced(self, move: Callable[[int | None], int | None]) -> None:
         """Move a file, which may have to be on the disk before it takes the place of another.
@@ -229,7 +172,7 @@ class Namespace:
         gone: Node | None = None
         with self._names.changing() as change:
             old, new = self._names.place(old_path), self._names.place(new_path)
-            node = _require(change, old)
+            node = change.node_at(old)
             target = change.tree.lookup(new.parent.ino, new.name)
             if target is not None and flags == RENAME_NOREPLACE:
                 raise failure(errno.EEXIST)
@@ -244,15 +187,15 @@ class Namespace:
             if replaced is not None:
                 gone = self._after_unlink(change, replaced)
         if gone is not None:
-            discard_bytes(self._janitor, gone)
+            self._janitor.discard_bytes(gone)
         return None
 
     def _move_over_hidden(
-        self, old_path: str, new_path: str, hidden: _Hidden, synced: int | None
+        self, old_path: str, new_path: str, hidden: HiddenName, synced: int | None
     ) -> int | None:
         with self._names.changing() as change:
             old, new = self._names.place(old_path), self._names.place(new_path)
-            node = _require(change, old)
+            node = change.node_at(old)
             if node.is_dir:
                 raise failure(errno.ENOTDIR)
             is_same = node.ino == hidden.ino
@@ -264,13 +207,13 @@ class Namespace:
                 if hidden.is_orphan:
                     change.tree.settle_orphan(hidden.ino)
         if is_same:
-            self._unhide(hidden)  # of two names of one file, a rename leaves both
+            self._hidden_names.give_back(hidden)  # of two names of one file, a rename leaves both
         return None
 
     def _exchange(self, old_path: str, new_path: str) -> None:
         with self._names.changing() as change:
             old, new = self._names.place(old_path), self._names.place(new_path)
-            one, other = _require(change, old), _require(change, new)
+            one, other = change.node_at(old), change.node_at(new)
             _require_outside(one, new)
             _require_outside(other, old)
             if one.ino == other.ino:
@@ -286,59 +229,6 @@ class Namespace:
         change.leave(*at)
         change.enter(*to, node.ino)
         return replaced
-
-    # -- hidden names
-
-    def settle(self) -> None:
-        """Return when no name that was taken until now would come back after a crash."""
-        for hidden in tuple(self._unsettled):
-            time.sleep(max(0.0, hidden.since + _HIDING_SECONDS - time.monotonic()))
-            self._let_go(hidden)
-
-    def _goes_with(self, hidden: _Hidden, new_path: str) -> bool:
-        if time.monotonic() - hidden.since > _HIDING_SECONDS:
-            return False
-        new = self._names.place(new_path)
-        return (hidden.parent, hidden.name) == (new.parent.ino, new.name)
-
-    def _let_go(self, hidden: _Hidden) -> None:
-        """It was an unlink, or the rename has followed.
-
-        The last handle may have gone before the name did; then this is the file's end.  May be
-        called twice.
-        """
-        if hidden in self._followed:  # the rename may take its time, and may fail
-            self._janitor.later(_SETTLING_SECONDS, lambda: self._let_go(hidden))
-            return
-        if not self._contents.is_open(hidden.ino):
-            self._names.drop_aliases(hidden.ino)
-        if hidden.is_orphan:
-            self._end_orphan(hidden)
-        self._unsettled.discard(hidden)
-
-    def _end_orphan(self, hidden: _Hidden) -> None:
-        gone: Node | None = None
-        with self._names.changing() as change:
-            node = change.tree.nodes([hidden.ino]).get(hidden.ino)
-            if node is None or node.nlink > 0:
-                return
-            if self._contents.is_open(node.ino):
-                change.tree.settle_orphan(node.ino)
-            else:
-                gone = node
-                change.tree.delete(node.ino)
-                change.touch(node.ino)
-        if gone is not None:
-            discard_bytes(self._janitor, gone)
-
-    def _unhide(self, hidden: _Hidden) -> None:
-        """The rename that followed has failed; everything shall be as before."""
-        with self._names.changing() as change:
-            if hidden.ino not in change.tree.nodes([hidden.ino]):
-                return  # nobody had it open any more
-            give_back = change.tree.adopt_orphan if hidden.is_orphan else change.tree.link
-            give_back(hidden.ino, hidden.parent, hidden.name, now_ns=self._now())
-            change.enter(hidden.parent, hidden.name, hidden.ino)
 
     # -- inside
 
@@ -384,29 +274,12 @@ class Namespace:
         return left
 
 
-def discard_bytes(janitor: Janitor, node: Node) -> None:
-    """Let the bytes of a node go whose row is gone."""
-    if not node.is_file:
-        return
-    if node.object_key is not None:
-        janitor.discard_object(node.object_key)
-    elif node.link_path is None:
-        janitor.discard_inode(node.ino)
-
-
 def _is_risked(node: Node, target: Node | None) -> bool:
     """Whether a power cut could leave nothing of a video, `target`, nor of what took its place.
 
     The row may be on the disk before the private bytes are, and nothing holds those of the video.
     """
     return is_private(node) and target is not None and target.state is FileState.VIDEO
-
-
-def _require(change: Change, place: Place) -> Node:
-    node = change.tree.lookup(place.parent.ino, place.name)
-    if node is None:
-        raise failure(errno.ENOENT)
-    return node
 
 
 def _require_outside(node: Node, place: Place) -> None:

@@ -1,0 +1,149 @@
+"""Names that were taken from open files, while a rename onto them may still follow.
+
+Who knows files by path only, as libfuse does, gives an open file a secret name before its own is
+taken away.  So a rename over an open file comes in two steps: the name is hidden, and at once, in
+the same thread, the other file gets it.  Here the two become one: a file that loses its last name
+in this way remembers it until the rename has come, or can come no more, and gets it back where the
+rename fails or the process dies in between.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from vfsd.fs.contents import Contents
+from vfsd.fs.janitor import Janitor
+from vfsd.fs.names import Names
+from vfsd.fs.posix import failure
+from vfsd.model import Node
+
+_HIDING_SECONDS = 0.005
+"""How long a hidden name may still turn out to be the first half of a rename over it.
+
+The second half follows in the same call of libfuse.  Longer is worse: a daemon that is killed in
+this time has its successor give a file that was unlinked its name back.
+"""
+_SETTLING_SECONDS = 2 * _HIDING_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenName:
+    """A name that was taken from an open file; a rename onto it may follow at once."""
+
+    ino: int  #: of the file
+    parent: int  #: inode number of the directory that the name stood in
+    name: str
+    is_orphan: bool  #: it was the last name
+    since: float  #: when it was taken, by `time.monotonic`
+
+
+class HiddenNames:
+    """The names that were hidden a moment ago.  Thread-safe."""
+
+    def __init__(
+        self, names: Names, contents: Contents, janitor: Janitor, now: Callable[[], int]
+    ) -> None:
+        self._names = names
+        self._contents = contents
+        self._janitor = janitor
+        self._now = now
+        self._last: dict[int, HiddenName] = {}  # by the thread that hid it
+        self._unsettled: set[HiddenName] = set()
+        self._followed: set[HiddenName] = set()  # by a rename that is under way
+
+    def hide(self, path: str, alias: str) -> None:
+        """Take the name of an open file away, as `unlink` does, and let a secret one lead to it.
+
+        `alias` is a name in the same directory, which no listing shows; it goes with the last
+        handle, or soon, when there is none.  When the same thread renames another file to the
+        name that was taken, at once, both happened as one: see `followed_by`.
+        """
+        with self._names.changing() as change:
+            place = self._names.place(path)
+            if change.node_at(place).is_dir:
+                raise failure(errno.EISDIR)
+            now = self._now()
+            at = (place.parent.ino, place.name)
+            left = change.tree.unlink(*at, now_ns=now)
+            if left.nlink == 0:
+                change.tree.orphan(left.ino, now_ns=now, former=at)
+            change.leave(*at)
+            change.touch(left.ino)
+        self._names.set_alias(place.parent.ino, alias, left.ino)
+        hidden = HiddenName(left.ino, *at, left.nlink == 0, time.monotonic())
+        self._last[threading.get_ident()] = hidden
+        self._unsettled.add(hidden)
+        self._janitor.later(_SETTLING_SECONDS, lambda: self._let_go(hidden))
+
+    @contextmanager
+    def followed_by(self, new_path: str) -> Iterator[HiddenName | None]:
+        """For a block that renames a file to `new_path`: the name that this thread has just hidden,
+        if it is that one; it is given back where the block fails."""
+        hidden = self._last.pop(threading.get_ident(), None)
+        if hidden is None or not self._goes_with(hidden, new_path):
+            yield None
+            return
+        self._followed.add(hidden)
+        try:
+            yield hidden
+        except BaseException:
+            self.give_back(hidden)
+            raise
+        finally:
+            self._followed.discard(hidden)
+
+    def give_back(self, hidden: HiddenName) -> None:
+        """Let the file have its name again: the rename has failed, or was to change nothing."""
+        with self._names.changing() as change:
+            if hidden.ino not in change.tree.nodes([hidden.ino]):
+                return  # nobody had it open any more
+            give_back = change.tree.adopt_orphan if hidden.is_orphan else change.tree.link
+            give_back(hidden.ino, hidden.parent, hidden.name, now_ns=self._now())
+            change.enter(hidden.parent, hidden.name, hidden.ino)
+
+    def settle(self) -> None:
+        """Return when no name that was taken until now would come back after a crash."""
+        for hidden in tuple(self._unsettled):
+            time.sleep(max(0.0, hidden.since + _HIDING_SECONDS - time.monotonic()))
+            self._let_go(hidden)
+
+    def _goes_with(self, hidden: HiddenName, new_path: str) -> bool:
+        if time.monotonic() - hidden.since > _HIDING_SECONDS:
+            return False
+        new = self._names.place(new_path)
+        return (hidden.parent, hidden.name) == (new.parent.ino, new.name)
+
+    def _let_go(self, hidden: HiddenName) -> None:
+        """It was an unlink, or the rename has followed.
+
+        The last handle may have gone before the name did; then this is the file's end.  May be
+        called twice.
+        """
+        if hidden in self._followed:  # the rename may take its time, and may fail
+            self._janitor.later(_SETTLING_SECONDS, lambda: self._let_go(hidden))
+            return
+        if not self._contents.is_open(hidden.ino):
+            self._names.drop_aliases(hidden.ino)
+        if hidden.is_orphan:
+            self._end_orphan(hidden)
+        self._unsettled.discard(hidden)
+
+    def _end_orphan(self, hidden: HiddenName) -> None:
+        gone: Node | None = None
+        with self._names.changing() as change:
+            node = change.tree.nodes([hidden.ino]).get(hidden.ino)
+            if node is None or node.nlink > 0:
+                return
+            if self._contents.is_open(node.ino):
+                change.tree.settle_orphan(node.ino)
+            else:
+                gone = node
+                change.tree.delete(node.ino)
+                change.touch(node.ino)
+        if gone is not None:
+            self._janitor.discard_bytes(gone)
