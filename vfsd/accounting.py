@@ -110,7 +110,7 @@ def account_of_scan(
     purpose: Purpose,
     timing: Timing,
 ) -> Read:
-    """What a scan came to that has read `parts`, of which there is one at least, by time."""
+    """What a scan came to that has read `parts`: one at least, in the order of time."""
     own = costs.of_original(physical)
     work = untiled = Work()
     predicted = untiled_predicted = 0.0

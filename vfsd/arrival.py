@@ -20,7 +20,7 @@ from vfsd.parts import Parts
 from vfsd.reclaim import discard_failed
 
 _BUSY_ALREADY_SECONDS = 1
-"""Who has waited for the others as long as he may does not do so once more."""
+"""How long to wait for the catalog after it was busy for as long as anybody waits for it."""
 
 
 class Arrival:
@@ -39,12 +39,15 @@ class Arrival:
         self._ensure()
 
     def record(self, change: Transaction) -> None:
-        """From here on, if the transaction succeeds, it is not garbage.  Raises as `ensure`."""
+        """Record it in a transaction: once that succeeds, it is no garbage.  Raises as `ensure`."""
         self._ensure()
         change.objects.record(self.key, self.size, now_ns=time.time_ns())
 
     def withdraw(self, *, patience: float = BUSY_SECONDS) -> None:
-        """Nothing has come of it.  Waits for others who write for `patience` seconds at most."""
+        """Delete it, as nothing has come of it, unless others need it by now.
+
+        Waits for others who write for `patience` seconds at most.
+        """
         discard_failed(self._parts, self.key, patience)
 
     def __enter__(self) -> Self:
@@ -60,7 +63,10 @@ class Arrival:
 
 
 def arrival_of_bytes(parts: Parts, data: bytes, what: str) -> Arrival:
-    """Of what is in memory, in place by now; `what` names it in errors.  Raises `NoSpaceError`."""
+    """The arrival of bytes in memory, which are put in place at once; `what` names them in errors.
+
+    Raises `NoSpaceError`.
+    """
     found = parts.objects.put_bytes(data, what)
 
     def ensure() -> None:
@@ -71,18 +77,18 @@ def arrival_of_bytes(parts: Parts, data: bytes, what: str) -> Arrival:
 
 
 def arrival_of_own_file(parts: Parts, path: Path, key: str, size: int) -> Arrival:
-    """Of a file of the store's own that nobody writes any more, and whose bytes hash to `key`; not
-    yet in place.  It gets another name, and keeps the one that it has."""
+    """The arrival of a file of the store's own that nobody writes any more, and whose bytes hash to
+    `key`.  `ensure` puts it in place: it gets a second name, and keeps the one that it has."""
     return Arrival(parts, key, size, lambda: parts.objects.adopt(path, key))
 
 
 def arrival_of_copy(
     parts: Parts, source: Path, on_progress: Progress | None
 ) -> tuple[Arrival, Digest]:
-    """Of a copy of somebody's file, in place by now, and what its bytes come to.
+    """The arrival of a copy of somebody's file, which is put in place at once, and its digest.
 
-    Raises `NoSpaceError`, `OSError`; when it has to be copied once more, and has other bytes then,
-    `BusyError`.
+    Raises `NoSpaceError`, `OSError`.  `ensure` raises `BusyError` where the file has to be copied
+    once more, and has other bytes by then.
     """
     found = parts.objects.put_file(source, on_progress=on_progress)
 

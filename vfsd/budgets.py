@@ -118,11 +118,11 @@ class Held:
     saved: float  #: CPU seconds that it saved them, faded up to the last
 
     def uses_at(self, read: int) -> float:
-        """Faded up to the read of that number."""
+        """`uses`, faded up to the read of that number."""
         return faded(self.uses, read - (self.used_at_read or 0))
 
     def saved_at(self, read: int) -> float:
-        """Faded up to the read of that number."""
+        """`saved`, faded up to the read of that number."""
         return faded(self.saved, read - (self.used_at_read or 0))
 
     def worth_at(self, read: int) -> float:

@@ -28,18 +28,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _FAR = 256
-"""As many packets ahead of a decoder count, at most, for what it is worth."""
+"""How many packets ahead of a decoder count, at most, for what keeping it is worth."""
 _PIXELS_PER_BYTE = 40
-"""As many pixels of a picture are made in the time that a byte of its packet takes: 25 to 58 were
-measured for three clips of H.264 and HEVC, 208 for one."""
+"""How many pixels of a picture a decoder makes in the time that one byte of its packet takes: 25 to
+58 were measured for three clips of H.264 and HEVC, 208 for one."""
 _SEEN_GROUPS = 32
-"""Groups of pictures that are known again."""
+"""How many of the groups of pictures that were read last are remembered."""
 _FEW_GROUPS = 16
-"""Before so many of a video were read, nobody knows whether it is read all over the place."""
+"""So many groups of a video have to be read before it shows whether readers come back to them."""
 _MOST_IDLE = 32
 """Decoders that are kept warm, however small they are: each has threads and a descriptor."""
 _MADE_ROOM = 8
-"""Where there is none, that part of the budget is freed at once."""
+"""Where the budget is full, one part in so many of it is freed at once."""
 
 
 class _Warm:

@@ -18,18 +18,18 @@ from vfsd.standback import LOWEST_PRIORITY, set_share
 
 ORDINARY, LAST = 0, LOWEST_PRIORITY
 _CALM_SECONDS = 1.0
-"""After as long without a read of a plain file it stands back no more."""
+"""When no plain file was read for so long, the process stands back no more."""
 _LOOK_SECONDS = 2.0
 _GAP_SECONDS = 0.5
-"""When nobody has wanted anything for as long, it may have had nothing to do."""
+"""When nobody has asked it for anything for so long, it may have had nothing to do."""
 _LEAST = 0.04
-"""Share of all cores that it has to have while it stands back, or it does so no more."""
+"""The share of all cores that it has to get while it stands back; with less it stops doing so."""
 _RECOVERY_SECONDS = 30.0
-"""As long, then."""
+"""For how long it has an ordinary share then."""
 
 
 class Deference:
-    """Thread-safe."""
+    """Decides, from time to time, which share of the cores a process gets.  Thread-safe."""
 
     def __init__(self, files_are_read: Callable[[], bool], least: float = _LEAST) -> None:
         """`files_are_read` tells whether somebody reads plain files just now; `least` is the share

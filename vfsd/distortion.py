@@ -12,21 +12,21 @@ from __future__ import annotations
 import math
 
 LOSSLESS_PSNR = 100.0
-"""What is told of encodings without any difference."""
+"""dB that stand for "no difference at all" in what is stored of encodings."""
 FINEST_PSNR = 60.0
 """dB beyond which encodings that are not lossless take more bytes than those that are."""
 SCALED = 1.7
-"""An error grows by no more where pictures are scaled: each sample of a bicubically scaled row is
-a sum with weights whose sizes add up to 1.3 at most, and so do those with which a sample of the
-row contributes; by Schur's test the norm of scaling is at most 1.3 along rows, and 1.69 along
-both."""
+"""The factor by which scaling pictures can enlarge an error, at most: each sample of a bicubically
+scaled row is a sum with weights whose sizes add up to 1.3 at most, and so do those with which a
+sample of the row contributes; by Schur's test the norm of scaling is at most 1.3 along rows, and
+1.69 along both."""
 STRETCHED = 255 / 219
-"""An error of luma grows by that where gray is made of a limited range."""
+"""The factor by which an error of luma grows where a limited range is stretched to full gray."""
 COLOURED = 3.31
-"""An error of Y, U and V grows by no more where R, G or B are made of them: by 1.164 of luma's and
-2.142 of U's in blue of BT.2020 in a limited range; all others have less."""
+"""The factor by which errors of Y, U and V grow in R, G or B, at most: 1.164 + 2.142, the weights
+of luma and U in the blue of BT.2020 in a limited range; all others are smaller."""
 LEVEL = 1 / 255
-"""By no more two samples differ more, or less, for each being rounded to eight bits."""
+"""The most by which the difference of two samples changes when each is rounded to eight bits."""
 
 
 def error_of(psnr: float) -> float:
@@ -35,14 +35,14 @@ def error_of(psnr: float) -> float:
 
 
 def psnr_of(error: float) -> float:
-    """dB; infinite where nothing was lost."""
+    """The PSNR, in dB, of an error; infinite where nothing was lost."""
     return math.inf if error <= 0 else -20 * math.log10(error)
 
 
 def chained_psnr(psnr: float, error: float, *, scaled_to_bits: int | None = None) -> float:
-    """dB that an encoding has at least against the first one, `psnr` against its source, and that
-    has at most `error` itself.
+    """dB that an encoding has at least against the first one of its chain.
 
+    It has `psnr` dB against its source, which has the error `error` at most against the first one.
     `scaled_to_bits`: its pictures were scaled, and each sample rounded to so many bits.
     """
     if error <= 0:
@@ -54,7 +54,7 @@ def chained_psnr(psnr: float, error: float, *, scaled_to_bits: int | None = None
 
 
 def psnr_left(psnr: float, error: float) -> float | None:
-    """dB that an encoding needs against a source with that `error`, to have `psnr` against the
-    first one; None where nothing is good enough."""
+    """`chained_psnr` reversed: the dB that an encoding needs against a source with that `error`, to
+    have `psnr` against the first one; None where nothing is good enough."""
     left = error_of(psnr) - error
     return psnr if error <= 0 else None if left <= 0 else psnr_of(left)

@@ -44,7 +44,7 @@ class Entry:
 
 
 Order = Callable[[Iterable[Entry]], list[Entry]]
-"""All of them, what goes first first.  What is retired always comes before what is not."""
+"""Puts entries in the order in which they are evicted; retired ones always come first."""
 
 
 def lru(entries: Iterable[Entry]) -> list[Entry]:
@@ -69,7 +69,8 @@ def lru_vss(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def by_benefit(entries: Iterable[Entry]) -> list[Entry]:
-    """What a read of it saves for each byte, shared with better copies, fading with age.
+    """Least benefit first: what a read saves for each byte, shared with better copies, fading with
+    age.
 
     What was used n reads ago counts (n + 1)^2 times less.  With the first power, sizes outweigh age
     where readers move on; with the third, it is nearly LRU (`benchmarks.eviction`).
@@ -83,7 +84,7 @@ def by_benefit(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def victims(order: Sequence[Entry], bytes: int) -> list[Entry]:
-    """As few of the first of `order` as have `bytes` together; all where that is not enough."""
+    """The first of `order`, as few as free `bytes`; all of them where that is not enough."""
     chosen: list[Entry] = []
     freed = 0
     for one in order:

@@ -36,19 +36,20 @@ class Tiles:
     joined: Sequence[Segment] = ()  #: kept together with another camera's: whole pictures only
     unreadable: tuple[range, ...] = ()  #: frames that the original has lost, as far as is known
     psnr: float = 0.0
-    """dB that the result has to have, or as many as it has from the original; see `ResultForm`."""
+    """dB that the result has to have, unless the original itself gives less; see `ResultForm`."""
 
     @property
     def stored(self) -> Sequence[Segment]:
-        """All of them."""
+        """All segments, joined ones included."""
         return [*self.segments, *self.joined] if self.joined else self.segments
 
     def avoiding(self, frames: Sequence[range]) -> Tiles:
-        """The same, with frames that the original has lost besides."""
+        """The same, where the original has lost these frames as well."""
         return replace(self, unreadable=tuple(merged([*self.unreadable, *frames])))
 
     def asking(self, psnr: float) -> Tiles:
-        """The same, for who asks for so many dB of what he gets: that is all that counts then."""
+        """The same, for a reader who asks for `psnr` dB: the store's own minimum of luma does not
+        count then."""
         return replace(self, luma=0.0, psnr=psnr)
 
     def good_for(self, form: ResultForm, original: PhysicalVideo) -> Good:
@@ -102,9 +103,9 @@ class ReadPlan:
 
     @property
     def psnr(self) -> float:
-        """dB that the result has at least against the very first original; infinite where it is
-        that, 0 where nobody has measured it.  Of what the result consists of (see `ResultForm`);
-        parts of tiles, and of pictures, may have less."""
+        """dB that the result has at least against the very first original, in the samples that it
+        consists of (see `ResultForm`); infinite where it is decoded from that, 0 where nobody has
+        measured it.  Tiles and pictures are measured as wholes: a part of one may have less."""
         form = ResultForm(self.physical.media, self.region, self.size, self.pixel_format)
         found = [
             form.psnr_of(run.segment.cell(tile), run.segment.picture)

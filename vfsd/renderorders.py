@@ -17,12 +17,13 @@ from vfsd.examineorders import COMPLAINT_BYTES, Complaint
 from vfsd.views.elsewhere import SlotOrder
 
 MADE, OTHER, GIVEN_UP, FAILED = b"M", b"O", b"G", b"F"
-"""It is there; something else lies in that place; nobody wanted it any more; see `error_of`."""
+"""Kinds of answers: the bytes are there; something else lies in that place; nobody wanted them any
+more; an error, see `error_of`."""
 STOP = b"S"
-"""Nobody wants what was ordered last."""
+"""An order to give up what was ordered last, as nobody wants it."""
 START, KILL = b"s", b"k"
-"""To the process that starts those: start one, which hears its orders behind the descriptor that
-comes along; kill it."""
+"""Orders to the process that starts those which make views: start one, whose orders come through
+the descriptor that is sent along; kill it."""
 
 HEAD = struct.Struct("<cQQ")
 ORDER_BYTES = 1 << 16
@@ -36,7 +37,7 @@ _KINDS = {
     and issubclass(kind, VfsdError)
     and kind.__init__ is VfsdError.__init__
 }
-"""Errors that a sentence and a hint are all of."""
+"""Errors that consist of nothing but a sentence and a hint, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ _STEP_BYTES = 1 << 18
 """Opening a catalog takes less, so that a few looks do not use all of the reserve up."""
 
 _LEAST_BYTES = 1 << 12
-"""Of less than that no disk has more room than of nothing."""
+"""Disks give room in pieces of this size: less is not worth having."""
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """What the system says of a disk without room."""
@@ -48,7 +48,7 @@ def keep_reserve(directory: StoreDirectory) -> bool:
 
 
 def require_reserve(directory: StoreDirectory) -> None:
-    """To be called before something is written that may take room: that is for the reserve first.
+    """To be called before anything is written that may take room, as the reserve comes first.
 
     Takes a microsecond where nothing is missing.  Raises `NoSpaceError`.
     """

@@ -1,4 +1,4 @@
-"""What a read gives, and what that has of the original for each way to make it."""
+"""What a read gives, and how like the original that is for each way to make it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from vfsd.tiling import Rect
 class ResultForm:
     """A region of the displayed frame, scaled, in one of `vfsd.codecs.pixellayouts`.
 
-    What is told of it in dB is of the samples that the result has: of gray, of that one of Y, U and
-    V that has least, or of R, G and B.
+    Its dB are those of the samples that the result has: of gray, or of the worst of Y, U and V, or
+    of the worst of R, G and B.
     """
 
     media: MediaInfo  #: of the original
@@ -39,9 +39,9 @@ class ResultForm:
         """dB that the result has at least where it is made of such cells, which are cut out of
         pictures of the size `picture`; 0 where nobody knows.
 
-        Of pictures that were scaled just what was measured is known: all of them, as they are.  Of
-        others it is known, too, what may become of their planes.  Cells are measured as wholes: a
-        region may have less.
+        Where pictures were scaled, only the result that was measured is known: whole pictures in
+        that very size.  In full size, a bound for other results follows from the error of the
+        planes.  Cells are measured as wholes: a region may have less.
         """
         in_full_size = picture == (self.media.width, self.media.height)
         if in_full_size and cell.planes >= LOSSLESS_PSNR:
@@ -53,9 +53,10 @@ class ResultForm:
         return 0.0
 
     def psnr_of_original(self, original: PhysicalVideo) -> float:
-        """dB against the very first original of what is made of this one; infinite if it is that.
+        """dB that the result has at least against the very first original where it is made of
+        `original`; infinite if that is the very first one.
 
-        What is known of an original is of its planes.
+        It follows from the error of the original's planes, as that is what is known of it.
         """
         error = original.error
         if error <= 0:
@@ -71,7 +72,7 @@ class ResultForm:
 
     @property
     def _is_measured(self) -> bool:
-        """Whether such samples are what cells are measured by."""
+        """Whether the figures of cells are about samples like those of the result."""
         layout, media = self._layout, self.media
         if layout.channels:
             return layout.bits == 8 or media.bit_depth > 8
@@ -97,7 +98,7 @@ class ResultForm:
         return {0: cell.planes, 1: cell.gray, 3: cell.colour}[channels]
 
     def _carried(self, error: float) -> float:
-        """The most that may become of an error that each plane has at most."""
+        """The largest error of the result where no plane has a larger one than `error`."""
         layout = self._layout
         gain = {0: 1.0, 1: STRETCHED, 3: COLOURED}[layout.channels]
         # Gray is made of luma pixel by pixel; so are colours of eight bits.
@@ -110,8 +111,8 @@ class ResultForm:
 def likeness_to_first(
     likeness: Likeness, original: PhysicalVideo, picture: tuple[int, int]
 ) -> Likeness:
-    """What pictures of that size have at least against the very first original, which have
-    `likeness` against this one; of what was not measured nothing is known."""
+    """Lower bounds against the very first original, of pictures of the size `picture` that have
+    `likeness` against `original`; what was not measured stays 0."""
     if original.error <= 0:
         return likeness
     media = original.media

@@ -25,14 +25,15 @@ _LIMITS = (0.25, 4.0)
 _LARGE_PICTURE = 250_000
 """Pixels from which on a second thread inside a decoder pays."""
 _LOST = 1e7
-"""Seconds that it takes to have frames of the original that are lost: more than anything else, and
-not so many that differences between other ways would be lost in rounding."""
+"""Seconds that stand for reading frames that the original has lost: more than anything else takes,
+but not so many that differences between other ways would be lost in rounding."""
 _SPARSE = 64
-"""Frames apart on average from which on the original is counted frame by frame."""
+"""From this mean distance of frames on, the original's work is counted frame by frame."""
 
 
 Needed = Callable[[int, int], Rect | None]
-"""What of a picture that was scaled to (width, height) has to be there; None: it is of no use."""
+"""Given (width, height) to which pictures were scaled: the area of them that a read needs; None:
+pictures of that size are of no use to it."""
 Good = Callable[[Segment, Cell], bool]
 """Whether a cell of a segment may be used."""
 
@@ -55,27 +56,27 @@ class Costs:
     """What decoding costs on this host."""
 
     by_name: Mapping[str, DecodeCost] = field(default_factory=dict)
-    """By codec, and by name of the tile codec; without an entry: what is the rule elsewhere."""
+    """By codec, and by name of the tile codec; those without an entry have `DEFAULT_COSTS`."""
     factors: Mapping[int, float] = field(default_factory=dict)
-    """By number of an encoding: as many times as much, as its content makes it."""
+    """By number of an encoding: how many times as much its content costs."""
     threads: int = 1
-    """That decode side by side."""
+    """How many threads decode side by side."""
 
     def of_original(self, physical: PhysicalVideo) -> DecodeCost:
         factor = self.factors.get(physical.id) or physical.cost_factor or 1.0
         return self._of(physical.media.codec).times(factor)
 
     def of_tiles(self, segment: Segment) -> DecodeCost:
-        """Of decoding alone."""
+        """What decoding a segment's tiles costs, without making pictures of them."""
         return self._of(_cost_name(segment)).times(self.factors.get(segment.physical_id, 1.0))
 
     def of_new_tiles(self, profile: str) -> DecodeCost:
-        """Of tiles that nobody has measured yet, making pictures of them included."""
+        """What tiles of that codec cost that nobody has measured yet; pictures are made of them."""
         rule = self._of(profile)
         return replace(rule, picture=rule.picture + _HANDLING + _PLACING)
 
     def seconds_of_tiles(self, segment: Segment, work: Work, *, together: int) -> float:
-        """CPU time of decoding tiles, and of making pictures out of so many of them `together`."""
+        """CPU seconds of decoding tiles, and of putting so many `together` into a picture."""
         handling = _HANDLING + (_PLACING if together > 1 else 0)
         return self.of_tiles(segment).seconds(work) + handling * work.pictures
 
@@ -90,12 +91,12 @@ def _cost_name(segment: Segment) -> str:
 
 
 def decoder_threads(media: MediaInfo, threads: int) -> int:
-    """How many of `threads` one decoder of an original should have that works alone."""
+    """How many of `threads` a decoder of an original should use when no other one is at work."""
     return 2 if media.width * media.height >= _LARGE_PICTURE and threads > 1 else 1
 
 
 def tile_work(segment: Segment, tiles: Sequence[int], last: int) -> Work:
-    """Decoding those tiles of a segment from its start up to frame `last`."""
+    """What decoding those tiles takes, from the segment's start up to frame `last`, inclusive."""
     pictures = last - segment.first_frame + 1
     part = pictures / len(segment.frames)
     mine = [segment.cell(tile) for tile in tiles]
@@ -108,19 +109,20 @@ def tile_work(segment: Segment, tiles: Sequence[int], last: int) -> Work:
 
 
 def plausible(factor: float) -> float:
-    """A measured time as a part of the predicted one.  What is very far off was disturbed."""
+    """`factor`, measured time over predicted time, within `_LIMITS`: what is farther off was
+    disturbed by something else."""
     low, high = _LIMITS
     return min(high, max(low, factor))
 
 
 def is_worth_it(tiled: float, untiled: float) -> bool:
-    """Whether so many seconds are so much less than others that this holds even if the costs
-    that they were predicted from are not quite right."""
+    """Whether `tiled` seconds are so much less than `untiled` ones that tiles pay even if the costs
+    that both were predicted from are not quite right."""
     return _DOUBT * tiled < untiled
 
 
 def original_work(physical: PhysicalVideo, table: FrameTable, frames: Sequence[int]) -> Work:
-    """Decoding the original to see `frames`, which ascend."""
+    """What decoding the original takes to see `frames`, which ascend."""
     if not frames:
         return Work()
     if _is_sparse(frames):
