@@ -5,9 +5,10 @@ SQLAlchemy is known in here only; values of `vfsd.model` come out.
 
 from vfsd.catalog.atrest import come_to_rest
 from vfsd.catalog.catalog import Catalog
+from vfsd.catalog.databaseurl import require_database
 from vfsd.catalog.detectionquery import DetectionFilter, DetectionQuery
 from vfsd.catalog.detections import Detections
-from vfsd.catalog.engine import BUSY_SECONDS, ChangeWatch, require_database
+from vfsd.catalog.engine import BUSY_SECONDS, ChangeWatch
 from vfsd.catalog.query import VideoFilter, VideoQuery
 from vfsd.catalog.transactions import Transaction
 from vfsd.catalog.tree import NAME_BYTES, ROOT, Tree, not_there, require_name, split

@@ -25,20 +25,19 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine, ExceptionContext
-from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError
 
+from vfsd.catalog.databaseurl import parsed_url, require_database
+from vfsd.catalog.failures import error_for_users
 from vfsd.catalog.gate import Gate
 from vfsd.catalog.onewriter import OneWriter, busy
 from vfsd.catalog.rows import parsed_json, strange_values
 from vfsd.catalog.unwritten import UnwrittenFile
 from vfsd.errors import (
     ClosedError,
-    ExtraMissingError,
     IntegrityError,
-    NoSpaceError,
     ReadOnlyError,
     StoreError,
-    UsageError,
 )
 from vfsd.forks import at_fork, before_fork, keep_for_good
 
@@ -52,19 +51,9 @@ LOG_BYTES = 16 << 20
 while somebody looks at one state for long, or in one large change."""
 _FORK_SECONDS = 2
 """As long a fork waits for transactions of other threads."""
-_FILE = "sqlite:///"
 _MOST_CHANGES = 1 << 31
 """`user_version` has 31 bits."""
 
-_SHARED_BYTES = 1 << 16
-"""SQLite's shared memory takes 32 KiB at first, and its log at least a page."""
-
-LOST = (
-    "put it back from a backup (`vfsd restore`), or see `.recover` of sqlite3; all bytes of videos "
-    "are whole files below objects/, and are not lost with it"
-)
-
-_URLS = "write sqlite:////DIR/FILE, or postgresql+psycopg://USER@HOST/DATABASE"
 _WE_BEGIN = {"vfsd_begin": None}
 _TURN = "SELECT version_num FROM alembic_version FOR UPDATE"
 
@@ -75,7 +64,7 @@ class Database:
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         """Raises as `require_database` does."""
         require_database(url)
-        self.url = _parsed(url)
+        self.url = parsed_url(url)
         self.read_only = read_only
         self._unwritten = UnwrittenFile.at(self.path) if read_only and self.path else None
         self._is_closed = False
@@ -212,10 +201,10 @@ class Database:
         try:
             yield
         except (DatabaseError, sqlite3.DatabaseError) as error:
-            translated = _translated(error, self.path)
-            if translated is None:
+            meant = error_for_users(error, self.path, BUSY_SECONDS)
+            if meant is None:
                 raise
-            raise translated from error
+            raise meant from error
         except DBAPIError as error:
             if error.connection_invalidated:
                 raise StoreError(f"the catalog's server has gone: {error.orig}") from error
@@ -355,37 +344,6 @@ class Database:
         return engine
 
 
-def _parsed(url: str) -> sa.URL:
-    """A question mark begins options, unless it is in the name of a directory."""
-    path = url.removeprefix(_FILE)
-    folder = os.path.dirname(path)
-    if path != url and "?" in folder and os.path.isdir(folder):
-        return sa.URL.create("sqlite", database=path)
-    try:
-        return sa.make_url(url)
-    except (ArgumentError, ValueError) as error:  # not `url`: there may be a password in it
-        raise UsageError(f"the catalog's URL is none: {error}", hint=_URLS) from error
-
-
-def require_database(url: str) -> None:
-    """Whether there could be a catalog at a URL; nothing is opened.
-
-    Raises `UsageError` for what is no URL of a database, or of a kind of which SQLAlchemy knows
-    nothing, and `ExtraMissingError` where that kind's driver is not installed.
-    """
-    try:
-        _parsed(url).get_dialect().import_dbapi()
-    except ArgumentError as error:
-        raise UsageError(
-            f"the catalog's URL names no kind of database: {error}", hint=_URLS
-        ) from error
-    except ImportError as error:
-        raise ExtraMissingError(
-            f"the driver of that database is not installed: {error}",
-            hint="pip install 'vfsd[postgresql]' for postgresql+psycopg://, else that driver",
-        ) from error
-
-
 def current_revision(connection: Connection) -> str | None:
     """The catalog's revision; None for an empty database."""
     if not sa.inspect(connection).has_table("alembic_version"):
@@ -394,12 +352,6 @@ def current_revision(connection: Connection) -> str | None:
         sa.text("SELECT version_num FROM alembic_version")
     ).scalar()
     return found
-
-
-def _is_full(path: str) -> bool:
-    """Whether the disk has no room for SQLite's shared memory, the first that it asks for."""
-    found = os.statvfs(os.path.dirname(path) or ".")
-    return found.f_bavail * found.f_frsize < _SHARED_BYTES
 
 
 class ChangeWatch:
@@ -478,33 +430,3 @@ def _patient(driver: Any, seconds: float) -> Iterator[None]:
         yield
     finally:
         driver.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
-
-
-def _translated(
-    error: DatabaseError | sqlite3.DatabaseError, path: str | None
-) -> StoreError | ReadOnlyError | None:
-    """What it means to the user; None for a mistake of ours.  `path` is the database's file."""
-    text = str(error.orig) if isinstance(error, DatabaseError) else str(error)
-    # SQLite has one answer to everything that goes wrong with the files beside the database.
-    failed = "disk I/O error" in text or "unable to open" in text
-    if "locked" in text or "busy" in text:
-        return busy("another process", BUSY_SECONDS)
-    if "full" in text or (failed and path is not None and _is_full(path)):
-        return NoSpaceError(
-            "the disk that holds the catalog is full", hint="delete something, or make room on it"
-        )
-    if failed:
-        return StoreError(
-            f"the catalog {path or ''} cannot be read or written: {text}",
-            hint="look at permissions, quotas, the limit of open files, and what the kernel says "
-            "of the disk; then run `vfsd fsck`",
-        )
-    if "decode to UTF-8" in text:
-        return IntegrityError(f"the catalog {path or ''} has text that is none: {text}", hint=LOST)
-    if "malformed" in text or "not a database" in text:
-        return IntegrityError(f"the catalog {path or ''} is damaged: {text}", hint=LOST)
-    if "readonly" in text or "read-only" in text:
-        return ReadOnlyError("the catalog cannot be written: no permission, or a read-only disk")
-    if type(error) in (OperationalError, sqlite3.OperationalError):
-        return StoreError(f"the catalog answered: {text}")
-    return None

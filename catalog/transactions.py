@@ -13,8 +13,9 @@ from sqlalchemy.engine import Connection
 from vfsd.catalog.costs import MeasuredCosts
 from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detections import Detections
-from vfsd.catalog.engine import LOST, ChangeWatch, Database, current_revision
+from vfsd.catalog.engine import ChangeWatch, Database, current_revision
 from vfsd.catalog.evictions import Evictions
+from vfsd.catalog.failures import LOST
 from vfsd.catalog.holdings import Holdings
 from vfsd.catalog.integrity import Integrity
 from vfsd.catalog.originals import Originals

@@ -1,0 +1,47 @@
+"""Where a catalog is: URLs of databases, as SQLAlchemy has them."""
+
+from __future__ import annotations
+
+import os
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError
+
+from vfsd.errors import ExtraMissingError, UsageError
+
+_FILE = "sqlite:///"
+_URLS = "write sqlite:////DIR/FILE, or postgresql+psycopg://USER@HOST/DATABASE"
+
+
+def parsed_url(url: str) -> sa.URL:
+    """The parts of a URL.  A question mark begins options, unless it is in a directory's name.
+
+    Raises `UsageError` for what is no URL.
+    """
+    path = url.removeprefix(_FILE)
+    folder = os.path.dirname(path)
+    if path != url and "?" in folder and os.path.isdir(folder):
+        return sa.URL.create("sqlite", database=path)
+    try:
+        return sa.make_url(url)
+    except (ArgumentError, ValueError) as error:  # not `url`: there may be a password in it
+        raise UsageError(f"the catalog's URL is none: {error}", hint=_URLS) from error
+
+
+def require_database(url: str) -> None:
+    """Whether there could be a catalog at a URL; nothing is opened.
+
+    Raises `UsageError` for what is no URL of a database, or of a kind of which SQLAlchemy knows
+    nothing, and `ExtraMissingError` where that kind's driver is not installed.
+    """
+    try:
+        parsed_url(url).get_dialect().import_dbapi()
+    except ArgumentError as error:
+        raise UsageError(
+            f"the catalog's URL names no kind of database: {error}", hint=_URLS
+        ) from error
+    except ImportError as error:
+        raise ExtraMissingError(
+            f"the driver of that database is not installed: {error}",
+            hint="pip install 'vfsd[postgresql]' for postgresql+psycopg://, else that driver",
+        ) from error

@@ -1,0 +1,60 @@
+"""What it means to users when the database fails."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+
+from sqlalchemy.exc import DatabaseError, OperationalError
+
+from vfsd.catalog.onewriter import busy
+from vfsd.errors import IntegrityError, NoSpaceError, ReadOnlyError, StoreError
+
+_SHARED_BYTES = 1 << 16
+"""SQLite's shared memory takes 32 KiB at first, and its log at least a page."""
+
+LOST = (
+    "put it back from a backup (`vfsd restore`), or see `.recover` of sqlite3; all bytes of videos "
+    "are whole files below objects/, and are not lost with it"
+)
+"""What to do where the catalog is damaged or gone."""
+
+
+def _is_full(path: str) -> bool:
+    """Whether the disk has no room for SQLite's shared memory, the first that it asks for."""
+    found = os.statvfs(os.path.dirname(path) or ".")
+    return found.f_bavail * found.f_frsize < _SHARED_BYTES
+
+
+def error_for_users(
+    error: DatabaseError | sqlite3.DatabaseError, path: str | None, patience: float
+) -> StoreError | ReadOnlyError | None:
+    """What the database's error means; None for a mistake of ours.
+
+    `path` is the database's file, if it is one, and `patience` how many seconds others were waited
+    for at most.
+    """
+    text = str(error.orig) if isinstance(error, DatabaseError) else str(error)
+    # SQLite has one answer to everything that goes wrong with the files beside the database.
+    failed = "disk I/O error" in text or "unable to open" in text
+    if "locked" in text or "busy" in text:
+        return busy("another process", patience)
+    if "full" in text or (failed and path is not None and _is_full(path)):
+        return NoSpaceError(
+            "the disk that holds the catalog is full", hint="delete something, or make room on it"
+        )
+    if failed:
+        return StoreError(
+            f"the catalog {path or ''} cannot be read or written: {text}",
+            hint="look at permissions, quotas, the limit of open files, and what the kernel says "
+            "of the disk; then run `vfsd fsck`",
+        )
+    if "decode to UTF-8" in text:
+        return IntegrityError(f"the catalog {path or ''} has text that is none: {text}", hint=LOST)
+    if "malformed" in text or "not a database" in text:
+        return IntegrityError(f"the catalog {path or ''} is damaged: {text}", hint=LOST)
+    if "readonly" in text or "read-only" in text:
+        return ReadOnlyError("the catalog cannot be written: no permission, or a read-only disk")
+    if type(error) in (OperationalError, sqlite3.OperationalError):
+        return StoreError(f"the catalog answered: {text}")
+    return None
