@@ -10,9 +10,12 @@ from contextlib import contextmanager, suppress
 from av.codec.context import CodecContext
 
 SVT_AV1_SOON = "pred-struct=2:hierarchical-levels=2:lp=1"
-"""Packets not long after their pictures.  SVT-AV1 4.1 waits for itself for ever, now and then, where
-it does not take the time to look ahead: with its own low delay (pred-struct=1), and with small groups
-of pictures unless it has a single thread for each of its steps (lp=1).  See docs/decisions.md."""
+"""Packets not long after their pictures.
+
+SVT-AV1 4.1 waits for itself for ever, now and then, where it does not take the time to look ahead:
+with its own low delay (pred-struct=1), and with small groups of pictures unless each of its steps
+has a single thread (lp=1).  See docs/decisions.md.
+"""
 
 
 def open_encoder(context: CodecContext) -> None:
