@@ -94,14 +94,15 @@ def is_in_rows(name: str, width: int, height: int) -> bool:
 @cache
 def _native_layout(name: str) -> PixelLayout | None:
     form = av.VideoFormat(name)
-    dtype = np.uint16 if form.components[0].bits > 8 else np.uint8
+    bits = form.components[0].bits
+    dtype = np.uint16 if bits > 8 else np.uint8
     if name == _RGB:
         return PixelLayout(name, np.uint8, 4)
     shared = (16 // form.chroma_width(16), 16 // form.chroma_height(16))
     planes = len(form.components)
     if not form.is_planar and planes > 1:
         return None
-    return PixelLayout(form.name, dtype, 0, shared, planes=planes)
+    return PixelLayout(form.name, dtype, 0, shared, planes=planes, bits=bits)
 
 
 @cache

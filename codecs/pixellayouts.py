@@ -20,11 +20,7 @@ class PixelLayout:
     subsampled: tuple[int, int] = (1, 1)  #: planar: luma columns and rows for one of chroma
     interleaved: bool = False  #: planar: samples of U and V take turns
     planes: int = 3  #: planar: 1 for what has luma alone
-
-    @property
-    def bits(self) -> int:
-        """Of a sample."""
-        return 10 if self.name == "yuv420p10le" else 8 * np.dtype(self.dtype).itemsize
+    bits: int = 8  #: of a sample
 
     def shape(self, width: int, height: int) -> tuple[int, ...]:
         """Of an array that holds a picture of that size, whose sides are even where they must."""
@@ -50,12 +46,12 @@ _LAYOUTS = {
     "rgb24": PixelLayout("rgb24", np.uint8, 3),
     "bgr24": PixelLayout("bgr24", np.uint8, 3),
     "gray": PixelLayout("gray", np.uint8, 1),
-    "rgb48": PixelLayout("rgb48le", np.uint16, 3),
-    "gray16": PixelLayout("gray16le", np.uint16, 1),
+    "rgb48": PixelLayout("rgb48le", np.uint16, 3, bits=16),
+    "gray16": PixelLayout("gray16le", np.uint16, 1, bits=16),
     "yuv420p": PixelLayout("yuv420p", np.uint8, 0, (2, 2)),
     "yuv422p": PixelLayout("yuv422p", np.uint8, 0, (2, 1)),
     "yuv444p": PixelLayout("yuv444p", np.uint8, 0),
-    "yuv420p10": PixelLayout("yuv420p10le", np.uint16, 0, (2, 2)),
+    "yuv420p10": PixelLayout("yuv420p10le", np.uint16, 0, (2, 2), bits=10),
     "nv12": PixelLayout("yuv420p", np.uint8, 0, (2, 2), interleaved=True),
 }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vfsd.codecs.pixellayouts import PixelLayout, pixel_layout
+from vfsd.codecs.filelayouts import file_layout
+from vfsd.codecs.pixellayouts import PixelLayout
 from vfsd.codecs.planes import chroma_shares
 from vfsd.distortion import (
     COLOURED,
@@ -24,7 +25,7 @@ from vfsd.tiling import Rect
 
 @dataclass(frozen=True, slots=True)
 class ResultForm:
-    """A region of the displayed frame, scaled, in one of `vfsd.codecs.pixellayouts`.
+    """A region of the displayed frame, scaled, in a layout of `vfsd.codecs.filelayouts`.
 
     Its dB are those of the samples that the result has: of gray, or of the worst of Y, U and V, or
     of the worst of R, G and B.
@@ -68,7 +69,7 @@ class ResultForm:
 
     @property
     def _layout(self) -> PixelLayout:
-        return pixel_layout(self.pixel_format)
+        return file_layout(self.pixel_format)
 
     @property
     def _is_measured(self) -> bool:
@@ -94,15 +95,14 @@ class ResultForm:
 
     def _figure(self, cell: Cell) -> float:
         """dB that was measured of such samples."""
-        channels = self._layout.channels
-        return {0: cell.planes, 1: cell.gray, 3: cell.colour}[channels]
+        return {0: cell.planes, 1: cell.gray}.get(self._layout.channels, cell.colour)
 
     def _carried(self, error: float) -> float:
         """The largest error of the result where no plane has a larger one than `error`."""
         layout = self._layout
-        gain = {0: 1.0, 1: STRETCHED, 3: COLOURED}[layout.channels]
+        gain = {0: 1.0, 1: STRETCHED}.get(layout.channels, COLOURED)
         # Gray is made of luma pixel by pixel; so are colours of eight bits.
-        is_local = layout.channels == 1 or (layout.channels == 3 and self.media.bit_depth == 8)
+        is_local = layout.channels == 1 or (layout.channels > 1 and self.media.bit_depth == 8)
         if not (is_local and self._is_unscaled):
             gain *= SCALED
         return gain * error + 2 * LEVEL

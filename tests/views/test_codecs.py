@@ -15,14 +15,18 @@ import pytest
 from sample_videos import FOLDER, read_frame_number
 from tests.codecs.test_pixels import _media
 from tests.codecs.test_pixels import _noise as noise
+from tests.composing import take_tiles
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_encoded import numbers, shown
 from tests.views.test_players import _ffprobe, psnr
+from vfsd.codecs.fidelity import picture_error
 from vfsd.codecs.filelayouts import Lossless, lossless_layout
 from vfsd.codecs.planes import plane_bytes
+from vfsd.distortion import psnr_of
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.forms import CODECS, CONTAINERS
+from vfsd.planned import TileSettings
 from vfsd.views import Views
 
 HELD = [
@@ -159,6 +163,46 @@ def test_lossless_views_hold_every_sample_of_the_source(
     assert (told["made"], told["lost"]) == ("encoded", None)
 
 
+@pytest.mark.parametrize(
+    ("pixel_format", "size", "codec"),
+    [
+        ("yuv422p10le", None, "fast"),
+        ("gray10le", (64, 64), "lossless"),
+        ("rgb24", (64, 64), "lossless"),
+        ("gbrp10le", (64, 64), "lossless"),
+    ],
+)
+def test_lossless_views_of_tiles_are_as_good_as_they_ask_for(
+    tmp_path: Path, pixel_format: str, size: tuple[int, int] | None, codec: str
+) -> None:
+    """In layouts that no array has, too."""
+    source = tmp_path / "a.mkv"
+    _make_gradient(source, pixel_format)
+    with new_store(tmp_path / "store") as store:
+        video = store.ingest(source)
+        video.budget.set("1G")
+        settings = TileSettings(codec)
+        if size is None:
+            video.retile("uniform:1x1", settings=settings)
+        else:
+            video.render(size, settings=settings)
+        take_tiles(store)
+        scaled = "" if size is None else f",size={size[0]}x{size[1]}"
+        shelf = Shelf(store, Views(store.parts, store.tools))
+        exact = decoded(shelf.read("a.mkv", f"fps=10{scaled},psnr=inf,codec=ffv1.mkv"))
+        for asked in ("", ",psnr=30"):
+            path = f"fps=10{scaled}{asked},codec=ffv1.mkv"
+            told = json.loads(shelf.read("a.mkv", f"explain/{path}.json"))
+            shown = decoded(shelf.read("a.mkv", path))
+            worst = min(map(_least_psnr, shown, exact))
+            assert worst >= (told["psnr"] or 100) - 0.01
+            assert not asked or worst >= 30
+            sources = {source["source"] for source in told["sources"]}
+            assert sources == {"tiles" if told["psnr"] is not None else "original"}
+            assert asked or sources == {"tiles"}
+        shelf.views.close()
+
+
 def test_what_samples_mean_is_told_where_packets_do_not(shelf: Shelf) -> None:
     video = shelf.video("mjpeg.avi")
     (frame, *_) = decoded(shelf.read("mjpeg.avi", "frames=0-2,codec=ffv1.mkv"))
@@ -244,6 +288,25 @@ def _make_noise(path: Path, pixel_format: str, size: tuple[int, int]) -> None:
         for number in range(10):
             made.mux(stream.encode(noise(*size, pixel_format, seed=number)))
         made.mux(stream.encode(None))
+
+
+def _make_gradient(path: Path, pixel_format: str) -> None:
+    """Ten pictures of 128x128."""
+    across, down = np.meshgrid(np.arange(128), np.arange(128))
+    with av.open(str(path), "w") as made:
+        stream = made.add_stream("libx264rgb" if pixel_format == "rgb24" else "ffv1", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 128, 128, pixel_format
+        for number in range(10):
+            levels = np.dstack((across, down, across + down - 2 * number)) % 256
+            picture = av.VideoFrame.from_ndarray(levels.astype(np.uint8), "rgb24")
+            made.mux(stream.encode(picture.reformat(format=pixel_format)))
+        made.mux(stream.encode(None))
+
+
+def _least_psnr(one: av.VideoFrame, other: av.VideoFrame) -> float:
+    """dB of the plane that has least; 100 where they are the same."""
+    error = picture_error(one, other) if one.format.is_planar else 0.0
+    return min(100.0, psnr_of(error))
 
 
 def _make_ramp(path: Path) -> None:

@@ -163,14 +163,15 @@ def _work(
 def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[int, int], float]:
     """(number of frames, size of one, dB of what they are made from) of what was asked for."""
     view = request.sized(video.width, video.height)
-    form = None
-    if target.kind == "video":
-        from vfsd.views.pictures import view_picture_form
+    if target.kind != "video":
+        plan = video.plan(view, format=target.form.layout, psnr=request.psnr)
+        return len(plan.frames), plan.size, plan.psnr
+    from vfsd.views.pictures import view_picture_form
 
-        form = view_picture_form(video.original.media, view, target.form)
-        view = changed(view, region=form.region)
-    plan = video.plan(view, format=target.form.layout, psnr=request.psnr)
-    return len(plan.frames), plan.size if form is None else form.size, plan.psnr
+    form = view_picture_form(video.original.media, view, target.form)
+    view = changed(view, region=form.region)
+    plan = video.plan(view, format=form.pixel_format, psnr=request.psnr)
+    return len(plan.frames), form.size, plan.psnr
 
 
 def _sound(target: Target, video: Video, request: Request) -> tuple[str | None, str | None]:
