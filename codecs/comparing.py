@@ -35,10 +35,18 @@ class Shot:
     colours: Colours = ()
     """What reads make of the picture that this one was scaled from; empty: it was not scaled, and
     they make them of this one."""
+    interlaced: bool | None = None
+    """Whether the picture says so that this one was cut out of; None: as this one does."""
 
-    def part(self, rect: Rect) -> Colours:
-        """The colours of a part of it; empty where there are none."""
-        return [one[rect.y1 : rect.y2, rect.x1 : rect.x2] for one in self.colours]
+    def part(self, rect: Rect, tile: av.VideoFrame) -> Shot:
+        """The same of a part of it, of which `tile` has the samples."""
+        colours = [one[rect.y1 : rect.y2, rect.x1 : rect.x2] for one in self.colours]
+        return Shot(tile, colours, self.is_interlaced)
+
+    @property
+    def is_interlaced(self) -> bool:
+        """Whether reads that do not scale it take it for that."""
+        return self.picture.interlaced_frame if self.interlaced is None else self.interlaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +137,8 @@ class Comparer:
         """`media` is that of the video; pictures have `width` x `height`."""
         self._planes = PlaneComparer(media)
         self._colours = DirectColours(replace(media, width=width, height=height), width, height)
-        self._scanning = Scanning(interlaced=True) if media.interlaced else None
+        self._is_interlaced = media.interlaced
+        self._scannings = {told: Scanning(interlaced=told) for told in (False, True)}
 
     def compare(self, shot: Shot, shown: av.VideoFrame) -> Squares:
         """How far `shown` is from what it stands for.
@@ -137,10 +146,13 @@ class Comparer:
         Raises `IntegrityError` where it has another size.
         """
         squares = self._planes.compare(plane_samples(shot.picture), shown)
-        wanted = shot.colours or self._colours.of(shot.picture)
-        if self._scanning is not None:  # codecs of tiles do not tell it, and reads say it of them
-            shown = self._scanning.of(shown)
-        return replace(squares, colour=colour_square(wanted, self._colours.of(shown)))
+        wanted = shot.colours or self._seen(shot.picture, shot.is_interlaced)
+        # Codecs of tiles do not tell it, and reads say of all of them what is known of the video.
+        found = self._seen(shown, self._is_interlaced)
+        return replace(squares, colour=colour_square(wanted, found))
+
+    def _seen(self, picture: av.VideoFrame, interlaced: bool) -> Colours:
+        return self._colours.of(self._scannings[interlaced].of(picture))
 
 
 def colour_square(wanted: Colours, found: Colours) -> float:

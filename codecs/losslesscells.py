@@ -27,7 +27,7 @@ from vfsd.codecs.pack import CellStream, PackedCell
 from vfsd.codecs.planes import copy_colors, has_luma, plane_bytes
 from vfsd.codecs.siting import SITINGS, blank_like, means_like, siting_of
 from vfsd.errors import IntegrityError, UsageError
-from vfsd.likeness import IDENTICAL, Likeness
+from vfsd.likeness import Likeness
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import LOSSLESS
@@ -51,6 +51,7 @@ class LosslessCellEncoder:
         self._stream: _CheckedStream | None = None
         self._shown = DirectColours(replace(media, width=width, height=height), width, height)
         self._tally = Tally()
+        self._is_scaled = False
 
     def put(self, shot: Shot) -> None:
         """The next picture of the segment, as a whole."""
@@ -70,7 +71,8 @@ class LosslessCellEncoder:
         copy_colors(picture, tile)
         stream.put(tile)
         if shot.colours:
-            square = colour_square(shot.part(self._rect), self._shown.of(tile))
+            self._is_scaled = True
+            square = colour_square(shot.part(self._rect, tile).colours, self._shown.of(tile))
             self._tally.add(Squares(colour=square))
 
     def finish(self) -> tuple[CellStream, Likeness]:
@@ -78,7 +80,7 @@ class LosslessCellEncoder:
         if self._stream is None or self._tile is None:
             raise IntegrityError("a tile has no pictures")
         likeness = self._tally.likeness
-        if likeness != IDENTICAL and not has_luma(self._tile):
+        if self._is_scaled and not has_luma(self._tile):
             likeness = replace(likeness, gray=0.0)  # it is made of colours, in another way
         return self._stream.finish(), likeness
 

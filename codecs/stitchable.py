@@ -126,6 +126,7 @@ class _Stored:
         self.width, self.height = media.width + media.width % 2, media.height + media.height % 2
         self._planes = self.width * self.height * 3 // 2
         self._colours: list[tuple[int, ...]] = []  # the shapes of those
+        self._interlaced: list[bool] = []  # of each
         whole = Rect.of_size(media.width, media.height)
         self._like = av.VideoFrame(self.width, self.height, _FORMAT)
         self._file = file
@@ -133,6 +134,7 @@ class _Stored:
             cut_out(shot.picture, whole, self._like)
             copy_colors(shot.picture, self._like)
             self._colours = [one.shape for one in shot.colours]
+            self._interlaced.append(shot.is_interlaced)
             try:
                 planes = plane_bytes(self._like)
                 file.writelines(np.ascontiguousarray(one).data for one in (*planes, *shot.colours))
@@ -152,12 +154,12 @@ class _Stored:
 
     def shots(self, rect: Rect) -> Iterator[Shot]:
         """The same, as pictures of their own."""
-        for samples, colours in self._stored():
+        for (samples, colours), interlaced in zip(self._stored(), self._interlaced, strict=True):
             picture = av.VideoFrame(rect.width, rect.height, _FORMAT)
             copy_colors(self._like, picture)
             for plane, part in zip(plane_samples(picture), self._cut(samples, rect), strict=True):
                 plane[...] = part
-            yield Shot(picture, [one[rect.y1 : rect.y2, rect.x1 : rect.x2] for one in colours])
+            yield Shot(self._like, colours, interlaced).part(rect, picture)
 
     def _stored(self) -> Iterator[tuple[Planes, list[Planes]]]:
         """The planes of each picture, flat, and its colours."""

@@ -211,7 +211,7 @@ class CellEncoder:
         tile.pts = self._given
         tile.time_base = self._context.time_base
         self._given += 1
-        self._check.source(Shot(tile, shot.part(self._rect)))
+        self._check.source(shot.part(self._rect, tile))
         self._take(self._context.encode(tile))
 
     def finish(self) -> tuple[CellStream, Likeness]:

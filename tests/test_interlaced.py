@@ -30,9 +30,17 @@ FINE = TileSettings(psnr=50)
 def video(store: Store, tmp_path: Path) -> Video:
     """320x240, the rows of which show two moments in turns."""
     path = tmp_path / "fields.mp4"
+    write_fields(path, interlaced=True)
+    video = store.ingest(path)
+    assert video.original.media.interlaced
+    return video
+
+
+def write_fields(path: Path, *, interlaced: bool) -> None:
     with av.open(str(FOLDER / "traffic.mp4")) as container:
         moments = [frame.to_ndarray() for frame in container.decode(video=0)]
-    settings = {"x264-params": "interlaced=1:keyint=10:qp=10", "flags": "+ildct+ilme"}
+    told = f"interlaced={int(interlaced)}:keyint=10:bframes=0:qp=10"
+    settings = {"x264-params": told, "flags": "+ildct+ilme"}
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", 25, settings)
         stream.width, stream.height = 320, 240
@@ -43,9 +51,6 @@ def video(store: Store, tmp_path: Path) -> Video:
                 container.mux(packet)
         for packet in stream.encode():
             container.mux(packet)
-    video = store.ingest(path)
-    assert video.original.media.interlaced
-    return video
 
 
 def least_psnr(video: Video, form: str, **view: object) -> float:
@@ -87,6 +92,27 @@ def test_tiles_are_scaled_and_converted_as_the_original_is(
     take_tiles(store)
     for view in ({}, {"size": (160, 120)}, {"size": (90, 70), "region": Rect(1, 3, 151, 201)}):
         assert least_psnr(video, form, **view) > 42, view
+
+
+@pytest.mark.parametrize("order", [[True], [True, False], [False, True]])
+@pytest.mark.parametrize("codec", ["fast", "stitchable"])
+def test_what_is_told_of_colours_is_what_reads_make_of_the_original(
+    store: Store, tmp_path: Path, order: list[bool], codec: str, kvazaar: None
+) -> None:
+    """Where a decoder calls some pictures interlaced and others not, too."""
+    pieces = []
+    for interlaced in order:
+        write_fields(tmp_path / "piece.h264", interlaced=interlaced)
+        pieces.append((tmp_path / "piece.h264").read_bytes())
+    (tmp_path / "all.h264").write_bytes(b"".join(pieces))
+    video = store.ingest(tmp_path / "all.h264")
+    video.retile("uniform:1x1", settings=TileSettings(codec))
+    take_tiles(store)
+    for form in ("gray", "rgb24"):
+        found, exact = (video.read(format=form, psnr=psnr) for psnr in (10, math.inf))
+        errors = np.square(found.data.astype(float) - exact.data.astype(float))
+        worst = 10 * math.log10(255**2 / errors.mean(axis=(1, 2)).max())
+        assert found.psnr == pytest.approx(worst, abs=0.01)
 
 
 def test_fields_that_a_rendition_cuts_are_read_from_the_original(

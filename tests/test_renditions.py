@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 
@@ -204,3 +207,25 @@ def test_it_is_deleted_with_its_video(store: Store, video: Video) -> None:
 
     with store.catalog.reading() as seen:
         assert objects(seen) == 0
+
+
+def test_gray_of_colours_is_not_told_to_be_the_same(store: Store, tmp_path: Path) -> None:
+    """It is made of them when they are scaled, or before: the colours are the same, it is not."""
+    path = tmp_path / "rgb.mkv"
+    with av.open(str(FOLDER / "traffic.mp4")) as container:
+        pictures = [picture.to_rgb() for picture in islice(container.decode(video=0), 10)]
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264rgb", 25, {"qp": "0"})
+        stream.width, stream.height, stream.pix_fmt = 320, 240, "rgb24"
+        for picture in pictures:
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode(None))
+    video = store.ingest(path)
+    video.budget.set("1G")
+    video.render((160, 120), settings=TileSettings("lossless"))
+    take_tiles(store)
+    for form, is_told in (("rgb24", True), ("gray", False)):
+        exact = video.read(size=(160, 120), format=form, psnr=math.inf)
+        found = video.read(size=(160, 120), format=form)
+        assert np.array_equal(found.data, exact.data) == is_told
+        assert found.psnr == (100 if is_told else 0)
