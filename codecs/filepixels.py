@@ -6,15 +6,12 @@ from vfsd.codecs.filelayouts import file_layout, file_samples
 from vfsd.codecs.pixellayouts import PixelLayout, require_turnable
 from vfsd.codecs.pixels import PixelConverter
 from vfsd.errors import UsageError
-from vfsd.tiling import Rect
 
 
 class FilePixelConverter(PixelConverter):
     """As `PixelConverter`, but planes have any size, and come as one run of samples.
 
     `pixel_format` is any that `file_layout` knows; what is packed has the shape that it has there.
-    Planes of whole pictures are FFmpeg's, also where these have an odd side: it takes chroma from
-    all of the side then, and not from pairs of columns or rows, so that a region has other ones.
     """
 
     @classmethod
@@ -28,7 +25,3 @@ class FilePixelConverter(PixelConverter):
         if layout.channels:
             return layout, layout.shape(width, height)
         return layout, (file_samples(layout, width, height),)
-
-    def _window(self, pixel_format: str, area: Rect, picture: Rect) -> Rect:
-        is_whole = area == picture and not self._layout.channels
-        return area if is_whole else super()._window(pixel_format, area, picture)

@@ -4,7 +4,8 @@ Conversion is FFmpeg's: what `ffmpeg -pix_fmt` gives, with its colour matrix (th
 BT.601 where it tells none).  Gray is luma, stretched to full range where it is limited.  Only the
 region that is wanted is converted, and the result is, to the bit, that region of the whole frame's
 conversion.  Frames with an odd width or height are converted as if their last column or row were
-repeated once.  Pictures of a video that is interlaced are scaled field by field, all of them.
+repeated once, but for planes of all of them, which are FFmpeg's.  Pictures of a video that is
+interlaced are scaled field by field, all of them.
 """
 
 from __future__ import annotations
@@ -266,6 +267,8 @@ class PixelConverter:
 
     def _window(self, pixel_format: str, area: Rect, picture: Rect) -> Rect:
         """What is converted: the area on the grid, with a margin where filters need one."""
+        if area == picture and not self._layout.channels:
+            return area  # FFmpeg takes chroma from all of an odd side, not from pairs of columns
         pointwise = pixel_format in _POINTWISE and self._layout.name in _EIGHT_BIT
         margin = 0 if pointwise else _MARGIN
         # The right and lower edges are those of the picture, but even.

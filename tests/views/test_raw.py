@@ -104,6 +104,12 @@ def test_planes_of_odd_pictures_are_those_of_ffmpeg(shelf: Shelf, layout: str) -
     assert shelf.read("odd-size.webm", f"frames=0-5,pix={layout}.raw") == right
 
 
+def test_whole_planes_of_odd_pictures_are_what_read_gives(shelf: Shelf) -> None:
+    """As far as arrays hold them."""
+    found = shelf.video("odd-size.webm").read(frames=range(5), format="yuv444p").data
+    assert shelf.read("odd-size.webm", "frames=0-5,pix=yuv444p.raw") == found.tobytes()
+
+
 def test_arrays_have_even_sizes_where_colours_are_shared(shelf: Shelf) -> None:
     """Planes of other sizes are no rows of the same width."""
     video = shelf.video("odd-size.webm")
