@@ -572,7 +572,10 @@ def test_the_lazy_array(video: Video) -> None:
         clip[:, :, :, :]
 
 
-@pytest.mark.parametrize("outer", [slice(None, None, 7), slice(None, None, -1), slice(50, 3, -4)])
+@pytest.mark.parametrize(
+    "outer",
+    [slice(None, None, 7), slice(None, None, -1), slice(50, 3, -4), slice(50, 3, np.int64(-4))],
+)
 @pytest.mark.parametrize("inner", [slice(0, 5), slice(1, None), -1, slice(None, None, -2)])
 def test_frames_of_a_slice_of_a_slice_are_those_of_numpy(
     video: Video, outer: slice, inner: slice | int

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from reprlib import repr as shown
+from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +113,7 @@ class VideoFrames(VideoFacts):
 
         Raises `OutOfRangeError` outside the timeline or the frame, `UsageError`.
         """
-        if isinstance(frames, (range, slice)) and isinstance(frames.step, int) and frames.step < 0:
+        if isinstance(frames, (range, slice)) and _descends(frames):
             frames = list(cut(range(len(self)), frames) if isinstance(frames, slice) else frames)
         if frames is not None and not isinstance(frames, (range, slice)):
             if span is not None or fps is not None:
@@ -337,6 +339,10 @@ def view_of(
         chosen = (frames.start, stop, frames.step)
     exact = None if span is None else exact_span(span, counted.original.time_base)
     return View(exact, chosen, _rect(region), size, None if fps is None else rate(fps))
+
+
+def _descends(frames: range | slice) -> bool:
+    return isinstance(frames.step, SupportsIndex) and operator.index(frames.step) < 0
 
 
 def _timed(counted: Counted, data: Pixels, index: int) -> Frame:
