@@ -243,6 +243,25 @@ def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_pat
     assert at > 0
 
 
+def test_who_collects_garbage_in_the_backup_takes_nothing_from_it(
+    store: Store, target: Path
+) -> None:
+    """What was copied belongs to nothing yet."""
+    back_up(store.parts, target)
+    store.ingest(FOLDER / "open-gop.mkv")
+    store.ingest(FOLDER / "odd-size.webm")
+    collected: list[int] = []
+
+    def meanwhile(done: int, total: int) -> None:
+        if done == total and len(collected) < 2:
+            with Store.open(target) as copy:
+                collected.append(len(check.collect(copy.parts).objects))
+
+    back_up(store.parts, target, on_progress=meanwhile)
+    assert collected[0] > 0
+    assert same(store, target)
+
+
 def test_who_has_the_backup_open_is_waited_for(store: Store, target: Path) -> None:
     back_up(store.parts, target)
     store.remove("portrait.mp4")

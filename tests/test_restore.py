@@ -15,7 +15,7 @@ from tests.stores import new_store
 from vfsd import check, takeover
 from vfsd.backup import back_up
 from vfsd.catalog import Catalog
-from vfsd.errors import BusyError, ExistsError, IntegrityError, NoStoreError, UsageError
+from vfsd.errors import BusyError, ExistsError, IntegrityError, NoStoreError, StoreError, UsageError
 from vfsd.fs import Filesystem
 from vfsd.restore import restore
 from vfsd.store import Store
@@ -162,6 +162,68 @@ def test_what_a_backup_has_lost_is_named(place: Path) -> None:
     assert restore(place / "backup", place / "store").missing == (key,)
     with Store.open(place / "store") as store:
         assert not store.parts.objects.exists(key)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "shorter", "link", "gone"])
+def test_what_the_store_has_is_compared_too(place: Path, damage: str) -> None:
+    with Store.open(place / "store") as store:
+        key = store["tiled.mp4"].info.digest
+        path = store.parts.objects.path(key)
+    path.chmod(0o600)
+    data = path.read_bytes()
+    if damage == "flipped":
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    elif damage == "shorter":
+        path.write_bytes(data[:-1])
+    else:
+        path.unlink()
+        if damage == "link":
+            path.symlink_to(place / "backup" / "catalog.sqlite3")
+    done = restore(place / "backup", place / "store")
+    assert (done.missing, done.emptied) == ((), ())
+    assert done.copied >= len(data)
+    assert _holds_monday(place / "store")
+
+
+def test_who_collects_garbage_meanwhile_takes_nothing_from_it(place: Path) -> None:
+    """What was copied belongs to nothing yet."""
+    with Store.open(place / "store") as store:
+        check.collect(store.parts)
+    collected: list[int] = []
+
+    def meanwhile(done: int, total: int) -> None:
+        if done == total and len(collected) < 2:
+            with Store.open(place / "store") as store:
+                collected.append(len(check.collect(store.parts).objects))
+
+    done = restore(place / "backup", place / "store", on_progress=meanwhile)
+    assert collected[0] > 0
+    assert done.missing == ()
+    assert _holds_monday(place / "store")
+
+
+def test_who_goes_on_collecting_is_told_of(place: Path) -> None:
+    def meanwhile(done: int, total: int) -> None:
+        if done == total:
+            with Store.open(place / "store") as store:
+                check.collect(store.parts)
+
+    with Store.open(place / "store") as store:
+        before = list(store)
+    with pytest.raises(StoreError, match="deleted"):
+        restore(place / "backup", place / "store", on_progress=meanwhile)
+    with Store.open(place / "store") as store:
+        assert list(store) == before
+
+
+def test_a_file_whose_bytes_the_backup_has_lost_has_not_those_of_today(place: Path) -> None:
+    with Store.open(place / "backup") as backup:
+        backup.parts.directory.spool_file(backup.node("notes.txt").ino).unlink()
+    assert restore(place / "backup", place / "store").emptied == ("notes.txt",)
+    with Store.open(place / "store") as store:
+        assert _bytes_of(store, "notes.txt") == b""
+    kept = {path.read_bytes() for path in (place / "store").glob("replaced-*/spool/*")}
+    assert b"of friday, and more" in kept
 
 
 def test_nothing_else_is_written_over(place: Path, tmp_path: Path) -> None:

@@ -34,10 +34,8 @@ from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory, fsync_path
-from vfsd.takeover import prepare, take_over
+from vfsd.takeover import TRIES, prepare, take_over
 
-_TRIES = 5
-"""Looks at the catalog: what was deleted since the last one could not be copied."""
 _FLOCK = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 OnProgress = Callable[[int, int], None]
@@ -96,6 +94,7 @@ class _Backup:
         self._derived = derived
         self._on_progress = on_progress
         self._done = self._total = self._copied = 0
+        self._sizes: dict[str, int] = {}  # of the objects that the snapshot refers to
         self._damaged: set[str] = set()
         self._sums: dict[str, BlockSums] = {}  # of what was copied
 
@@ -104,18 +103,15 @@ class _Backup:
         for below in (target.objects, target.objects_tmp, target.spool, target.cache):
             below.mkdir(parents=True, exist_ok=True)
         snapshot = self._coming.new_catalog
-        for _ in range(_TRIES):
+        for _ in range(TRIES):  # what was deleted since the last look could not be copied
             _remove_catalog(snapshot)
             self._parts.catalog.copy_to(snapshot)
-            if self._copy_all(snapshot):
-                break
-        else:
-            raise StoreError(
-                "files are deleted from the store faster than they can be copied",
-                hint="try again when less is going on",
-            )
-        self._publish()
-        return self._tidied()
+            if self._copy_all(snapshot) and self._publish():
+                return self._tidied()
+        raise StoreError(
+            "files are deleted from the store, or the backup, faster than they can be copied",
+            hint="try again when less is going on",
+        )
 
     def _copy_all(self, snapshot: Path) -> bool:
         """Copy what the snapshot refers to; whether all of it was there."""
@@ -130,14 +126,14 @@ class _Backup:
                 states = (FileState.SPOOLED, FileState.PLAIN)
                 private = [node.ino for one in states for node in seen.tree.files_in_state(one)]
         self._done, self._total = 0, sum(sizes.values())
+        self._sizes = sizes
         self._sources.clear()
         there = [self._copy_object(key, size) for key, size in sorted(sizes.items())]
         there += [self._copy_private(ino) for ino in private]
         return all(there)
 
     def _copy_object(self, key: str, size: int) -> bool:
-        copy = self._objects.path(key)
-        if copy.exists() and copy.stat().st_size == size:
+        if self._objects.has_size(key, size):
             self._note(size)
             return True
         try:
@@ -186,16 +182,23 @@ class _Backup:
         self._copied += found.st_size
         return True
 
-    def _publish(self) -> None:
+    def _publish(self) -> bool:
+        """False where objects are gone again."""
         target, source = self._target, self._parts.directory
         if source.settings.exists():
             shutil.copy2(source.settings, self._coming.settings)
-        take_over(target)
+        if not take_over(target, self._has_all):
+            return False
         for ino, found in self._sources.items():
             self._notes.note(ino, found, target.spool_file(ino).stat())
         self._notes.save()
         source.copy_marker(target.root)
         fsync_path(target.root)
+        return True
+
+    def _has_all(self) -> bool:
+        wanted = self._sizes.items() - {(key, self._sizes.get(key)) for key in self._damaged}
+        return all(self._objects.has_size(key, size) for key, size in wanted)
 
     def _tidied(self) -> BackedUp:
         """Forget what could not be copied and can be made again, and what is needed no longer."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import FileIO
@@ -61,6 +62,28 @@ class ObjectStore:
 
     def exists(self, key: str) -> bool:
         return is_key(key) and self.path(key).exists()
+
+    def has_size(self, key: str, size: int) -> bool:
+        """Whether an object is there, with so many bytes; which these are is not looked at."""
+        try:
+            return self.path(key).stat().st_size == size
+        except FileNotFoundError:
+            return False
+
+    def is_intact(self, key: str, size: int) -> bool:
+        """Whether an object is there, and its bytes hash to its name; reads all of it.
+
+        False where they cannot be read.
+        """
+        try:
+            with open(self.path(key), "rb", buffering=0, opener=_open_stored) as file:
+                found = os.fstat(file.fileno())
+                is_like_it = stat.S_ISREG(found.st_mode) and found.st_size == size
+                return is_like_it and digest(file.fileno()).key == key
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.EIO):
+                return False
+            raise
 
     def put_file(self, source: Path, *, on_progress: Progress | None = None) -> Digest:
         """Copy a file in; what its bytes come to.
@@ -219,6 +242,11 @@ def _room_for(what: str) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NoSpaceError(f"no room for {what}: {error.strerror}") from error
         raise
+
+
+def _open_stored(path: str, flags: int) -> int:
+    """Links are not followed, and pipes not waited for."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _write_all(file: FileIO, data: bytes) -> None:

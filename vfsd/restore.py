@@ -18,13 +18,20 @@ from itertools import chain, count
 from pathlib import Path
 
 from vfsd.copyplaces import require_apart, told_of_disks
-from vfsd.errors import ExistsError, IntegrityError, NoStoreError, ReadOnlyError, UsageError
+from vfsd.errors import (
+    ExistsError,
+    IntegrityError,
+    NoStoreError,
+    ReadOnlyError,
+    StoreError,
+    UsageError,
+)
 from vfsd.model import FileState
 from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory, fsync_path
-from vfsd.takeover import prepare, require_closed, take_over
+from vfsd.takeover import TRIES, prepare, require_closed, take_over
 
 _PRIVATE = (FileState.SPOOLED, FileState.PLAIN)
 
@@ -42,6 +49,7 @@ class Restored:
     copied: int  #: bytes that were not there; those of files that are no videos count always
     linked: tuple[str, ...]  #: videos indexed in place: their bytes are not in a backup
     missing: tuple[str, ...]  #: objects that neither of the two has as they were
+    emptied: tuple[str, ...]  #: files that are no videos, and whose bytes the backup has not
     unused: int  #: objects that are there and that nothing refers to any more
     replaced: Path | None  #: where the old catalog and private files are, if there were any
 
@@ -88,10 +96,13 @@ class _Restore:
         self._objects = ObjectStore(target)
         self._on_progress = on_progress
         self._done = self._total = self._copied = 0
+        self._sizes: dict[str, int] = {}  # of the objects that the backup refers to
         self._missing: list[str] = []
+        self._emptied: list[int] = []  # inodes
         self._replaced: Path | None = None
 
     def run(self) -> None:
+        """Raises `StoreError` where others take away what is copied."""
         backup, target = self._backup, self._target
         for below in (target.objects, target.objects_tmp, target.spool, target.cache):
             below.mkdir(parents=True, exist_ok=True)
@@ -99,23 +110,28 @@ class _Restore:
         backup.catalog.copy_to(coming.new_catalog)
         with backup.catalog.reading() as seen:
             referenced = seen.objects.referenced()
-            sizes = {key: size for key, size in seen.objects.sizes().items() if key in referenced}
+            sizes = seen.objects.sizes()
             private = [node.ino for one in _PRIVATE for node in seen.tree.files_in_state(one)]
-        self._total = sum(sizes.values())
-        for key, size in sorted(sizes.items()):
-            self._bring_object(key, size)
+        self._sizes = {key: size for key, size in sizes.items() if key in referenced}
         for ino in private:
             self._bring_private(ino, coming)
         if backup.directory.settings.exists():
             shutil.copy2(backup.directory.settings, coming.settings)
-        # Numbers of tiles will be given again, and views in the cache may go by them.
-        shutil.rmtree(target.cache, ignore_errors=True)
-        target.cache.mkdir(exist_ok=True)
-        self._replaced = _keep_old(target)
-        take_over(target)
-        # The marker comes last, where there was none.
-        backup.directory.copy_marker(target.root)
-        fsync_path(target.root)
+        for _ in range(TRIES):
+            self._bring_objects()
+            # Numbers of tiles will be given again, and views in the cache may go by them.
+            shutil.rmtree(target.cache, ignore_errors=True)
+            target.cache.mkdir(exist_ok=True)
+            self._replaced = self._replaced or _keep_old(target)
+            if take_over(target, self._has_all):
+                # The marker comes last, where there was none.
+                backup.directory.copy_marker(target.root)
+                fsync_path(target.root)
+                return
+        raise StoreError(
+            f"files are deleted from {target.root} faster than they can be copied",
+            hint="end what takes them away, as `vfsd gc`, and try again",
+        )
 
     def told(self) -> Restored:
         with Store.open(self._target.root) as store:
@@ -124,6 +140,7 @@ class _Restore:
                 referenced = seen.objects.referenced()
                 held = [size for key, size in seen.objects.sizes().items() if key in referenced]
                 private = [n.ino for one in _PRIVATE for n in seen.tree.files_in_state(one)]
+                emptied = [name for ino in self._emptied for name in seen.tree.paths_of(ino)]
             names = {info.ino: info.name for info in store.catalog.find()}
         unused = sum(key not in referenced for key in self._objects.all_keys())
         return Restored(
@@ -133,13 +150,23 @@ class _Restore:
             self._copied,
             tuple(sorted(names.get(n.ino, f"inode {n.ino}") for n in videos if n.link_path)),
             tuple(self._missing),
+            tuple(sorted(emptied)),
             unused,
             self._replaced,
         )
 
+    def _bring_objects(self) -> None:
+        self._done, self._total = 0, sum(self._sizes.values())
+        self._missing.clear()
+        for key, size in sorted(self._sizes.items()):
+            self._bring_object(key, size)
+
+    def _has_all(self) -> bool:
+        wanted = self._sizes.keys() - self._missing
+        return all(self._objects.has_size(key, self._sizes[key]) for key in wanted)
+
     def _bring_object(self, key: str, size: int) -> None:
-        copy = self._objects.path(key)
-        if copy.exists() and copy.stat().st_size == size:
+        if self._objects.is_intact(key, size):
             self._note(size)
             return
         source = self._backup.objects.path(key)
@@ -156,7 +183,8 @@ class _Restore:
         try:
             shutil.copy2(self._backup.directory.spool_file(ino), copy)
         except FileNotFoundError:
-            return  # `fsck` of the backup tells it
+            copy.touch(mode=0o600)  # else it would have what lies there in the store
+            self._emptied.append(ino)
         fsync_path(copy)
         self._copied += copy.stat().st_size
 

@@ -21,16 +21,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from vfsd.catalog import come_to_rest
 from vfsd.errors import BusyError, ReadOnlyError
 from vfsd.handcopies import lay_log
+from vfsd.inhand import let_go
 from vfsd.storedir import StoreDirectory, fsync_path
 
 PATIENCE_SECONDS = 30.0
 """As long as those may go on who just have a look with a command."""
+TRIES = 5
+"""How often bytes are copied that others take away before the catalog is there that needs them."""
 
 _PAUSE_SECONDS = 0.05
+
+T = TypeVar("T")
 
 
 def prepare(directory: StoreDirectory) -> StoreDirectory:
@@ -45,17 +51,19 @@ def prepare(directory: StoreDirectory) -> StoreDirectory:
     return coming
 
 
-def take_over(directory: StoreDirectory) -> None:
+def take_over(directory: StoreDirectory, has_all: Callable[[], bool]) -> bool:
     """Let what was prepared, a `new_catalog` among it, take the place of what there is.
 
-    Private files are on the disk already.  Raises `BusyError` where somebody has the store open
-    for longer than `PATIENCE_SECONDS`; nothing has changed then.
+    Private files are on the disk already.  To whoever collected garbage until now the objects that
+    came for the new catalog were just that: so `has_all` looks for them again while nobody has the
+    store open.  Where some are gone nothing changes, and False is returned.  Raises `BusyError`
+    where somebody has the store open for longer than `PATIENCE_SECONDS`; nothing has changed then.
     """
     coming = directory.incoming
     for path in (coming.new_catalog, coming.settings, coming.spool, coming.root, directory.root):
         if path.exists():
             fsync_path(path)
-    _once_closed(directory, partial(_take_place, directory))
+    return _once_closed(directory, partial(_take_place, directory, has_all))
 
 
 def require_closed(directory: StoreDirectory) -> None:
@@ -63,16 +71,17 @@ def require_closed(directory: StoreDirectory) -> None:
     _once_closed(directory, lambda: None)
 
 
-def _once_closed(directory: StoreDirectory, action: Callable[[], None]) -> None:
+def _once_closed(directory: StoreDirectory, action: Callable[[], T]) -> T:
     """Do something while nobody has the catalog open, nor is about to open it."""
     end = time.monotonic() + PATIENCE_SECONDS
-    while not _done_if_closed(directory, action):
+    while not (done := _done_if_closed(directory, action)):
         if time.monotonic() >= end:
             raise BusyError(
                 f"somebody has {directory.root} open",
                 hint=f"try again when he has closed it; `fuser {directory.catalog_file}` tells who",
             )
         time.sleep(_PAUSE_SECONDS)
+    return done[0]
 
 
 @contextmanager
@@ -131,25 +140,28 @@ def _is_to_come(directory: StoreDirectory) -> bool:
     return directory.incoming.catalog_file.exists()
 
 
-def _done_if_closed(directory: StoreDirectory, action: Callable[[], None]) -> bool:
+def _done_if_closed(directory: StoreDirectory, action: Callable[[], T]) -> tuple[T] | None:
+    """What it gives; None where it was not done."""
     try:
         with _held(directory.root, fcntl.LOCK_EX | fcntl.LOCK_NB):
             if not come_to_rest(directory.catalog_file):
-                return False
+                return None
             try:
-                action()
+                return (action(),)
             finally:
                 lay_log(directory)  # to come to rest has taken it away
-            return True
     except BlockingIOError:
+        return None
+
+
+def _take_place(directory: StoreDirectory, has_all: Callable[[], bool]) -> bool:
+    if not has_all():
         return False
-
-
-def _take_place(directory: StoreDirectory) -> None:
     coming = directory.incoming
     coming.new_catalog.replace(coming.catalog_file)
     fsync_path(coming.root)
     _put_in_place(directory)
+    return True
 
 
 def _put_in_place(directory: StoreDirectory) -> None:
@@ -182,6 +194,5 @@ def _held(root: Path, how: int) -> Iterator[None]:
             pass  # where the file system cannot, it is a matter of microseconds
         yield
     finally:
-        # A child that was forked meanwhile has it open, too, and does not know.
-        fcntl.flock(fd, fcntl.LOCK_UN)
+        let_go(fd)  # a child that was forked meanwhile has it open, too, and does not know
         os.close(fd)

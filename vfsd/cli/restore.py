@@ -37,6 +37,7 @@ from vfsd.units import human_bytes
         "copied": "bytes that were copied from the backup",
         "linked": "videos whose bytes are outside of the store, and never were in the backup",
         "missing": "keys of objects that neither the store nor the backup has as they were",
+        "emptied": "files that are no videos, and whose bytes the backup lacks; they are empty",
         "unused": "number of objects that belong to nothing any more; `vfsd gc` deletes them",
         "replaced": "directory with the catalog and the private files from before, or null",
         "seconds": "that it took",
@@ -63,8 +64,8 @@ def command(session: Session, backup: Path, target: Path) -> None:
     when it is said again.  Names, times and labels go back to the backup's, and so do files that
     are no videos.  The catalog and such files from before are kept in DIR/replaced-TIME, which may
     be deleted.  Videos that came since lose their names, but their bytes stay until `vfsd gc`.
-    Bytes of DIR are not compared: `vfsd scrub --from BACKUP` does that.  Ends with 30 where objects
-    are missing.
+    All of it is compared with its checksums, also what DIR has already.  Ends with 30 where objects
+    or bytes of such files are missing.
     """
     from vfsd.restore import restore
 
@@ -81,6 +82,7 @@ def command(session: Session, backup: Path, target: Path) -> None:
                 "copied": done.copied,
                 "linked": list(done.linked),
                 "missing": list(done.missing),
+                "emptied": list(done.emptied),
                 "unused": done.unused,
                 "replaced": None if done.replaced is None else str(done.replaced),
                 "seconds": seconds,
@@ -101,6 +103,9 @@ def command(session: Session, backup: Path, target: Path) -> None:
         session.remark(f"{shown(name)} lies outside of the store, and was not in the backup")
     for key in done.missing:
         session.remark(f"object {key} is damaged or missing in the backup, and not in the store")
+    for name in done.emptied:
+        session.remark(f"{shown(name)} is empty: its bytes are not in the backup")
     if done.missing:
         session.remark("`vfsd fsck` tells what they belong to")
+    if done.missing or done.emptied:
         click.get_current_context().exit(EXIT_FINDINGS)
