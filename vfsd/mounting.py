@@ -186,12 +186,12 @@ def _checked_place(
 
 def _place_of(mountpoint: str | os.PathLike[str]) -> Path:
     """A mountpoint without symbolic links; a mount of ours that is there is not asked."""
-    path = os.path.join(os.getcwd(), mountpoint)
+    path = os.fspath(mountpoint) or os.curdir
     for _ in range(_MOST_LINKS):
-        above, last = os.path.split(path.rstrip("/"))
+        above, last = os.path.split(path.rstrip("/") or "/")
         if last in (".", ".."):
             break
-        place = Path(os.path.realpath(above or "/"), last)
+        place = Path(os.path.realpath(above or os.curdir), last)
         found = mount_at(place)
         if (found is not None and found.is_ours) or not place.is_symlink():
             return place

@@ -102,3 +102,25 @@ def test_one_that_answers_is_heard(mounted: Mounted) -> None:
     assert askmount.attribute(at, TUNER) == os.getxattr(at, TUNER)
     with pytest.raises(FileNotFoundError):
         askmount.attribute(at / "nothing", TUNER)
+
+
+@pytest.mark.parametrize("how", ["whole", "relative", "link"])
+def test_a_mountpoint_is_named_in_any_way(
+    mounted: Mounted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    at = mounted.mount()
+    named = at
+    if how == "whole":  # from a directory that is gone
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        monkeypatch.chdir(gone)
+        gone.rmdir()
+    elif how == "relative":
+        monkeypatch.chdir(at.parent)
+        named = Path(at.name)
+    else:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "link").symlink_to(at)
+        named = Path("link")
+    mounting.unmount(named)
+    assert mount_at(at) is None
