@@ -24,6 +24,7 @@ from sample_videos import FOLDER
 from tests.fs.driver import Driver
 from tests.replaceable import rich_clip
 from tests.writing import is_as_before, smooth
+from vfsd import check
 from vfsd.check import collect
 from vfsd.errors import BusyError, NotFoundError
 from vfsd.fs import Filesystem
@@ -127,6 +128,15 @@ def test_without_locks_the_pid_has_to_do(tmp_path: Path, monkeypatch: pytest.Mon
     assert not is_in_hand(left)
     assert take_away(left)
     new.remove()
+
+
+def test_a_store_is_used_where_there_are_no_locks(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with Store.open(store.path) as other:
+        assert check.run(other.parts, repair=True) == []
+        assert check.collect(other.parts).files == []
 
 
 def test_a_link_is_nobodys_and_leads_nowhere(tmp_path: Path) -> None:

@@ -309,9 +309,7 @@ class StoreDirectory:
         """Nobody mounts the store while the block lasts; False where somebody has mounted it."""
         fd = os.open(self.mount_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _shares_lock(fd):
                 yield False
                 return
             yield True
@@ -357,17 +355,27 @@ class StoreDirectory:
         except (FileNotFoundError, PermissionError):  # it is for its owner to know
             return None
         try:
+            if _shares_lock(fd):
+                return None
             try:
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                try:
-                    found = json.loads(os.pread(fd, 65536, 0))
-                except ValueError:
-                    found = {}
-                return found if isinstance(found, dict) else {}
-            return None
+                found = json.loads(os.pread(fd, 65536, 0))
+            except ValueError:
+                found = {}
+            return found if isinstance(found, dict) else {}
         finally:
             os.close(fd)
+
+
+def _shares_lock(fd: int) -> bool:
+    """Whether nobody has a lock for himself; so it is, too, where the file system has no locks, and
+    nobody can mount what lies there."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _require_no_store(root: Path) -> None:
