@@ -18,6 +18,7 @@ from vfsd.catalog import BUSY_SECONDS, Transaction
 from vfsd.errors import BusyError, ExistsError, NotFoundError, RefusedMediaError, VfsdError
 from vfsd.fs.recovery import recover
 from vfsd.inhand import new_name
+from vfsd.recordings import Recording
 from vfsd.store import Store
 from vfsd.unfinished import begin
 
@@ -173,6 +174,26 @@ def test_what_was_published_is_no_recording_any_more(store: Store) -> None:
     assert store.recordings() == []
     assert recover(store.parts).stray == 2
     assert is_as_before(store, ["a.mp4"])
+
+
+@pytest.mark.parametrize("what", ["recovered", "renamed"])
+def test_what_is_a_video_under_another_name_is_no_recording(store: Store, what: str) -> None:
+    """Who published it was killed before he could take the temporary name away."""
+    file = begin(store.parts.objects, "a.mp4")
+    file.path.write_bytes(CLIP.read_bytes())
+    if what == "recovered":
+        file.leave()
+        (one,) = store.recordings()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Recording, "forget", lambda _: None)
+            store.recover(one, "b.mp4")
+    else:
+        store._publish(file, False)
+        file.leave()
+        store.move("a.mp4", "b.mp4")
+    assert store.recordings() == []
+    assert recover(store.parts).stray == 2
+    assert is_as_before(store, ["b.mp4"])
 
 
 @pytest.mark.parametrize("given", ["stream", "pictures"])

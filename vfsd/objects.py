@@ -85,6 +85,10 @@ class ObjectStore:
                 return False
             raise
 
+    def is_one_with(self, path: Path, key: str) -> bool:
+        """Whether a file of the store is an object under another name."""
+        return is_key(key) and _are_one(path, self.path(key))
+
     def put_file(self, source: Path, *, on_progress: Progress | None = None) -> Digest:
         """Copy a file in; what its bytes come to.
 
@@ -138,7 +142,7 @@ class ObjectStore:
         The file must not be written any more, under whatever name.
         """
         fsync_path(source)
-        if _are_one(source, self.path(key)):  # then a rename would do nothing, and leave the other
+        if self.is_one_with(source, key):  # then a rename would do nothing, and leave the other
             self._sync_name(key)
             return
         with open(source, "rb", buffering=0) as file:

@@ -6,6 +6,7 @@ not even that one's before `KEPT_DAYS` have gone.
 
 from __future__ import annotations
 
+import os
 import posixpath
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from vfsd.errors import NotFoundError, VfsdError
+from vfsd.errors import NotFoundError
 from vfsd.inhand import claimed
 from vfsd.parts import Parts
 from vfsd.unfinished import Unfinished, left_behind, unfinished
@@ -62,7 +63,7 @@ def recordings(parts: Parts) -> list[Recording]:
             seen = file.path.stat()
         except FileNotFoundError:
             continue
-        if seen.st_size and not _is_published(parts, file):
+        if seen.st_size and not _is_published(parts, file.path, seen):
             found.append(Recording(file.name, file.path, seen.st_size, seen.st_mtime_ns))
     return sorted(found, key=lambda one: one.at_ns)
 
@@ -84,11 +85,13 @@ def free_name(parts: Parts, recording: Recording) -> str:
     raise AssertionError("there is always another number")
 
 
-def _is_published(parts: Parts, file: Unfinished) -> bool:
-    """Whether its writer died only after it had become the video of its name."""
-    try:
-        with parts.catalog.reading() as seen:
-            key = seen.tree.resolve(file.name).object_key
-        return key is not None and parts.objects.path(key).samefile(file.path)
-    except (VfsdError, OSError):  # anything may stand in a note
+def _is_published(parts: Parts, path: Path, seen: os.stat_result) -> bool:
+    """Whether who wrote or recovered it died only after it had become a video, whatever that is
+    called."""
+    if seen.st_nlink < 2:
         return False
+    with parts.catalog.reading() as looking:
+        sizes = looking.objects.sizes()
+    return any(
+        size == seen.st_size and parts.objects.is_one_with(path, key) for key, size in sizes.items()
+    )
