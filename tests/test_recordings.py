@@ -212,3 +212,19 @@ def test_what_comes_once_is_kept_while_the_catalog_is_locked(
     video = store.recover(one)
     assert (video.name, len(video)) == ("a.mp4", 120 if given == "stream" else 20)
     assert is_as_before(store, ["a.mp4"])
+
+
+def test_who_lets_it_lie_in_the_block_has_not_given_it_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be_impatient(store, monkeypatch, 0.1)
+    with locked(store), store.writer("a.mp4", width=64, height=48, fps=20) as writer:
+        writer.write(smooth(3, 64, 48))
+        with pytest.raises(BusyError):
+            writer.close()
+        writer.leave()
+        writer.leave()
+    writer.abandon()
+    monkeypatch.undo()
+    (one,) = store.recordings()
+    assert len(store.recover(one)) == 3

@@ -572,12 +572,15 @@ def test_what_a_killed_writer_leaves_is_in_nobodys_way(store: Store) -> None:
     assert not run(store.parts, deep=True)
 
 
-def test_a_file_that_cannot_grow_leaves_nothing(store: Store) -> None:
+def test_a_file_that_cannot_grow_leaves_what_there_is(store: Store) -> None:
     with _writing(store, "full") as process:
         _, said = process.communicate()
     assert process.returncode == 1
     assert "File too large" in said
-    assert is_as_before(store, [])
+    assert "not lost" in said
+    (one,) = store.recordings()
+    assert len(store.recover(one)) > 3
+    assert is_as_before(store, ["a.mp4"])
 
 
 def test_a_long_video_takes_no_more_memory_than_a_short_one(store: Store) -> None:

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from io import FileIO
 from itertools import chain
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -103,7 +104,8 @@ class StoreWrites:
         `BusyError` while somebody else writes that name, `NoSpaceError`, `IntegrityError` for a
         file in which other times are found than were given.  Where all of it has come, and only
         could not be published at the moment, as with a catalog that others keep locked, it is kept
-        as a recording, which a note of the error tells: see `recover`.
+        as a recording, which a note of the error tells: see `recover`.  So is what there is where
+        the disk is full or fails on the way.
         """
         if isinstance(form.get("sound"), SoundFormat):
             raise UsageError("sound in pieces is for a writer", hint="see Store.writer")
@@ -142,7 +144,7 @@ class StoreWrites:
 
         With ``sound=SoundFormat(48000, "stereo", "int16")`` sound comes piece by piece, too.
 
-        Raises `UsageError`, `ExistsError` (unless `replace`), `BusyError`.
+        Raises `UsageError`, `ExistsError` (unless `replace`), `BusyError`, `NoSpaceError`.
         """
         return self._writer(name, (width, height), WriteForm(**form), replace, _CLOSE_AGAIN)
 
@@ -255,21 +257,23 @@ class StoreWrites:
         self._require_writable()
         name = "/".join(split(name))
         require_free(self._parts, name, replace)
-        file = begin(self._parts.objects, name)
-        is_whole = False
+        with _room_for(name):
+            file = begin(self._parts.objects, name)
+        has_come = False  # what may not come again, and the store has not taken
         try:
-            with _room_for(name), open(file.path, "r+b", 0) as writing:
+            with open(file.path, "r+b", 0) as writing:
                 for chunk in chunks(data):
-                    left = chunk
-                    while left:
-                        left = left[writing.write(left) :]
+                    has_come = True
+                    with _told_of_part(file), _room_for(name):
+                        _write_all(writing, chunk)
+                    has_come = False
                     if on_progress is not None:
                         on_progress(len(chunk))
-            is_whole = True
+            has_come = True
             with _told(file, _RECOVER):
                 video = self._publish(file, replace)
         except BaseException as error:
-            if is_whole and may_pass(error):
+            if has_come and may_pass(error):
                 file.leave()
             else:
                 file.remove()
@@ -311,6 +315,25 @@ def _told(file: Unfinished, again: str) -> Iterator[None]:
         if may_pass(error):
             error.add_note(f"{file.name!r} is whole, and not lost: it is {file.path}; {again}")
         raise
+
+
+@contextmanager
+def _told_of_part(file: Unfinished) -> Iterator[None]:
+    """Errors say what becomes of what has come."""
+    try:
+        yield
+    except BaseException as error:
+        if may_pass(error):
+            error.add_note(
+                f"what has come of {file.name!r} is not lost: it is {file.path}; {_RECOVER}"
+            )
+        raise
+
+
+def _write_all(file: FileIO, data: bytes | memoryview) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
 
 
 def _require_times(times: FileTimes, found: Examination) -> None:

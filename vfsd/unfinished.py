@@ -58,11 +58,12 @@ class Unfinished:
         return int(self.path.name.partition("-")[0])
 
     def remove(self) -> None:
-        """Its bytes, and the note; who has it open keeps it.  Nothing in a forked child.
+        """Its bytes, and the note; who has it open keeps it.
 
-        What cannot be deleted is left for `vfsd gc`: all else is done, or has failed, before.
+        Nothing in a forked child, nor of what was left.  What cannot be deleted is left for
+        `vfsd gc`: all else is done, or has failed, before.
         """
-        if self.writer != os.getpid():
+        if self.writer != os.getpid() or (self.held is not None and self.held.is_let_go):
             return
         self.delete()
         self.leave()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from io import FileIO
 from reprlib import repr as shown
 from types import TracebackType
-from typing import Generic, SupportsIndex, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from vfsd.givenpixels import Given, pictures
 from vfsd.parts import Parts
 from vfsd.unfinished import Unfinished, begin, may_pass
 from vfsd.writeform import WriteForm
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -44,9 +47,9 @@ class VideoWriter(Generic[_V]):
 
     An error in the block leaves the store as it was.  Where all pictures have come, and only the
     publishing fails for a while (see `close`), the file is kept; and so is what there is when the
-    process is killed (see `Store.recordings`).  Takes the memory of a few
-    pictures.  One thread may write the pictures while another writes their sound.  A child that is
-    forked in the block can neither write nor finish it, and leaves it to its parent.
+    disk is full or fails, or the process is killed (see `Store.recordings`).  Takes the memory of a
+    few pictures.  One thread may write the pictures while another writes their sound.  A child that
+    is forked in the block can neither write nor finish it, and leaves it to its parent.
 
         sound = SoundFormat(48000, "stereo", "int16")
         with store.writer("cam1/talk.mp4", width=640, height=360, fps=25, sound=sound) as writer:
@@ -65,7 +68,7 @@ class VideoWriter(Generic[_V]):
     ) -> None:
         """`publish` makes a video of the whole file, if that has the times of its pictures.
 
-        Raises `UsageError`, `BusyError` while somebody else writes that name.
+        Raises `UsageError`, `BusyError` while somebody else writes that name, `NoSpaceError`.
         """
         self.name = name
         self.frames = 0  #: that were written
@@ -81,11 +84,13 @@ class VideoWriter(Generic[_V]):
             color_range=form.color_range,
             color_space=form.color_space,
         )
+        self._is_cut = False  # the disk has taken no more
         self._pts = -1  # of the last picture
         self._origin = 0  # the pts of the first
-        self.unfinished = begin(parts.objects, name)
+        with self._making_room():
+            self.unfinished = begin(parts.objects, name)
         try:
-            self._file = FileIO(self.unfinished.path, "r+b")
+            self._file = _WholeWrites(self.unfinished.path, "r+b")
             try:
                 with self._making_room():
                     self._writer = FileWriter(self._file, file_form)
@@ -104,7 +109,7 @@ class VideoWriter(Generic[_V]):
         """See `vfsd.forks`: in a child it is closed, and the file stays the parent's."""
         # To free it would write the end of the file, and wait for the threads of an encoder.
         keep_for_good(self._writer)
-        self._is_open = self._is_whole = False
+        self._is_open = self._is_whole = self._is_cut = False
         self._writing = threading.RLock()
 
     def __enter__(self) -> VideoWriter[_V]:
@@ -119,9 +124,11 @@ class VideoWriter(Generic[_V]):
         try:
             if error is None:
                 self.close()
+            elif self._has_part:
+                error.add_note(self._told)
         finally:
             if not self._is_whole:  # else it is to be asked for again
-                self.abandon()
+                self.leave()
 
     @property
     def video(self) -> _V:
@@ -136,8 +143,9 @@ class VideoWriter(Generic[_V]):
         With a `time_base`, `pts` is the tick, or the ticks, at which they appear, ascending whole
         numbers; frames that were read bring their own.  The video starts with the first.  An array
         of another shape or type, a missing time, one that the container cannot tell (see
-        `FileTimes.require`) and what the encoder refuses are a `UsageError`; a full disk is a
-        `NoSpaceError`.  What was written before stays as it is.
+        `FileTimes.require`) and what the encoder refuses are a `UsageError`, and what was written
+        before stays as it is.  A full disk is a `NoSpaceError`, after which nothing more can be
+        written: see `leave`.
         """
         self._require_open()
         if pts is not None and self._form.time_base is None:
@@ -203,14 +211,29 @@ class VideoWriter(Generic[_V]):
                 self.unfinished.remove()
 
     def leave(self) -> None:
-        """Nobody goes on with it: where it is whole, and only was not published, it becomes a
-        recording to be recovered (see `Store.recordings`), else it is forgotten."""
+        """Nobody goes on with it: where it is whole, and only was not published, or the disk has
+        taken no more, it becomes a recording to be recovered (see `Store.recordings`), else it is
+        forgotten."""
         with self._writing:
-            if not self._is_whole:
+            if not (self._is_whole or self._has_part):
                 self.abandon()
                 return
             self._is_whole = False
+            if self._is_open:
+                self._let_go()  # first: what the muxer writes at the end is for whole files
+                self._writer.abandon()
             self.unfinished.leave()
+
+    @property
+    def _has_part(self) -> bool:
+        return self._is_cut and self.frames > 0
+
+    @property
+    def _told(self) -> str:
+        return (
+            f"what was written of {self.name!r} is not lost: it is {self.unfinished.path}; "
+            "`vfsd recover` makes a video of it"
+        )
 
     def _finish(self) -> None:
         try:
@@ -219,8 +242,10 @@ class VideoWriter(Generic[_V]):
             with self._making_room():
                 self._writer.finish()
             self._let_go()
-        except BaseException:
-            self.abandon()
+        except BaseException as error:
+            if self._has_part:
+                error.add_note(self._told)
+            self.leave()
             raise
         self._is_whole = True
 
@@ -262,9 +287,20 @@ class VideoWriter(Generic[_V]):
         try:
             yield
         except OSError as error:
+            self._is_cut = True
             if error.errno in _NO_SPACE:
                 raise NoSpaceError(f"no room for {self.name!r}: {error.strerror}") from error
             raise
+
+
+class _WholeWrites(FileIO):
+    """Writes all that it is given, or fails: FFmpeg takes no notice of what was left over."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        left = memoryview(data).cast("B")
+        while left:
+            left = left[super().write(left) :]
+        return memoryview(data).nbytes
 
 
 def ticks(pts: Ticks) -> Iterator[SupportsIndex]:

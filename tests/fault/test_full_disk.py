@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sample_videos import FOLDER
@@ -18,6 +21,7 @@ from tests.fs.driver import Driver, failing
 from tests.stores import new_store
 from vfsd import check
 from vfsd.errors import NoSpaceError
+from vfsd.frames import Pixels
 from vfsd.fs import Filesystem
 from vfsd.relayout import drop
 from vfsd.reserve import RESERVE_BYTES
@@ -214,6 +218,57 @@ def test_a_file_that_grows_until_the_disk_is_full(place: Path) -> None:
             fs.tidy()
         it.write("/after", b"there is room")
         fs.close()
+        assert is_sound(store)
+
+
+def noisy() -> Iterator[Pixels]:
+    """Pictures without end that take room."""
+    rng = np.random.default_rng(0)
+    while True:
+        yield rng.integers(0, 255, (120, 160, 3), np.uint8)
+
+
+@pytest.mark.parametrize("ending", ["mp4", "mkv"])
+@pytest.mark.parametrize("room", ["never", "at once"])
+def test_a_recording_is_kept_up_to_where_the_disk_was_full(
+    place: Path, ending: str, room: str
+) -> None:
+    name = f"live.{ending}"
+    with Store.open(place) as store, filled(place):
+        other = place.with_name("other")
+        os.truncate(other, other.stat().st_size - 1_000_000)
+        writer = store.writer(name, width=160, height=120, fps=5, codec="ffv1", format="rgb24")
+
+        def record() -> None:
+            with writer:
+                for picture in islice(noisy(), 1000):
+                    writer.write(picture)
+                    if room == "at once" and not os.statvfs(place).f_bavail:
+                        other.unlink(missing_ok=True)  # FFmpeg may not know of it yet
+
+        with pytest.raises(NoSpaceError) as caught:
+            record()
+        assert "vfsd recover" in caught.value.__notes__[0]
+        other.unlink(missing_ok=True)
+        (one,) = store.recordings()
+        video = store.recover(one)
+        assert video.name == name
+        assert 3 < len(video) <= writer.frames
+        for found, wanted in zip(video.read(format="rgb24").data, noisy(), strict=False):
+            assert np.array_equal(found, wanted)
+        assert is_sound(store)
+
+
+def test_a_stream_is_kept_up_to_where_the_disk_was_full(place: Path) -> None:
+    data = CLIP.read_bytes() + bytes(16 << 20)
+    with Store.open(place) as store:
+        with filled(place):
+            os.truncate(place.with_name("other"), 1 << 20)
+            with pytest.raises(NoSpaceError) as caught:
+                store.write("live.mp4", io.BytesIO(data))
+        assert "vfsd recover" in caught.value.__notes__[0]
+        (one,) = store.recordings()
+        assert len(store.recover(one)) == len(store["a.mp4"])
         assert is_sound(store)
 
 

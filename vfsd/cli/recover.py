@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 def command(session: Session, names: tuple[str, ...], wanted: str | None, dry_run: bool) -> None:
     """Make videos of recordings that were not finished.
 
-    These are left by a `vfsd write` or a writer in Python that was killed, and by one that had
-    everything and could not publish it, as while others keep the catalog locked.  Without a NAME,
-    all of them; the oldest first.
+    These are left by a `vfsd write` or a writer in Python that was killed, or had no more room on
+    the disk, and by one that had everything and could not publish it, as while others keep the
+    catalog locked.  Without a NAME, all of them; the oldest first.
 
     Each gets the name that it was to have, or one like that where that is taken, or is being
     written by now: cam-recovered.mp4.  What shows no picture stays, as all do that nobody recovers,
