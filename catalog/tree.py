@@ -244,6 +244,15 @@ class Tree:
         rows = self._connection.execute(sa.select(nodes).where(nodes.c.state == state.value))
         return [_node(row) for row in rows]
 
+    def private_inodes(self) -> set[int]:
+        """Inodes whose bytes are private files; also those of which the row says what makes no
+        sense, since they may be."""
+        state = nodes.c.state
+        rows = self._connection.execute(
+            sa.select(nodes.c.ino).where(state.is_not(None), state != FileState.VIDEO.value)
+        )
+        return set(rows.scalars())
+
     # -- changing
 
     def create(

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests.fs.driver import Driver
 from tests.stores import new_store
 from vfsd import check
 from vfsd.errors import IntegrityError
+from vfsd.fs import Filesystem
+from vfsd.fs.recovery import recover
 from vfsd.store import Store
 
 HUGE = 1 << 62
@@ -141,3 +144,20 @@ def test_bytes_that_a_video_needs_are_no_garbage_where_their_own_row_is_wrong(pl
         assert not all(one.repaired for one in check.run(store.parts, repair=True))
         assert check.collect(store.parts).objects == ["lost"]
     assert path.exists()
+
+
+def test_private_bytes_stay_whatever_their_row_says(place: Path) -> None:
+    with Store.open(place) as store:
+        it = Driver(Filesystem(store.parts))
+        it.write("/notes.txt", b"mine")
+        it.fs.settle()
+        it.fs.close()
+        path = store.parts.directory.spool_file(store.node("notes.txt").ino)
+    with sqlite3.connect(place / "catalog.sqlite3") as raw:
+        raw.execute("PRAGMA ignore_check_constraints = ON")
+        raw.execute("UPDATE nodes SET state = 'plaiN' WHERE state = 'plain'")
+    with Store.open(place) as store:
+        check.run(store.parts, repair=True)
+        assert check.collect(store.parts).files == []
+        assert recover(store.parts).stray == 0
+    assert path.read_bytes() == b"mine"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from vfsd.catalog import Transaction
 from vfsd.check.finding import Finding, Run
-from vfsd.errors import NotFoundError
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 
@@ -67,11 +66,11 @@ def _give_empty(parts: Parts, node: Node) -> bool:
 
 
 def stray_spool(parts: Parts) -> Iterator[tuple[int, Path]]:
+    """Private files, as they were listed first, and by then none's."""
     listed = sorted(parts.directory.spooled())
     with parts.catalog.reading() as seen:
-        for ino, path in listed:
-            if not _needs_spool(seen, ino):
-                yield ino, path
+        needed = seen.tree.private_inodes()
+    return ((ino, path) for ino, path in listed if ino not in needed)
 
 
 def remove_stray_spool(parts: Parts) -> None:
@@ -81,13 +80,7 @@ def remove_stray_spool(parts: Parts) -> None:
         return
     parts.catalog.sync()
     with parts.catalog.writing() as change:
+        needed = change.tree.private_inodes()
         for ino, path in suspects:
-            if not _needs_spool(change, ino):
+            if ino not in needed:
                 path.unlink(missing_ok=True)
-
-
-def _needs_spool(seen: Transaction, ino: int) -> bool:
-    try:
-        return seen.tree.node(ino).state in (FileState.SPOOLED, FileState.PLAIN)
-    except NotFoundError:
-        return False

@@ -40,7 +40,7 @@ def recover(parts: Parts) -> Recovered:
         orphans = recover_orphans(change)
     with parts.catalog.reading() as seen:
         spooled = {node.ino for node in seen.tree.files_in_state(FileState.SPOOLED)}
-        private = spooled | {node.ino for node in seen.tree.files_in_state(FileState.PLAIN)}
+        private = seen.tree.private_inodes()
     for recording in recordings(parts):
         _log.warning("%s", recording)
     stray = _remove_stray(parts, private)
