@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run, run_command
+from tests.deadwriters import killed_recording
 from tests.fault.older import execute
 from vfsd.catalog import ROOT
 from vfsd.cli import health
@@ -145,6 +146,18 @@ def test_doctor_tells_of_a_log_that_piles_up(
         (found,) = (one for one in run("doctor", "--json").objects if one["check"] == "log")
     assert (found["status"], "MiB" in found["message"]) == ("warn", True)
     assert "shrinks" in found["advice"]
+
+
+def test_doctor_tells_of_recordings_that_were_not_finished(run: Run, place: Path) -> None:
+    assert "recordings" not in {found["check"] for found in run("doctor", "--json").objects}
+    for name in ("cam1/a.mp4", "cam1/b.mp4"):
+        killed_recording(place / "videos", name)
+    (found,) = (one for one in run("doctor", "--json").objects if one["check"] == "recordings")
+    assert (found["status"], found["message"].split()[0]) == ("warn", "2")
+    assert "'cam1/b.mp4'" in found["message"]
+    assert "vfsd recover" in found["advice"]
+    assert len(run("recover", "--json").objects) == 2
+    assert "recordings" not in {found["check"] for found in run("doctor", "--json").objects}
 
 
 def test_doctor_says_what_to_do_about_a_store_that_is_not_there(place: Path) -> None:

@@ -8,15 +8,20 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vfsd.cli.failure import describe
 from vfsd.errors import BusyError, RefusedMediaError, VfsdError
 from vfsd.forms import CODECS
 from vfsd.storedir import StoreDirectory
 from vfsd.units import human_bytes
+
+if TYPE_CHECKING:
+    from vfsd.catalog import Catalog
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
@@ -61,6 +66,7 @@ def store(root: Path) -> Iterator[Diagnosis]:
     yield _catalog(directory)
     yield from _log(directory)
     yield from _sums(directory)
+    yield from _recordings(directory)
     yield _holder(directory)
     yield from _tuner(directory)
     yield _free_space(directory.root)
@@ -201,14 +207,8 @@ def _writable(root: Path) -> Diagnosis:
 
 
 def _catalog(directory: StoreDirectory) -> Diagnosis:
-    from vfsd.catalog import Catalog
-    from vfsd.handcopies import with_log
-
     def look() -> str:
-        with (
-            with_log(directory),
-            Catalog.open(directory.catalog_url, read_only=True) as catalog,
-        ):
+        with _looking_into(directory) as catalog:
             return f"{len(catalog.find())} videos"
 
     return _asked("catalog", look)
@@ -216,10 +216,8 @@ def _catalog(directory: StoreDirectory) -> Diagnosis:
 
 def _log(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """Whether what was changed in the catalog piles up beside it; nothing where it does not."""
-    from vfsd.catalog import Catalog
-
     try:
-        with Catalog.open(directory.catalog_url, read_only=True) as catalog:
+        with _looking_into(directory) as catalog:
             size = catalog.log_bytes()
     except VfsdError:
         return  # told already
@@ -236,15 +234,10 @@ def _log(directory: StoreDirectory) -> Iterator[Diagnosis]:
 def _sums(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """Whether what is read is compared, and what is known to be damaged; nothing where the catalog
     cannot be asked."""
-    from vfsd.catalog import Catalog
-    from vfsd.handcopies import with_log
     from vfsd.summing import SUMS_ADVICE, without_sums
 
     try:
-        with (
-            with_log(directory),
-            Catalog.open(directory.catalog_url, read_only=True) as catalog,
-        ):
+        with _looking_into(directory) as catalog:
             found = without_sums(catalog)
             with catalog.reading() as seen:
                 damaged = len(seen.integrity.damaged())
@@ -258,6 +251,26 @@ def _sums(directory: StoreDirectory) -> Iterator[Diagnosis]:
         yield Diagnosis("sums", OK, "all originals have sums of their blocks")
     else:
         yield Diagnosis("sums", WARN, found, SUMS_ADVICE)
+
+
+def _recordings(directory: StoreDirectory) -> Iterator[Diagnosis]:
+    """Whether there are some that were not finished; nothing where there are none."""
+    from vfsd.store import Store
+
+    try:
+        with Store.open(directory.root, read_only=True) as store:
+            found = store.recordings()
+    except (OSError, VfsdError):
+        return  # what ails the store is told elsewhere
+    if found:
+        were = "recording was" if len(found) == 1 else "recordings were"
+        size = human_bytes(sum(one.size for one in found))
+        yield Diagnosis(
+            "recordings",
+            WARN,
+            f"{len(found)} {were} not finished ({size}), the newest of {found[-1].name!r}",
+            "`vfsd recover` makes videos of them, `vfsd gc --recordings 0` deletes them",
+        )
 
 
 def _holder(directory: StoreDirectory) -> Diagnosis:
@@ -294,6 +307,20 @@ def _free_space(root: Path) -> Diagnosis:
     if free < _LOW_SPACE:
         return Diagnosis("space", WARN, text, "make room, or run `vfsd gc`")
     return Diagnosis("space", OK, text)
+
+
+@contextmanager
+def _looking_into(directory: StoreDirectory) -> Iterator[Catalog]:
+    """The catalog, in whose place no other comes while it is opened."""
+    from vfsd.catalog import Catalog
+    from vfsd.handcopies import with_log
+    from vfsd.takeover import settled
+
+    with with_log(directory):
+        with settled(directory):
+            catalog = Catalog.open(directory.catalog_url, read_only=True)
+        with catalog:
+            yield catalog
 
 
 def _asked(check: str, look: Callable[[], str]) -> Diagnosis:
