@@ -169,6 +169,11 @@ class StoreDirectory:
         return self.root / f"{CATALOG}-wal", self.root / f"{CATALOG}-shm"
 
     @property
+    def rollback_journal(self) -> Path:
+        """What SQLite has beside the catalog while it changes how that is opened."""
+        return self.root / f"{CATALOG}-journal"
+
+    @property
     def incoming(self) -> StoreDirectory:
         """What takes the place of what is here, when there is a catalog in it."""
         return StoreDirectory.unmarked(self.root / "incoming")

@@ -173,8 +173,10 @@ def _put_in_place(directory: StoreDirectory) -> None:
         if coming.settings.exists():
             coming.settings.replace(directory.settings)
         fsync_path(directory.spool)
-        for path in directory.beside_catalog():
+        for path in (*directory.beside_catalog(), directory.rollback_journal):
             path.unlink(missing_ok=True)
+        # SQLite would take what a power cut brings back of these for the new catalog's.
+        fsync_path(directory.root)
         coming.catalog_file.replace(directory.catalog_file)
         fsync_path(directory.root)
         lay_log(directory)

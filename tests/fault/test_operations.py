@@ -29,6 +29,48 @@ for name in sys.argv[2:]:
     print(*campaign.row.problems, sep="\\n", end="")
 """
 
+# What SQLite has beside the old catalog may come back when the new one has its name.
+TAKEN_OVER = """
+import random, shutil, sys
+from pathlib import Path
+from tests.fault import operations
+from tests.fault.campaign import Campaign, in_child
+from tests.fault.powercut import Model, What
+from tests.killing import ingest_and_die
+from vfsd import check
+from vfsd.store import Store
+
+def prepare(place):
+    operations.with_videos(place)
+    with place.open() as store:
+        operations.back_up(store.parts, place.backup)
+        store.remove("cam", recursive=True)
+    ingest_and_die(place.backup, place.inputs / "b.mp4", *(f"x/{n}.mp4" for n in range(3)))
+
+def work(place):
+    with place.open() as store:
+        operations.back_up(store.parts, place.backup)
+        yield
+
+def look():
+    with Store.open(campaign._place.backup, threads=1) as store:
+        return [one for one in check.run(store.parts) if one.check == "catalog"]
+
+folder = Path(sys.argv[1])
+inputs = folder / "inputs"
+inputs.mkdir()
+in_child(lambda: operations.make_inputs(inputs))
+campaign = Campaign(operations.Operation("backup", prepare, work), folder, inputs, 1)
+for entry in campaign._entries:
+    campaign._disk.do(entry)
+    if entry.what == What.RENAME and entry.other.endswith("backup/catalog.sqlite3"):
+        break
+for seed in range(12):
+    shutil.rmtree(campaign._place.root)
+    campaign._disk.write_to(campaign._place.root, Model.TORN, random.Random(seed))
+    print(*in_child(look), sep="\\n", end="")
+"""
+
 # Nothing is synced any more, which a power cut has to bring to light.
 NEGLIGENT = """
 import sys
@@ -87,6 +129,12 @@ def test_a_restore_that_is_cut_off_has_done_all_or_nothing(
     tmp_path: Path, under_layer: Run
 ) -> None:
     assert under_layer("-c", CUT, tmp_path, "restore").stdout == ""
+
+
+def test_a_power_cut_brings_back_nothing_of_the_old_catalog(
+    tmp_path: Path, under_layer: Run
+) -> None:
+    assert under_layer("-c", TAKEN_OVER, tmp_path).stdout == ""
 
 
 def test_who_syncs_nothing_is_found_out(tmp_path: Path, under_layer: Run) -> None:
