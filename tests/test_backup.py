@@ -27,6 +27,7 @@ from vfsd.copynotes import will_tell
 from vfsd.errors import BusyError, ExistsError, NoSpaceError, UsageError
 from vfsd.fs import Filesystem
 from vfsd.objects import ObjectStore
+from vfsd.restore import restore
 from vfsd.store import Store
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "mjpeg.avi")
@@ -89,6 +90,26 @@ def test_without_what_can_be_made_again(store: Store, target: Path) -> None:
     assert same(store, target)
     with Store.open(target) as copy:
         assert copy.catalog.segments(copy["traffic.mp4"].info) == []
+
+
+def test_a_catalog_that_lies_elsewhere_is_in_the_backup(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
+    with Store.create(tmp_path / "mine", catalog_url=url) as store:
+        store.ingest(FOLDER / "portrait.mp4", "a.mp4")
+        back_up(store.parts, tmp_path / "backup")
+        store.remove("a.mp4")
+        with Store.open(tmp_path / "backup") as copy:
+            assert list(copy) == ["a.mp4"]
+            copy.remove("a.mp4")
+        back_up(store.parts, tmp_path / "backup")
+        store.ingest(FOLDER / "portrait.mp4", "b.mp4")
+        back_up(store.parts, tmp_path / "backup")
+    with pytest.raises(UsageError, match="elsewhere"):
+        restore(tmp_path / "backup", tmp_path / "mine")
+    restore(tmp_path / "backup", tmp_path / "new")
+    with Store.open(tmp_path / "new") as store:
+        assert list(store) == ["b.mp4"]
+        assert check.run(store.parts, deep=True) == []
 
 
 def test_files_outside_are_named(store: Store, target: Path) -> None:

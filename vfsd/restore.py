@@ -195,7 +195,8 @@ class _Restore:
 
 
 def _require_own(source: StoreDirectory, target: StoreDirectory) -> None:
-    """Raises `ExistsError` unless there is nothing yet, or the store that the backup is of."""
+    """Raises `ExistsError` unless there is nothing yet, or the store that the backup is of, and
+    `UsageError` where that has its catalog elsewhere."""
     root = target.root
     if not root.exists() or (root.is_dir() and not any(root.iterdir())):
         return
@@ -215,6 +216,11 @@ def _require_own(source: StoreDirectory, target: StoreDirectory) -> None:
         ) from None
     if found.id != source.id:
         raise ExistsError(f"{source.root} is a backup of another store than {root}")
+    if not found.has_own_catalog:
+        raise UsageError(
+            f"the catalog of {root} lies elsewhere, and would stay as it is",
+            hint="restore into an empty directory, and use that one from then on",
+        )
 
 
 @contextmanager

@@ -144,9 +144,11 @@ class StoreDirectory:
         return cls(root, {})
 
     def copy_marker(self, root: Path) -> None:
-        """Make a store of another directory that has all that belongs to this one."""
+        """Make a store of another directory that has all that belongs to this one, and its catalog
+        with it, wherever this one's is."""
         temporary = root / _UNFINISHED
-        temporary.write_text(json.dumps(self._marker, indent=2) + "\n", encoding="utf-8")
+        marker = {**self._marker, "catalog": None}
+        temporary.write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
         fsync_path(temporary)
         temporary.replace(root / _MARKER)
 
@@ -157,11 +159,20 @@ class StoreDirectory:
     @property
     def catalog_url(self) -> str:
         url = self._marker.get("catalog")
-        return str(url) if url else f"sqlite:///{self.root / CATALOG}"
+        return str(url) if url else self._own_catalog_url
+
+    @property
+    def has_own_catalog(self) -> bool:
+        """Whether the catalog lies in the directory, and not elsewhere or on a server."""
+        return self.catalog_url == self._own_catalog_url
+
+    @property
+    def _own_catalog_url(self) -> str:
+        return f"sqlite:///{self.catalog_file}"
 
     @property
     def catalog_file(self) -> Path:
-        """Where the catalog is, unless a database server has it."""
+        """Where the catalog is, if the store `has_own_catalog`."""
         return self.root / CATALOG
 
     def beside_catalog(self) -> tuple[Path, Path]:
