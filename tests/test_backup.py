@@ -29,6 +29,7 @@ from vfsd.fs import Filesystem
 from vfsd.objects import ObjectStore
 from vfsd.restore import restore
 from vfsd.store import Store
+from vfsd.storedir import StoreDirectory
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "mjpeg.avi")
 
@@ -327,6 +328,19 @@ def test_nothing_else_is_written_over(store: Store, target: Path, tmp_path: Path
         back_up(store.parts, target)
     with pytest.raises(ExistsError, match="neither"):
         back_up(store.parts, tmp_path / "other")
+
+
+@pytest.mark.parametrize("sign", ["{", "[]", '{"for": 1}'])
+def test_a_sign_that_makes_no_sense_is_told_of(store: Store, target: Path, sign: str) -> None:
+    back_up(store.parts, target)
+    path = StoreDirectory.open(target).backup_sign
+    path.write_text(sign)
+    with pytest.raises(ExistsError, match="does not tell") as raised:
+        back_up(store.parts, target)
+    assert "empty that file" in (raised.value.hint or "")
+    path.write_text("")
+    back_up(store.parts, target)
+    assert same(store, target)
 
 
 def test_a_full_disk_leaves_the_last_backup(

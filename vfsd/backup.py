@@ -253,7 +253,7 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
         written = os.pread(fd, 65536, 0)
         if not written:
             os.pwrite(fd, json.dumps({"of": source.id}).encode(), 0)
-        elif json.loads(written).get("of") != source.id:
+        elif _owner(sign, written) != source.id:
             raise ExistsError(
                 f"{target} is a backup of another store", hint="name another directory"
             )
@@ -262,6 +262,17 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
             yield
     finally:
         os.close(fd)
+
+
+def _owner(sign: Path, written: bytes) -> object:
+    """The identity of the store that a backup is of, as its sign has it.  Raises `ExistsError`."""
+    try:
+        return json.loads(written)["of"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ExistsError(
+            f"{sign} does not tell of which store it is a backup: {error}",
+            hint="where it is one of this store, empty that file, and say it again",
+        ) from error
 
 
 def _remove_catalog(path: Path) -> None:
