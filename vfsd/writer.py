@@ -84,7 +84,7 @@ class VideoWriter(Generic[_V]):
             color_range=form.color_range,
             color_space=form.color_space,
         )
-        self._is_cut = False  # the disk has taken no more
+        self._cut_by: Exception | None = None  # why the disk has taken no more
         self._pts = -1  # of the last picture
         self._origin = 0  # the pts of the first
         with self._making_room():
@@ -109,7 +109,8 @@ class VideoWriter(Generic[_V]):
         """See `vfsd.forks`: in a child it is closed, and the file stays the parent's."""
         # To free it would write the end of the file, and wait for the threads of an encoder.
         keep_for_good(self._writer)
-        self._is_open = self._is_whole = self._is_cut = False
+        self._is_open = self._is_whole = False
+        self._cut_by = None
         self._writing = threading.RLock()
 
     def __enter__(self) -> VideoWriter[_V]:
@@ -124,8 +125,6 @@ class VideoWriter(Generic[_V]):
         try:
             if error is None:
                 self.close()
-            elif self._has_part:
-                error.add_note(self._told)
         finally:
             if not self._is_whole:  # else it is to be asked for again
                 self.leave()
@@ -226,14 +225,7 @@ class VideoWriter(Generic[_V]):
 
     @property
     def _has_part(self) -> bool:
-        return self._is_cut and self.frames > 0
-
-    @property
-    def _told(self) -> str:
-        return (
-            f"what was written of {self.name!r} is not lost: it is {self.unfinished.path}; "
-            "`vfsd recover` makes a video of it"
-        )
+        return self._cut_by is not None and self.frames > 0
 
     def _finish(self) -> None:
         try:
@@ -242,9 +234,7 @@ class VideoWriter(Generic[_V]):
             with self._making_room():
                 self._writer.finish()
             self._let_go()
-        except BaseException as error:
-            if self._has_part:
-                error.add_note(self._told)
+        except BaseException:
             self.leave()
             raise
         self._is_whole = True
@@ -284,13 +274,22 @@ class VideoWriter(Generic[_V]):
 
     @contextmanager
     def _making_room(self) -> Iterator[None]:
+        if self._cut_by is not None:
+            raise self._cut_by  # FFmpeg has lost what came then
         try:
             yield
         except OSError as error:
-            self._is_cut = True
+            self._cut_by = error
             if error.errno in _NO_SPACE:
-                raise NoSpaceError(f"no room for {self.name!r}: {error.strerror}") from error
-            raise
+                self._cut_by = NoSpaceError(f"no room for {self.name!r}: {error.strerror}")
+            if self.frames:
+                self._cut_by.add_note(
+                    f"what was written of {self.name!r} is not lost: it is {self.unfinished.path}; "
+                    "`vfsd recover` makes a video of it"
+                )
+            if self._cut_by is error:
+                raise
+            raise self._cut_by from error
 
 
 class _WholeWrites(FileIO):

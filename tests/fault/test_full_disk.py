@@ -248,6 +248,7 @@ def test_a_recording_is_kept_up_to_where_the_disk_was_full(
 
         with pytest.raises(NoSpaceError) as caught:
             record()
+        assert len(caught.value.__notes__) == 1
         assert "vfsd recover" in caught.value.__notes__[0]
         other.unlink(missing_ok=True)
         (one,) = store.recordings()
@@ -257,6 +258,22 @@ def test_a_recording_is_kept_up_to_where_the_disk_was_full(
         for found, wanted in zip(video.read(format="rgb24").data, noisy(), strict=False):
             assert np.array_equal(found, wanted)
         assert is_sound(store)
+
+
+def test_who_goes_on_on_a_full_disk_is_told_the_same_again(place: Path) -> None:
+    with Store.open(place) as store, filled(place):
+        os.truncate(place.with_name("other"), 2 << 20)
+        writer = store.writer("live.mp4", width=160, height=120, fps=5, quality=1)
+        with pytest.raises(NoSpaceError) as caught:
+            writer.write(islice(noisy(), 10_000))
+        place.with_name("other").unlink()
+        with pytest.raises(NoSpaceError):
+            writer.write(next(noisy()))
+        with pytest.raises(NoSpaceError):
+            writer.close()
+        assert len(caught.value.__notes__) == 1
+        (one,) = store.recordings()
+        assert len(store.recover(one)) > 3
 
 
 def test_a_stream_is_kept_up_to_where_the_disk_was_full(place: Path) -> None:
