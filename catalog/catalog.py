@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Real
+from reprlib import repr as shown
 from typing import Any
 
 from vfsd.blocksums import Place
 from vfsd.catalog.holdings import Holdings, Used
 from vfsd.catalog.integrity import Integrity
+from vfsd.catalog.jsonvalues import require_keys
 from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.seen import SeenInVideos
@@ -57,23 +60,27 @@ class Catalog(SeenInVideos):
     ) -> VideoQuery:
         """The videos for which everything that is given holds (see `VideoFilter`).
 
-        Raises `UsageError` for a name or tags that are none.
+        `bytes`, `seconds`, `width`, `height` and `modified_ns` are (lowest, highest), None: open.
+        Raises `UsageError` for what is none of that.
         """
         if name is not None and not isinstance(name, str):
             raise UsageError(f"{name!r} is no name", hint='a pattern, as in "cam1/*.mp4"')
         if isinstance(tags, str):
             raise UsageError(f"{tags!r} is no set of tags", hint=f"give {{{tags!r}}}")
+        for word, key in ((codec, "codec"), (container, "container")):
+            if word is not None and not isinstance(word, str):
+                raise UsageError(f"{shown(word)} is no {key}", hint="give one, by its name")
         what = VideoFilter(
             name,
             frozenset(tags),
-            dict(metadata or {}),
+            require_keys(metadata),
             codec,
             container,
-            bytes,
-            seconds,
-            width,
-            height,
-            modified_ns,
+            _interval(bytes, "bytes"),
+            _interval(seconds, "seconds"),
+            _interval(width, "width"),
+            _interval(height, "height"),
+            _interval(modified_ns, "modified_ns"),
         )
         return VideoQuery(self._database.reading, what)
 
@@ -286,24 +293,51 @@ class Catalog(SeenInVideos):
     # -- what users attach
 
     def tag(self, video: LogicalVideo, *words: str) -> LogicalVideo:
-        """Add tags; the video as it is afterwards."""
+        """Add tags; the video as it is afterwards.  Raises `UsageError` for what are no words."""
+        _require_info(video)
         with self.writing() as change:
             change.videos.add_tags(video.id, words)
             return change.videos.get(video.id)
 
     def untag(self, video: LogicalVideo, *words: str) -> LogicalVideo:
         """Remove tags, those that it does not have included."""
+        _require_info(video)
         with self.writing() as change:
             change.videos.remove_tags(video.id, words)
             return change.videos.get(video.id)
 
     def set_metadata(self, video: LogicalVideo, /, **values: Any) -> LogicalVideo:
-        """Set top-level keys of the video's metadata; a value of None removes the key."""
+        """Set top-level keys of the video's metadata; a value of None removes the key.
+
+        Raises `UsageError` for what JSON cannot hold.
+        """
+        _require_info(video)
         with self.writing() as change:
             merged = dict(change.videos.get(video.id).metadata) | values
             kept = {key: value for key, value in merged.items() if value is not None}
             change.videos.set_metadata(video.id, kept)
             return change.videos.get(video.id)
+
+
+def _require_info(video: object) -> None:
+    """Raises `UsageError` for a name, and for a `Video`, which has what is asked for."""
+    if not isinstance(video, LogicalVideo):
+        raise UsageError(
+            f"{shown(video)} is not what the catalog says of a video",
+            hint="give `video.info`, or what `Catalog.video` or `Catalog.find` gave",
+        )
+
+
+def _interval(given: Interval | None, what: str) -> Interval | None:
+    """Raises `UsageError` for what is no pair of numbers or None."""
+    if given is None:
+        return None
+    both = tuple(given) if isinstance(given, (tuple, list)) else ()
+    if len(both) != 2 or not all(end is None or isinstance(end, Real) for end in both):
+        raise UsageError(
+            f"{shown(given)} are no bounds of {what}", hint="give (lowest, highest); None: open"
+        )
+    return both
 
 
 def _used(done: Iterable[tuple[str, Read]], newest: int) -> dict[int, Used]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from reprlib import repr as shown
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import numpy as np
 import sqlalchemy as sa
@@ -14,7 +16,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.compiler import compiles
 
 from vfsd.catalog.detections import Detections
-from vfsd.catalog.jsonvalues import json_equals
+from vfsd.catalog.jsonvalues import json_equals, require_keys
 from vfsd.catalog.places import MASK, SHIFTS, cells_of, units
 from vfsd.catalog.schema import detections
 from vfsd.detections import FARTHEST, NO_TRACK, Box, Detection, DetectionColumns, Ints, Source
@@ -68,7 +70,7 @@ def _box(region: Rect | tuple[float, float, float, float]) -> Box:
     try:
         x1, y1, x2, y2 = map(float, given)
     except (TypeError, ValueError):
-        x1 = y1 = x2 = y2 = 0.0
+        raise UsageError(f"{shown(region)} is no region", hint="give (x1, y1, x2, y2)") from None
     if not (x1 < x2 and y1 < y2):
         raise UsageError(
             f"the region {region} holds no pixel",
@@ -88,6 +90,17 @@ def _track(number: int) -> int:
         raise UsageError(
             f"the number of a track is {found}", hint="it is not negative, and has up to 63 bits"
         )
+    return found
+
+
+def _confidence(number: SupportsFloat) -> float:
+    """Text would be larger than any number to SQLite, and find nothing."""
+    try:
+        found = math.nan if isinstance(number, (str, bytes)) else float(number)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if math.isnan(found):
+        raise UsageError(f"{shown(number)} is no confidence", hint="give a number, as in 0.5")
     return found
 
 
@@ -112,9 +125,9 @@ def make_filter(
         chosen,
         box,
         source,
-        min_confidence,
+        None if min_confidence is None else _confidence(min_confidence),
         None if track is None else _track(track),
-        dict(attributes or {}),
+        require_keys(attributes),
     )
 
 

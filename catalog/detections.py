@@ -23,6 +23,7 @@ from vfsd.detections import (
     LabelSummary,
     Source,
     runs,
+    source_from,
 )
 
 Progress = Callable[[int, int], None]
@@ -216,7 +217,7 @@ class Detections:
         if isinstance(source, str):
             query = sa.select(sources.c.id).where(sources.c.name == source)
         else:
-            query = sa.select(sources.c.id).where(_is_source(source))
+            query = sa.select(sources.c.id).where(_is_source(source_from(source)))
         return list(self._connection.execute(query).scalars())
 
     def sources_of(self, video_id: int) -> list[Source]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
+from reprlib import repr as shown
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,6 +16,26 @@ from sqlalchemy.sql.functions import FunctionElement
 from vfsd.errors import UsageError
 
 _BITS = 64
+
+
+def require_keys(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is asked of some keys, or put there.  Raises `UsageError` for what has none."""
+    given = {} if values is None else values
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise UsageError(f"{shown(values)} has no keys", hint='give a dict, as in {"site": 3}')
+    return dict(given)
+
+
+def require_storable(values: Mapping[str, Any]) -> None:
+    """Raises `UsageError` for what JSON cannot hold, NaN and infinity among it."""
+    for key, value in values.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"{key} = {shown(value)} cannot be kept",
+                hint="JSON holds numbers, words, truth, lists and dicts of them, and no NaN",
+            ) from None
 
 
 def json_equals(

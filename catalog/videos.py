@@ -15,6 +15,7 @@ from vfsd.catalog.detections import Detections
 from vfsd.catalog.evictions import Evictions
 from vfsd.catalog.holdings import Holdings
 from vfsd.catalog.integrity import Integrity
+from vfsd.catalog.jsonvalues import require_storable
 from vfsd.catalog.originals import Originals
 from vfsd.catalog.prepared import Prepared
 from vfsd.catalog.reads import Reads
@@ -258,11 +259,11 @@ class Videos:
         _REMOVE.change(self._connection, {"which": ino})
 
     def add_tags(self, video_id: int, words: Iterable[str]) -> None:
-        """Raises `UsageError` for a word of nothing but blanks."""
-        given = set(words)
-        if not all(word.strip() for word in given):
+        """Raises `UsageError` for a word of nothing but blanks, and for what is no word."""
+        given = list(words)
+        if not all(isinstance(word, str) and word.strip() for word in given):
             raise UsageError("a tag is a word, and not empty")
-        new = given - self.tags(video_id)
+        new = set(given) - self.tags(video_id)
         if new:
             self._connection.execute(
                 sa.insert(tags), [{"video_id": video_id, "tag": word} for word in sorted(new)]
@@ -274,6 +275,8 @@ class Videos:
         )
 
     def set_metadata(self, video_id: int, metadata: Mapping[str, Any]) -> None:
+        """Raises `UsageError` for what JSON cannot hold."""
+        require_storable(metadata)
         self._connection.execute(
             sa.update(videos).where(videos.c.id == video_id).values(metadata=dict(metadata))
         )

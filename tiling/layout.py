@@ -61,7 +61,7 @@ class TileLayout:
         if match is None:
             raise UsageError(
                 f"{text!r} is not a layout of tiles",
-                hint="write widths, x and heights, as in 480+960+480x272+808",
+                hint="write uniform:RxC (rows x columns), or widths x heights: 480+960x272+808",
             )
         widths, heights = (tuple(map(int, sizes.split("+"))) for sizes in match.groups())
         return cls(widths, heights)

@@ -54,11 +54,18 @@ def _cuts(length: int, parts: int, align: int, minimum: int, what: str) -> list[
 def parse_layout(text: str, width: int, height: int, rules: LayoutRules) -> TileLayout:
     """A layout as users write it: ``uniform:RxC`` (rows and columns), ``untiled``, or its sizes.
 
-    Raises `UsageError`.
+    Raises `UsageError`, also for sizes that are not those of a picture of width x height.
     """
     if text == "untiled":
         return TileLayout.untiled(width, height)
     grid = _UNIFORM.fullmatch(text)
     if grid is None:
-        return TileLayout.parse(text)
+        layout = TileLayout.parse(text)
+        if (layout.width, layout.height) != (width, height):
+            raise UsageError(
+                f"the layout {text} is for pictures of {layout.width}x{layout.height}, "
+                f"not of {width}x{height}",
+                hint="uniform:RxC has R rows and C columns",
+            )
+        return layout
     return uniform(width, height, int(grid.group(1)), int(grid.group(2)), rules)

@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 
+from vfsd.arguments import whole_number
 from vfsd.detections import Detection
 from vfsd.errors import UsageError
 from vfsd.frames import Pixels
@@ -62,6 +63,7 @@ def padded(detection: Detection, media: MediaInfo, padding: int) -> Rect:
 
 def batched(crops: Iterator[Crop], count: int) -> Iterator[Batch]:
     """Crops of one size, `count` at a time; the last batch may have fewer.  Raises `UsageError`."""
+    count = whole_number(count, "number of crops")
     if count < 1:
         raise UsageError(f"a batch of {count} holds nothing")
     while some := tuple(islice(crops, count)):

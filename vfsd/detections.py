@@ -7,10 +7,12 @@ may be fractional and may reach out of the frame.  Frames are counted from 0 in 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from reprlib import repr as shown
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +41,10 @@ FARTHEST = 1_000_000.0
 MOST_LETTERS = 255
 """Of a label, and of each word that describes a source."""
 
+_A_BOX = "a box is x1 < x2 and y1 < y2 in pixels, the second corner exclusive"
+_PARAMETERS = 'give a dict of what JSON can hold, as in {"every": 5}'
+_A_WORD = f"1 to {MOST_LETTERS} printable characters, no space at either end"
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -57,6 +63,7 @@ class Source:
         for value in (self.model, self.version):
             if value:
                 _require_word(value, "the model or version of a source")
+        _require_parameters(self.parameters)
 
     def __str__(self) -> str:
         return " ".join(word for word in (self.name, self.model, self.version) if word)
@@ -115,7 +122,8 @@ class Examined:
 class DetectionColumns:
     """Many detections, a numpy array for each property.  Made by `of`, which checks them.
 
-    Indexing with an int and iterating give `Detection`s; `select` takes masks and index arrays.
+    Indexing with an int and iterating give `Detection`s; a slice, a mask or several indices give
+    columns, as `select` does.
     """
 
     frames: Ints
@@ -150,13 +158,11 @@ class DetectionColumns:
             codes = np.zeros(count, dtype=np.int64)
         else:
             codes, names = _encoded(labels)
-        corners = np.asarray(boxes, dtype=np.float64)
-        corners = corners.reshape(-1, 4) if corners.size == 0 else corners
         made = cls(
             numbers,
             codes,
             names,
-            corners,
+            _corners(boxes),
             _confidences(confidences, count),
             _tracks(tracks, count),
             None if attributes is None or not any(attributes) else tuple(attributes),
@@ -166,8 +172,14 @@ class DetectionColumns:
 
     @classmethod
     def from_detections(cls, detections: Iterable[Detection]) -> DetectionColumns:
-        """From values, in their order."""
-        rows = list(detections)
+        """From values, in their order.  Raises `UsageError` for what are none, and as `of`."""
+        rows = _several(detections, "detections", "DetectionColumns.of takes arrays")
+        for row in rows:
+            if not isinstance(row, Detection):
+                raise UsageError(
+                    f"{shown(row)} is no Detection",
+                    hint="give Detection(frame, label, box), or arrays to DetectionColumns.of",
+                )
         made = cls.of(
             [row.frame for row in rows],
             [row.label for row in rows],
@@ -230,28 +242,42 @@ class DetectionColumns:
         for name in self.names:
             _require_word(name, "a label")
         for row in self.attributes or ():
-            check_attributes(row or {})
-        for wrong, what in (
-            (self.frames < 0, "the number of a frame is negative"),
-            (~(np.abs(self.boxes) <= FARTHEST).all(axis=1), "the box is out of all bounds"),
+            check_attributes({} if row is None else row)
+        for wrong, what, hint in (
+            (self.frames < 0, "the number of a frame is negative", "frames count from 0"),
+            (
+                ~(np.abs(self.boxes) <= FARTHEST).all(axis=1),
+                "the box is out of all bounds",
+                _A_BOX,
+            ),
             (
                 (self.boxes[:, 0] >= self.boxes[:, 2]) | (self.boxes[:, 1] >= self.boxes[:, 3]),
                 "the box has no area",
+                _A_BOX,
             ),
-            (np.isinf(self.confidences), "the confidence is infinite"),
-            (self.tracks < NO_TRACK, "the number of a track is negative"),
+            (np.isinf(self.confidences), "the confidence is infinite", "give None for none"),
+            (self.tracks < NO_TRACK, "the number of a track is negative", "give None for none"),
         ):
             if wrong.any():
                 at = int(np.flatnonzero(wrong)[0])
                 raise UsageError(
                     f"row {at}: {what} (frame {self.frames[at]}, box {self.boxes[at].tolist()})",
-                    hint="a box is x1 < x2 and y1 < y2 in pixels, the second corner exclusive",
+                    hint=hint,
                 )
 
     def __len__(self) -> int:
         return len(self.frames)
 
-    def __getitem__(self, at: int) -> Detection:
+    @overload
+    def __getitem__(self, at: int) -> Detection: ...
+    @overload
+    def __getitem__(self, at: slice | npt.NDArray[Any] | list[int]) -> DetectionColumns: ...
+
+    def __getitem__(
+        self, at: int | slice | npt.NDArray[Any] | list[int]
+    ) -> Detection | DetectionColumns:
+        if isinstance(at, (slice, list, np.ndarray)):
+            return self.select(at)
         confidence, track = float(self.confidences[at]), int(self.tracks[at])
         x1, y1, x2, y2 = self.boxes[at].tolist()
         return Detection(
@@ -290,7 +316,7 @@ class DetectionColumns:
     def attributes_of(self, at: int) -> Attributes:
         return {} if self.attributes is None else self.attributes[at] or {}
 
-    def select(self, rows: npt.NDArray[Any] | slice) -> DetectionColumns:
+    def select(self, rows: npt.NDArray[Any] | slice | list[int]) -> DetectionColumns:
         """The rows of a mask or of an array of indices, in that order."""
         chosen = np.arange(len(self))[rows]
         return dataclasses.replace(
@@ -381,6 +407,10 @@ class DetectionColumns:
 
 def check_attributes(attributes: Attributes) -> None:
     """Raises `UsageError` for what cannot be kept and given back as it was."""
+    if not isinstance(attributes, Mapping):
+        raise UsageError(
+            f"{shown(attributes)} are no attributes", hint='give a dict, as in {"lane": 3}'
+        )
     for key, value in attributes.items():
         _require_word(key, "the name of an attribute")
         if value is not None and not isinstance(value, (str, bool, int, float)):
@@ -393,6 +423,17 @@ def check_attributes(attributes: Attributes) -> None:
             )
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"the attribute {key!r} is {value!r}, which JSON cannot hold")
+
+
+def _require_parameters(parameters: object) -> None:
+    """Raises `UsageError` for what JSON cannot hold: they tell sources apart."""
+    try:
+        if isinstance(parameters, Mapping):
+            json.dumps(dict(parameters), sort_keys=True)
+            return
+    except (TypeError, ValueError):
+        pass
+    raise UsageError(f"{shown(parameters)} are no parameters of a source", hint=_PARAMETERS)
 
 
 def source_from(source: str | Source) -> Source:
@@ -417,12 +458,22 @@ def _require_word(text: object, what: str) -> None:
     ):
         raise UsageError(
             f"{text!r} cannot be {what}",
-            hint=f"1 to {MOST_LETTERS} printable characters, no space at either end",
+            hint=_A_WORD,
         )
 
 
+def _several(values: Any, what: str, hint: str) -> list[Any]:
+    """A list of what can be gone through.  Raises `UsageError` for a single value, and for text."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise UsageError(f"{shown(values)} are no {what}", hint=hint)
+    return list(values)
+
+
 def _integers(values: Sequence[int] | npt.NDArray[Any], what: str) -> Ints:
-    found = np.asarray(values)
+    try:
+        found = np.asarray(values)
+    except ValueError:  # lists of several lengths
+        raise UsageError(f"{shown(values)} are no {what}", hint="give whole numbers") from None
     if found.size and found.dtype.kind not in "iu":
         raise UsageError(f"{what} are of type {found.dtype}", hint="give whole numbers")
     return found.astype(np.int64).reshape(-1)
@@ -431,19 +482,39 @@ def _integers(values: Sequence[int] | npt.NDArray[Any], what: str) -> Ints:
 def _encoded(labels: Sequence[str] | npt.NDArray[Any]) -> tuple[Ints, tuple[str, ...]]:
     values = labels.tolist() if isinstance(labels, np.ndarray) else labels
     known: dict[str, int] = {}
-    codes = [known.setdefault(label, len(known)) for label in values]
+    codes = []
+    for label in _several(values, "labels", "give one for all, or one for each box"):
+        if not isinstance(label, str):
+            raise UsageError(f"{shown(label)} cannot be a label", hint=_A_WORD)
+        codes.append(known.setdefault(label, len(known)))
     return np.asarray(codes, dtype=np.int64), tuple(known)
+
+
+def _corners(boxes: Any) -> Floats:
+    """Of any shape, if it is one; what is empty has four columns."""
+    try:
+        corners = np.asarray(boxes, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"{shown(boxes)} are no boxes", hint=_A_BOX) from None
+    return corners.reshape(-1, 4) if corners.size == 0 else corners
 
 
 def _confidences(values: Any, count: int) -> Floats:
     if values is None:
         return np.full(count, np.nan)
-    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
-        return values.astype(np.float64)
     try:
-        return np.array([np.nan if value is None else value for value in values], np.float64)
+        if not isinstance(values, np.ndarray):
+            values = [math.nan if value is None else value for value in values]
+        found = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        found = np.empty((0, 0))
     except OverflowError:
         raise UsageError("the number of a confidence is beyond 64 bits") from None
+    if found.ndim != 1:
+        raise UsageError(
+            f"{shown(values)} are no confidences", hint="give a number for each box, or None"
+        )
+    return found
 
 
 def _tracks(values: Any, count: int) -> Ints:
@@ -453,7 +524,8 @@ def _tracks(values: Any, count: int) -> Ints:
     if isinstance(values, np.ndarray) and values.dtype.kind == "i":
         return values.astype(np.int64)
     try:
-        return np.array([_track(value) for value in values], dtype=np.int64)
+        each = _several(values, "tracks", "give a whole number for each box, or None")
+        return np.array([_track(value) for value in each], dtype=np.int64)
     except OverflowError:
         raise UsageError("the number of a track is beyond 64 bits") from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ class Frame:
     pts: int  #: ticks of the stream's time base, as in the file
     seconds: float  #: on the video's timeline, which starts at 0 with the first frame
     duration: float  #: seconds until the next frame is shown
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
+        return _as_array(self.data, dtype, copy)
 
     def __repr__(self) -> str:
         return f"<Frame {self.index} at {self.seconds:.3f} s, {_shape(self.data)}>"
@@ -49,7 +52,22 @@ class Frames:
     def __len__(self) -> int:
         return len(self.data)
 
-    def __getitem__(self, at: int) -> Frame:
+    @overload
+    def __getitem__(self, at: int) -> Frame: ...
+    @overload
+    def __getitem__(self, at: slice | list[int] | npt.NDArray[Any]) -> Frames: ...
+
+    def __getitem__(self, at: int | slice | list[int] | npt.NDArray[Any]) -> Frame | Frames:
+        """One frame, or those of a slice, a mask or several indices, as with arrays of numpy."""
+        if isinstance(at, (slice, list, np.ndarray)):
+            return Frames(
+                self.data[at],
+                self.index[at],
+                self.pts[at],
+                self.seconds[at],
+                self.duration[at],
+                self.psnr,
+            )
         return Frame(
             self.data[at],
             int(self.index[at]),
@@ -61,8 +79,17 @@ class Frames:
     def __iter__(self) -> Iterator[Frame]:
         return (self[at] for at in range(len(self)))
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
+        return _as_array(self.data, dtype, copy)
+
     def __repr__(self) -> str:
         return f"<Frames: {_shape(self.data)}>"
+
+
+def _as_array(data: Pixels, dtype: Any, copy: bool | None) -> Pixels:
+    """What numpy asks for, which would make an array of objects of them otherwise."""
+    found = data if dtype is None else data.astype(dtype, copy=False)
+    return found.copy() if copy and found is data else found
 
 
 def _shape(data: Pixels) -> str:

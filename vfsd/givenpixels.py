@@ -24,8 +24,10 @@ _CHUNK = 1 << 20
 
 
 def is_raw(data: object) -> TypeGuard[Raw]:
-    """Whether it is `Raw`."""
-    return isinstance(data, (bytes, bytearray, memoryview)) or hasattr(data, "read")
+    """Whether it is `Raw`.  Videos can be read, too, and are sequences of frames."""
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return True
+    return hasattr(data, "read") and not hasattr(data, "iterate")
 
 
 def pictures(data: Given | Raw, pixel_format: str) -> Iterator[tuple[Pixels, int | None]]:

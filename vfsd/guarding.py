@@ -94,8 +94,8 @@ def entry_of(
 
 
 def _require_reason(reason: str) -> None:
-    if not reason.strip():
-        raise UsageError("a hold needs a reason", hint="give it with --reason")
+    if not isinstance(reason, str) or not reason.strip():
+        raise UsageError("a hold needs a reason", hint="say why, as in 'case 17'")
 
 
 def _require_writable(parts: Parts) -> None:

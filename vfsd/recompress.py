@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from time import time_ns
 
+from vfsd.arguments import whole_number
 from vfsd.arrival import arrival_of_bytes
 from vfsd.codecs.lossless import HIGHEST, RAW
 from vfsd.codecs.losslesscells import recompressed
@@ -53,6 +54,7 @@ def compressible(parts: Parts, video: LogicalVideo, level: int) -> list[Segment]
 
     Raises `UsageError` for a level that there is not.
     """
+    level = whole_number(level, "level")
     if not RAW < level <= HIGHEST:
         raise UsageError(f"lossless tiles are compressed at level 1 to {HIGHEST}, not {level}")
     return [

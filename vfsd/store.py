@@ -234,7 +234,7 @@ class Store(StoreTree):
         return Tuner(
             self._parts,
             self._tools,
-            lambda: self._read_lately() if names is None else [self[name] for name in names],
+            lambda: self._read_lately() if names is None else self._named(names),
             maker=maker,
             between=between,
             terms=terms,
@@ -247,6 +247,12 @@ class Store(StoreTree):
         it was taken back before, `OutdatedError` where something later has its place.
         """
         return undo(self._parts, decision)[0]
+
+    def _named(self, names: Iterable[str]) -> list[Video]:
+        """Raises `UsageError` for one name, which is no list of its letters."""
+        if isinstance(names, str):
+            raise UsageError(f"{names!r} is one name", hint=f"give a list: [{names!r}]")
+        return [self[name] for name in names]
 
     def _read_lately(self) -> list[Video]:
         """The videos of which any reads are remembered."""
@@ -277,7 +283,7 @@ class Store(StoreTree):
         A few frames of each are looked at.  All timelines are taken to start at the same time.
         `on_progress` is told (what is being done, how much is done, how much there is).
         """
-        videos = list(self.find()) if names is None else [self[name] for name in names]
+        videos = list(self.find()) if names is None else self._named(names)
         return find_overlaps(self._tools, videos, on_progress)
 
     def overlap(self, one: str, other: str) -> VideoPair | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from reprlib import repr as shown
 
 from vfsd.advice import Advice, OnProgress, compare, sots_with
 from vfsd.codecs.pixels import needed_area
@@ -94,6 +95,11 @@ class VideoAdvice(VideoWrites):
         self, workload: Sequence[WorkloadQuery], parts: dict[str, tuple[str, Rect]]
     ) -> list[Query]:
         """Queries as policies are told them; boxes in a region are noted in `parts`."""
+        if isinstance(workload, str) or not all(isinstance(one, WorkloadQuery) for one in workload):
+            raise UsageError(
+                f"{shown(workload)} is no workload",
+                hint='give a list, as in [WorkloadQuery("car", times=20)]',
+            )
         asked = sum(one.times for one in workload)
         if not 0 < asked <= MOST_QUERIES:
             raise UsageError(
@@ -121,7 +127,8 @@ class VideoAdvice(VideoWrites):
 
     def _aims_of(self, query: WorkloadQuery, parts: dict[str, tuple[str, Rect]]) -> frozenset[Aim]:
         """As those of `vfsd.readqueries`; boxes in a region are noted in `parts`."""
-        media, region = self.original.media, query.region
+        media = self.original.media
+        region = None if query.region is None else Rect.given(query.region)
         if region is not None and not media.frame_rect.contains(region):
             raise OutOfRangeError(
                 f"the region {region} reaches outside the frame of {self.width}x{self.height}"

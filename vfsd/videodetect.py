@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import islice
+from reprlib import repr as shown
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,6 +58,7 @@ class VideoDetect(VideoLabels):
         info = self.info  # by which frames are numbered here, whatever becomes of it meanwhile
         media = info.original.media
         width, height = media.display_width, media.display_height
+        _require_detector(detector)
         wanted = detector.wants(width, height)
         source = detector.source
         chosen = range(self.info.original.frames) if span is None else self.frames_of_span(span)
@@ -136,6 +138,16 @@ class VideoDetect(VideoLabels):
             source,
             examined=chunk.kept,
             replace=chunk.covers if replace else False,
+        )
+
+
+def _require_detector(detector: object) -> None:
+    """Raises `UsageError` for a name, and for a class of which none was made."""
+    if isinstance(detector, type) or not hasattr(detector, "wants"):
+        raise UsageError(
+            f"{shown(detector)} is no detector",
+            hint='give MotionDetector() or another of vfsd.detect; detector_named("motion") makes '
+            "one by its name",
         )
 
 

@@ -7,7 +7,7 @@ import logging
 import math
 import operator
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from reprlib import repr as shown
 from typing import SupportsIndex
@@ -75,6 +75,10 @@ class VideoFrames(VideoFacts):
 
     def frames_at(self, times: Sequence[Seconds], *, region: Region | None = None) -> Frames:
         """The frames that are on the screen at `times`."""
+        if isinstance(times, str) or not isinstance(times, Iterable):
+            raise UsageError(
+                f"{shown(times)} are no times", hint="give several; `frame_at` takes one"
+            )
 
         def numbers(counted: Counted) -> Ints:
             return np.array([counted.index_at(time) for time in times], np.int64)

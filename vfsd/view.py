@@ -40,7 +40,11 @@ class View:
         if self.span is not None:
             start, stop = self.span
             if start < 0 or (stop is not None and stop <= start):
-                raise UsageError(f"nothing lies between {float(start)} s and {stop} s")
+                until = "the end" if stop is None else f"{float(stop):g} s"
+                raise UsageError(
+                    f"nothing lies between {float(start):g} s and {until}",
+                    hint="times count from 0, and the second is later than the first",
+                )
         if self.frames is not None:
             first, end, step = self.frames
             if first < 0 or step < 1 or (end is not None and end <= first):

@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any, TypeVar
 
+from vfsd.arguments import whole_number
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.labelexpr import Clauses, Labels, clauses_of, parse_labels
 from vfsd.tiling import Rect
-from vfsd.units import Seconds, seconds
+from vfsd.units import Seconds, ends, seconds
 
 _EXAMPLE = '{"labels": "car", "span": [0, 60]}'
 _KEYS = ("labels", "region", "span", "frames", "times")
@@ -39,7 +41,7 @@ class WorkloadQuery:
     """
 
     labels: Labels | None = None
-    region: Rect | None = None
+    region: Rect | tuple[int, int, int, int] | None = None
     span: tuple[Seconds, Seconds | None] | None = None
     frames: range | None = None
     times: int = 1
@@ -47,11 +49,16 @@ class WorkloadQuery:
     def __post_init__(self) -> None:
         if self.labels is None and self.region is None:
             raise UsageError('it has neither "labels" nor a "region" to look for')
+        if self.region is not None:
+            object.__setattr__(self, "region", Rect.given(self.region))
+        if self.frames is not None and not isinstance(self.frames, range):
+            raise UsageError(f'"frames" are {shown(self.frames)}', hint="give a range")
+        object.__setattr__(self, "times", whole_number(self.times, 'number of "times"'))
         if self.span is not None and self.frames is not None:
             raise UsageError('it has both "span" and "frames"', hint="leave out one of them")
         clauses_of(self.labels)
         if self.span is not None:
-            start, end = self.span
+            start, end = ends(self.span)
             if seconds(start) < 0 or (end is not None and seconds(end) <= seconds(start)):
                 raise UsageError(
                     f'"span" is {_seconds(start)} to {_seconds(end)}, in which there is nothing'

@@ -27,7 +27,7 @@ from vfsd.codecs.givensound import SoundForm, Sounding
 from vfsd.codecs.pixellayouts import pixel_layout
 from vfsd.codecs.samples import SoundFormat
 from vfsd.errors import UsageError
-from vfsd.units import Seconds, rate, seconds
+from vfsd.units import Seconds, rate
 
 _CONTAINERS = {
     "": "mp4",
@@ -130,7 +130,7 @@ class WriteForm:
                 hint="give one of fps and time_base",
             )
         given = None if self.fps is None else rate(self.fps)
-        tick = 1 / given if given else seconds(self.time_base or 0)
+        tick = 1 / given if given else rate(self.time_base or 0)  # "1/90000", too
         if (given is not None and given <= 0) or tick <= 0:
             raise UsageError("rates and time bases are larger than 0")
         if max(tick.numerator, tick.denominator) >= 1 << 31:

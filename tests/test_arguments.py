@@ -1,0 +1,206 @@
+"""What callers of the Python API give wrongly is a `UsageError` that says what to give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.stores import new_store
+from vfsd import Detection, DetectionColumns, Rect, Source, Video, WorkloadQuery
+from vfsd.detect import MotionDetector
+from vfsd.errors import UsageError
+from vfsd.store import Store
+
+BOX = (1, 2, 30, 40)
+TRAFFIC = Path(__file__).parent.parent / "sample_videos" / "traffic.mp4"
+NAME = "cam1/a.mp4"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """With a video that no test here changes."""
+    with new_store(tmp_path_factory.mktemp("arguments") / "store") as store:
+        store.ingest(TRAFFIC, NAME).add_detection(7, "car", BOX, source="yolo")
+        yield store
+
+
+@pytest.fixture
+def video(kept: Store) -> Video:
+    return kept[NAME]
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ((7, "car", BOX, "high"), "no confidences"),
+        ((7, "car", BOX, [0.9]), "no confidences"),
+        ((7, "car", BOX, 1j), "no confidences"),
+        ((7, "car", "1,2,3,4"), "no boxes"),
+        ((7, "car", ("a", 2, 3, 4)), "no boxes"),
+        ((7, "car", Rect(1, 2, 3, 4)), "no boxes"),
+        ((7, "car", (10**400, 2, 3, 4)), "no boxes"),
+        ((7, ["car"], BOX), "cannot be a label"),
+        ((7, {}, BOX), "cannot be a label"),
+    ],
+)
+def test_a_box_is_refused_in_words(video: Video, row: tuple[Any, ...], what: str) -> None:
+    with pytest.raises(UsageError, match=what) as caught:
+        video.add_detection(*row, source="yolo")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "rows", [None, 5, "abc", [(7, "car", BOX)], [{"frame": 7}], Detection(7, "car", BOX)]
+)
+def test_what_is_no_detection_is_refused(video: Video, rows: Any) -> None:
+    with pytest.raises(UsageError, match=r"no Detection|no detections"):
+        video.add_detections(rows, "yolo")
+
+
+@pytest.mark.parametrize("attributes", [["a"], "a"])
+def test_attributes_have_names(video: Video, attributes: Any) -> None:
+    with pytest.raises(UsageError, match="no attributes"):
+        video.add_detection(7, "car", BOX, source="yolo", attributes=attributes)
+    with pytest.raises(UsageError, match="no keys"):
+        video.detections("car", attributes=attributes)
+
+
+@pytest.mark.parametrize("parameters", [None, [1], {"x": object()}, {"x": np.float32(1)}])
+def test_parameters_of_a_source_are_what_json_holds(parameters: Any) -> None:
+    with pytest.raises(UsageError, match="no parameters"):
+        Source("yolo", parameters=parameters)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"labels": None},
+        {"labels": 5},
+        {"boxes": [BOX, (1, 2, 3)]},
+        {"frames": [1, [2]]},
+        {"confidences": 0.5},
+        {"confidences": np.array(["a", "b"])},
+        {"tracks": 5},
+    ],
+)
+def test_columns_are_refused_in_words(columns: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"frames": [1, 2], "labels": "car", "boxes": [BOX, BOX]}
+    with pytest.raises(UsageError):
+        DetectionColumns.of(**given | columns)
+
+
+def test_a_hint_is_about_what_is_wrong() -> None:
+    with pytest.raises(UsageError, match="infinite") as caught:
+        DetectionColumns.of([1], "car", [BOX], [math.inf])
+    assert "x1" not in (caught.value.hint or "")
+
+
+def test_columns_are_cut_as_arrays_are() -> None:
+    rows = DetectionColumns.of([1, 2, 3], ["car", "bus", "car"], [BOX] * 3)
+    assert rows[1:].frames.tolist() == [2, 3]
+    assert rows[[0, 2]].frames.tolist() == rows[rows.labels == "car"].frames.tolist() == [1, 3]
+    assert rows[1].label == "bus"
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        {"min_confidence": "high"},
+        {"min_confidence": math.nan},
+        {"min_confidence": [0.5]},
+        {"labels": 5},
+        {"region": "10x10+0+0"},
+        {"source": 5},
+        {"source": ["yolo"]},
+    ],
+)
+def test_a_question_that_makes_no_sense_finds_not_just_nothing(
+    video: Video, what: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError):
+        len(video.detections(**what))
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda video: video.frames_at(1.0),
+        lambda video: video.retile("2x2"),
+        lambda video: video.detect("motion"),
+        lambda video: video.detect(MotionDetector),
+        lambda video: video.hold(None),
+        lambda video: video.compress("hard"),
+        lambda video: list(video.scan("car").batches("4", size=(24, 24))),
+        lambda video: video.advise("car"),
+        lambda video: video.advise(["car"]),
+        lambda _: WorkloadQuery("car", times="20"),  # type: ignore[arg-type]
+        lambda _: WorkloadQuery("car", times=2.5),  # type: ignore[arg-type]
+        lambda _: WorkloadQuery("car", frames=[1, 2]),  # type: ignore[arg-type]
+        lambda _: WorkloadQuery("car", span=5),  # type: ignore[arg-type]
+        lambda _: WorkloadQuery(region="100x100+0+0"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_video_cannot_do_is_said(video: Video, act: Callable[[Any], object]) -> None:
+    with pytest.raises(UsageError):
+        act(video)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda store: store.find(codec=["h264", "hevc"]),
+        lambda store: store.find(container=5),
+        lambda store: store.find(seconds=5),
+        lambda store: store.find(width=("a", "b")),
+        lambda store: store.find(width=(1, 2, 3)),
+        lambda store: store.find(metadata="site"),
+        lambda store: store.find(metadata={1: 2}),
+        lambda store: store.catalog.tag(store[NAME], "night"),
+        lambda store: store.catalog.tag(NAME, "night"),
+        lambda store: store.catalog.tag(store[NAME].info, 5),
+        lambda store: store.catalog.tag(store[NAME].info, ["night"]),
+        lambda store: store.catalog.set_metadata(store[NAME], site=1),
+        lambda store: store.catalog.set_metadata(store[NAME].info, site=object()),
+        lambda store: store.catalog.set_metadata(store[NAME].info, site=math.nan),
+        lambda store: store.overlaps(NAME),
+        lambda store: store.tune(NAME),
+    ],
+)
+def test_what_a_store_cannot_do_is_said(kept: Store, act: Callable[[Any], object]) -> None:
+    with pytest.raises(UsageError) as caught:
+        act(kept)
+    assert caught.value.hint or "tag" in str(caught.value)
+
+
+def test_a_workload_takes_regions_as_reads_do(video: Video) -> None:
+    query = WorkloadQuery(region=(0, 0, 64, 64), times=2)
+    assert query.region == Rect(0, 0, 64, 64)
+    assert video.advise([query]).layouts() is not None
+
+
+def test_frames_are_arrays_and_are_cut_as_such(video: Video) -> None:
+    frames = video[0:4]
+    assert np.array_equal(np.asarray(frames), frames.data)
+    assert np.array_equal(np.asarray(frames[2]), frames.data[2])
+    assert np.asarray(frames, dtype=np.float32).dtype == np.float32
+    some = frames[1:3]
+    assert some.index.tolist() == [1, 2]
+    assert np.array_equal(some.data, frames.data[1:3])
+    assert frames[[0, 3]].index.tolist() == frames[frames.index % 3 == 0].index.tolist() == [0, 3]
+
+
+def test_a_video_is_a_sequence_of_pictures_to_write(store: Store) -> None:
+    video = store.ingest(TRAFFIC, NAME)
+    copy = store.write("copy.mp4", video, fps=video.rate)
+    assert len(copy) == len(video)
+
+
+def test_a_time_base_is_written_as_it_is_shown(store: Store) -> None:
+    pixels = np.zeros((3, 64, 64, 3), np.uint8)
+    video = store.write("a.mp4", pixels, time_base="1/25", pts=[0, 1, 5])
+    assert [float(frame.seconds) for frame in video] == [0, 0.04, 0.2]
