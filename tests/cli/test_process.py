@@ -97,6 +97,19 @@ def test_output_that_cannot_be_written_is_an_error(place: Path) -> None:
     assert "No space left" in done.stderr
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_streams_may_be_closed(place: Path, number: int) -> None:
+    """Nothing that is opened later may take the place of one of them, least of all the catalog."""
+    words = [*VFSD, "-s", str(place / "videos"), "ls", "-R"]
+    script = 'n=$1; shift; eval "exec $n>&-"; "$@"'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", str(number), *words], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert "mistake" not in done.stderr
+    assert bool(done.stdout) == (number != 1)
+
+
 def test_an_interrupted_ingest_leaves_the_store_whole_and_can_go_on(run: Run, place: Path) -> None:
     many = place / "many"
     many.mkdir()

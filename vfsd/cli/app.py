@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from typing import Any
 import click
 
 from vfsd import __version__
-from vfsd.cli.command import CONTEXT, Command, Group, common_options
+from vfsd.cli.command import CONTEXT, Command, Group, Suggesting, common_options
 from vfsd.cli.exitcodes import EXIT_BROKEN_PIPE
 from vfsd.cli.failure import guarded, let_go_of_stdout
 from vfsd.cli.session import Session
@@ -82,7 +83,7 @@ SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
 package of that name where there are two words."""
 
 
-class App(click.Group):
+class App(Suggesting):
     """A group whose commands are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -181,8 +182,23 @@ def cli(ctx: click.Context) -> None:
         ctx.exit(2)
 
 
+def _open_closed_streams() -> None:
+    """Let nothing that is opened later, as the catalog, have the number of stdout or stderr.
+
+    Who starts a command with one of them closed (``>&-``, some daemons) wants nothing of it.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
 def main() -> None:
     """The console script."""
+    _open_closed_streams()
     be_calm()
     for stream in (sys.stdout, sys.stderr):
         # Names of files need not be UTF-8; what came in as bytes goes out as the same bytes.

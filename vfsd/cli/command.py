@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import keyword
 from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +63,60 @@ class Command(click.Command):
                 formatter.write_dl([(str(code), meaning(code)) for code in self.exits])
 
 
-class Group(click.Group):
+_SYNONYMS: Mapping[str, str] = MappingProxyType(
+    {
+        "add": "ingest",
+        "cat": "read",
+        "check": "fsck",
+        "copy": "ingest",
+        "cp": "ingest",
+        "create": "init",
+        "del": "rm",
+        "delete": "rm",
+        "export": "read",
+        "extract": "read",
+        "get": "read",
+        "import": "ingest",
+        "list": "ls",
+        "move": "mv",
+        "new": "init",
+        "put": "ingest",
+        "query": "find",
+        "remove": "rm",
+        "rename": "mv",
+        "search": "find",
+        "show": "info",
+        "stat": "info",
+        "unmount": "umount",
+    }
+)
+"""What other programs call it."""
+
+
+def suggested(word: str, commands: Sequence[str]) -> str | None:
+    """The one of `commands` that somebody who typed `word` may have meant."""
+    if _SYNONYMS.get(word) in commands:
+        return _SYNONYMS[word]
+    near = difflib.get_close_matches(word, commands, 1)
+    return near[0] if near else None
+
+
+class Suggesting(click.Group):
+    """A group that says which command may have been meant by a name that none has."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            meant = suggested(args[0], self.list_commands(ctx))
+            if meant is None:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from error
+
+
+class Group(Suggesting):
     """Commands of one topic, ``vfsd TOPIC COMMAND``; each is the `command` of a module.
 
     The module has the command's name, with an underscore for a hyphen, and where Python needs that
