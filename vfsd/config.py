@@ -85,7 +85,10 @@ class Settings:
             raise UsageError(
                 f"{path}: there is no setting {unknown[0]!r}", hint=f"known: {', '.join(_HELP)}"
             )
-        return cls(**values)
+        try:
+            return cls(**values)
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}", hint="correct it, or delete it") from error
 
     def save(self, path: Path) -> None:
         lines = []

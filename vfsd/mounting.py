@@ -245,7 +245,13 @@ def _detach(place: Path, *, lazily: bool) -> None:
 def _start(
     directory: StoreDirectory, place: Path, options: list[str], log: Path, log_level: str
 ) -> None:
-    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.open("ab").close()
+    except OSError as error:
+        raise MountError(
+            f"the log {log} cannot be written: {error.strerror}", hint="name another with --log"
+        ) from error
     reading, writing = os.pipe()
     task = {
         "root": str(directory.root),

@@ -62,7 +62,10 @@ class Policy:
             except UsageError:
                 raise
             except ValueError:
-                raise UsageError(f"{value!r} is no value of {key!r}") from None
+                hint = f"write {' or '.join(one.value for one in Fate)}"
+                raise UsageError(
+                    f"{value!r} is no value of {key!r}", hint=hint if key == "original" else None
+                ) from None
         return cls(**found)
 
     def __post_init__(self) -> None:

@@ -137,6 +137,14 @@ def test_what_cannot_be_mounted(place: Path, args: tuple[str, ...], code: int) -
     assert done.err.startswith("vfsd: ")
 
 
+def test_a_log_that_cannot_be_written_says_what_to_do(place: Path) -> None:
+    (place / "taken").touch()
+    done = run_command("mount", "videos", "mnt", "--log", "taken/log")
+    assert done.code == 21
+    assert "the log" in done.err
+    assert "--log" in done.err.splitlines()[-1]
+
+
 def test_what_is_not_mounted_cannot_be_unmounted(place: Path) -> None:
     assert run_command("umount", "mnt").code == 2
 
