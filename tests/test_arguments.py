@@ -13,7 +13,7 @@ import pytest
 from tests.stores import new_store
 from vfsd import Detection, DetectionColumns, Rect, Source, Video, WorkloadQuery
 from vfsd.detect import MotionDetector
-from vfsd.errors import UsageError
+from vfsd.errors import UsageError, VfsdError
 from vfsd.store import Store
 
 BOX = (1, 2, 30, 40)
@@ -204,3 +204,27 @@ def test_a_time_base_is_written_as_it_is_shown(store: Store) -> None:
     pixels = np.zeros((3, 64, 64, 3), np.uint8)
     video = store.write("a.mp4", pixels, time_base="1/25", pts=[0, 1, 5])
     assert [float(frame.seconds) for frame in video] == [0, 0.04, 0.2]
+
+
+def test_a_slash_at_the_end_means_a_directory(store: Store) -> None:
+    assert store.ingest(TRAFFIC, "new/").name == "new/traffic.mp4"
+    store.move("new/traffic.mp4", "newer/")
+    assert list(store) == ["newer/traffic.mp4"]
+    store.move("newer", "newest/")
+    assert list(store) == ["newest/traffic.mp4"]
+
+
+def test_hints_name_what_python_takes(store: Store, tmp_path: Path) -> None:
+    video = store.ingest(TRAFFIC, NAME)
+    store.ingest(TRAFFIC, "b.mp4")
+    (tmp_path / "c.mp4").touch()
+    acts: list[tuple[str, Callable[[], object]]] = [
+        ("replace=True", lambda: store.ingest(TRAFFIC, NAME)),
+        ("replace=True", lambda: store.move("b.mp4", NAME)),
+        ("replace=True", lambda: video.save(tmp_path / "c.mp4", span=(0, 1))),
+        ("recursive=True", lambda: store.remove("cam1")),
+    ]
+    for word, act in acts:
+        with pytest.raises(VfsdError) as caught:
+            act()
+        assert word in (caught.value.hint or "")

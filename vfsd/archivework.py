@@ -148,7 +148,7 @@ class ArchiveWork:
             raise NothingSavedError(
                 f"{self.codec.name} does not give frames {frames.start} to {frames.stop - 1} of "
                 f"{self._video.name} the {psnr_of(self.limit):.1f} dB that they need",
-                hint="allow a lower one in the policy, or try another --codec",
+                hint="allow a lower one in the policy, or try another codec",
             )
         run, self._quality = found
         return run
@@ -203,7 +203,7 @@ class ArchiveWork:
         if found != self._siting:
             raise RefusedMediaError(
                 f"chroma would lie {found}; it lies {self._siting}",
-                hint="another --codec may keep it",
+                hint="another codec may keep it",
             )
 
     def _pictures(self, decoder: FrameDecoder, frames: range) -> Iterator[VideoFrame]:
@@ -234,5 +234,5 @@ def require_saving(video: LogicalVideo, size: int) -> None:
         raise NothingSavedError(
             f"{video.name} would have {human_bytes(size)} or more instead of "
             f"{human_bytes(video.size)}: nothing would be saved",
-            hint="a lower --psnr or another --codec may save something",
+            hint="a lower PSNR or another codec may save something",
         )

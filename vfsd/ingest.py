@@ -302,7 +302,9 @@ def require_free(parts: Parts, name: str, replace: bool) -> None:
     if not node.is_file:
         raise ExistsError(f"{name!r} is a directory")
     if not replace:
-        raise ExistsError(f"{name!r} exists", hint="use --replace to put the new file in its place")
+        raise ExistsError(
+            f"{name!r} exists", hint="`--replace`, or replace=True, puts the new file in its place"
+        )
 
 
 def _put_stored(

@@ -91,7 +91,7 @@ class Replacer:
         if video.original.link_path is not None:
             raise ForbiddenError(
                 f"{video.name} is indexed in place, and its file is not the store's to replace",
-                hint="ingest a copy of it, without --link",
+                hint="ingest a copy of it, not a link",
             )
         self._parts = parts
         self._video = video

@@ -297,7 +297,7 @@ def require_reachable(video: LogicalVideo, psnr: float) -> None:
         raise UsageError(
             f"the original of {video.name} has been replaced, and has {video.original.psnr:.1f} dB "
             f"against the first one: tiles of it cannot have {psnr:g}",
-            hint="ask for a lower --psnr, or for --codec lossless",
+            hint="ask for a lower PSNR, or for the codec lossless",
         )
 
 

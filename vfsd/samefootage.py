@@ -35,7 +35,7 @@ def require_same_picture(old: MediaInfo, new: MediaInfo) -> None:
         if before != after:
             raise RefusedMediaError(
                 f"{name.replace('_', ' ')} would become {after}; it is {before}",
-                hint="another --codec may keep it",
+                hint="another codec may keep it",
             )
 
 

@@ -44,7 +44,8 @@ class StoreTree(StoreWrites):
         replace: bool = False,
         on_progress: Progress | None = None,
     ) -> Video:
-        """Put a video file into the store, under its own name or `name`.
+        """Put a video file into the store, under its own name or `name`, which may also be that of
+        a directory with a slash at the end.
 
         The file is copied as it is; with `link` it stays where it is, is indexed there, and is
         never written or deleted by the store.  Raises `RefusedMediaError` for what is no video,
@@ -56,6 +57,8 @@ class StoreTree(StoreWrites):
         path = Path(source)
         if not path.is_file():
             raise NotFoundError(f"there is no file {path}")
+        if isinstance(name, str) and name.endswith("/"):
+            name += path.name
         what = Source(path, name or path.name, path.stat().st_size)
         require_outside(self._parts, what)
         put = ingest_link if link else ingest_copy
@@ -84,7 +87,10 @@ class StoreTree(StoreWrites):
                 raise not_there(path)
             below = list(change.tree.walk(node.ino, path)) if node.is_dir else []
             if below and not recursive:
-                raise UsageError(f"{path!r} is not empty", hint="use --recursive")
+                raise UsageError(
+                    f"{path!r} is not empty",
+                    hint="`--recursive`, or recursive=True, takes all that is in it, too",
+                )
             gone, inodes = 0, []
             for full, inner in [*reversed(below), (path, node)]:
                 folder, _, last = "/".join(split(full)).rpartition("/")
@@ -101,7 +107,8 @@ class StoreTree(StoreWrites):
     def move(self, old: str, new: str, *, replace: bool = False) -> None:
         """Give a file or directory another name; missing directories on the way are made.
 
-        Into an existing directory it moves under its own name.  Raises `NotFoundError`,
+        Into an existing directory it moves under its own name, and so does a file into one that is
+        called with a slash at the end.  Raises `NotFoundError`,
         `ExistsError` (unless `replace`, for files), `UsageError` for a name that no mount can show.
         """
         self._require_writable()
@@ -116,6 +123,8 @@ class StoreTree(StoreWrites):
             node = tree.lookup(parent.ino, name)
             if node is None:
                 raise not_there(old)
+            if new.endswith("/") and not node.is_dir:
+                new = f"{new}{name}"
             if node.is_dir and split(new)[: len(split(old))] == split(old):
                 raise UsageError(f"{old!r} cannot be moved into itself")
             *folders, last = split(new)
@@ -129,7 +138,8 @@ class StoreTree(StoreWrites):
                     return
                 if there.is_dir or node.is_dir or not replace:
                     raise ExistsError(
-                        f"{new!r} exists", hint="use --replace to let the file take its place"
+                        f"{new!r} exists",
+                        hint="`--replace`, or replace=True, lets the file take its place",
                     )
             replaced = tree.rename(parent.ino, name, target.ino, last, now_ns=time.time_ns())
             if replaced is not None and replaced.nlink == 0:

@@ -11,6 +11,12 @@ from typing import BinaryIO
 from vfsd.errors import ExistsError, NotFoundError, UsageError
 
 
+def require_directory(path: Path) -> None:
+    """Raises `NotFoundError` where there is none, in which something is to be made."""
+    if not path.is_dir():
+        raise NotFoundError(f"there is no directory {path}", hint=f"make it with `mkdir -p {path}`")
+
+
 @contextmanager
 def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
     """A file to write, which gets its name when the block has ended well.
@@ -20,16 +26,13 @@ def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
     """
     if path.is_dir():
         raise UsageError(f"{path} is a directory", hint="name a file in it")
-    if not path.parent.is_dir():
-        raise NotFoundError(
-            f"there is no directory {path.parent}", hint=f"make it with `mkdir -p {path.parent}`"
-        )
+    require_directory(path.parent)
     if path.exists() and not path.is_file():
         with open(path, "wb") as device:
             yield device
         return
     if path.exists() and not replace:
-        raise ExistsError(f"{path} exists", hint="use --replace to write over it")
+        raise ExistsError(f"{path} exists", hint="`--replace`, or replace=True, writes over it")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with open(temporary, "xb") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,10 @@ def command(
 
     if rename is not None and len(paths) != 1:
         raise UsageError("--as names a single file or directory", hint="use --to for several")
+    if rename is not None and rename.endswith("/") and not os.path.isdir(paths[0]):
+        raise UsageError(
+            f"{rename!r} is the name of a directory", hint=f"`--to {rename}` puts the file into it"
+        )
     place = session.place(target)
     sources = plan_sources(paths, place.name, None if rename is None else store_name(rename))
     total = sum(source.size for source in sources)

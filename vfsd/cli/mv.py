@@ -23,10 +23,12 @@ from vfsd.errors import ExistsError, HeldError, NotFoundError
 def command(session: Session, old: str, new: str, replace: bool) -> None:
     """Give a file or directory another name.
 
-    Missing directories on the way to NEW are made; if NEW is a directory, OLD moves into it.
-    Nothing is copied.
+    Missing directories on the way to NEW are made; if NEW is a directory, or ends with a slash,
+    OLD moves into it.  Nothing is copied.
     """
     root, (old_name, new_name) = session.places([old, new])
+    if new_name and new.endswith("/"):
+        new_name += "/"  # which is how a directory that is not there yet is told
     with session.opened(root, writing=True) as store:
         store.move(old_name, new_name, replace=replace)
     if session.json:

@@ -141,7 +141,7 @@ def _frame(rows: Rows, where: str, image: Mapping[str, Any], place: int) -> int:
         raise rows.complaint(
             where,
             "it does not tell which frame it is",
-            hint="--frame-from id or --frame-from order may fit",
+            hint="`--frame-from id` or `--frame-from order`, or frame_from, may fit",
         )
     return number
 
@@ -162,7 +162,9 @@ def _add(
         raise rows.complaint(where, f"there is no image {image}")
     if category not in names:
         raise rows.complaint(
-            where, f"category {category} has no name", hint="--names FILE names the classes"
+            where,
+            f"category {category} has no name",
+            hint="`--names FILE`, or names, names the classes",
         )
     bbox = one.get("bbox")
     if not isinstance(bbox, list) or len(bbox) != 4:

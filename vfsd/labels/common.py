@@ -107,7 +107,7 @@ class Rows:
             raise self.complaint(
                 where,
                 f"the box {x1:g}, {y1:g}, {x2:g}, {y2:g} has no area",
-                hint="--skip-empty leaves such boxes out",
+                hint="`--skip-empty`, or skip_empty=True, leaves such boxes out",
             )
         if max(map(abs, (x1, y1, x2, y2))) > FARTHEST:
             raise self.complaint(where, f"the box {x1:g}, {y1:g}, {x2:g}, {y2:g} is out of bounds")
@@ -143,7 +143,7 @@ class Rows:
             raise self.complaint(
                 where,
                 f"there is no frame {frame}, counted from 0: the video has {self.clip.frames}",
-                hint="--frame-base says with which number the file starts to count",
+                hint="`--frame-base`, or frame_base, says from which number the file counts",
             )
 
     def complaint(self, where: object, what: str, *, hint: str | None = None) -> UsageError:

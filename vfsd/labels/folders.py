@@ -35,7 +35,7 @@ def frames_of_files(
             raise rows.complaint(
                 path.name,
                 "the name has no number to tell the frame by",
-                hint="--frame-from order takes the files by name, one frame after the other",
+                hint="`--frame-from order`, or frame_from, takes them by name, one after the other",
             )
         frame = number - base
         rows.require_frame(path.name, frame)

@@ -34,7 +34,8 @@ def format_of(path: Path) -> str:
     elif path.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[path.suffix.lower()]
     raise UsageError(
-        f"{path} does not tell its format by its name", hint=f"--format {'|'.join(FORMATS)}"
+        f"{path} does not tell its format by its name",
+        hint=f"say which it is: {', '.join(FORMATS)}",
     )
 
 

@@ -104,13 +104,13 @@ def _add(rows: Rows, where: int, cells: list[str], names: Mapping[int, str]) -> 
             raise rows.complaint(
                 where,
                 f"class {number} has no name",
-                hint="--names FILE names the classes, one a line, the first of them class 1",
+                hint="`--names FILE`, or names, names the classes, the first of them class 1",
             )
     if len(cells) == 9 and cells[8] != _UNKNOWN:
         attributes["visibility"] = float(decimal(cells[8]))
     if label is None:
         raise rows.complaint(
-            where, "there is no class", hint="--label NAME says what such boxes are"
+            where, "there is no class", hint="`--label NAME`, or label, says what such boxes are"
         )
     rows.add(
         where,

@@ -77,7 +77,7 @@ def _add(
     label = (names or {}).get(number)
     if label is None:
         raise rows.complaint(
-            where, f"class {number} has no name", hint="--names FILE names the classes, one a line"
+            where, f"class {number} has no name", hint="`--names FILE`, or names, names the classes"
         )
     cx, cy, width, height = map(decimal, cells[1:5])
     clip = rows.clip

@@ -161,11 +161,14 @@ def _write(files: Files, format_: str, out: str, replace: bool) -> int:
 
 
 def _write_folder(files: Files, path: Path) -> int:
+    from vfsd.wholefiles import require_directory
+
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ExistsError(
             f"{path} exists, and is no empty folder",
             hint="files of an earlier export would be taken for part of this one",
         )
+    require_directory(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     temporary.mkdir()
     count = 0
