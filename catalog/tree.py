@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -520,9 +521,10 @@ class Tree:
 
 def not_there(path: str) -> NotFoundError:
     """What to raise where a path leads to nothing."""
-    return NotFoundError(
-        f"there is no {path!r} in the store", hint="`vfsd ls -R` lists what there is"
-    )
+    hint = "`vfsd ls -R` lists what there is"
+    if set("*?[") & set(path):
+        hint = f"this command takes no patterns; `vfsd find {shlex.quote(path)}` does"
+    return NotFoundError(f"there is no {path!r} in the store", hint=hint)
 
 
 def split(path: str) -> list[str]:

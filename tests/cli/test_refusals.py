@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, run_command
 from vfsd.errors import UsageError
 from vfsd.store import Store
 
@@ -33,6 +33,16 @@ TRAFFIC = "cam1/traffic.mp4"
         (("info", "nothing.mp4"), 3, "there is no", "vfsd ls"),
         (("rm", "nothing.mp4"), 3, "there is no", "vfsd ls"),
         (("mv", "nothing.mp4", "else.mp4"), 3, "there is no", "vfsd ls"),
+        (("ls", "cam1/*.mp4"), 3, "there is no", "vfsd find 'cam1/*.mp4'"),
+        (("delete", TRAFFIC), 2, "No such command", "Did you mean 'rm'?"),
+        (("unmount", "mnt"), 2, "No such command", "Did you mean 'umount'?"),
+        (("lables", "ls", TRAFFIC), 2, "No such command", "Did you mean 'labels'?"),
+        (("labels", "delete", TRAFFIC), 2, "No such command", "Did you mean 'rm'?"),
+        (("labels", "imprt", TRAFFIC), 2, "No such command", "Did you mean 'import'?"),
+        (("ingest", "footage/traffic.mp4", "--as", "new/"), 2, "a directory", "--to new/"),
+        (("read", TRAFFIC, "x.npy", "--region", "0,0,9,9"), 2, "not a region", "WxH+X+Y"),
+        (("retile", TRAFFIC, "--layout", "uniform:2by2"), 2, "not a layout", "uniform:RxC"),
+        (("policy", "set", "cam1", "original=gone"), 2, "no value", "replaceable"),
     ],
 )
 def test_what_is_refused_says_why_and_what_to_do(
@@ -45,10 +55,61 @@ def test_what_is_refused_says_why_and_what_to_do(
     assert "mistake" not in done.err
 
 
+def test_a_folder_of_labels_goes_where_there_is_a_directory(run: Run) -> None:
+    done = run("labels", "export", TRAFFIC, "--format", "yolo", "-o", "not/there")
+    assert done.code == 3
+    assert "mkdir -p not" in done.err
+
+
+def test_a_place_has_to_be_said_for_a_new_store(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VFSD_STORE", raising=False)
+    done = run_command("init")
+    assert done.code == 2
+    assert "vfsd init DIR" in done.err
+
+
+def test_what_finds_nothing_says_where_to_look(run: Run, place: Path) -> None:
+    done = run("find", "traffic.mp4")
+    assert (done.code, done.out) == (0, "")
+    assert "**/traffic.mp4" in done.err
+    assert "labels ls" in run("labels", "query", TRAFFIC, "cars").err
+    assert not run("labels", "query", TRAFFIC, "cars", "--json").err
+    (place / "labels/large.csv").write_text("frame,label,x1,y1,x2,y2\n0,car,5000,0,5010,9\n")
+    done = run("labels", "import", TRAFFIC, "labels/large.csv")
+    assert "1 of them lie outside" in done.err
+
+
+def test_a_slash_at_the_end_means_a_directory(run: Run) -> None:
+    assert run("mv", TRAFFIC, "new/").code == 0
+    assert run("ls", "new").lines == ["traffic.mp4"]
+
+
+def test_tags_take_patterns_and_sizes_units(run: Run) -> None:
+    done = run("tag", "cam1/*.mp4", "--add", "night")
+    assert done.code == 0
+    assert done.lines == [f"{name}  night" for name in run("find", "cam1/*.mp4").lines]
+    assert run("find", "cam1/*.mp4", "--min-bytes", "1G").lines == []
+    assert run("find", "cam1/*.mp4", "--max-bytes", "1G").lines == run("find", "cam1/*.mp4").lines
+
+
+def test_numbers_that_json_does_not_have_are_words(run: Run) -> None:
+    done = run("tag", TRAFFIC, "--set", "a=NaN", "--set", "b=Infinity", "--json")
+    assert done.object["metadata"] == {"a": "NaN", "b": "Infinity"}
+
+
 def test_a_plot_goes_where_there_is_a_directory(run: Run) -> None:
     done = run("advise", TRAFFIC, "workload.json", "--plot", "not/there/a.png")
     assert done.code == 3
     assert "mkdir -p" in done.err
+
+
+def test_a_wrong_setting_names_its_file(run: Run, place: Path) -> None:
+    (place / "videos/config.toml").write_text('tune = "no"')
+    done = run("ls")
+    assert done.code == 2
+    assert "config.toml: the setting 'tune'" in done.err
 
 
 def test_an_empty_tag_is_none_for_the_catalog_either(place: Path) -> None:

@@ -10,7 +10,7 @@ from vfsd.cli.command import define
 from vfsd.cli.output import columns, iso_time, local_time, print_json, print_line, shown
 from vfsd.cli.records import VIDEO_FIELDS, video_record
 from vfsd.cli.session import Session
-from vfsd.cli.values import a_pair
+from vfsd.cli.values import a_byte_count, a_pair
 from vfsd.units import clock, human_bytes
 
 _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
@@ -51,8 +51,12 @@ _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 @click.option("--max-width", type=int, help="Its displayed frame is at most as wide.")
 @click.option("--min-height", type=int, help="Its displayed frame is at least as high.")
 @click.option("--max-height", type=int, help="Its displayed frame is at most as high.")
-@click.option("--min-bytes", type=int, help="Its file is at least as large.")
-@click.option("--max-bytes", type=int, help="Its file is at most as large.")
+@click.option(
+    "--min-bytes", metavar="BYTES", type=a_byte_count, help="Its file is at least as large."
+)
+@click.option(
+    "--max-bytes", metavar="BYTES", type=a_byte_count, help="Its file is at most as large."
+)
 @click.option("--since", type=_DATE, metavar="DATE", help="Was last changed then or later.")
 @click.option("--until", type=_DATE, metavar="DATE", help="Was last changed then or earlier.")
 @click.option("-l", "--long", is_flag=True, help="Say more of each video.")
@@ -129,8 +133,11 @@ def command(
         else:
             for name in found.names():
                 print_line(shown(name))
+        nothing = pattern is not None and "/" not in pattern and not len(found)
         with store.catalog.reading() as seen:
             waiting = len(seen.tree.files_in_state(FileState.SPOOLED))
+    if nothing:
+        session.remark(f"nothing is called so; `**/{pattern}` looks into all directories, too")
     if waiting:
         files = "1 file is" if waiting == 1 else f"{waiting} files are"
         session.remark(f"{files} pending: what was written lately may be videos, too")

@@ -9,7 +9,7 @@ import click
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.session import Session
-from vfsd.errors import BusyError, ExistsError
+from vfsd.errors import BusyError, ExistsError, UsageError
 
 
 @define(
@@ -37,6 +37,8 @@ def command(session: Session, directory: Path | None, catalog: str | None) -> No
     """
     from vfsd.store import Store
 
+    if directory is None and not session.names_store:
+        raise UsageError("it is not said where", hint="name a directory: `vfsd init DIR`")
     with Store.create(directory or session.root(), catalog_url=catalog) as store:
         if session.json:
             print_json({"store": str(store.path), "id": store.parts.directory.id})

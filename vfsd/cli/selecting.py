@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 
 def videos_named(store: Store, names: Sequence[str]) -> list[Video]:
-    """The videos with these names, each once, in that order.
+    """As `named`, without the names."""
+    return list(named(store, names).values())
+
+
+def named(store: Store, names: Sequence[str]) -> dict[str, Video]:
+    """The videos with these names, each once, in that order; by the name that was given.
 
     A name with ``*``, ``?`` or ``[`` in it that nothing has is a pattern, as of `vfsd find`.
     Raises `NotFoundError` for a name that no video has, or a pattern that no name fits.
@@ -27,4 +32,4 @@ def videos_named(store: Store, names: Sequence[str]) -> list[Video]:
             found.update((video.name, video) for video in fitting)
         else:
             found.setdefault(name, store[name])
-    return list(found.values())
+    return found

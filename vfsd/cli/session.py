@@ -46,6 +46,11 @@ class Session:
 
     # -- which store
 
+    @property
+    def names_store(self) -> bool:
+        """Whether --store or VFSD_STORE say which store is meant, or where one is to be."""
+        return self.store is not None or bool(os.environ.get("VFSD_STORE"))
+
     def root(self) -> Path:
         """The store, for commands that are about all of it."""
         return self.place("").root

@@ -9,6 +9,7 @@ import click
 
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line, shown
+from vfsd.cli.selecting import named
 from vfsd.cli.session import Session
 from vfsd.cli.values import a_pair, a_word
 from vfsd.errors import NotFoundError
@@ -51,16 +52,18 @@ def command(
 ) -> None:
     """Show or change the tags and metadata of videos.
 
-    All changes to all the videos happen together or not at all; the result is printed.  A VALUE
-    that looks like a number, `true` or `false` is kept as such, anything else as text.
+    A NAME is a name or a pattern.  All changes to all the videos happen together or not at all;
+    the result is printed.  A VALUE that looks like a number, `true` or `false` is kept as such,
+    anything else as text.
     """
     root, paths = session.places(names)
     changes = bool(add or remove or pairs or unset)
     with session.opened(root, writing=changes) as store:
-        videos = [store.catalog.video(path) for path in paths]
+        found = named(store, paths)
+        videos = [video.info for video in found.values()]
         if changes:
             videos = _change(store.catalog, videos, add, remove, dict(pairs), unset)
-        for video, path in zip(videos, paths, strict=True):
+        for video, path in zip(videos, found, strict=True):
             if session.json:
                 print_json(
                     {

@@ -48,7 +48,8 @@ def _of_form(form: str) -> Callable[[Callable[[str], _T]], Callable[[str], _T]]:
             try:
                 return parse(text)
             except UsageError as error:
-                raise click.BadParameter(str(error)) from error
+                told = f"{error}: {error.hint}" if error.hint else str(error)
+                raise click.BadParameter(told) from error
             except (ValueError, ZeroDivisionError) as error:
                 raise click.BadParameter(f"{text!r} is not of the form {form}") from error
 
@@ -154,4 +155,6 @@ def _scalar(text: str) -> object:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text
+    if isinstance(value, float) and not math.isfinite(value):
+        return text  # JSON, which keeps it, has no such numbers
     return value if isinstance(value, (bool, int, float)) else text

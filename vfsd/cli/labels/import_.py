@@ -149,6 +149,12 @@ def command(
     else:
         by = ", ".join(map(str, sources))
         session.remark(f"{len(rows)} boxes{f' by {by}' if by else ''} into {shown(place.name)}")
+        outside = len(rows) - len(rows.clipped(video.width, video.height))
+        if outside:
+            session.remark(
+                f"{outside} of them lie outside of its {video.width}x{video.height} pixels: "
+                "are they of another video, or of another size of it?"
+            )
         if found.skipped:
             session.remark(f"{found.skipped} boxes without area were left out")
 

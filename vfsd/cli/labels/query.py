@@ -8,7 +8,7 @@ import click
 
 from vfsd.cli.command import define
 from vfsd.cli.labels.common import source_options, the_source
-from vfsd.cli.output import columns, print_json, print_line
+from vfsd.cli.output import columns, print_json, print_line, shown
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span, a_pair, a_region, a_span, frame_range, some_frames
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
@@ -117,6 +117,8 @@ def command(
                     cells.append(_cells(one, seconds))
             for line in columns(cells, ">><<>><"):
                 print_line(line)
+    if not len(rows):
+        session.remark(f"there are no such boxes: see `vfsd labels ls {shown(place.name)}`")
 
 
 def _record(one: Detection, seconds: float) -> dict[str, object]:
