@@ -296,6 +296,7 @@ class Catalog(SeenInVideos):
         """Add tags; the video as it is afterwards.  Raises `UsageError` for what are no words."""
         _require_info(video)
         with self.writing() as change:
+            change.videos.require(video)
             change.videos.add_tags(video.id, words)
             return change.videos.get(video.id)
 
@@ -303,6 +304,7 @@ class Catalog(SeenInVideos):
         """Remove tags, those that it does not have included."""
         _require_info(video)
         with self.writing() as change:
+            change.videos.require(video)
             change.videos.remove_tags(video.id, words)
             return change.videos.get(video.id)
 
@@ -313,6 +315,7 @@ class Catalog(SeenInVideos):
         """
         _require_info(video)
         with self.writing() as change:
+            change.videos.require(video)
             merged = dict(change.videos.get(video.id).metadata) | values
             kept = {key: value for key, value in merged.items() if value is not None}
             change.videos.set_metadata(video.id, kept)

@@ -64,6 +64,14 @@ class Videos:
         """Raises `NotFoundError`."""
         return self._one(videos.c.id == video_id, f"there is no video number {video_id}")
 
+    def require(self, video: LogicalVideo) -> None:
+        """Raises `NotFoundError`, which names it, for a video that has gone since it was found."""
+        query = sa.select(videos.c.id).where(videos.c.id == video.id)
+        if self._connection.execute(query).first() is None:
+            raise NotFoundError(
+                f"the video {video.name!r} is no longer there", hint="look it up again by its name"
+            )
+
     def unverified(self, limit: int) -> list[LogicalVideo]:
         """Videos whose frame table no full decode has confirmed yet, the newest first."""
         rows = self._connection.execute(

@@ -13,7 +13,7 @@ import pytest
 from tests.stores import new_store
 from vfsd import Detection, DetectionColumns, Rect, Source, Video, WorkloadQuery
 from vfsd.detect import MotionDetector
-from vfsd.errors import UsageError, VfsdError
+from vfsd.errors import NotFoundError, UsageError, VfsdError
 from vfsd.store import Store
 
 BOX = (1, 2, 30, 40)
@@ -136,6 +136,12 @@ def test_a_question_that_makes_no_sense_finds_not_just_nothing(
         lambda video: video.hold(None),
         lambda video: video.compress("hard"),
         lambda video: list(video.scan("car").batches("4", size=(24, 24))),
+        lambda video: video.scan("car", padding="a"),
+        lambda video: video.scan("car", padding=1.5),
+        lambda video: video.scan("car", padding=-50),
+        lambda video: video.around("car", padding=-50),
+        lambda video: video.scan("car", seen_in=NAME),
+        lambda video: video.retile("uniform:2x2", settings={"codec": "small"}),
         lambda video: video.advise("car"),
         lambda video: video.advise(["car"]),
         lambda _: WorkloadQuery("car", times="20"),  # type: ignore[arg-type]
@@ -175,6 +181,22 @@ def test_what_a_store_cannot_do_is_said(kept: Store, act: Callable[[Any], object
     with pytest.raises(UsageError) as caught:
         act(kept)
     assert caught.value.hint or "tag" in str(caught.value)
+
+
+def test_what_is_done_to_a_video_that_has_gone_names_it(store: Store) -> None:
+    video = store.ingest(TRAFFIC, NAME)
+    store.remove(NAME)
+    acts: list[Callable[[], object]] = [
+        lambda: store.catalog.tag(video.info, "night"),
+        lambda: store.catalog.untag(video.info, "night"),
+        lambda: store.catalog.set_metadata(video.info, site=1),
+        lambda: video.budget.set("5x"),
+        lambda: video.pin(),
+        lambda: video.hold("case 17"),
+    ]
+    for act in acts:
+        with pytest.raises(NotFoundError, match=NAME):
+            act()
 
 
 def test_a_workload_takes_regions_as_reads_do(video: Video) -> None:

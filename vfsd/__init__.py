@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from vfsd.detections import Detection, DetectionColumns, Source
     from vfsd.errors import VfsdError
     from vfsd.frames import Frame, Frames
+    from vfsd.jointsettings import JoinSettings
+    from vfsd.planned import TileSettings
     from vfsd.store import Store
     from vfsd.tiling import Rect
     from vfsd.video import Video
@@ -32,10 +34,12 @@ __all__ = [
     "DetectionColumns",
     "Frame",
     "Frames",
+    "JoinSettings",
     "Rect",
     "SoundFormat",
     "Source",
     "Store",
+    "TileSettings",
     "VfsdError",
     "Video",
     "VideoArray",
@@ -49,10 +53,12 @@ _HOMES = {
     "DetectionColumns": "vfsd.detections",
     "Frame": "vfsd.frames",
     "Frames": "vfsd.frames",
+    "JoinSettings": "vfsd.jointsettings",
     "Rect": "vfsd.tiling",
     "SoundFormat": "vfsd.codecs.samples",
     "Source": "vfsd.detections",
     "Store": "vfsd.store",
+    "TileSettings": "vfsd.planned",
     "VfsdError": "vfsd.errors",
     "Video": "vfsd.video",
     "VideoArray": "vfsd.array",

@@ -47,6 +47,14 @@ def width_and_height(size: Iterable[SupportsIndex]) -> tuple[int, int]:
     return width, height
 
 
+def pixels_around(padding: SupportsIndex) -> int:
+    """What is added around a box.  Raises `UsageError` for less than nothing, too."""
+    pixels = whole_number(padding, "number of pixels")
+    if pixels < 0:
+        raise UsageError(f"a padding of {pixels} pixels takes some away", hint="give 0 or more")
+    return pixels
+
+
 def decibels(value: SupportsFloat) -> float:
     """A PSNR in dB: 0 or more, infinite for no difference.  Raises `UsageError`."""
     try:

@@ -50,6 +50,7 @@ def hold(parts: Parts, video: LogicalVideo, reason: str) -> Hold:
     _require_writable(parts)
     _require_reason(reason)
     with parts.catalog.writing() as change:
+        change.videos.require(video)
         now = change.videos.get(video.id)
         made = change.originals.hold(Hold(0, now.id, reason, time.time_ns()))
         change.originals.add(entry_of(now, Action.HELD, reason))
@@ -63,6 +64,7 @@ def release(
     _require_writable(parts)
     _require_reason(reason)
     with parts.catalog.writing() as change:
+        change.videos.require(video)
         now = change.videos.get(video.id)
         found = [
             one for one in change.originals.holds(now.id) if hold_id is None or one.id == hold_id

@@ -30,6 +30,7 @@ class DerivedBudget:
     def __init__(self, parts: Parts, tools: Tools, video: LogicalVideo | None) -> None:
         self._parts = parts
         self._tools = tools
+        self._video = video
         self._id = None if video is None else video.id
 
     @property
@@ -46,7 +47,8 @@ class DerivedBudget:
         """Allow so many bytes, ``"20M"``, ``"10x"`` (of the originals) or ``"none"``: no limit.
 
         None: as where nothing was said, which is 10x for a video and no limit for the store.  Gives
-        what had to go.  Raises `UsageError`, `ReadOnlyError`.
+        what had to go.  Raises `UsageError`, `ReadOnlyError`, `NotFoundError` for a video that has
+        gone.
         """
         chosen = _limit(limit)
         _require_writable(self._parts)
@@ -54,6 +56,8 @@ class DerivedBudget:
 
         def allow() -> list[Held]:
             with self._parts.catalog.writing() as change:
+                if self._video is not None:
+                    change.videos.require(self._video)
                 change.holdings.set_limit(self._id, chosen)
                 return _make_room(change, self._id)
 
@@ -104,7 +108,7 @@ def pin(
     """
     _require_writable(parts)
     with parts.catalog.writing() as change:
-        _require_there(change, video)
+        change.videos.require(video)
         for one in change.holdings.pins(video.id):
             if (one.role, one.size) == (role, size) and _covers(one.frames, frames):
                 return one
@@ -185,10 +189,6 @@ def _limit(given: Limit | str | int | None) -> Limit | None:
     if isinstance(given, str):
         return Limit.parse(given)
     return given if given is None or isinstance(given, Limit) else Limit(bytes=given)
-
-
-def _require_there(change: Transaction, video: LogicalVideo) -> None:
-    change.videos.get(video.id)
 
 
 def _require_writable(parts: Parts) -> None:

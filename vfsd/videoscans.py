@@ -7,6 +7,7 @@ from reprlib import repr as shown
 from typing import overload
 
 from vfsd.accounting import Purpose
+from vfsd.arguments import pixels_around
 from vfsd.cropreader import CropReader
 from vfsd.detections import DetectionColumns, Source
 from vfsd.errors import OutOfRangeError, UsageError
@@ -77,7 +78,10 @@ class VideoScans(VideoAdvice):
         all of it in seconds of which no source of that label (or not `source`) has examined a
         frame.  Raises `UsageError`, `OutOfRangeError`.
         """
-        other = seen_in or self
+        other = self if seen_in is None else seen_in
+        if not isinstance(other, VideoScans):
+            raise UsageError(f"{shown(other)} is no video", hint="give one of the store")
+        padding = pixels_around(padding)
         if (len(other), other.width, other.height) != (len(self), self.width, self.height):
             raise UsageError(f"{other.name!r} has other frames than {self.name!r}")
         if roi is not None:

@@ -7,7 +7,7 @@ from reprlib import repr as shown
 
 import numpy as np
 
-from vfsd.arguments import width_and_height
+from vfsd.arguments import pixels_around, width_and_height
 from vfsd.around import ALPHA, Partition, layouts_around
 from vfsd.codecs.pixels import needed_area
 from vfsd.codecs.scale import require_smaller
@@ -61,6 +61,7 @@ class VideoTiles(VideoDetect):
         to have all stored anyway: ``[one.whole() for one in video.around("car")]``.
         """
         media = self.original.media
+        padding = pixels_around(padding)
         chosen = tile_codec(codec, media)
         planned = layouts_around(
             self.detections(labels, span=span).columns(),
@@ -94,7 +95,11 @@ class VideoTiles(VideoDetect):
         what was finished until then stays.
         """
         self._require_verified()
-        settings = settings or TileSettings()
+        settings = TileSettings() if settings is None else settings
+        if not isinstance(settings, TileSettings):
+            raise UsageError(
+                f"{shown(settings)} are no settings", hint='give TileSettings(codec="small")'
+            )
         media = self.original.media
         if isinstance(layout, str):
             codec = tile_codec(settings.codec, media)
