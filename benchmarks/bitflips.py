@@ -44,11 +44,11 @@ from vfsd.framepages import PacketFlag
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
 from vfsd.host import host_name
+from vfsd.making.planned import TileSettings
 from vfsd.model import MeasuredCost, Segment
-from vfsd.planned import TileSettings
 from vfsd.store import Store
 from vfsd.tiling.cost import DecodeCost
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 _BLOCK = 1 << 15
 _EACH = 4096  # bytes that are read of a file in a mount at a time

@@ -27,12 +27,12 @@ from vfsd.codecs.compose import cut_out
 from vfsd.codecs.planes import plane_samples
 from vfsd.codecs.siting import blank_like
 from vfsd.errors import NotFoundError, NothingSavedError
-from vfsd.jointfit import JointFit
-from vfsd.jointsettings import JoinSettings
+from vfsd.joints.jointfit import JointFit
+from vfsd.joints.jointsettings import JoinSettings
 from vfsd.overlap.joint import Joint, Weaver, errors_of
 from vfsd.store import Store
 from vfsd.tiling import Rect
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 CODEC = "hevc"
 _FINEST, _COARSEST = 6, 40

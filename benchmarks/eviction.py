@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.common import arguments, finish, table
 from benchmarks.contestants import RATES
 from benchmarks.simulated import RATE, SIZE, SPARSE, WORKLOADS, Workload, sparse
-from vfsd.eviction import Entry, Order, by_benefit, faded, lru, lru_vss, victims
+from vfsd.budget.eviction import Entry, Order, by_benefit, faded, lru, lru_vss, victims
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import ENCODE_FAST, Work
 from vfsd.tiling.policy import BoxWorld, Footage, Query, Tiling, wanted_tiles
@@ -42,9 +42,9 @@ LONGEST = 10
 BYTES_PER_PIXEL = 0.02
 """Of the original."""
 TILES_BYTES = 1.9
-"""As many times those of the original, as `vfsd.estimate` has it."""
+"""As many times those of the original, as `vfsd.reading.estimate` has it."""
 LEAD = 1.25
-"""As `vfsd.room` has it."""
+"""As `vfsd.budget.room` has it."""
 NEARLY = 1.005
 """Bounds allow for half a percent: seeds differ by more."""
 VSS_NEARLY = 1.01
@@ -122,7 +122,7 @@ class Cache:
         return faded(one.saved, self.now - one.used) + expected
 
     def _entries(self) -> Iterable[Entry]:
-        """As a store makes them, see `vfsd.room`."""
+        """As a store makes them, see `vfsd.budget.room`."""
         for (kind, second), one in self.kept.items():
             before, after = self._steps(kind, second, -1), self._steps(kind, second, 1)
             yield Entry(

@@ -30,7 +30,7 @@ from benchmarks.mounting import vfsd_mount
 from vfsd.codecs.planes import plane_bytes
 from vfsd.config import Settings
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 ODD_SECONDS = 10.0
 SLOW_PLAYERS_SECONDS = 120.0

@@ -34,7 +34,7 @@ from benchmarks.common import used as measured
 from benchmarks.mounting import vfsd_mount
 from vfsd import grammar
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 FIRST, AGAIN = 1.15, 0.8
 """Times of ffmpeg that a first read may take; times a plain file's speed that a second one has."""

@@ -45,13 +45,13 @@ from benchmarks.common import (
 from vfsd.codecs.tiles import tile_codec
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
+from vfsd.making.planned import PlannedSegment
 from vfsd.model import PhysicalVideo, Segment
-from vfsd.planned import PlannedSegment
+from vfsd.reading.tileplan import Costs, Good, Needed, TileRun, choose_tiles, tile_work
 from vfsd.store import Store
-from vfsd.tileplan import Costs, Good, Needed, TileRun, choose_tiles, tile_work
 from vfsd.tiling import Rect, TileLayout, parse_layout
 from vfsd.tiling.cost import Work
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.view import View
 
 CLIP = "real/carpov_highway_960x540.mp4"
@@ -211,7 +211,7 @@ def timed(store: Store, video: Video, query: Query, runs: int) -> Times:
             choose, psnr = contestants[name]
             store.tools.pool.empty()
             store.tools.packs.empty()
-            with patch("vfsd.plan.choose_tiles", choose):  # plans are made so meanwhile
+            with patch("vfsd.reading.plan.choose_tiles", choose):  # plans are made so meanwhile
                 _, usage = used(partial(read, video, query, psnr))
                 wall[name].append(usage.wall)
                 cpu[name].append(usage.cpu)

@@ -29,14 +29,14 @@ from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
 from vfsd.codecs.tiles import tile_codec
-from vfsd.crops import Crop
 from vfsd.detect import MotionDetector
 from vfsd.frames import Pixels
-from vfsd.relayout import drop
+from vfsd.making.relayout import drop
 from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout, coarse, fine
 from vfsd.tiling.around import around
-from vfsd.video import Video
+from vfsd.videos.crops import Crop
+from vfsd.videos.video import Video
 
 CLIPS = (
     "carpov_highway_960x540.mp4",

@@ -14,10 +14,10 @@ from benchmarks.joining import OVERLAPS, sources
 from sample_videos.cameras import Cameras, write_pictures
 from vfsd.check import run as check
 from vfsd.errors import NotFoundError
-from vfsd.jointsettings import JoinSettings
+from vfsd.joints.jointsettings import JoinSettings
+from vfsd.making.planned import TileSettings
 from vfsd.model import Segment
 from vfsd.overlap.merging import MERGES
-from vfsd.planned import TileSettings
 from vfsd.store import Store
 
 FILMED = (

@@ -14,7 +14,7 @@ from benchmarks.common import arguments, finish, table
 from vfsd.catalog import Catalog
 from vfsd.framepages import PacketColumns, paginate
 from vfsd.model import Access, FileState, MediaInfo, PhysicalVideo, Role
-from vfsd.plan import plan_frames
+from vfsd.reading.plan import plan_frames
 from vfsd.view import View
 
 

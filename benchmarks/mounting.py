@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from vfsd import mounting
+from vfsd.mounts import mounting
 
 _EXAMPLE = Path("/usr/share/doc/libfuse3-dev/examples/passthrough_fh.c")
 """The one of the high-level examples that keeps files open."""

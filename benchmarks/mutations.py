@@ -27,9 +27,10 @@ from pathlib import Path
 from benchmarks.common import arguments, finish, footage, table
 from benchmarks.mutating import mutated
 from sample_videos import FOLDER
-from vfsd import check, mounting
+from vfsd import check
 from vfsd.config import Settings
 from vfsd.errors import VfsdError
+from vfsd.mounts import mounting
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
 

@@ -44,7 +44,7 @@ from vfsd.codecs.tiles import TILE_CODECS, CellEncoder
 from vfsd.model import MediaInfo
 from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 CASES = (
     ("real/futsal_1080p.mp4", 0.1),

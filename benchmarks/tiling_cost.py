@@ -30,17 +30,17 @@ from benchmarks.common import Timing, Usage, arguments, finish, footage, paired_
 from benchmarks.spatial import around, some_region
 from vfsd.codecs.tiles import CellEncoder, TileCodec, tile_codec
 from vfsd.errors import UsageError
+from vfsd.making.planned import PlannedSegment, TileSettings
+from vfsd.making.relayout import drop
 from vfsd.model import MediaInfo
 from vfsd.orientation import in_display
-from vfsd.plan import Tiles, plan_frames
-from vfsd.planned import PlannedSegment, TileSettings
-from vfsd.reader import Reader
-from vfsd.relayout import drop
+from vfsd.reading.plan import Tiles, plan_frames
+from vfsd.reading.reader import Reader
+from vfsd.reading.tileplan import Costs
 from vfsd.store import Store
-from vfsd.tileplan import Costs
 from vfsd.tiling import Rect, TileLayout, parse_layout
 from vfsd.tiling.cost import DEFAULT_COSTS, DecodeCost
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.view import View
 
 CLIPS = (

@@ -40,7 +40,7 @@ from benchmarks.contestants import (
 )
 from benchmarks.filmed import filmed
 from benchmarks.simulated import DENSE, SPARSE, WORKLOADS, dense, sparse
-from vfsd import curves
+from vfsd.drawing import curves
 from vfsd.tiling.policy import Terms, TilesAlways
 
 UNHELPFUL_BOUND = 1.02

@@ -7,7 +7,6 @@ from numbers import Real
 from reprlib import repr as shown
 from typing import Any
 
-from vfsd.blocksums import Place
 from vfsd.catalog.holdings import Holdings, Used
 from vfsd.catalog.integrity import Integrity
 from vfsd.catalog.jsonvalues import require_keys
@@ -16,7 +15,8 @@ from vfsd.catalog.reads import Reads
 from vfsd.catalog.seen import SeenInVideos
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.frametable import FrameTable
-from vfsd.hitframes import hit_frames
+from vfsd.integrity.blocksums import Place
+from vfsd.integrity.hitframes import hit_frames
 from vfsd.model import (
     ByteRange,
     Decision,

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.budgets import Eviction
+from vfsd.budget.budgets import Eviction
 from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import evictions
 from vfsd.model import Role

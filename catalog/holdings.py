@@ -9,10 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.budgets import OF_STORE, OF_VIDEO, Held, Limit, Pin
+from vfsd.budget.budgets import OF_STORE, OF_VIDEO, Held, Limit, Pin
+from vfsd.budget.eviction import faded
 from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import budgets, physical_videos, pins, reads, segments
-from vfsd.eviction import faded
 from vfsd.model import Role
 
 _AT_ONCE = 500

@@ -10,7 +10,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.blocksums import BlockSums, Place, merged
 from vfsd.catalog.rows import blob, row_of
 from vfsd.catalog.schema import (
     block_sums,
@@ -21,6 +20,7 @@ from vfsd.catalog.schema import (
     scrubs,
     videos,
 )
+from vfsd.integrity.blocksums import BlockSums, Place, merged
 from vfsd.model import FileState, Role
 
 _RUNS_KEPT = 100

@@ -21,7 +21,7 @@ from vfsd.catalog.schema import (
 )
 from vfsd.distortion import error_of
 from vfsd.errors import HeldError
-from vfsd.originals import Action, Entry, Fate, Hold, Policy, held_text, most_protective
+from vfsd.retention.originals import Action, Entry, Fate, Hold, Policy, held_text, most_protective
 
 
 class Originals:

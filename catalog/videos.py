@@ -9,7 +9,6 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from vfsd.blocksums import Place
 from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.evictions import Evictions
@@ -37,6 +36,7 @@ from vfsd.catalog.schema import (
 from vfsd.catalog.tree import Tree
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.framepages import PageBounds
+from vfsd.integrity.blocksums import Place
 from vfsd.model import FileState, LogicalVideo, PhysicalVideo, Role
 
 Page = tuple[PageBounds, bytes]

@@ -23,8 +23,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vfsd.diskfile import open_stored
 from vfsd.errors import IntegrityError
+from vfsd.integrity.diskfile import open_stored
 
 _HEAD = struct.Struct("<4sBI")
 _SUM = struct.Struct("<I")

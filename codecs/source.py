@@ -17,7 +17,7 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.sniff import container_of
 from vfsd.errors import DamagedFileError, IntegrityError
-from vfsd.summedfile import StoredFile, SummedFile
+from vfsd.integrity.summedfile import StoredFile, SummedFile
 
 _Kind = TypeVar("_Kind", VideoStream, AudioStream)
 

@@ -13,11 +13,11 @@ from vfsd.codecs.pixels import PixelConverter
 from vfsd.frames import Pixels
 from vfsd.host import host_name
 from vfsd.model import MeasuredCost, Segment
+from vfsd.reading.tileplan import Costs
 from vfsd.store import Store
-from vfsd.tileplan import Costs
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import DecodeCost
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.view import View
 
 DEAR = DecodeCost(1, 1, 0, 0)

@@ -17,12 +17,12 @@ from sample_videos import Encoding, Scene, write
 from tests.stores import new_store
 from vfsd.codecs.kvazaar import kvazaar_available
 from vfsd.errors import EnvironmentMissingError
-from vfsd.examiner import Examiner, Workers
 from vfsd.fuse.binding import require_fuse
 from vfsd.fuse.options import MountOptions
-from vfsd.layouts import TileSources
+from vfsd.making.tilework import TileWork
+from vfsd.processes.examiner import Examiner, Workers
+from vfsd.reading.layouts import TileSources
 from vfsd.store import Store
-from vfsd.tilework import TileWork
 
 # How long an example takes says nothing: the machine may be busy.
 settings.register_profile("unhurried", deadline=None)

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 from vfsd.errors import OverBudgetError
-from vfsd.planned import TileSettings
+from vfsd.making.planned import TileSettings
 from vfsd.store import Store
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from vfsd.frametable import FrameTable
 from vfsd.model import Cell, PhysicalVideo, Segment
-from vfsd.tileplan import _DOUBT, Costs, TileRun, decoder_threads, original_work, tile_work
+from vfsd.reading.tileplan import _DOUBT, Costs, TileRun, decoder_threads, original_work, tile_work
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import DecodeCost
 

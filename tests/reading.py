@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from vfsd.accounting import Timing, account_of_plan
 from vfsd.model import Read
+from vfsd.reading.accounting import Timing, account_of_plan
 from vfsd.store import Store
 from vfsd.tiling import Rect
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.view import View
 
 

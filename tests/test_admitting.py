@@ -22,7 +22,7 @@ from vfsd.host import host_name
 from vfsd.model import MeasuredCost
 from vfsd.store import Store
 from vfsd.tiling.cost import DecodeCost
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.views import Views
 
 VIEW = "size=160x120.mp4"

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
-from vfsd.advice import Advice, compare, sots_with
+from vfsd.advising.advice import Advice, compare, sots_with
+from vfsd.advising.footage import AsPlanned
+from vfsd.advising.strategies import STRATEGIES, Case
+from vfsd.advising.workload import WorkloadQuery
 from vfsd.detections import Detection
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
-from vfsd.footage import AsPlanned
 from vfsd.store import Store
-from vfsd.strategies import STRATEGIES, Case
 from vfsd.tiling import LayoutRules, Rect
 from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST
 from vfsd.tiling.policy import Density, Footage, Query, Rates
-from vfsd.video import Video
-from vfsd.videoadvice import MOST_QUERIES
-from vfsd.workload import WorkloadQuery
+from vfsd.videos.video import Video
+from vfsd.videos.videoadvice import MOST_QUERIES
 
 RATES = Rates(DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, Density(0.01, 0.0))
 CORNER = Rect(0, 0, 64, 64)

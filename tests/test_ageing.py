@@ -15,16 +15,17 @@ import sqlalchemy as sa
 
 from sample_videos import FOLDER
 from tests.stores import new_store
-from vfsd import ageing, check
-from vfsd.ageing import Ager
-from vfsd.agerules import Stage
+from vfsd import check
 from vfsd.catalog.schema import nodes, videos
 from vfsd.catalog.tree import Tree
 from vfsd.errors import ForbiddenError, HeldError, NotFoundError, OutdatedError
-from vfsd.guarding import set_policy
-from vfsd.originals import Action, Entry
+from vfsd.retention import ageing
+from vfsd.retention.ageing import Ager
+from vfsd.retention.agerules import Stage
+from vfsd.retention.guarding import set_policy
+from vfsd.retention.originals import Action, Entry
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 DAY_NS = 86_400 * 1_000_000_000
 NAME = "traffic.mp4"

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from vfsd.agerules import (
+from vfsd.errors import ForbiddenError, UsageError
+from vfsd.retention.agerules import (
     NS,
     Aged,
     Stage,
@@ -16,8 +17,7 @@ from vfsd.agerules import (
     require_few,
     stage_of,
 )
-from vfsd.errors import ForbiddenError, UsageError
-from vfsd.originals import Fate, Policy, most_protective
+from vfsd.retention.originals import Fate, Policy, most_protective
 
 DAY = 86_400
 NOW = 1_800_000_000 * NS

@@ -20,14 +20,15 @@ from sample_videos import FOLDER
 from tests.fs.driver import Driver
 from tests.killing import killed_at_rename
 from tests.stores import new_store
-from vfsd import check, takeover
-from vfsd.backup import back_up
+from vfsd import check
 from vfsd.config import Settings
-from vfsd.copynotes import will_tell
+from vfsd.copies import takeover
+from vfsd.copies.backup import back_up
+from vfsd.copies.copynotes import will_tell
+from vfsd.copies.restore import restore
 from vfsd.errors import BusyError, ExistsError, NoSpaceError, UsageError
 from vfsd.fs import Filesystem
 from vfsd.objects import ObjectStore
-from vfsd.restore import restore
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
 
@@ -221,7 +222,7 @@ def test_a_change_in_the_tick_of_the_copy_is_copied_again(tmp_path: Path) -> Non
 
 _BACK_UP = """
 from pathlib import Path
-from vfsd.backup import back_up
+from vfsd.copies.backup import back_up
 from vfsd.store import Store
 
 with Store.open(sys.argv[2]) as store:
@@ -398,7 +399,7 @@ def test_killed_in_the_middle(store: Store, target: Path) -> None:
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from vfsd.backup import back_up\n"
+        "from vfsd.copies.backup import back_up\n"
         "from vfsd.store import Store\n"
         "def told(done, total):\n"
         "    if done >= total * float(sys.argv[3]):\n"

@@ -19,14 +19,14 @@ from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.stores import new_store
 from vfsd import check
-from vfsd.budgets import OF_VIDEO, Limit, Pin
+from vfsd.budget.budgets import OF_VIDEO, Limit, Pin
 from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
+from vfsd.making.planned import TileSettings
+from vfsd.making.recompress import recompress
+from vfsd.making.relayout import drop, drop_renditions, drop_retired, rollback
 from vfsd.model import Role, Segment
-from vfsd.planned import TileSettings
-from vfsd.recompress import recompress
-from vfsd.relayout import drop, drop_renditions, drop_retired, rollback
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 ROOT = FOLDER.parent
 NAME = "traffic.mp4"

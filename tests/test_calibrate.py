@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.stores import new_store
-from vfsd import calibrate
+from vfsd.advising import calibrate
 from vfsd.codecs import trial
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.trial import TRIAL_CODECS, trials

@@ -29,12 +29,12 @@ from vfsd.codecs.colors import coding_of, colors_of, told_coding
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.host import host_name
+from vfsd.making.offering import like_stored
+from vfsd.making.planned import TileSettings
 from vfsd.model import MeasuredCost
-from vfsd.offering import like_stored
-from vfsd.planned import TileSettings
 from vfsd.store import Store
 from vfsd.tiling.cost import DecodeCost
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.views import Views
 
 FRAMES = 20

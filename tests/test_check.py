@@ -16,16 +16,16 @@ import pytest
 from sample_videos import FOLDER
 from tests.stores import new_store
 from vfsd import check, storedir
+from vfsd.advising.proposals import Proposal
+from vfsd.budget.reclaim import reclaim
 from vfsd.catalog import ROOT
 from vfsd.catalog.videos import Objects
 from vfsd.check import checks, derived, objects, originals
 from vfsd.errors import BusyError
 from vfsd.fs.recovery import recover
+from vfsd.making.planned import PlannedSegment, TileSettings
+from vfsd.making.settle import settle_file
 from vfsd.model import Decision, FileState
-from vfsd.planned import PlannedSegment, TileSettings
-from vfsd.proposals import Proposal
-from vfsd.reclaim import reclaim
-from vfsd.settle import settle_file
 from vfsd.store import Store
 from vfsd.tiling import TileLayout
 
@@ -447,13 +447,13 @@ def test_what_is_deleted_by_the_thousand_lets_others_write_in_between(
             change.objects.record(taken[-1], 2, now_ns=1)
 
     monkeypatch.setattr(Objects, "is_recorded", noted)
-    monkeypatch.setattr("vfsd.reclaim._AT_ONCE", 10)
-    monkeypatch.setattr("vfsd.reclaim.time.sleep", in_between)
+    monkeypatch.setattr("vfsd.budget.reclaim._AT_ONCE", 10)
+    monkeypatch.setattr("vfsd.budget.reclaim.time.sleep", in_between)
     assert sorted(reclaim(parts)) == sorted(keys)
     assert len(taken) == 2
     assert {key for key in keys if parts.objects.exists(key)} == set(taken)
     taken.clear()
     asked.clear()
-    monkeypatch.setattr("vfsd.reclaim._AT_ONCE_SECONDS", 0)
+    monkeypatch.setattr("vfsd.budget.reclaim._AT_ONCE_SECONDS", 0)
     assert len(reclaim(parts)) == 2
     assert len(taken) == 1

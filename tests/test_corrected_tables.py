@@ -14,7 +14,7 @@ from av.video.stream import VideoStream
 from vfsd.detections import Detection
 from vfsd.errors import NotFoundError, OutdatedError
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.view import View
 
 FRAMES = 120

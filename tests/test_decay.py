@@ -15,10 +15,10 @@ from vfsd import check
 from vfsd.detect import MotionDetector
 from vfsd.detections import Detection, Source
 from vfsd.errors import ForbiddenError, OutdatedError
-from vfsd.keptareas import KeptAreas, kept_areas
-from vfsd.originals import Action
+from vfsd.retention.keptareas import KeptAreas, kept_areas
+from vfsd.retention.originals import Action
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 NAME = "traffic.mp4"
 SECOND = 90_000

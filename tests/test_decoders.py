@@ -17,7 +17,7 @@ from sample_videos import FOLDER
 from tests.stores import new_store
 from vfsd.codecs.packets import PacketReader
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 CLIPS = ("traffic.mp4", "open-gop.mkv", "mpeg4.avi", "portrait.mp4", "transport.ts")
 

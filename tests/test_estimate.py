@@ -9,11 +9,11 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
-from vfsd.calibrate import measure
+from vfsd.advising.calibrate import measure
 from vfsd.errors import UsageError
 from vfsd.host import host_name
+from vfsd.making.planned import PlannedSegment
 from vfsd.model import MeasuredCost
-from vfsd.planned import PlannedSegment
 from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import DecodeCost, Work

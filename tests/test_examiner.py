@@ -17,9 +17,9 @@ from sample_videos import FOLDER
 from vfsd.codecs.examine import Examination, examine
 from vfsd.codecs.exchange import pack_examination, unpack_examination
 from vfsd.errors import IntegrityError, RefusedMediaError
-from vfsd.examineorders import Limits
-from vfsd.examiner import Examiner
 from vfsd.framepages import PacketColumns
+from vfsd.processes.examineorders import Limits
+from vfsd.processes.examiner import Examiner
 
 SAMPLES = ("traffic.mp4", "open-gop.mkv", "elementary.h264", "transport.ts", "late-start.mp4")
 
@@ -65,7 +65,7 @@ class Signalling:
     def __call__(self, done: int, total: int) -> None:
         for child in children(os.getpid()):
             line = Path(f"/proc/{child}/cmdline").read_bytes()
-            for at_work in children(child) if b"vfsd.examineworker" in line else ():
+            for at_work in children(child) if b"vfsd.processes.examineworker" in line else ():
                 os.kill(at_work, self._number)
                 self.sent = True
 

@@ -11,7 +11,7 @@ from vfsd.errors import OutOfRangeError
 from vfsd.store import Store
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 REGION = Rect(20, 20, 60, 60)
 

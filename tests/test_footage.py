@@ -12,7 +12,7 @@ from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.policy import Query, Tiling, wanted_tiles
 from vfsd.tiling.policy.boxes import Seen
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 CAR = (40, 50, 80, 90)
 MAN = (200, 160, 220, 200)

@@ -25,7 +25,7 @@ from vfsd.catalog.gate import Gate
 from vfsd.errors import UsageError
 from vfsd.forks import at_fork, before_fork, keep_for_good
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 
 @pytest.fixture

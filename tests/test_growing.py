@@ -24,10 +24,10 @@ from vfsd.errors import BusyError, NotFoundError, UsageError
 from vfsd.frames import Pixels
 from vfsd.fs import Caller, Filesystem
 from vfsd.fs.recovery import recover
-from vfsd.growing import GrowingVideo
 from vfsd.inhand import new_name
+from vfsd.making.unfinished import unfinished
 from vfsd.store import Store
-from vfsd.unfinished import unfinished
+from vfsd.videos.growing import GrowingVideo
 
 CLIP = FOLDER / "traffic.mp4"
 

@@ -12,7 +12,7 @@ from tests.cli.conftest import run_command
 from tests.killing import ingest_and_die
 from tests.stores import new_store
 from vfsd import check
-from vfsd.backup import back_up
+from vfsd.copies.backup import back_up
 from vfsd.store import Store
 
 

@@ -20,10 +20,10 @@ from tests.stores import new_store
 from vfsd.catalog.engine import Database
 from vfsd.codecs.pixellayouts import PIXEL_FORMATS, pixel_layout
 from vfsd.frames import Pixels
-from vfsd.planned import TileSettings
+from vfsd.making.planned import TileSettings
 from vfsd.store import Store
 from vfsd.storedir import CATALOG
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 WIDTH, HEIGHT, FRAMES = 256, 192, 24
 HALF, THREE_QUARTERS = (128, 96), (192, 144)

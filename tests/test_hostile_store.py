@@ -13,11 +13,11 @@ import pytest
 from sample_videos import FOLDER
 from tests.stores import new_store
 from vfsd import check
-from vfsd.blocksums import BlockSums, Place
 from vfsd.errors import IntegrityError
 from vfsd.fs import Filesystem
 from vfsd.fs.attributes import Caller
-from vfsd.scrubbing import Scrubber
+from vfsd.integrity.blocksums import BlockSums, Place
+from vfsd.integrity.scrubbing import Scrubber
 from vfsd.store import Store
 
 KEYS = (

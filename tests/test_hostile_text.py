@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from vfsd.advising.workload import read_workload
 from vfsd.cli.layoutfile import read_layout_file
 from vfsd.codecs.celldecoders import cell_decoder
 from vfsd.codecs.pack import PackedCell, read_table
@@ -20,7 +21,6 @@ from vfsd.labels.numbers import decimal
 from vfsd.storedir import StoreDirectory
 from vfsd.tiling import Rect, TileLayout
 from vfsd.units import seconds
-from vfsd.workload import read_workload
 
 DIGITS = "9" * 5000
 DEEP = "[" * 100_000

@@ -31,8 +31,8 @@ from vfsd.fs import Filesystem
 from vfsd.fs.posix import copy_start
 from vfsd.fs.recovery import recover
 from vfsd.inhand import NewFile, claimed, is_in_hand, new_name, take_away
+from vfsd.making.unfinished import begin, unfinished
 from vfsd.store import Store
-from vfsd.unfinished import begin, unfinished
 
 CLIP = FOLDER / "traffic.mp4"
 

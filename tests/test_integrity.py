@@ -16,21 +16,21 @@ from sample_videos import FOLDER
 from tests.fs.driver import Driver
 from tests.stores import new_store
 from vfsd import check
-from vfsd.backup import back_up
-from vfsd.blocksums import BLOCK_BYTES, BlockSummer, BlockSums, Place
 from vfsd.catalog import ROOT
+from vfsd.copies.backup import back_up
 from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.frames import Frame
 from vfsd.fs import Filesystem
-from vfsd.hitframes import hit_frames
+from vfsd.integrity.blocksums import BLOCK_BYTES, BlockSummer, BlockSums, Place
+from vfsd.integrity.hitframes import hit_frames
+from vfsd.integrity.scrubbing import Damage, Pace, Scrubber
+from vfsd.making.planned import TileSettings
+from vfsd.making.settle import settle_file
 from vfsd.model import Access, FileState
 from vfsd.objects import ObjectStore, digest
-from vfsd.planned import TileSettings
-from vfsd.scrubbing import Damage, Pace, Scrubber
-from vfsd.settle import settle_file
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 CLIP = FOLDER / "traffic.mp4"
 SIZE = CLIP.stat().st_size
@@ -240,7 +240,7 @@ def test_a_disk_that_stammers_is_not_damaged(
 
     with Store.open(place) as store:
         video = store["cam/a.mp4"]
-        monkeypatch.setattr("vfsd.summedfile.os.pread", stammering)
+        monkeypatch.setattr("vfsd.integrity.summedfile.os.pread", stammering)
         assert np.array_equal(video.read().data, exact)
         monkeypatch.undo()
         assert failed
@@ -256,7 +256,7 @@ def test_a_disk_that_does_not_read_is_not_written_down(
 
     with Store.open(place) as store:
         video = store["cam/a.mp4"]
-        monkeypatch.setattr("vfsd.summedfile.os.pread", broken)
+        monkeypatch.setattr("vfsd.integrity.summedfile.os.pread", broken)
         with pytest.raises(DamagedFileError, match="cannot be read from the disk"):
             video.read(span=(0, 1))
         monkeypatch.undo()
@@ -466,9 +466,10 @@ def test_an_interrupted_scrub_goes_on(place: Path) -> None:
 
 def test_scrub_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr("vfsd.scrubbing.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("vfsd.integrity.scrubbing.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(
-        "vfsd.scrubbing.time.sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds)
+        "vfsd.integrity.scrubbing.time.sleep",
+        lambda seconds: clock.__setitem__(0, clock[0] + seconds),
     )
     pace = Pace(1000.0)
     for _ in range(50):

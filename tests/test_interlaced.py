@@ -17,10 +17,10 @@ from vfsd.codecs.pixels import PixelConverter
 from vfsd.codecs.planes import fingerprint, plane_samples
 from vfsd.codecs.siting import SITINGS, blank
 from vfsd.frames import Pixels
-from vfsd.planned import TileSettings
+from vfsd.making.planned import TileSettings
 from vfsd.store import Store
 from vfsd.tiling import Rect
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 FRAMES = 20
 FINE = TileSettings(psnr=50)

@@ -26,11 +26,11 @@ from vfsd.check import run as check
 from vfsd.codecs.pack import open_pack
 from vfsd.codecs.planes import plane_samples
 from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
-from vfsd.jointsettings import JoinSettings
+from vfsd.joints.jointsettings import JoinSettings
+from vfsd.making.planned import TileSettings
 from vfsd.model import Segment
 from vfsd.overlap.pair import Verdict
-from vfsd.planned import TileSettings
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 FRAMES = 36
 FILMED = FilmedScene.of(Cameras(overlap=0.6), frames=2 * FRAMES, seed=1)

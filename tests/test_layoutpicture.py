@@ -12,10 +12,10 @@ import pytest
 from sample_videos import FOLDER
 from tests.stores import new_store
 from vfsd.detections import Detection
-from vfsd.layoutfacts import LayoutFacts, heat_of, layout_facts
-from vfsd.layoutpicture import draw_layout, picture_size
-from vfsd.layouttext import layout_text
-from vfsd.lettering import Picture
+from vfsd.drawing.layoutfacts import LayoutFacts, heat_of, layout_facts
+from vfsd.drawing.layoutpicture import draw_layout, picture_size
+from vfsd.drawing.layouttext import layout_text
+from vfsd.drawing.lettering import Picture
 from vfsd.store import Store
 from vfsd.tiling import Rect
 

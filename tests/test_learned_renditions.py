@@ -12,7 +12,7 @@ from tests.test_renditions import psnr_of
 from vfsd.model import Reason
 from vfsd.store import Store
 from vfsd.tiling import Rect
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 
 @pytest.fixture

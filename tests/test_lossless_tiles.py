@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from sample_videos import FOLDER
 from tests.composing import take_tiles
 from vfsd import check
+from vfsd.budget.deferred import due, is_due, level_for
 from vfsd.catalog.segments import Segments
 from vfsd.codecs.losslesscells import LosslessCellDecoder
-from vfsd.deferred import due, is_due, level_for
 from vfsd.errors import IntegrityError, NoSpaceError, NotFoundError, UsageError
+from vfsd.making.planned import PlannedSegment, TileSettings
+from vfsd.making.recompress import compress, compressible, recompress
+from vfsd.making.relayout import drop, rollback
+from vfsd.making.retile import missing
 from vfsd.model import Segment
 from vfsd.objects import Digest, ObjectStore
-from vfsd.planned import PlannedSegment, TileSettings
-from vfsd.recompress import compress, compressible, recompress
-from vfsd.relayout import drop, rollback
-from vfsd.retile import missing
 from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "odd-size.webm", "variable-rate.mp4", "mjpeg.avi")
 RAW = TileSettings("lossless", quality=0)

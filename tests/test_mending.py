@@ -18,12 +18,12 @@ from vfsd import check
 from vfsd.codecs.pack import CellStream, read_table, write_pack
 from vfsd.detections import Detection
 from vfsd.errors import DamagedPackError, IntegrityError
+from vfsd.making.planned import TileSettings
 from vfsd.model import Segment
 from vfsd.objects import ObjectStore
-from vfsd.packs import OpenPack
-from vfsd.planned import TileSettings
+from vfsd.reading.packs import OpenPack
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_disk_that_does_not_read_is_no_proof(
     def fails(*_: object) -> int:
         raise OSError(5, os.strerror(5))
 
-    monkeypatch.setattr("vfsd.mending.digest", fails)
+    monkeypatch.setattr("vfsd.reading.mending.digest", fails)
     flip(store.parts.objects.path(made.object_key), 4000)
     store.tools.mender.note(error)
     assert store.catalog.segments(video.info) == [made]

@@ -11,7 +11,7 @@ import pytest
 
 from vfsd.fs.recovery import Recovered
 from vfsd.fuse.options import parse_options
-from vfsd.mountlog import LEVELS, OneLine
+from vfsd.mounts.mountlog import LEVELS, OneLine
 
 
 def record(message: str, *, error: BaseException | None = None) -> logging.LogRecord:
@@ -59,7 +59,7 @@ def test_what_was_recovered_is_said_in_words() -> None:
 def test_each_level_shows_what_is_as_grave(level: str) -> None:
     program = (
         "import logging, sys\n"
-        "from vfsd.mountlog import LEVELS, set_up\n"
+        "from vfsd.mounts.mountlog import LEVELS, set_up\n"
         "set_up(sys.argv[1])\n"
         "for name, number in LEVELS.items():\n"
         "    logging.getLogger('vfsd.fs').log(number, 'an event: %s', name)\n"

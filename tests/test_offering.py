@@ -11,7 +11,7 @@ from sample_videos import FOLDER
 from vfsd.errors import OverBudgetError, RefusedMediaError, UsageError
 from vfsd.frames import Pixels
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 CLIP = FOLDER / "traffic.mp4"
 SIZE = (160, 120)

@@ -14,8 +14,8 @@ from sample_videos.scene import Scene
 from tests.stores import new_store
 from vfsd import Store
 from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.joints.overlapsearch import moments_of
 from vfsd.overlap.pair import Verdict
-from vfsd.overlapsearch import moments_of
 
 FRAMES = 36
 FILMED = FilmedScene.of(Cameras(overlap=0.6), frames=2 * FRAMES, seed=1)

@@ -12,9 +12,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from vfsd import readahead
 from vfsd.frames import Pixels
-from vfsd.readahead import Direct, ReadAhead, Stretch
+from vfsd.reading import readahead
+from vfsd.reading.readahead import Direct, ReadAhead, Stretch
 
 PATIENCE = 30  # seconds
 SHAPE = (4, 8, 3)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from sample_videos import FOLDER
+from vfsd.advising.readqueries import Asked, asked_by
 from vfsd.detections import Detection
-from vfsd.readqueries import Asked, asked_by
 from vfsd.store import Store
 from vfsd.tiling import Rect
 from vfsd.tiling.policy import Aims, Query
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 CAR = (40, 50, 80, 90)
 

@@ -14,11 +14,11 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.stores import new_store
-from vfsd.accounting import Timing, account_of_plan
 from vfsd.detect import MotionDetector
 from vfsd.detections import Detection
 from vfsd.model import Read
-from vfsd.readlog import ReadLog
+from vfsd.reading.accounting import Timing, account_of_plan
+from vfsd.reading.readlog import ReadLog
 from vfsd.store import Store
 from vfsd.tiling import Rect
 from vfsd.view import View

@@ -18,9 +18,9 @@ from vfsd.catalog import BUSY_SECONDS, Transaction
 from vfsd.errors import BusyError, ExistsError, NotFoundError, RefusedMediaError, VfsdError
 from vfsd.fs.recovery import recover
 from vfsd.inhand import new_name
-from vfsd.recordings import Recording
+from vfsd.making.recordings import Recording
+from vfsd.making.unfinished import begin
 from vfsd.store import Store
-from vfsd.unfinished import begin
 
 CLIP = FOLDER / "traffic.mp4"
 

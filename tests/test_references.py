@@ -16,8 +16,8 @@ from tests.traps import FileTrap, PortTrap, file_trap, port_trap
 from vfsd.codecs.boxes import box, full_box
 from vfsd.codecs.examine import examine
 from vfsd.errors import RefusedMediaError
-from vfsd.examineorders import Limits
-from vfsd.examiner import Examiner
+from vfsd.processes.examineorders import Limits
+from vfsd.processes.examiner import Examiner
 
 TRAFFIC = FOLDER / "traffic.mp4"
 _PARENTS = (b"moov", b"trak", b"mdia", b"minf", b"dinf")

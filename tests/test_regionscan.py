@@ -14,10 +14,10 @@ from vfsd.detect import MotionDetector
 from vfsd.detect.chunks import plan_chunks
 from vfsd.detections import DetectionColumns
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.regionscan import interests_around
 from vfsd.store import Store
 from vfsd.tiling import Rect
-from vfsd.video import Video
+from vfsd.videos.regionscan import interests_around
+from vfsd.videos.video import Video
 
 CLIP = FOLDER / "traffic.mp4"
 BOXES = ((40, 40, 60, 60), (200, 165, 230, 190))

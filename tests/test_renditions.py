@@ -19,12 +19,12 @@ from vfsd.codecs.pack import open_pack
 from vfsd.codecs.pixels import PixelConverter
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.frames import Pixels
+from vfsd.making.planned import TileSettings
+from vfsd.making.relayout import drop_renditions, rollback
 from vfsd.model import Role, Segment
-from vfsd.planned import TileSettings
-from vfsd.relayout import drop_renditions, rollback
 from vfsd.store import Store
 from vfsd.tiling import Rect
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "variable-rate.mp4", "open-gop.mov", "av1.mp4")
 

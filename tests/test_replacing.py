@@ -18,7 +18,7 @@ from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.replaceable import rich_clip
 from tests.stores import new_store
-from vfsd import check, replacing
+from vfsd import check
 from vfsd.catalog.videos import Videos
 from vfsd.codecs.siting import siting_of
 from vfsd.detections import Detection, Source
@@ -31,11 +31,12 @@ from vfsd.errors import (
     RefusedMediaError,
     UsageError,
 )
-from vfsd.guarding import set_policy
-from vfsd.originals import Action
-from vfsd.planned import TileSettings
+from vfsd.making.planned import TileSettings
+from vfsd.retention import replacing
+from vfsd.retention.guarding import set_policy
+from vfsd.retention.originals import Action
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 NAME = "traffic.mp4"
 REPLACEABLE = "original=replaceable,psnr=34"

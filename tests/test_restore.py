@@ -12,12 +12,13 @@ from sample_videos import FOLDER
 from tests.fs.driver import Driver
 from tests.killing import ingest_and_die, killed_at_rename
 from tests.stores import new_store
-from vfsd import check, takeover
-from vfsd.backup import back_up
+from vfsd import check
 from vfsd.catalog import Catalog
+from vfsd.copies import takeover
+from vfsd.copies.backup import back_up
+from vfsd.copies.restore import restore
 from vfsd.errors import BusyError, ExistsError, IntegrityError, NoStoreError, StoreError, UsageError
 from vfsd.fs import Filesystem
-from vfsd.restore import restore
 from vfsd.store import Store
 
 MONDAY = ["monday.mp4", "tiled.mp4"]
@@ -121,7 +122,7 @@ def test_another_backup_goes_on_from_there(place: Path) -> None:
 
 _RESTORE = """
 from pathlib import Path
-from vfsd.restore import restore
+from vfsd.copies.restore import restore
 
 sys.addaudithook(count)
 restore(Path(sys.argv[2]), Path(sys.argv[3]))

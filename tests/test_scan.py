@@ -14,7 +14,7 @@ from vfsd.errors import UsageError
 from vfsd.orientation import in_picture
 from vfsd.store import Store
 from vfsd.tiling import Rect, coarse
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.view import View
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "variable-rate.mp4", "odd-size.webm")

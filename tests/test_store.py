@@ -40,7 +40,7 @@ from vfsd.model import FileState
 from vfsd.objects import digest
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 CLIP = FOLDER / "traffic.mp4"
 """320x240, H.264 with B-frames, AAC."""
@@ -188,7 +188,7 @@ def test_a_file_that_is_written_while_it_is_indexed_is_refused(
         examiner = store.parts.examiner
         monkeypatch.setattr(examiner, "examine", and_then_append(examiner.examine))
     else:
-        monkeypatch.setattr("vfsd.ingest.digest", and_then_append(digest))
+        monkeypatch.setattr("vfsd.making.ingest.digest", and_then_append(digest))
     with pytest.raises(BusyError, match="was written while it was read"):
         store.ingest(mine, link=True)
     assert "mine.mp4" not in store
@@ -349,7 +349,7 @@ def test_threads_are_a_whole_number(store: Store, threads: Any) -> None:
 
 
 def test_a_tree_is_ingested_and_resumed(store: Store, tmp_path: Path) -> None:
-    from vfsd.ingest import is_there, plan_tree
+    from vfsd.making.ingest import is_there, plan_tree
 
     tree = tmp_path / "tree"
     (tree / "x" / "y").mkdir(parents=True)
@@ -683,7 +683,7 @@ def test_every_sample_gives_its_frames_in_any_order(store: Store, name: str) -> 
 
 
 def test_a_file_that_a_crashed_mount_left_is_settled(store: Store) -> None:
-    from vfsd.settle import settle_file
+    from vfsd.making.settle import settle_file
 
     with store.catalog.writing() as change:
         node = change.tree.create(

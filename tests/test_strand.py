@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from vfsd.strand import Strand
+from vfsd.reading.strand import Strand
 
 PATIENCE = 30  # seconds
 

@@ -11,8 +11,8 @@ import pytest
 from sample_videos import FOLDER
 from tests.stores import new_store
 from vfsd.errors import RefusedMediaError
+from vfsd.mounts.verifier import Verifier
 from vfsd.store import Store
-from vfsd.verifier import Verifier
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.planning import (
 from tests.stores import new_store
 from vfsd.frametable import FrameTable
 from vfsd.model import Cell, PhysicalVideo, Segment
-from vfsd.tileplan import choose_tiles, in_full_size
+from vfsd.reading.tileplan import choose_tiles, in_full_size
 
 CLIPS = ("traffic.mp4", "open-gop.mov", "open-gop.mkv", "variable-rate.mp4")
 

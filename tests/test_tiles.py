@@ -15,7 +15,6 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.composing import DEAR_ORIGINALS, Composed, take_tiles
-from vfsd import packs, readahead
 from vfsd.codecs import kvazaar as kvazaar_program
 from vfsd.codecs import stitchable
 from vfsd.codecs.celldecoders import StreamCellDecoder
@@ -24,15 +23,16 @@ from vfsd.codecs.kvazaar import encode_tiled
 from vfsd.codecs.tiles import TILE_CODECS, tile_codec
 from vfsd.errors import ExtraMissingError, IntegrityError, NotFoundError, UsageError
 from vfsd.frames import Pixels
+from vfsd.making.planned import PlannedSegment, TileSettings
+from vfsd.making.relayout import drop, drop_retired, history, rollback
+from vfsd.making.retile import missing, sample
 from vfsd.model import Role, Segment
-from vfsd.plan import Tiles, plan_frames
-from vfsd.planned import PlannedSegment, TileSettings
-from vfsd.reader import Reader
-from vfsd.relayout import drop, drop_retired, history, rollback
-from vfsd.retile import missing, sample
+from vfsd.reading import packs, readahead
+from vfsd.reading.plan import Tiles, plan_frames
+from vfsd.reading.reader import Reader
 from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.view import View
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "odd-size.webm", "variable-rate.mp4", "open-gop.mov")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.codings import FULL_709, LIMITED_709, UNTOLD, Coding, coded, encoded, part, shown
 from tests.test_changing_colors import decoded, least_psnr, truth
-from vfsd.planned import TileSettings
+from vfsd.making.planned import TileSettings
 from vfsd.store import Store
 
 SIZE = (64, 48)

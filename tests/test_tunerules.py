@@ -12,11 +12,11 @@ import pytest
 
 from vfsd.config import Settings
 from vfsd.errors import UsageError
-from vfsd.foreground import Foreground
 from vfsd.host import CoreUse, cpu_seconds
-from vfsd.quiethours import QuietHours
-from vfsd.tuneorders import DONE, GO_ON, PAUSE, Orders, Report, StopError
-from vfsd.tunerules import CpuAllowance, Moment, Patience, Rules
+from vfsd.processes.foreground import Foreground
+from vfsd.processes.quiethours import QuietHours
+from vfsd.processes.tuneorders import DONE, GO_ON, PAUSE, Orders, Report, StopError
+from vfsd.processes.tunerules import CpuAllowance, Moment, Patience, Rules
 
 QUIET = Moment(minute=12 * 60, load=0.0, calm=60.0, free=1 << 40)
 

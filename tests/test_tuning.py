@@ -15,13 +15,14 @@ import pytest
 from sample_videos import FOLDER
 from tests.reading import region_read, remember
 from tests.stores import new_store
-from vfsd import check, relayout
+from vfsd import check
+from vfsd.advising.tuning import Budget
 from vfsd.errors import ExistsError, NotFoundError, OutdatedError, ReadOnlyError
-from vfsd.planned import PlannedSegment
+from vfsd.making import relayout
+from vfsd.making.planned import PlannedSegment
 from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
-from vfsd.tuning import Budget
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.views import Views
 
 KILLS = 4

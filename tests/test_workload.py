@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from vfsd.advising.workload import WorkloadQuery, read_workload
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.tiling import Rect
-from vfsd.workload import WorkloadQuery, read_workload
 
 
 def written(folder: Path, content: Any) -> Path:

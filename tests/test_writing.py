@@ -33,7 +33,7 @@ from vfsd.errors import (
 )
 from vfsd.frames import Pixels
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 CLIP = FOLDER / "traffic.mp4"
 BLACK = np.zeros((2, 48, 64, 3), np.uint8)

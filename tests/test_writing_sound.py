@@ -19,7 +19,7 @@ from tests.views.test_sound import packets
 from tests.writing import is_as_before, smooth
 from vfsd.errors import UsageError
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 PICTURES = smooth(50, 64, 48)
 _AT = np.arange(3 * RATE) / RATE

@@ -26,10 +26,10 @@ from tests.views.test_sound import packets
 from tests.writing import is_as_before, smooth
 from vfsd import SoundFormat
 from vfsd.errors import UsageError
-from vfsd.growing import GrowingVideo
+from vfsd.making.writer import VideoWriter
 from vfsd.store import Store
-from vfsd.video import Video
-from vfsd.writer import VideoWriter
+from vfsd.videos.growing import GrowingVideo
+from vfsd.videos.video import Video
 
 PICTURES = smooth(50, 64, 48)
 FRAME = RATE // 25

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.writing import is_as_before, smooth
 from vfsd.codecs.filetimes import LATEST_IN_MATROSKA, LONGEST_STEP, FileTimes
 from vfsd.errors import IntegrityError, UsageError
-from vfsd.ingest import Source, ingest_made
+from vfsd.making.ingest import Source, ingest_made
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 MICROSECOND = Fraction(1, 10**6)
 IN_MP4 = [

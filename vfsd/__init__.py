@@ -13,18 +13,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vfsd.array import VideoArray
+    from vfsd.advising.workload import WorkloadQuery
     from vfsd.catalog import Catalog
     from vfsd.codecs.samples import SoundFormat
     from vfsd.detections import Detection, DetectionColumns, Source
     from vfsd.errors import VfsdError
     from vfsd.frames import Frame, Frames
-    from vfsd.jointsettings import JoinSettings
-    from vfsd.planned import TileSettings
+    from vfsd.joints.jointsettings import JoinSettings
+    from vfsd.making.planned import TileSettings
     from vfsd.store import Store
     from vfsd.tiling import Rect
-    from vfsd.video import Video
-    from vfsd.workload import WorkloadQuery
+    from vfsd.videos.array import VideoArray
+    from vfsd.videos.video import Video
 
 __version__ = "0.1.0"
 
@@ -53,16 +53,16 @@ _HOMES = {
     "DetectionColumns": "vfsd.detections",
     "Frame": "vfsd.frames",
     "Frames": "vfsd.frames",
-    "JoinSettings": "vfsd.jointsettings",
+    "JoinSettings": "vfsd.joints.jointsettings",
     "Rect": "vfsd.tiling",
     "SoundFormat": "vfsd.codecs.samples",
     "Source": "vfsd.detections",
     "Store": "vfsd.store",
-    "TileSettings": "vfsd.planned",
+    "TileSettings": "vfsd.making.planned",
     "VfsdError": "vfsd.errors",
-    "Video": "vfsd.video",
-    "VideoArray": "vfsd.array",
-    "WorkloadQuery": "vfsd.workload",
+    "Video": "vfsd.videos.video",
+    "VideoArray": "vfsd.videos.array",
+    "WorkloadQuery": "vfsd.advising.workload",
 }
 
 

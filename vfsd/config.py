@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vfsd.errors import UsageError
 from vfsd.inhand import NewFile, new_name
-from vfsd.quiethours import QuietHours
+from vfsd.processes.quiethours import QuietHours
 
 _HELP = {
     "verify": "decode every new video once in the background and correct its frame table",

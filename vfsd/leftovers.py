@@ -8,8 +8,8 @@ from pathlib import Path
 from vfsd.config import Settings
 from vfsd.inhand import is_in_hand
 from vfsd.inhand import take_away as take_file_away
+from vfsd.making.recordings import Recording, recordings
 from vfsd.parts import Parts
-from vfsd.recordings import Recording, recordings
 
 
 def leftovers(parts: Parts, *, but: Sequence[Recording] | None = None) -> list[Path]:

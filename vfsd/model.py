@@ -14,8 +14,8 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
-from vfsd.blocksums import Place
 from vfsd.distortion import psnr_of
+from vfsd.integrity.blocksums import Place
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import JOINED_SIDES, VIEW_PROFILES, DecodeCost
 

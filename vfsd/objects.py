@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from vfsd.blocksums import BlockSummer, BlockSums
 from vfsd.errors import IntegrityError, NoSpaceError
 from vfsd.inhand import NewFile, hold, is_in_hand, new_name, take_away
+from vfsd.integrity.blocksums import BlockSummer, BlockSums
 from vfsd.storedir import StoreDirectory, fsync_path
 
 _CHUNK = 1 << 20

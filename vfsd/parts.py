@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from vfsd.blocksums import Place
 from vfsd.catalog import Catalog
 from vfsd.config import Settings
-from vfsd.examiner import Examiner
+from vfsd.integrity.blocksums import Place
+from vfsd.integrity.summedfile import StoredFile
+from vfsd.integrity.summing import SummedFiles
 from vfsd.model import PhysicalVideo
 from vfsd.objects import ObjectStore
+from vfsd.processes.examiner import Examiner
+from vfsd.reading.suspects import Suspects
 from vfsd.reserve import with_reserve
 from vfsd.storedir import StoreDirectory
-from vfsd.summedfile import StoredFile
-from vfsd.summing import SummedFiles
-from vfsd.suspects import Suspects
 
 T = TypeVar("T")
 

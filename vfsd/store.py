@@ -8,42 +8,48 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from vfsd.advice import Advice
+from vfsd.advising.advice import Advice
+from vfsd.advising.proposals import Proposal
+from vfsd.advising.tuning import Between, Budget, Tuner, undo
+from vfsd.advising.workload import WorkloadQuery
 from vfsd.arguments import whole_number
-from vfsd.batches import Request, read_many
+from vfsd.budget.keeping import DerivedBudget
 from vfsd.catalog import Catalog, require_database
 from vfsd.config import Settings
+from vfsd.copies.handcopies import lay_log
+from vfsd.copies.takeover import settled
 from vfsd.errors import (
     IntegrityError,
     NotFoundError,
     UsageError,
 )
-from vfsd.examineorders import Limits
-from vfsd.examiner import Examiner
 from vfsd.frames import Frames
-from vfsd.handcopies import lay_log
-from vfsd.joining import JoinedPair, JoinReport, join, joined_pairs, split_joined
-from vfsd.jointsettings import JoinSettings
-from vfsd.keeping import DerivedBudget
+from vfsd.integrity.summing import SummedFiles
+from vfsd.joints.joining import JoinedPair, JoinReport, join, joined_pairs, split_joined
+from vfsd.joints.jointsettings import JoinSettings
+from vfsd.joints.overlapsearch import (
+    OverlapReport,
+    SearchProgress,
+    VideoPair,
+    find_overlaps,
+    overlap_of,
+)
 from vfsd.labelexpr import Labels
+from vfsd.making.retile import OnProgress
 from vfsd.model import Decision
 from vfsd.objects import ObjectStore
-from vfsd.overlapsearch import OverlapReport, SearchProgress, VideoPair, find_overlaps, overlap_of
 from vfsd.parts import Parts
-from vfsd.proposals import Proposal
+from vfsd.processes.examineorders import Limits
+from vfsd.processes.examiner import Examiner
+from vfsd.reading.suspects import Suspects
+from vfsd.reading.tools import Tools
 from vfsd.reserve import keep_reserve, with_reserve
-from vfsd.retile import OnProgress
-from vfsd.scan import Scan
 from vfsd.storedir import StoreDirectory
 from vfsd.storetree import StoreTree
-from vfsd.summing import SummedFiles
-from vfsd.suspects import Suspects
-from vfsd.takeover import settled
 from vfsd.tiling.policy import Terms
-from vfsd.tools import Tools
-from vfsd.tuning import Between, Budget, Tuner, undo
-from vfsd.video import Video
-from vfsd.workload import WorkloadQuery
+from vfsd.videos.batches import Request, read_many
+from vfsd.videos.scan import Scan
+from vfsd.videos.video import Video
 
 
 class Store(StoreTree):
@@ -230,7 +236,7 @@ class Store(StoreTree):
         between: Between | None = None,
         terms: Terms | None = None,
     ) -> Tuner:
-        """For those who make one proposal at a time; see `vfsd.tuning.Tuner`."""
+        """For those who make one proposal at a time; see `vfsd.advising.tuning.Tuner`."""
         return Tuner(
             self._parts,
             self._tools,
@@ -306,7 +312,7 @@ class Store(StoreTree):
 
         Runs of about `seconds_each` in which they agree, measured on every picture, are joined; the
         others stay as they are, and so does what is joined already.  With `dry_run` nothing is
-        stored.  Raises as `vfsd.joining.join`.
+        stored.  Raises as `vfsd.joints.joining.join`.
         """
         if not dry_run:
             self._require_writable()

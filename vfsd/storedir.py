@@ -35,7 +35,7 @@ from pathlib import Path
 
 from vfsd.errors import BusyError, ExistsError, NoStoreError, ReadOnlyError, StoreVersionError
 from vfsd.inhand import new_name
-from vfsd.mountinfo import mount_above, mount_at
+from vfsd.mounts.mountinfo import mount_above, mount_at
 
 FORMAT = 1
 """Of everything below the directory but the catalog, which has revisions of its own."""

@@ -7,14 +7,14 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from vfsd.budget.reclaim import clear_away
 from vfsd.catalog import not_there, split
 from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
-from vfsd.ingest import Source, ingest_copy, ingest_link, make_directories, require_outside
+from vfsd.making.ingest import Source, ingest_copy, ingest_link, make_directories, require_outside
 from vfsd.model import FileState, Node
 from vfsd.objects import Progress
-from vfsd.reclaim import clear_away
 from vfsd.storewrites import StoreWrites
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 _SETTLE_SECONDS = 30.0
 

@@ -20,18 +20,18 @@ from vfsd.codecs.pixellayouts import pixel_layout
 from vfsd.codecs.samples import SoundFormat
 from vfsd.errors import NoSpaceError, NotFoundError, ReadOnlyError, UsageError
 from vfsd.frames import Pixels
-from vfsd.givenpixels import Given, Raw, chunks, is_raw, pictures, pictures_of_bytes
-from vfsd.growing import GrowingVideo, is_being_written
-from vfsd.ingest import Source, ingest_made, require_free
+from vfsd.making.givenpixels import Given, Raw, chunks, is_raw, pictures, pictures_of_bytes
+from vfsd.making.ingest import Source, ingest_made, require_free
+from vfsd.making.recordings import Recording, free_name, recordings
+from vfsd.making.unfinished import Unfinished, begin, may_pass, unfinished
+from vfsd.making.writeform import WriteForm
+from vfsd.making.writer import Ticks, VideoWriter, ticks
 from vfsd.model import FileState, LogicalVideo
 from vfsd.parts import Parts
-from vfsd.recordings import Recording, free_name, recordings
-from vfsd.tools import Tools
-from vfsd.unfinished import Unfinished, begin, may_pass, unfinished
+from vfsd.reading.tools import Tools
 from vfsd.units import Seconds
-from vfsd.video import Video
-from vfsd.writeform import WriteForm
-from vfsd.writer import Ticks, VideoWriter, ticks
+from vfsd.videos.growing import GrowingVideo, is_being_written
+from vfsd.videos.video import Video
 
 Written = Callable[[int], None]
 """Called with the number of pictures, or of bytes of a stream, since the last call."""

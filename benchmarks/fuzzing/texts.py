@@ -11,21 +11,21 @@ from pathlib import Path
 
 from benchmarks.fuzzing.engine import Target
 from vfsd import grammar
+from vfsd.advising.workload import read_workload
 from vfsd.cli.layoutfile import read_layout_file
 from vfsd.config import Settings
 from vfsd.errors import VfsdError
-from vfsd.examineorders import Complaint
 from vfsd.fuse.options import parse_options
 from vfsd.labelexpr import parse_labels
 from vfsd.labels import FORMATS, ReadOptions, read_labels
 from vfsd.labels.common import Clip
 from vfsd.labels.names import read_names
-from vfsd.quiethours import QuietHours
+from vfsd.processes.examineorders import Complaint
+from vfsd.processes.quiethours import QuietHours
+from vfsd.reading.suspects import Suspects
 from vfsd.storedir import StoreDirectory
-from vfsd.suspects import Suspects
 from vfsd.tiling import Rect, TileLayout
 from vfsd.units import seconds
-from vfsd.workload import read_workload
 
 _FRAMES = 100
 _NUMBERS = (b"0", b"-1", b"1e999", b"1e-999", b"NaN", b"9" * 5000, b"0x10", b"1_0", b"\xd9\xa3")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Run
-from vfsd import recompress
+from vfsd.making import recompress
 from vfsd.store import Store
 
 TRAFFIC = "cam1/traffic.mp4"

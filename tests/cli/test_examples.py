@@ -11,8 +11,8 @@ import pytest
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from scripts.make_cli_docs import commands
 from tests.cli.conftest import run_command
-from vfsd.planned import PlannedSegment, TileSettings
-from vfsd.proposals import Proposal
+from vfsd.advising.proposals import Proposal
+from vfsd.making.planned import PlannedSegment, TileSettings
 from vfsd.store import Store
 from vfsd.tiling import TileLayout
 

@@ -14,7 +14,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.cli.conftest import Run, run_command
-from vfsd.mountinfo import mount_at
+from vfsd.mounts.mountinfo import mount_at
 
 pytestmark = [
     pytest.mark.mount,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from vfsd.ageing import Ager, Plan
+from vfsd.retention.ageing import Ager, Plan
 
 TRAFFIC = "cam1/traffic.mp4"
 POLICY = "original=replaceable,psnr=34"

@@ -21,16 +21,16 @@ from tests.reading import region_read, remember
 from tests.replaceable import rich_clip
 from tests.writing import smooth
 from vfsd import SoundFormat, check
-from vfsd.ageing import Ager
-from vfsd.backup import back_up
 from vfsd.config import Settings
+from vfsd.copies.backup import back_up
+from vfsd.copies.restore import restore
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.fs import Filesystem
 from vfsd.labels import ReadOptions, read_labels
-from vfsd.planned import TileSettings
-from vfsd.relayout import drop, drop_retired, rollback
-from vfsd.restore import restore
-from vfsd.settle import settle_file
+from vfsd.making.planned import TileSettings
+from vfsd.making.relayout import drop, drop_retired, rollback
+from vfsd.making.settle import settle_file
+from vfsd.retention.ageing import Ager
 from vfsd.store import Store
 from vfsd.tiling import Rect
 

@@ -12,12 +12,12 @@ from sample_videos import FOLDER
 from tests.reading import region_read, remember
 from tests.stores import new_store
 from vfsd import check
-from vfsd.ageing import Ager
+from vfsd.advising.tuning import Budget
 from vfsd.errors import ForbiddenError
-from vfsd.relayout import history, rollback
+from vfsd.making.relayout import history, rollback
+from vfsd.retention.ageing import Ager
 from vfsd.store import Store
 from vfsd.tiling import Rect
-from vfsd.tuning import Budget
 
 YEAR_NS = 365 * 86_400 * 1_000_000_000
 

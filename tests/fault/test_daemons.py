@@ -14,8 +14,8 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from vfsd import mounting
 from vfsd.errors import BusyError
+from vfsd.mounts import mounting
 from vfsd.store import Store
 
 VIDEO = FOLDER / "portrait.mp4"

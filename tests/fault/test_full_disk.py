@@ -23,10 +23,10 @@ from vfsd import check
 from vfsd.errors import NoSpaceError
 from vfsd.frames import Pixels
 from vfsd.fs import Filesystem
-from vfsd.relayout import drop
+from vfsd.making.relayout import drop
+from vfsd.reading.suspects import Suspects
 from vfsd.reserve import RESERVE_BYTES
 from vfsd.store import Store
-from vfsd.suspects import Suspects
 
 CLIP, OTHER = FOLDER / "traffic.mp4", FOLDER / "portrait.mp4"
 
@@ -104,7 +104,7 @@ _DECODING = """
 import os, signal, sys
 from pathlib import Path
 from vfsd.store import Store
-from vfsd.suspects import Suspects
+from vfsd.reading.suspects import Suspects
 with Store.open(sys.argv[1]) as store:
     suspects, original = store.parts.suspects, store["a.mp4"].original
     with suspects.noting(store.parts.directory.decoding_note):

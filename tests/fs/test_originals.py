@@ -12,8 +12,8 @@ import pytest
 
 from tests.fs.driver import Driver, failing
 from vfsd import check
-from vfsd.ageing import Ager
 from vfsd.errors import OutdatedError
+from vfsd.retention.ageing import Ager
 from vfsd.store import Store
 
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-import vfsd.arrival
 import vfsd.fs.contents
 import vfsd.fs.judging
-import vfsd.settle
+import vfsd.making.arrival
+import vfsd.making.settle
 from tests.fs.driver import Driver, failing
 from vfsd.catalog import ROOT, Catalog
 from vfsd.errors import NotFoundError
 from vfsd.fs import Filesystem
-from vfsd.ingest import Verdict, judge
+from vfsd.making.ingest import Verdict, judge
 from vfsd.model import FileState, Node
 from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
@@ -209,7 +209,7 @@ def test_bytes_are_never_called_by_the_hash_of_others(
         return verdict
 
     monkeypatch.setattr(vfsd.fs.judging, "judge", slowly)
-    monkeypatch.setattr(vfsd.arrival, "discard_failed", lambda parts, key: None)
+    monkeypatch.setattr(vfsd.making.arrival, "discard_failed", lambda parts, key: None)
     it.write("/v.mp4", video)
     assert hashed.wait(30)
     with it.opened("/v.mp4", os.O_RDWR) as handle:
@@ -240,9 +240,9 @@ def test_so_it_is_where_no_mount_settles_them(
         return verdict
 
     linked: list[str] = []
-    monkeypatch.setattr(vfsd.settle, "judge", and_then_write)
+    monkeypatch.setattr(vfsd.making.settle, "judge", and_then_write)
     monkeypatch.setattr(ObjectStore, "adopt", lambda self, source, key: linked.append(key))
-    assert vfsd.settle.settle_file(store.parts, node) is None
+    assert vfsd.making.settle.settle_file(store.parts, node) is None
     assert linked == []
 
 
@@ -261,7 +261,7 @@ def test_what_is_written_while_another_process_settles_it_stays(
 
     with monkeypatch.context() as patched:
         patched.setattr(Catalog, "sync", slowly)
-        vfsd.settle.settle_file(store.parts, store.node("v.mp4"))
+        vfsd.making.settle.settle_file(store.parts, store.node("v.mp4"))
     assert it.read("/v.mp4") == video + b"more"
 
 
@@ -273,7 +273,7 @@ def test_what_has_become_a_video_elsewhere_is_copied_by_who_writes_it(
     it.write("/v.mp4", video)
     before = store.node("v.mp4")
     with it.opened("/v.mp4", os.O_RDWR) as handle:
-        assert vfsd.settle.settle_file(store.parts, before) is not None
+        assert vfsd.making.settle.settle_file(store.parts, before) is not None
         with monkeypatch.context() as patched:
             patched.setattr(it.fs._names, "node_if_any", lambda ino: before)
             it.fs.write(handle, b"more", len(video))

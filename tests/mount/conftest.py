@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.stores import new_store
-from vfsd import mounting
 from vfsd.config import Settings
 from vfsd.errors import VfsdError
 from vfsd.fs.standing import Standing
@@ -20,7 +19,8 @@ from vfsd.fuse import binding
 from vfsd.fuse.passthrough import require_passthrough
 from vfsd.fuse.serving import kernel_version
 from vfsd.host import cpu_seconds
-from vfsd.mountinfo import mount_at
+from vfsd.mounts import mounting
+from vfsd.mounts.mountinfo import mount_at
 from vfsd.store import Store
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from vfsd import mounting
-from vfsd.backup import back_up
+from vfsd.copies.backup import back_up
+from vfsd.copies.restore import restore
 from vfsd.errors import BusyError, UsageError
-from vfsd.restore import restore
+from vfsd.mounts import mounting
 from vfsd.store import Store
 
 pytestmark = pytest.mark.mount

@@ -16,7 +16,7 @@ from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from tests.stores import new_store
 from tests.test_integrity import LAST, flip, scrubbed
-from vfsd.blocksums import BLOCK_BYTES
+from vfsd.integrity.blocksums import BLOCK_BYTES
 from vfsd.store import Store
 
 pytestmark = pytest.mark.mount

@@ -15,7 +15,6 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from vfsd import mounting
 from vfsd.errors import (
     BusyError,
     FuseMissingError,
@@ -25,7 +24,8 @@ from vfsd.errors import (
     VfsdError,
 )
 from vfsd.model import FileState
-from vfsd.mountinfo import mount_at
+from vfsd.mounts import mounting
+from vfsd.mounts.mountinfo import mount_at
 from vfsd.store import Store
 
 pytestmark = pytest.mark.mount
@@ -233,7 +233,7 @@ def test_the_store_of_a_path_in_a_mount(mounted: Mounted, tmp_path: Path) -> Non
 
 
 def test_in_the_foreground(mounted: Mounted) -> None:
-    code = "import sys; from vfsd.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
+    code = "import sys; from vfsd.mounts.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
     with subprocess.Popen(
         [sys.executable, "-c", code, mounted.store, mounted.at],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -247,7 +247,7 @@ def test_in_the_foreground(mounted: Mounted) -> None:
 
 
 def test_whoever_supervises_it_is_told(mounted: Mounted, tmp_path: Path) -> None:
-    code = "import sys; from vfsd.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
+    code = "import sys; from vfsd.mounts.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         told.bind(str(tmp_path / "notify"))
         told.settimeout(60)

@@ -12,13 +12,13 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
-from vfsd import askmount, mounting
-from vfsd.backup import back_up
 from vfsd.cli import health
 from vfsd.cli.figures import standing_of
+from vfsd.copies.backup import back_up
 from vfsd.errors import BusyError
 from vfsd.fs.xattrs import TUNER
-from vfsd.mountinfo import mount_at
+from vfsd.mounts import askmount, mounting
+from vfsd.mounts.mountinfo import mount_at
 from vfsd.programs import command, environment
 from vfsd.store import Store
 

@@ -12,7 +12,7 @@ import pytest
 from sample_videos import FOLDER
 from vfsd.catalog import Catalog
 from vfsd.errors import BusyError, ReadOnlyError
-from vfsd.mounting import mount, unmount
+from vfsd.mounts.mounting import mount, unmount
 from vfsd.store import Store
 
 

@@ -21,14 +21,15 @@ from sample_videos.writing import write
 from tests.mount.conftest import Mounted
 from tests.mount.test_life import gone
 from tests.stores import new_store
-from vfsd import check, mounting
+from vfsd import check
 from vfsd.config import Settings
 from vfsd.errors import NotFoundError
-from vfsd.foreground import Foreground
+from vfsd.making.planned import TileSettings
 from vfsd.model import Segment
-from vfsd.planned import TileSettings
+from vfsd.mounts import mounting
+from vfsd.processes.foreground import Foreground
+from vfsd.processes.tuner import BackgroundTuner
 from vfsd.store import Store
-from vfsd.tuner import BackgroundTuner
 
 pytestmark = pytest.mark.mount
 
@@ -140,7 +141,7 @@ class Place(Mounted):
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 words = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
-                if b"vfsd.tuneworker" in words and os.fsencode(self.store) in words:
+                if b"vfsd.processes.tuneworker" in words and os.fsencode(self.store) in words:
                     return int(entry.name)
         return None
 

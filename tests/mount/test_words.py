@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import vfsd.mountinfo
+import vfsd.mounts.mountinfo
 from vfsd.errors import BusyError, NotFoundError, OutOfRangeError, StoreError, UsageError
 from vfsd.fuse.answers import errno_of
 from vfsd.fuse.hidden import HiddenNames
 from vfsd.fuse.opennames import OpenNames
 from vfsd.fuse.options import MountOptions, parse_options
-from vfsd.mountinfo import mount_above, mount_at, mounts
+from vfsd.mounts.mountinfo import mount_above, mount_at, mounts
 
 TABLE = rb"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 30 22 0:40 / /mnt/a rw,nosuid shared:1 master:2 - fuse.vfsd /srv/videos rw,user_id=0
@@ -56,7 +56,7 @@ def test_unknown_words_are_refused(word: str) -> None:
 
 def test_the_kernels_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "mountinfo"
-    monkeypatch.setattr(vfsd.mountinfo, "_MOUNTINFO", table)
+    monkeypatch.setattr(vfsd.mounts.mountinfo, "_MOUNTINFO", table)
     assert mounts() == []
     table.write_bytes(TABLE)
     assert len(mounts()) == 5

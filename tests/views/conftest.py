@@ -13,7 +13,7 @@ import pytest
 from sample_videos import CLIPS, FOLDER
 from tests.stores import new_store
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.views import ViewFile, Views
 
 BLOCK = 131072

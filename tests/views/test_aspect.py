@@ -13,7 +13,7 @@ import pytest
 
 from vfsd.aspect import scaled_aspect
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 WIDE = Fraction(64, 45)
 """Of pixels; 180x144 of them are 16:9."""

@@ -26,7 +26,7 @@ from vfsd.codecs.planes import plane_bytes
 from vfsd.distortion import psnr_of
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.forms import CODECS, CONTAINERS
-from vfsd.planned import TileSettings
+from vfsd.making.planned import TileSettings
 from vfsd.views import Views
 
 HELD = [

@@ -17,7 +17,7 @@ from tests.test_integrity import LAST, flip
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_sound import packets, shelved
 from vfsd.errors import DamagedFileError
-from vfsd.planned import TileSettings
+from vfsd.making.planned import TileSettings
 from vfsd.store import Store
 from vfsd.views import Views
 

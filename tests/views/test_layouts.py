@@ -14,10 +14,10 @@ import pytest
 from tests.composing import take_tiles
 from tests.views.conftest import Shelf
 from vfsd.detections import Detection
-from vfsd.explain import record
+from vfsd.drawing.layoutfacts import layout_facts
+from vfsd.drawing.layoutpicture import draw_layout
 from vfsd.grammar import parse, unparse
-from vfsd.layoutfacts import layout_facts
-from vfsd.layoutpicture import draw_layout
+from vfsd.reading.explain import record
 
 NAME = "traffic.mp4"
 

@@ -14,7 +14,7 @@ from tests.views.conftest import Shelf
 from vfsd.detections import Detection
 from vfsd.errors import NotFoundError
 from vfsd.frames import Pixels
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 NAME = "traffic.mp4"
 

@@ -15,8 +15,8 @@ from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
 from vfsd.codecs.planes import plane_bytes, plane_samples
 from vfsd.errors import UsageError
-from vfsd.planned import TileSettings
-from vfsd.video import Video
+from vfsd.making.planned import TileSettings
+from vfsd.videos.video import Video
 from vfsd.view import View
 
 

@@ -17,12 +17,12 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.views.conftest import Shelf
-from vfsd import renderprocess, renderworker
-from vfsd.deference import LAST, ORDINARY, Deference
 from vfsd.errors import DamagedFileError, IntegrityError, NotFoundError
-from vfsd.renderorders import FAILED, MADE, Answer, error_of
-from vfsd.renderprocess import RenderProcess
-from vfsd.sheets import Sheets
+from vfsd.processes import renderprocess, renderworker
+from vfsd.processes.deference import LAST, ORDINARY, Deference
+from vfsd.processes.renderorders import FAILED, MADE, Answer, error_of
+from vfsd.processes.renderprocess import RenderProcess
+from vfsd.processes.sheets import Sheets
 from vfsd.store import Store
 from vfsd.views import Views
 from vfsd.views.elsewhere import SlotOrder

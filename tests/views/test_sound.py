@@ -24,7 +24,7 @@ from tests.views.conftest import Shelf, decoded
 from vfsd import grammar
 from vfsd.codecs.planes import fingerprint
 from vfsd.store import Store
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.views import Views
 from vfsd.views.footage import footage_of
 from vfsd.views.rendition import ViewRendition, rendition_of

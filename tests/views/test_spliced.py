@@ -21,7 +21,7 @@ from tests.views.test_players import psnr
 from vfsd import grammar
 from vfsd.codecs import nal
 from vfsd.codecs.planes import fingerprint
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.views import Views
 from vfsd.views.footage import footage_of
 from vfsd.views.rendition import ViewRendition, rendition_of

@@ -25,11 +25,11 @@ from vfsd.codecs.celldecoders import StreamCellDecoder
 from vfsd.codecs.decode import FrameDecoder
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.errors import IntegrityError
-from vfsd.packs import PackPool
-from vfsd.planned import PlannedSegment, TileSettings
+from vfsd.making.planned import PlannedSegment, TileSettings
+from vfsd.reading.packs import PackPool
 from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout
-from vfsd.video import Video
+from vfsd.videos.video import Video
 from vfsd.views import Views, encodedrun, stitching
 from vfsd.views.renditions import Renditions
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.views.conftest import Shelf, decoded
 from vfsd.codecs.decode import FrameDecoder
-from vfsd.packs import PackPool
+from vfsd.reading.packs import PackPool
 from vfsd.tiling import Rect
 
 REGION = Rect(20, 20, 60, 60)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from vfsd.budget.reclaim import reclaim
+from vfsd.budget.room import exceeded, make_room, make_room_in_store
 from vfsd.parts import Parts
-from vfsd.reclaim import reclaim
-from vfsd.room import exceeded, make_room, make_room_in_store
 from vfsd.units import human_bytes
 
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from vfsd.blocksums import Place, text
-from vfsd.byteslook import Looked, look_at
 from vfsd.catalog import Transaction
 from vfsd.errors import IntegrityError
-from vfsd.linkedfile import require_linked
+from vfsd.integrity.blocksums import Place, text
+from vfsd.integrity.byteslook import Looked, look_at
+from vfsd.integrity.linkedfile import require_linked
 from vfsd.parts import Parts
 
 

@@ -10,10 +10,10 @@ from vfsd.check import budgets as limits
 from vfsd.check.finding import Finding, Run
 from vfsd.codecs.pack import open_pack
 from vfsd.errors import IntegrityError, NotFoundError
-from vfsd.joinedpictures import side_of
-from vfsd.mending import drop_segments
 from vfsd.model import Segment
 from vfsd.parts import Parts
+from vfsd.reading.joinedpictures import side_of
+from vfsd.reading.mending import drop_segments
 from vfsd.tiling.cost import JOINED_SIDES
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vfsd.budget.reclaim import discard_unpublished, reclaim
 from vfsd.check.spool import remove_stray_spool, stray_spool
+from vfsd.copies.takeover import abandoned, discard_abandoned
 from vfsd.leftovers import leftovers, take_away
+from vfsd.making.recordings import KEPT_DAYS, Recording, recordings
 from vfsd.objects import is_key
 from vfsd.parts import Parts
-from vfsd.reclaim import discard_unpublished, reclaim
-from vfsd.recordings import KEPT_DAYS, Recording, recordings
-from vfsd.takeover import abandoned, discard_abandoned
 
 
 @dataclass(frozen=True, slots=True)

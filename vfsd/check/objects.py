@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from vfsd.blocksums import Place
+from vfsd.budget.reclaim import discard_unpublished, reclaim
 from vfsd.check import bytes as stored
 from vfsd.check.finding import Finding, Run
 from vfsd.errors import NotFoundError
+from vfsd.integrity.blocksums import Place
 from vfsd.leftovers import leftovers, take_away
-from vfsd.mending import drop_segments
+from vfsd.making.recordings import recordings
 from vfsd.objects import is_key
 from vfsd.parts import Parts
-from vfsd.reclaim import discard_unpublished, reclaim
-from vfsd.recordings import recordings
+from vfsd.reading.mending import drop_segments
 
 
 def objects(run: Run) -> Iterator[Finding]:

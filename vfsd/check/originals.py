@@ -9,14 +9,14 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from vfsd.blocksums import Place
 from vfsd.catalog import Transaction
 from vfsd.check import bytes as stored
 from vfsd.check import sound
 from vfsd.check.finding import Finding, Run
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
-from vfsd.ingest import describe_original, file_version, pages, put_sound
-from vfsd.linkedfile import open_linked
+from vfsd.integrity.blocksums import Place
+from vfsd.integrity.linkedfile import open_linked
+from vfsd.making.ingest import describe_original, file_version, pages, put_sound
 from vfsd.model import FileState, Node, PhysicalVideo
 from vfsd.objects import digest
 from vfsd.parts import Parts

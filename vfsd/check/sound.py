@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vfsd.catalog import Transaction
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
-from vfsd.ingest import put_sound
+from vfsd.making.ingest import put_sound
 from vfsd.model import PhysicalVideo
 from vfsd.parts import Parts
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from vfsd.catalog import ROOT, Transaction
 from vfsd.check.finding import Finding, Run
 from vfsd.check.lostfound import current_shape, make_a_tree
+from vfsd.making.settle import recover_orphans, settle_file
 from vfsd.model import FileState
-from vfsd.settle import recover_orphans, settle_file
 
 
 def catalog(run: Run) -> Iterator[Finding]:

@@ -23,10 +23,10 @@ from vfsd.errors import (
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.advice import Advice, Outcome
-    from vfsd.planned import PlannedSegment
-    from vfsd.video import Video
-    from vfsd.workload import WorkloadQuery
+    from vfsd.advising.advice import Advice, Outcome
+    from vfsd.advising.workload import WorkloadQuery
+    from vfsd.making.planned import PlannedSegment
+    from vfsd.videos.video import Video
 
 _NEWEST = 1000
 _HEADINGS = ("strategy", "", "decoding", "making", "together", "of untiled", "tiles take")
@@ -154,7 +154,7 @@ def command(
 
 
 def _read(path: Path) -> list[WorkloadQuery]:
-    from vfsd.workload import read_workload
+    from vfsd.advising.workload import read_workload
 
     return read_workload(path)
 
@@ -177,7 +177,7 @@ def _layout_file(video: Video, planned: Sequence[PlannedSegment]) -> bytes:
 
 def _drawn(video: Video, advice: Advice) -> bytes:
     from vfsd.codecs.stills import png
-    from vfsd.curves import panel
+    from vfsd.drawing.curves import panel
 
     curves = {one.title: one.curve[None] for one in advice.outcomes}
     colours = {one.title: _COLOURS[one.name] for one in advice.outcomes}

@@ -59,7 +59,7 @@ def command(session: Session, target: Path, no_tiles: bool) -> None:
     Until the end DIR holds the last backup; what was interrupted goes on when it is said again.
     What has gone from the store goes from the backup.  Ends with 30 where objects are damaged.
     """
-    from vfsd.backup import back_up
+    from vfsd.copies.backup import back_up
 
     began = time.monotonic()
     with (

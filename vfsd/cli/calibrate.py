@@ -45,7 +45,7 @@ def command(session: Session, codecs: tuple[str, ...], show: bool) -> None:
     that for some CODECs only.  What is measured is kept in the catalog, by name of the host, and
     used by all who open the store there.
     """
-    from vfsd.calibrate import calibrate
+    from vfsd.advising.calibrate import calibrate
     from vfsd.host import host_name
 
     with session.opened(session.root(), writing=not show) as store:

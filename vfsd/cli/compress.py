@@ -24,7 +24,7 @@ from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
     from vfsd.store import Store
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 _LEVEL = 9
 
@@ -87,7 +87,7 @@ def command(
 
 
 def _asked_for(store: Store, video: Video) -> int:
-    from vfsd.deferred import wanted_level
+    from vfsd.budget.deferred import wanted_level
 
     return wanted_level(store.parts, video.info.id)
 
@@ -95,7 +95,7 @@ def _asked_for(store: Store, video: Video) -> int:
 def _compress(
     session: Session, store: Store, video: Video, level: int, jobs: int | None, *, is_named: bool
 ) -> None:
-    from vfsd.recompress import compressible, lossless_segments
+    from vfsd.making.recompress import compressible, lossless_segments
 
     there = lossless_segments(store.parts, video.info)
     if not there and not is_named:

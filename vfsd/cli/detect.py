@@ -16,7 +16,7 @@ from vfsd.errors import ExtraMissingError, NotFoundError, OutOfRangeError, Usage
 
 if TYPE_CHECKING:
     from vfsd.detect.detector import Detector, Every
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 
 @define(

@@ -19,10 +19,10 @@ from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
     from vfsd.cli.measuring import Measured
-    from vfsd.explain import Explanation, Source
+    from vfsd.reading.explain import Explanation, Source
     from vfsd.tiling import Rect
     from vfsd.tiling.cost import Work
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
     from vfsd.view import View
 
 
@@ -143,7 +143,7 @@ def _measured(
 
 
 def _record(video: Video, found: Explanation, measured: Measured | None) -> dict[str, object]:
-    from vfsd.explain import record
+    from vfsd.reading.explain import record
 
     return {
         "name": video.name,

@@ -68,9 +68,9 @@ def stored(store: Store) -> Stored:
 
 def standing_of(root: Path) -> Standing | None:
     """How the mount of a store is doing; None where it is not mounted, or does not answer."""
-    from vfsd.askmount import attribute
     from vfsd.fs.standing import Standing
     from vfsd.fs.xattrs import STATS
+    from vfsd.mounts.askmount import attribute
 
     place = (StoreDirectory.open(root).mounted_by() or {}).get("place")
     if not place:

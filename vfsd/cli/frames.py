@@ -15,7 +15,7 @@ from vfsd.cli.values import frame_range, some_frames
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 _FRAME_FIELDS: Mapping[str, str] = MappingProxyType(
     {

@@ -39,7 +39,8 @@ def command(session: Session, repair: bool, deep: bool) -> None:
     Originals without sums of their blocks are not wrong: how many there are
     goes to stderr.
     """
-    from vfsd import check, summing
+    from vfsd import check
+    from vfsd.integrity import summing
 
     with session.opened(session.root(), writing=repair) as store:
         with Progress("checking", None, shown=session.shows_progress) as progress:

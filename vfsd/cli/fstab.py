@@ -34,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for word in ("-s", "-n", "-v"):  # sloppy, no mtab, verbose: nothing changes
         parser.add_argument(word, action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    from vfsd import mounting
     from vfsd.fuse.options import parse_options
+    from vfsd.mounts import mounting
 
     try:
         if given.fake:

@@ -174,8 +174,8 @@ def _allow_other() -> Diagnosis:
 
 def _mounts() -> Iterator[Diagnosis]:
     """Mounts of ours that answer, and those whose process has died."""
-    from vfsd.askmount import require_answer
-    from vfsd.mountinfo import mounts
+    from vfsd.mounts.askmount import require_answer
+    from vfsd.mounts.mountinfo import mounts
 
     for mount in mounts():
         if not mount.is_ours:
@@ -234,7 +234,7 @@ def _log(directory: StoreDirectory) -> Iterator[Diagnosis]:
 def _sums(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """Whether what is read is compared, and what is known to be damaged; nothing where the catalog
     cannot be asked."""
-    from vfsd.summing import SUMS_ADVICE, without_sums
+    from vfsd.integrity.summing import SUMS_ADVICE, without_sums
 
     try:
         with _looking_into(directory) as catalog:
@@ -287,8 +287,8 @@ def _holder(directory: StoreDirectory) -> Diagnosis:
 
 def _tuner(directory: StoreDirectory) -> Iterator[Diagnosis]:
     """What the mount says of the tiles that it makes by itself; nothing where there is none."""
-    from vfsd.askmount import attribute
     from vfsd.fs.xattrs import TUNER
+    from vfsd.mounts.askmount import attribute
 
     try:
         place = (directory.mounted_by() or {}).get("place")
@@ -313,8 +313,8 @@ def _free_space(root: Path) -> Diagnosis:
 def _looking_into(directory: StoreDirectory) -> Iterator[Catalog]:
     """The catalog, in whose place no other comes while it is opened."""
     from vfsd.catalog import Catalog
-    from vfsd.handcopies import with_log
-    from vfsd.takeover import settled
+    from vfsd.copies.handcopies import with_log
+    from vfsd.copies.takeover import settled
 
     with with_log(directory):
         with settled(directory):

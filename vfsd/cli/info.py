@@ -167,7 +167,7 @@ def _tiles_text(tiles: Mapping[str, Any]) -> str:
 
 
 def _damage_text(damage: Mapping[str, Any]) -> str:
-    from vfsd.blocksums import text
+    from vfsd.integrity.blocksums import text
 
     parts = {key: text([range(*pair) for pair in damage[key]]) for key in ("bytes", "frames")}
     needed = f"; frames {parts['frames']} need them" if damage["frames"] else ""

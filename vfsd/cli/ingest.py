@@ -92,7 +92,7 @@ def command(
     printed.
     """
     from vfsd.cli.ingesting import Ingester, plan_sources
-    from vfsd.ingest import require_outside
+    from vfsd.making.ingest import require_outside
 
     if rename is not None and len(paths) != 1:
         raise UsageError("--as names a single file or directory", hint="use --to for several")

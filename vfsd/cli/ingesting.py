@@ -19,7 +19,7 @@ from vfsd.errors import (
     StoreError,
     UsageError,
 )
-from vfsd.ingest import Source, is_there, plan_tree, put_back
+from vfsd.making.ingest import Source, is_there, plan_tree, put_back
 from vfsd.model import LogicalVideo
 from vfsd.store import Store
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vfsd.errors import NotFoundError, UsageError
-from vfsd.planned import PlannedSegment
+from vfsd.making.planned import PlannedSegment
 from vfsd.tiling import TileLayout
 
 _REQUIRED = ("frames", "layout")

@@ -14,11 +14,11 @@ from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
     from vfsd.cli.retiling import Estimate, Order
+    from vfsd.making.planned import PlannedSegment
     from vfsd.model import Segment
-    from vfsd.planned import PlannedSegment
     from vfsd.store import Store
     from vfsd.tiling import TileLayout
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 PSNR = 40.0
 
@@ -60,7 +60,7 @@ FORETOLD_FIELDS: Mapping[str, str] = MappingProxyType(
 
 
 def make(session: Session, store: Store, video: Video, order: Order, jobs: int | None) -> None:
-    from vfsd.retile import missing
+    from vfsd.making.retile import missing
 
     if not video.original.verified:
         label = f"checking the frames of {video.name}"
@@ -89,7 +89,7 @@ def _say_what_is_there(
     order: Order,
     planned: Sequence[PlannedSegment],
 ) -> None:
-    from vfsd.retile import missing
+    from vfsd.making.retile import missing
 
     left = len(missing(store.parts, video.info, planned, order.settings))
     session.remark(

@@ -12,7 +12,7 @@ import numpy as np
 
 from vfsd.errors import UsageError
 from vfsd.frames import Pixels
-from vfsd.plan import ReadPlan
+from vfsd.reading.plan import ReadPlan
 from vfsd.store import Store
 from vfsd.units import human_bytes
 from vfsd.view import View

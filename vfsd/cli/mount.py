@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from vfsd import mountlog
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.session import Session
 from vfsd.errors import BusyError, FuseMissingError, MountError, NoStoreError, UsageError
+from vfsd.mounts import mountlog
 from vfsd.storedir import StoreDirectory
 
 
@@ -60,14 +60,14 @@ def command(
     passthrough: the kernel reads videos itself, nearly as fast as from the disk, and nobody may
     write into one while it is being read.
     """
-    from vfsd import mounting
+    from vfsd.mounts import mounting
 
     if len(places) > 2:
         raise UsageError("a store is mounted at one directory")
     root = Path(places[0]) if len(places) == 2 else session.root()
     mountpoint = Path(places[-1]).absolute()
     if foreground:
-        from vfsd import daemon
+        from vfsd.mounts import daemon
 
         _report(session, root, mountpoint, None)
         mountlog.set_up(log_level)

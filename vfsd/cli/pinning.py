@@ -10,7 +10,7 @@ import click
 from vfsd.cli.values import a_size, a_span
 
 if TYPE_CHECKING:
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 
 def of_pins(function: Callable[..., None]) -> Callable[..., None]:

@@ -17,8 +17,8 @@ import cv2
 
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.frames import Pixels
-from vfsd.givenpixels import pictures_of_bytes
-from vfsd.y4m import MAGIC, read_header, read_pictures
+from vfsd.making.givenpixels import pictures_of_bytes
+from vfsd.making.y4m import MAGIC, read_header, read_pictures
 
 _BUFFER = 1 << 20
 _KINDS = {

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vfsd.frames import Frame
     from vfsd.grammar import Request
     from vfsd.tiling import Rect
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 
 @define(

@@ -23,9 +23,9 @@ from vfsd.errors import (
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.recordings import Recording
+    from vfsd.making.recordings import Recording
     from vfsd.store import Store
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 
 @define(

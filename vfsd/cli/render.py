@@ -95,7 +95,7 @@ def command(
     if psnr is not None and quality is not None:
         raise UsageError("give either --psnr or --quality, not both")
     from vfsd.cli.retiling import Order
-    from vfsd.planned import TileSettings
+    from vfsd.making.planned import TileSettings
 
     settings = TileSettings(codec, PSNR if psnr is None else psnr, quality)
     order = Order(None, (), None, None, span, 1.0, True, settings, size)

@@ -27,9 +27,9 @@ from vfsd.errors import (
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.archivework import Forecast, OnProgress
-    from vfsd.replacing import Replaced
-    from vfsd.video import Video
+    from vfsd.retention.archivework import Forecast, OnProgress
+    from vfsd.retention.replacing import Replaced
+    from vfsd.videos.video import Video
 
 _FIELDS: Mapping[str, str] = MappingProxyType(
     {

@@ -67,7 +67,7 @@ def command(session: Session, backup: Path, target: Path) -> None:
     All of it is compared with its checksums, also what DIR has already.  Ends with 30 where objects
     or bytes of such files are missing.
     """
-    from vfsd.restore import restore
+    from vfsd.copies.restore import restore
 
     began = time.monotonic()
     with Progress("copying", None, shown=session.shows_progress, in_bytes=True) as progress:

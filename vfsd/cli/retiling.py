@@ -20,16 +20,16 @@ from vfsd.codecs.tiles import TileCodec, tile_codec
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.host import cores
 from vfsd.labelexpr import parse_labels
+from vfsd.making.planned import PlannedSegment, TileSettings
+from vfsd.making.retile import Sample, missing, sample
 from vfsd.model import MediaInfo, Segment
 from vfsd.orientation import layout_in_picture
-from vfsd.planned import PlannedSegment, TileSettings
-from vfsd.retile import Sample, missing, sample
+from vfsd.reading.tileplan import original_work, tile_work
 from vfsd.store import Store
-from vfsd.tileplan import original_work, tile_work
 from vfsd.tiling import Rect, TileLayout, coarse, fine, parse_layout
 from vfsd.tiling.around import around
 from vfsd.tiling.cost import Work
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 Span = tuple[Fraction, Fraction | None]
 Planned = list[PlannedSegment]

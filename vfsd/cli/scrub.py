@@ -25,7 +25,7 @@ from vfsd.errors import (
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.scrubbing import Damage
+    from vfsd.integrity.scrubbing import Damage
 
 _DAY_SECONDS = 86400.0
 
@@ -97,9 +97,9 @@ def command(
     --from has them, else a line tells which bytes and frames are lost.  Ends with 30 when anything
     was damaged.
     """
+    from vfsd.integrity.scrubbing import Scrubber
     from vfsd.objects import ObjectStore
-    from vfsd.scrubbing import Scrubber
-    from vfsd.standback import stand_back
+    from vfsd.processes.standback import stand_back
     from vfsd.storedir import StoreDirectory
 
     given = [ObjectStore(StoreDirectory.open(path)) for path in sources]

@@ -9,7 +9,7 @@ from vfsd.errors import NotFoundError
 
 if TYPE_CHECKING:
     from vfsd.store import Store
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 
 def videos_named(store: Store, names: Sequence[str]) -> list[Video]:

@@ -106,7 +106,7 @@ class Session:
 
 def _mounted(path: str) -> Place | None:
     """What a path of the machine is in a store, if it lies inside a mount of one."""
-    from vfsd.mounting import mount_of
+    from vfsd.mounts.mounting import mount_of
 
     folder, last = os.path.split(path)
     if last not in ("", ".", ".."):

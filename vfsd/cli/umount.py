@@ -25,7 +25,7 @@ def command(session: Session, mountpoint: Path) -> None:
 
     Ends with 12 while somebody has a file open in it, and where it does not answer.
     """
-    from vfsd import mounting
+    from vfsd.mounts import mounting
 
     mounting.unmount(mountpoint)
     if session.json:

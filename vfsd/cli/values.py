@@ -19,7 +19,7 @@ from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.units import seconds
 
 if TYPE_CHECKING:
-    from vfsd.budgets import Limit
+    from vfsd.budget.budgets import Limit
     from vfsd.tiling import Rect
 
 Span = tuple[Fraction, Fraction | None]
@@ -101,7 +101,7 @@ def a_byte_count(text: str) -> int:
 
 @_of_form("500000, 20M, 2G, 10x, none or default")
 def a_budget(text: str) -> Limit | None:
-    from vfsd.budgets import Limit
+    from vfsd.budget.budgets import Limit
 
     return None if text.lower() == "default" else Limit.parse(text)
 

@@ -25,7 +25,7 @@ from vfsd.forms import PIXEL_LAYOUTS
 if TYPE_CHECKING:
     from vfsd.grammar import Form, Request
     from vfsd.tiling import Rect
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -28,7 +28,7 @@ from vfsd.forms import PIXEL_LAYOUTS
 if TYPE_CHECKING:
     from vfsd.cli.pixelsource import PixelSource
     from vfsd.storewrites import WriteOptions
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 
 _FILE = click.Path(exists=True, dir_okay=False)

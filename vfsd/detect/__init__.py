@@ -1,7 +1,7 @@
 """Detectors: what looks at frames and says what is in them.
 
-A detector is anything that `Detector` describes.  `vfsd.video.Video.detect` shows it frames and
-keeps what it finds; nothing in here knows stores or videos, and nothing is downloaded.
+A detector is anything that `Detector` describes.  `vfsd.Video.detect` shows it frames and keeps
+what it finds; nothing in here knows stores or videos, and nothing is downloaded.
 """
 
 from vfsd.detect.detector import Detector, Every, Wanted

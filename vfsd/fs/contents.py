@@ -20,19 +20,19 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 
-from vfsd.blocksums import Place
-from vfsd.diskfile import AS_BYTES
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.fs import attributes
 from vfsd.fs.attributes import Attributes, is_private
 from vfsd.fs.names import Names
 from vfsd.fs.posix import copy_start, failure
 from vfsd.inhand import NewFile, let_go
-from vfsd.linkedfile import open_linked
+from vfsd.integrity.blocksums import Place
+from vfsd.integrity.diskfile import AS_BYTES
+from vfsd.integrity.linkedfile import open_linked
+from vfsd.integrity.summedfile import SummedFile
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 from vfsd.storedir import fsync_path
-from vfsd.summedfile import SummedFile
 
 _log = logging.getLogger(__name__)
 

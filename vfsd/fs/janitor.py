@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Callable
 
+from vfsd.budget.reclaim import reclaim
 from vfsd.model import Node
 from vfsd.parts import Parts
-from vfsd.reclaim import reclaim
 
 _log = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from vfsd.arrival import arrival_of_own_file
 from vfsd.errors import NotFoundError
 from vfsd.fs.contents import Backing, Content, Contents
 from vfsd.fs.names import Change, Names
-from vfsd.ingest import Indexed, Refused, Verdict, glance, judge, publish
+from vfsd.making.arrival import arrival_of_own_file
+from vfsd.making.ingest import Indexed, Refused, Verdict, glance, judge, publish
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 from vfsd.storedir import fsync_path

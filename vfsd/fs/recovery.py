@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from vfsd.budget.reclaim import reclaim
 from vfsd.leftovers import leftovers, take_away
+from vfsd.making.recordings import recordings
+from vfsd.making.settle import recover_orphans
 from vfsd.model import FileState
 from vfsd.parts import Parts
-from vfsd.reclaim import reclaim
-from vfsd.recordings import recordings
-from vfsd.settle import recover_orphans
 
 _log = logging.getLogger(__name__)
 

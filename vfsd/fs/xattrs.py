@@ -9,17 +9,17 @@ from collections.abc import Callable, Collection, Mapping
 from fractions import Fraction
 
 from vfsd.catalog import NAME_BYTES, ROOT, Catalog
+from vfsd.drawing.layouttext import layout_text
 from vfsd.errors import NotFoundError
 from vfsd.fs.attributes import Caller
 from vfsd.fs.contents import CAPABILITIES, Contents
 from vfsd.fs.judging import Judging
 from vfsd.fs.names import Names
 from vfsd.fs.posix import failure
-from vfsd.inuse import ATTRIBUTE
-from vfsd.layouttext import layout_text
 from vfsd.model import FileState, LogicalVideo, Node
-from vfsd.originals import held_text
 from vfsd.parts import Parts
+from vfsd.retention.inuse import ATTRIBUTE
+from vfsd.retention.originals import held_text
 
 COMPUTED = "user.vfsd."
 TUNER = COMPUTED + "tuner"

@@ -20,7 +20,7 @@ from vfsd.fuse.libfuse3 import MAX_BACKGROUND
 from vfsd.fuse.options import MountOptions
 from vfsd.fuse.passthrough import Passthrough, require_passthrough
 from vfsd.fuse.threads import can_end
-from vfsd.mountinfo import SUBTYPE, mount_at
+from vfsd.mounts.mountinfo import SUBTYPE, mount_at
 
 _log = logging.getLogger(__name__)
 

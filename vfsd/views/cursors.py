@@ -13,9 +13,9 @@ from vfsd.codecs import VideoFrame
 from vfsd.codecs.pixels import Held
 from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.framepages import Ints
-from vfsd.plan import avoiding, is_stream, plan_pictures
-from vfsd.reader import Reader
-from vfsd.tools import Tools
+from vfsd.reading.plan import avoiding, is_stream, plan_pictures
+from vfsd.reading.reader import Reader
+from vfsd.reading.tools import Tools
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter
 from vfsd.views.renderqueue import Check

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.framepages import Ints, PacketColumns
-from vfsd.plan import plan_frames
+from vfsd.reading.plan import plan_frames
 from vfsd.view import View
 from vfsd.views.footage import Footage
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from vfsd.accounting import Clauses, Timing, account_of_plan
 from vfsd.framepages import Ints
 from vfsd.model import Read
-from vfsd.plan import plan_frames
-from vfsd.tileplan import Costs
+from vfsd.reading.accounting import Clauses, Timing, account_of_plan
+from vfsd.reading.plan import plan_frames
+from vfsd.reading.tileplan import Costs
 from vfsd.view import View
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureForm

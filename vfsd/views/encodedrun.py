@@ -15,7 +15,6 @@ from functools import cached_property
 
 import numpy as np
 
-from vfsd.blocksums import merged
 from vfsd.codecs.colors import ColorSettler
 from vfsd.codecs.encode import (
     INTRA_CODECS,
@@ -32,6 +31,7 @@ from vfsd.codecs.tiles import VIEW_CODECS
 from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
+from vfsd.integrity.blocksums import merged
 from vfsd.likeness import Likeness
 from vfsd.model import Segment
 from vfsd.tiling import Rect

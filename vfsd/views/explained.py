@@ -14,11 +14,11 @@ from typing import Any
 from vfsd import grammar
 from vfsd.codecs.filelayouts import lossless_layout
 from vfsd.errors import NotFoundError
-from vfsd.explain import explain, record
 from vfsd.model import MediaInfo
-from vfsd.packs import PackPool
-from vfsd.plan import make_plan
-from vfsd.tileplan import Costs
+from vfsd.reading.explain import explain, record
+from vfsd.reading.packs import PackPool
+from vfsd.reading.plan import make_plan
+from vfsd.reading.tileplan import Costs
 from vfsd.view import View
 from vfsd.views.encoding import EncodedRendition
 from vfsd.views.footage import Footage

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from vfsd.errors import NotFoundError, ReadOnlyError
 from vfsd.parts import Parts
-from vfsd.tools import Tools
+from vfsd.reading.tools import Tools
 from vfsd.views.elsewhere import Elsewhere, MadeElsewhere
 from vfsd.views.explained import EXPLAIN, is_explain_folder
 from vfsd.views.layouts import LAYOUT, LAYOUT_PICTURE, layout_names

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass, replace
 
 from vfsd.frametable import FrameTable
+from vfsd.integrity.summedfile import StoredFile
 from vfsd.model import LogicalVideo, PhysicalVideo, Sound
 from vfsd.parts import Parts
-from vfsd.plan import Tiles
-from vfsd.summedfile import StoredFile
-from vfsd.tileplan import Costs
+from vfsd.reading.plan import Tiles
+from vfsd.reading.tileplan import Costs
+from vfsd.reading.tools import Tools
 from vfsd.tiling import meet
-from vfsd.tools import Tools
 from vfsd.views.pictures import PictureConverter
 
 

@@ -1,4 +1,4 @@
-"""``layout.png`` and ``layout/``: tiles drawn over frames, see `vfsd.layoutpicture`.
+"""``layout.png`` and ``layout/``: tiles drawn over frames, see `vfsd.drawing.layoutpicture`.
 
 layout.png          the first second that has tiles, or the first of all
 layout/12.5.png     that of the frame that is on the screen after so many seconds
@@ -13,12 +13,12 @@ from fractions import Fraction
 
 from vfsd.catalog import Catalog
 from vfsd.codecs.plainstills import png, png_size
+from vfsd.drawing.layoutfacts import layout_facts
+from vfsd.drawing.layoutpicture import draw_layout, picture_size
+from vfsd.drawing.lettering import Picture
 from vfsd.errors import NotFoundError, OutOfRangeError
-from vfsd.layoutfacts import layout_facts
-from vfsd.layoutpicture import draw_layout, picture_size
-from vfsd.lettering import Picture
 from vfsd.model import LogicalVideo
-from vfsd.tools import Tools
+from vfsd.reading.tools import Tools
 from vfsd.units import seconds, ticks_at_or_after, ticks_at_or_before
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage

@@ -19,7 +19,7 @@ import numpy as np
 from vfsd import grammar
 from vfsd.detections import NO_TRACK, DetectionColumns
 from vfsd.errors import NotFoundError
-from vfsd.packs import PackPool
+from vfsd.reading.packs import PackPool
 from vfsd.tiling import Rect
 from vfsd.views.footage import Footage
 from vfsd.views.rendition import Rendition, StillRendition, rendition_of

@@ -22,15 +22,15 @@ from vfsd.codecs.pixellayouts import PIXEL_FORMATS, pixel_layout
 from vfsd.errors import NoSpaceError, NotFoundError, RefusedMediaError, UsageError, VfsdError
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
-from vfsd.givenpixels import pictures_of_bytes
 from vfsd.grammar import Request
+from vfsd.making.givenpixels import pictures_of_bytes
+from vfsd.making.offering import like_stored, require_offerable, stored_pictures
+from vfsd.making.y4m import MAGIC, read_header, read_pictures
 from vfsd.model import LogicalVideo
-from vfsd.offering import like_stored, require_offerable, stored_pictures
 from vfsd.parts import Parts
-from vfsd.plan import select_frames
-from vfsd.tools import Tools
-from vfsd.videowrites import VideoWrites
-from vfsd.y4m import MAGIC, read_header, read_pictures
+from vfsd.reading.plan import select_frames
+from vfsd.reading.tools import Tools
+from vfsd.videos.videowrites import VideoWrites
 
 _BUFFER_BYTES = 1 << 20
 

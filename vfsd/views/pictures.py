@@ -21,7 +21,7 @@ from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.frames import Pixels
 from vfsd.grammar import Form
 from vfsd.model import MediaInfo
-from vfsd.resultform import ResultForm
+from vfsd.reading.resultform import ResultForm
 from vfsd.tiling import Rect
 from vfsd.view import View
 from vfsd.views.fineness import is_lossless

@@ -11,11 +11,11 @@ from typing import BinaryIO
 
 import numpy as np
 
-from vfsd.accounting import Timing
 from vfsd.host import cores
 from vfsd.objects import Progress
 from vfsd.parts import Parts
-from vfsd.tools import Tools
+from vfsd.reading.accounting import Timing
+from vfsd.reading.tools import Tools
 from vfsd.views.candidates import Candidates
 from vfsd.views.decoding import SlotsRead
 from vfsd.views.elsewhere import MadeElsewhere

@@ -15,7 +15,6 @@ import numpy as np
 from blake3 import blake3
 
 from vfsd import __version__
-from vfsd.accounting import Clauses
 from vfsd.codecs import library_versions
 from vfsd.codecs.plainstills import npy, npy_size, png, png_size
 from vfsd.codecs.stills import BEST_JPEG, jpeg
@@ -23,7 +22,8 @@ from vfsd.errors import OutOfRangeError
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
 from vfsd.grammar import Request, unparse
-from vfsd.packs import PackPool
+from vfsd.reading.accounting import Clauses
+from vfsd.reading.packs import PackPool
 from vfsd.tiling import Rect
 from vfsd.view import View
 from vfsd.views.copying import find_copy

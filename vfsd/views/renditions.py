@@ -15,7 +15,7 @@ from vfsd import grammar
 from vfsd.errors import NotFoundError
 from vfsd.model import LogicalVideo
 from vfsd.parts import Parts
-from vfsd.tools import Tools
+from vfsd.reading.tools import Tools
 from vfsd.views.explained import explained, is_of_explain
 from vfsd.views.footage import Footage, footage_of, tiles_of
 from vfsd.views.infofile import info_json

@@ -11,7 +11,7 @@ from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo
-from vfsd.plan import select_frames
+from vfsd.reading.plan import select_frames
 from vfsd.view import View
 
 SEGMENT_SECONDS = 1

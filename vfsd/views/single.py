@@ -10,7 +10,7 @@ from vfsd import grammar
 from vfsd.model import LogicalVideo
 from vfsd.objects import Progress
 from vfsd.parts import Parts
-from vfsd.tools import Tools
+from vfsd.reading.tools import Tools
 from vfsd.views.footage import footage_of
 from vfsd.views.rendering import Renderer, RenditionFile, write_out
 from vfsd.views.rendition import Rendition, rendition_of, sound_of

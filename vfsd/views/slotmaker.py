@@ -8,7 +8,7 @@ import numpy as np
 
 from vfsd.errors import NotFoundError
 from vfsd.parts import Parts
-from vfsd.tools import Tools
+from vfsd.reading.tools import Tools
 from vfsd.views.candidates import Candidates
 from vfsd.views.elsewhere import SlotOrder
 from vfsd.views.rendercache import Place

@@ -21,7 +21,7 @@ from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.grammar import Form
-from vfsd.hitframes import as_ranges
+from vfsd.integrity.hitframes import as_ranges
 from vfsd.model import Sound
 from vfsd.units import ticks_at_or_after
 from vfsd.view import View

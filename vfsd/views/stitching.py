@@ -30,7 +30,7 @@ from vfsd.framepages import Ints
 from vfsd.grammar import Form
 from vfsd.model import MediaInfo
 from vfsd.orientation import in_picture
-from vfsd.packs import PackPool
+from vfsd.reading.packs import PackPool
 from vfsd.view import View
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage

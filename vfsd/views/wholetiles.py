@@ -9,7 +9,7 @@ from itertools import pairwise
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.stitchheads import Grid
 from vfsd.model import Segment
-from vfsd.tileplan import Good
+from vfsd.reading.tileplan import Good
 from vfsd.tiling import Rect
 from vfsd.views.showing import Showing
 

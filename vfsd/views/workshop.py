@@ -12,8 +12,8 @@ from vfsd.codecs.soundunits import UNITED, UnitReader
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.model import Access, PhysicalVideo, Sound
-from vfsd.suspects import Suspects
-from vfsd.tools import Tools
+from vfsd.reading.suspects import Suspects
+from vfsd.reading.tools import Tools
 from vfsd.views.candidates import Candidates
 from vfsd.views.cursors import Cursor, Cursors
 from vfsd.views.footage import Footage

@@ -77,7 +77,7 @@ def _of_segments() -> list[sa.Column[object]]:
             sa.Float(),
             nullable=False,
             server_default="0",
-            comment="reads that used it; faded up to the last, see vfsd.eviction.faded",
+            comment="reads that used it; faded up to the last, see vfsd.budget.eviction.faded",
         ),
         sa.Column(
             "saved",

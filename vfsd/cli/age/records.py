@@ -10,7 +10,7 @@ from vfsd.cli.output import iso_time, shown
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.originals import Entry
+    from vfsd.retention.originals import Entry
 
 ENTRY_FIELDS: Mapping[str, str] = MappingProxyType(
     {

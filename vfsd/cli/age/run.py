@@ -27,11 +27,11 @@ from vfsd.errors import (
 from vfsd.units import human_bytes, human_wait
 
 if TYPE_CHECKING:
-    from vfsd.ageing import Ager, Plan
-    from vfsd.agerules import Due
-    from vfsd.archivework import Forecast
+    from vfsd.retention.ageing import Ager, Plan
+    from vfsd.retention.agerules import Due
+    from vfsd.retention.archivework import Forecast
     from vfsd.store import Store
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 
 @define(
@@ -90,7 +90,7 @@ def command(
     while the clock of this machine does not agree with what the store has written down.  Meant
     to be run by cron; what fails for one video (exit code 30) does not stop the others.
     """
-    from vfsd.ageing import Ager
+    from vfsd.retention.ageing import Ager
 
     if apply and quick:
         raise UsageError("--quick goes with --dry-run", hint="leave one of --quick and --apply out")
@@ -183,7 +183,7 @@ def _foretell(session: Session, ager: Ager, plan: Plan, report: Any, *, quick: b
 
 def _why_nothing(plan: Plan) -> str:
     """Why nothing is due, or when something will be."""
-    from vfsd.agerules import NS
+    from vfsd.retention.agerules import NS
 
     if plan.waiting:
         left, aged = plan.waiting[0]

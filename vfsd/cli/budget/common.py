@@ -13,8 +13,8 @@ from vfsd.cli.values import a_budget
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.budgets import Held, Limit, Usage
-    from vfsd.keeping import DerivedBudget
+    from vfsd.budget.budgets import Held, Limit, Usage
+    from vfsd.budget.keeping import DerivedBudget
     from vfsd.store import Store
 
 LIMIT_FIELDS: Mapping[str, str] = MappingProxyType(

@@ -14,7 +14,7 @@ from vfsd.errors import NotFoundError
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.budgets import Eviction
+    from vfsd.budget.budgets import Eviction
 
 
 @define(

@@ -20,7 +20,7 @@ from vfsd.errors import NotFoundError, ReadOnlyError
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.budgets import Limit
+    from vfsd.budget.budgets import Limit
 
 
 @define(

@@ -17,7 +17,7 @@ from vfsd.units import human_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from vfsd.budgets import Pin, Usage
+    from vfsd.budget.budgets import Pin, Usage
     from vfsd.store import Store
 
 _HEADINGS = ("allowed", "used", "tiles", "renditions", "joined", "retired", "pinned", "video")
@@ -71,7 +71,7 @@ def _named(store: Store, paths: Sequence[str]) -> Iterator[Row]:
 
 
 def _all(store: Store) -> Iterator[Row]:
-    from vfsd.budgets import OF_VIDEO
+    from vfsd.budget.budgets import OF_VIDEO
 
     yield None, store.budget.usage(), ()
     for video in store.find():

@@ -23,7 +23,7 @@ from vfsd.units import human_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vfsd.budgets import Limit, WhatIf
+    from vfsd.budget.budgets import Limit, WhatIf
 
 
 @define(

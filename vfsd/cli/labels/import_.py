@@ -17,7 +17,7 @@ from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError
 if TYPE_CHECKING:
     from vfsd.detections import DetectionColumns, Source
     from vfsd.labels import LabelFile
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 
 @define(

@@ -13,7 +13,7 @@ from vfsd.errors import NotFoundError
 
 if TYPE_CHECKING:
     from vfsd.detections import Source
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 _MOST_RANGES = 6
 

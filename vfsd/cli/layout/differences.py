@@ -10,7 +10,7 @@ from typing import Any
 from vfsd.cli.layout.records import displayed, span_of
 from vfsd.model import Segment
 from vfsd.units import clock, human_bytes
-from vfsd.video import Video
+from vfsd.videos.video import Video
 
 
 @dataclass(frozen=True, slots=True)

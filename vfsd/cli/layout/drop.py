@@ -42,7 +42,7 @@ def command(session: Session, name: str, span: Span | None, retired: bool, yes: 
 
     Reads then decode the original, which always stays.  At a terminal this asks first.
     """
-    from vfsd import relayout
+    from vfsd.making import relayout
 
     place = session.place(name)
     with session.opened(place.root, writing=True) as store:

@@ -44,7 +44,7 @@ def command(session: Session, name: str) -> None:
     What another layout has taken the place of is kept for a step back (`vfsd layout rollback`)
     until the next one comes, or `vfsd layout drop --retired`.
     """
-    from vfsd import relayout
+    from vfsd.making import relayout
 
     place = session.place(name)
     with session.opened(place.root) as store:

@@ -16,7 +16,7 @@ from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
     from vfsd.model import Cell, Segment
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 SEGMENT_FIELDS: Mapping[str, str] = MappingProxyType(
     {

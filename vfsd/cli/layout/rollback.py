@@ -35,7 +35,7 @@ def command(session: Session, name: str, span: Span | None) -> None:
 
     Saying it twice takes it back.  Where there was nothing before, reads decode the original.
     """
-    from vfsd import relayout
+    from vfsd.making import relayout
 
     place = session.place(name)
     with session.opened(place.root, writing=True) as store:

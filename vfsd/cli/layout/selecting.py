@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from vfsd.model import Segment
     from vfsd.store import Store
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 SPAN = click.option("--span", metavar="A:B", type=a_span, help="Only what touches these seconds.")
 

@@ -27,10 +27,10 @@ from vfsd.units import human_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vfsd.lettering import Picture
+    from vfsd.drawing.lettering import Picture
     from vfsd.model import Segment
     from vfsd.store import Store
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 _ENDINGS = (".png", ".jpg", ".jpeg")
 
@@ -143,8 +143,8 @@ def _draw(
     replace: bool,
 ) -> None:
     """Write the picture of one segment; of those that share the frame, the one made last."""
-    from vfsd.layoutfacts import layout_facts
-    from vfsd.layoutpicture import draw_layout
+    from vfsd.drawing.layoutfacts import layout_facts
+    from vfsd.drawing.layoutpicture import draw_layout
 
     if Path(out).suffix.lower() not in _ENDINGS:
         raise UsageError(f"{out!r} is no picture that can be written", hint="name a .png or .jpg")

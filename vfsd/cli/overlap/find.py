@@ -13,7 +13,7 @@ from vfsd.cli.session import Session
 from vfsd.errors import EXIT_FINDINGS, NotFoundError
 
 if TYPE_CHECKING:
-    from vfsd.overlapsearch import OverlapReport
+    from vfsd.joints.overlapsearch import OverlapReport
     from vfsd.store import Store
 
 

@@ -26,8 +26,8 @@ from vfsd.units import human_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vfsd.joining import JoinReport
-    from vfsd.jointsettings import JoinSettings
+    from vfsd.joints.joining import JoinReport
+    from vfsd.joints.jointsettings import JoinSettings
     from vfsd.store import Store
 
 
@@ -125,7 +125,7 @@ def command(
     interrupted goes on when it is said again.  Both videos are taken to have started at the same
     time; pairs that `overlap find` refuses are refused.  Ends with 30 when nothing is joined.
     """
-    from vfsd.jointsettings import JoinSettings
+    from vfsd.joints.jointsettings import JoinSettings
 
     settings = JoinSettings(merge, psnr, codec, quality=quality)
     root, names = session.places([one, other])

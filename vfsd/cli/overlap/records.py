@@ -8,8 +8,8 @@ from vfsd.cli.output import shown
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.joining import JoinedPair
-    from vfsd.overlapsearch import VideoPair
+    from vfsd.joints.joining import JoinedPair
+    from vfsd.joints.overlapsearch import VideoPair
 
 FIELDS = {
     "left": "path from the root of the store",

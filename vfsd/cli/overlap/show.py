@@ -19,7 +19,7 @@ from vfsd.units import human_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vfsd.overlapsearch import VideoPair
+    from vfsd.joints.overlapsearch import VideoPair
     from vfsd.store import Store
 
 _ENDINGS = (".png", ".jpg", ".jpeg")
@@ -105,7 +105,7 @@ def _draw(
     replace: bool,
 ) -> None:
     from vfsd.codecs.stills import BEST_JPEG, jpeg, png
-    from vfsd.overlappicture import draw_pair
+    from vfsd.drawing.overlappicture import draw_pair
     from vfsd.wholefiles import whole_file
 
     time = pair.overlap.times[0] if moment is None else moment

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vfsd.originals import Policy
+    from vfsd.retention.originals import Policy
 
 POLICY_FIELDS: Mapping[str, str] = MappingProxyType(
     {

@@ -41,7 +41,7 @@ def command(session: Session, names: tuple[str, ...], policy: str) -> None:
     go while less are free on the disk), codec=h264, hevc or av1.  An AGE is 12h, 30d, 2w or 1y.
     Nothing is done by this command alone.
     """
-    from vfsd.guarding import set_policy
+    from vfsd.retention.guarding import set_policy
 
     root, paths = session.places(names)
     chosen = None if policy == "default" else policy

@@ -36,8 +36,8 @@ def command(session: Session, name: str, size: tuple[int, int] | None, yes: bool
 
     Reads then decode the original, which always stays.  At a terminal this asks first.
     """
-    from vfsd import relayout
     from vfsd.cli.retiling import picture_size
+    from vfsd.making import relayout
 
     place = session.place(name)
     with session.opened(place.root, writing=True) as store:

@@ -18,7 +18,7 @@ from vfsd.units import human_bytes
 if TYPE_CHECKING:
     from vfsd.model import Segment
     from vfsd.store import Store
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 
 @define(

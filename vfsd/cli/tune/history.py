@@ -18,7 +18,7 @@ from vfsd.units import clock, human_bytes
 if TYPE_CHECKING:
     from vfsd.model import Decision
     from vfsd.store import Store
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 _HEADINGS = (
     "id",

@@ -31,10 +31,10 @@ from vfsd.errors import (
 from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
-    from vfsd.proposals import Proposal
+    from vfsd.advising.proposals import Proposal
+    from vfsd.advising.tuning import Budget
     from vfsd.store import Store
-    from vfsd.tuning import Budget
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 _HEADINGS = ("video", "seconds", "segments", "for", "reads", "costs", "saves", "size")
 _ALIGNMENT = "<<><>>>>"
@@ -90,7 +90,7 @@ def command(
     made and used by itself: what was interrupted with Ctrl-C goes on when it is said again.
     `vfsd tune history` tells what was decided and why, `vfsd tune undo` takes it back.
     """
-    from vfsd.tuning import Budget
+    from vfsd.advising.tuning import Budget
 
     budget = Budget(budget_seconds, budget_bytes)
     root, paths = session.places(names) if names else (session.root(), [])

@@ -14,10 +14,10 @@ from vfsd.cli.layout.records import span_of
 from vfsd.cli.output import iso_time
 
 if TYPE_CHECKING:
+    from vfsd.advising.proposals import Proposal
+    from vfsd.making.planned import PlannedSegment
     from vfsd.model import Decision, Reason
-    from vfsd.planned import PlannedSegment
-    from vfsd.proposals import Proposal
-    from vfsd.video import Video
+    from vfsd.videos.video import Video
 
 _PLACE_FIELDS = {
     "name": "path from the root of the store",
@@ -80,7 +80,7 @@ def proposal_record(video: Video, proposal: Proposal, *, allowed: bool) -> dict[
 
 def decision_record(video: Video, decision: Decision) -> dict[str, Any]:
     """The values of `DECISION_FIELDS`."""
-    from vfsd.planned import PlannedSegment
+    from vfsd.making.planned import PlannedSegment
 
     plan = PlannedSegment(decision.frames, decision.layout, decision.tiles)
     return {

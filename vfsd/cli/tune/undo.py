@@ -32,8 +32,8 @@ def command(session: Session, number: int | None, last: bool) -> None:
     The reads that were seen until now do not speak for the same again; later ones may.  Saying
     `vfsd layout rollback` takes the taking back back.
     """
+    from vfsd.advising.tuning import undo
     from vfsd.cli.layout.records import span_of
-    from vfsd.tuning import undo
 
     if (number is None) != last:
         raise UsageError(

@@ -1,0 +1,1 @@
+"""What would pay: workloads, what was read, and what should be made because of it."""

@@ -1,0 +1,1 @@
+"""What may be taken, what goes first, and making room."""

@@ -1,0 +1,129 @@
+"""Taking away bytes that nothing in the catalog refers to any more.
+
+Rows go first, and durably; the files follow.  Files are deleted inside write transactions, since
+whoever publishes an object looks for its bytes inside one too: so nobody can come to rely on an
+object between the last look and the deletion.  Many files are many transactions: a slow disk needs
+longer for them than others wait for their turn.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from vfsd.budget.room import make_room_in_store
+from vfsd.catalog import BUSY_SECONDS, Transaction
+from vfsd.errors import NotFoundError, StoreError
+from vfsd.parts import Parts
+from vfsd.reserve import keep_reserve
+
+_AT_ONCE = 100
+_AT_ONCE_SECONDS = 0.5
+"""Files that are deleted in one transaction, and after how long it is ended in any case."""
+_REST_SECONDS = 0.1
+"""SQLite asks as often whether it is its turn: who waits gets it between two transactions."""
+
+_log = logging.getLogger(__name__)
+
+
+def reclaim(
+    parts: Parts, *, keys: Iterable[str] | None = None, inodes: Iterable[int] = ()
+) -> list[str]:
+    """Delete the recorded objects (among `keys`) that nothing refers to; returns their keys.
+
+    With them go the private files of those `inodes` that exist no longer, what the budget of the
+    store has no room for since originals have gone, and what was joined with their pictures.
+    """
+    found = parts.with_reserve(lambda: _forget(parts, keys))
+    gone = list(inodes)
+    if not found and not gone:
+        return []
+    parts.catalog.sync()
+    _in_batches(
+        parts,
+        [
+            *(partial(_delete_object, parts, key) for key in found),
+            *(partial(_delete_private, parts, ino) for ino in gone),
+        ],
+    )
+    keep_reserve(parts.directory)
+    return found
+
+
+def clear_away(
+    parts: Parts, *, keys: Iterable[str] | None = None, inodes: Iterable[int] = ()
+) -> None:
+    """`reclaim` after something else, which is done whatever becomes of the old bytes.
+
+    Those that cannot be deleted now are left for `vfsd gc` and the next mount.
+    """
+    try:
+        reclaim(parts, keys=keys, inodes=inodes)
+    except (OSError, StoreError) as error:
+        _log.warning("old bytes could not be deleted, `vfsd gc` does it: %s", error)
+
+
+def _forget(parts: Parts, keys: Iterable[str] | None) -> list[str]:
+    with parts.catalog.writing() as change:
+        evicted = make_room_in_store(change, now_ns=time.time_ns())
+        widowed = change.segments.widowed()
+        change.segments.delete(one.id for one in widowed)
+        if keys is not None:
+            keys = {*keys, *(one.object_key for one in evicted)}
+            keys.update(one.object_key for one in widowed)
+        return change.objects.forget_unreferenced(keys)
+
+
+def discard_unpublished(parts: Parts, key: str, patience: float = BUSY_SECONDS) -> None:
+    """Delete an object that was put in place for a publication that did not happen.
+
+    Raises `BusyError` where others write for longer than `patience` seconds.
+    """
+    with parts.catalog.writing(patience) as change:
+        _delete_object(parts, key, change)
+
+
+def discard_failed(parts: Parts, key: str, patience: float = BUSY_SECONDS) -> None:
+    """`discard_unpublished` while the error is on its way because of which nothing was published.
+
+    That error is what counts: what cannot be deleted now is left for `vfsd gc`.
+    """
+    try:
+        discard_unpublished(parts, key, patience)
+    except (OSError, StoreError) as error:
+        _log.warning("object %s could not be deleted, `vfsd gc` does it: %s", key, error)
+
+
+def _in_batches(parts: Parts, deletions: Sequence[Callable[[Transaction], None]]) -> None:
+    done = 0
+    while done < len(deletions):
+        with parts.catalog.writing() as change:
+            began = time.monotonic()
+            for delete in deletions[done : done + _AT_ONCE]:
+                delete(change)
+                done += 1
+                if time.monotonic() - began > _AT_ONCE_SECONDS:
+                    break
+        if done < len(deletions):
+            time.sleep(min(_REST_SECONDS, time.monotonic() - began))
+
+
+def _delete_object(parts: Parts, key: str, change: Transaction) -> None:
+    """Unless somebody has published it meanwhile."""
+    if not change.objects.is_needed(key):
+        parts.objects.delete(key)
+
+
+def _delete_private(parts: Parts, ino: int, change: Transaction) -> None:
+    if not _exists(change, ino):
+        parts.directory.spool_file(ino).unlink(missing_ok=True)
+
+
+def _exists(change: Transaction, ino: int) -> bool:
+    try:
+        change.tree.node(ino)
+    except NotFoundError:
+        return False
+    return True

@@ -1,0 +1,192 @@
+"""Making room for derived data: what exceeds a budget goes, in the transaction that makes it.
+
+Everything derived can be made again from the original, so that whatever is charged may go.  Rows go
+here; the bytes follow with `vfsd.budget.reclaim`, and who has them open keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from vfsd.budget.budgets import Eviction, Held
+from vfsd.budget.eviction import Entry, by_benefit, victims
+from vfsd.catalog import Transaction
+from vfsd.errors import OverBudgetError
+from vfsd.model import Role
+from vfsd.units import human_bytes
+
+LEAD = 1.25
+"""What is to take the place of others has to be worth so many times as much: as the tilings of
+`vfsd.tiling.policy.Terms`, so that two of them do not take turns."""
+_AT_ONCE = 500
+"""Rows that one statement deletes."""
+
+
+def make_room(
+    change: Transaction,
+    video_id: int,
+    *,
+    now_ns: int,
+    made: int | None = None,
+    keep: Collection[int] = (),
+    worth: float | None = None,
+) -> list[Held]:
+    """Evict what a video, and then the store, has too much of; gives what went.
+
+    The segment `made`, and those of `keep`, stay.  With `worth`, CPU seconds that `made` is
+    expected to save, others have to be worth less.  Raises `OverBudgetError` where there would
+    still be too much; nothing of the transaction must be kept then.
+    """
+    gone: list[Held] = []
+    for scope in (video_id, None):
+        over = exceeded(change, scope)
+        if over is None or over <= 0:
+            continue
+        read = change.holdings.newest_read()
+        held = change.holdings.held(scope)
+        chosen = choose(held, over, read=read, keep={made, *keep}, worth=worth)
+        if chosen is None:
+            raise _refusal(change, video_id, scope, made, held)
+        why = "store" if scope is None else "video"
+        gone += evict(change, chosen, why, read=read, now_ns=now_ns)
+    return gone
+
+
+def make_room_in_store(change: Transaction, *, now_ns: int) -> list[Held]:
+    """Evict what the store has too much of; gives what went."""
+    over = exceeded(change, None)
+    if over is None or over <= 0:
+        return []
+    read = change.holdings.newest_read()
+    chosen = choose(change.holdings.held(None), over, read=read) or []
+    return evict(change, chosen, "store", read=read, now_ns=now_ns)
+
+
+def choose(
+    held: Sequence[Held],
+    over: int,
+    *,
+    read: int,
+    keep: Collection[int | None] = (),
+    worth: float | None = None,
+) -> list[Held] | None:
+    """Those that should go so that `over` bytes do; None where that cannot be.
+
+    `held` as `Holdings.held` sorts it, `read` the number of the newest read.
+    """
+    free = {one.id: one for one in held if not one.is_pinned and one.id not in keep}
+    order = by_benefit(entry for entry in entries(held, read) if entry.id in free)
+    chosen = victims(order, over)
+    if sum(one.bytes for one in chosen) < over:
+        return None
+    gone = [free[one.id] for one in chosen]
+    if worth is not None:
+        lost = sum(one.worth_at(read) for one in gone if not one.is_retired)
+        if LEAD * lost > worth:
+            return None
+    return gone
+
+
+def entries(held: Sequence[Held], read: int) -> list[Entry]:
+    """As orders of eviction see them.
+
+    Neighbours are those in use that follow each other; better than a rendition are larger ones of
+    the same frames that are whole multiples of it.
+    """
+    found: list[Entry] = []
+    run: list[Held] = []
+    sizes: dict[tuple[int, range], list[tuple[int, int]]] = {}
+    for one in held:
+        if one.role is Role.RENDITION and not one.is_retired:
+            sizes.setdefault((one.video_id, one.frames), []).append(one.size)
+
+    def redundancy(one: Held) -> int:
+        return sum(
+            _is_multiple(size, one.size) for size in sizes.get((one.video_id, one.frames), [])
+        )
+
+    def close() -> None:
+        found.extend(
+            one.entry(read, place=at, run=len(run), redundancy=redundancy(one))
+            for at, one in enumerate(run)
+        )
+        run.clear()
+
+    for one in held:
+        if one.is_retired:
+            found.append(one.entry(read))
+            continue
+        if run and not _follows(run[-1], one):
+            close()
+        run.append(one)
+    close()
+    return found
+
+
+def evict(
+    change: Transaction, chosen: Sequence[Held], why: str, *, read: int, now_ns: int
+) -> list[Held]:
+    """Take segments away and write down why; with those that are joined go the others.
+
+    Gives all that went.
+    """
+    chosen = [*chosen, *change.holdings.shared_with(chosen)]
+    change.evictions.add([Eviction.of(one, why, read=read, at_ns=now_ns) for one in chosen])
+    for start in range(0, len(chosen), _AT_ONCE):
+        change.segments.delete(one.id for one in chosen[start : start + _AT_ONCE])
+    return list(chosen)
+
+
+def exceeded(seen: Transaction, video_id: int | None) -> int | None:
+    """By how many bytes what is charged to a video, or (None) the store, is above what is allowed.
+
+    Less than none where there is room; None where there is no limit.
+    """
+    limit = allowed(seen, video_id)
+    return None if limit is None else seen.holdings.charged(video_id) - limit
+
+
+def allowed(seen: Transaction, video_id: int | None) -> int | None:
+    """Bytes that a video, or (None) the store, may be charged; None where there is no limit."""
+    limit = seen.holdings.limit(video_id)
+    return limit.allowed(0 if limit.times is None else seen.holdings.original_bytes(video_id))
+
+
+def _is_multiple(size: tuple[int, int], other: tuple[int, int]) -> bool:
+    return size != other and size[0] % other[0] == 0 and size[1] % other[1] == 0
+
+
+def _follows(before: Held, one: Held) -> bool:
+    return (before.video_id, before.role, before.size, before.frames.stop) == (
+        one.video_id,
+        one.role,
+        one.size,
+        one.frames.start,
+    )
+
+
+def _refusal(
+    change: Transaction,
+    video_id: int,
+    scope: int | None,
+    made: int | None,
+    held: Sequence[Held],
+) -> OverBudgetError:
+    name = change.videos.get(video_id).name
+    limit = allowed(change, scope) or 0
+    whose = "the store" if scope is None else name
+    command = "vfsd budget set" + ("" if scope is None else f" {name}")
+    hint = f"`{command} SIZE` allows more, `vfsd budget show` tells what there is"
+    mine = next((one for one in held if one.id == made), None)
+    if mine is None:
+        return OverBudgetError(f"{whose} has more than {human_bytes(limit)}", hint=hint)
+    kind = {Role.RENDITION: "a rendition", Role.JOINED: "the joined pictures"}.get(
+        mine.role, "tiles"
+    )
+    return OverBudgetError(
+        f"{kind} of {name}, frames {mine.frames.start} to {mine.frames.stop - 1}, "
+        f"{human_bytes(mine.bytes)}, cannot be stored: the budget of {whose} is "
+        f"{human_bytes(limit)}"
+        + (", and nothing else should go for it" if mine.bytes <= limit else ""),
+        hint=hint,
+    )

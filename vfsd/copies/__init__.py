@@ -1,0 +1,1 @@
+"""Copies of a store, and the way back."""

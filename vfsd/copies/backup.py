@@ -1,0 +1,280 @@
+"""Copies of a store that are stores themselves, made while it is in use.
+
+A backup is the catalog as it was at one moment, and all bytes that it refers to.  Objects never
+change, so that only those are copied that the backup does not have yet, and a copy whose bytes do
+not hash to its name is none.  Objects come before the catalog, which takes the place of the one of
+the last backup together with all private files that have changed (see `vfsd.copies.takeover`):
+whatever happens, the last backup or this one is there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vfsd import check
+from vfsd.catalog import Catalog
+from vfsd.copies.copynotes import CopyNotes, will_tell
+from vfsd.copies.copyplaces import require_apart, told_of_disks
+from vfsd.copies.takeover import TRIES, prepare, take_over
+from vfsd.errors import (
+    BusyError,
+    ExistsError,
+    StoreError,
+    UsageError,
+)
+from vfsd.integrity.blocksums import BlockSums
+from vfsd.model import FileState
+from vfsd.objects import ObjectStore
+from vfsd.parts import Parts
+from vfsd.store import Store
+from vfsd.storedir import StoreDirectory, fsync_path
+
+_FLOCK = fcntl.LOCK_EX | fcntl.LOCK_NB
+
+OnProgress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all); may raise to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackedUp:
+    """What a backup holds, and what making it took."""
+
+    videos: int
+    files: int  #: that are no videos
+    bytes: int  #: of all objects and files
+    copied: int  #: bytes that were not there from the last backup
+    linked: tuple[str, ...]  #: videos indexed in place: their bytes are not in it
+    damaged: tuple[str, ...]  #: objects whose bytes do not hash to their name; they are not in it
+
+
+def back_up(
+    parts: Parts, target: Path, *, derived: bool = True, on_progress: OnProgress | None = None
+) -> BackedUp:
+    """Bring the backup in `target` up to date, or make it there.
+
+    Without `derived`, tiles and renditions are left out.  What was interrupted is gone on with by
+    doing it again; until it is done the backup is the last one.  Raises `UsageError`, `ExistsError`
+    for a directory that is something else, `BusyError` where somebody uses the backup,
+    `NoSpaceError`.
+    """
+    target = target.absolute()
+    source = parts.directory
+    if parts.catalog.path is None:
+        raise UsageError(
+            "the catalog is on a database server, which has to be backed up with its own tools",
+            hint="dump the database first, then copy the store's directory",
+        )
+    require_apart(source, target)
+    with told_of_disks(target), _held(source, target):
+        work = _Backup(parts, StoreDirectory.unmarked(target), derived, on_progress)
+        return work.run()
+
+
+class _Backup:
+    def __init__(
+        self,
+        parts: Parts,
+        target: StoreDirectory,
+        derived: bool,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._parts = parts
+        self._target = target
+        self._coming = prepare(target)
+        self._notes = CopyNotes(target.backup_notes)
+        self._sources: dict[int, os.stat_result] = {}  # of private files, before they were copied
+        self._objects = ObjectStore(target)
+        self._derived = derived
+        self._on_progress = on_progress
+        self._done = self._total = self._copied = 0
+        self._sizes: dict[str, int] = {}  # of the objects that the snapshot refers to
+        self._damaged: set[str] = set()
+        self._sums: dict[str, BlockSums] = {}  # of what was copied
+
+    def run(self) -> BackedUp:
+        target = self._target
+        for below in (target.objects, target.objects_tmp, target.spool, target.cache):
+            below.mkdir(parents=True, exist_ok=True)
+        snapshot = self._coming.new_catalog
+        for _ in range(TRIES):  # what was deleted since the last look could not be copied
+            _remove_catalog(snapshot)
+            self._parts.catalog.copy_to(snapshot)
+            if self._copy_all(snapshot) and self._publish():
+                return self._tidied()
+        raise StoreError(
+            "files are deleted from the store, or the backup, faster than they can be copied",
+            hint="try again when less is going on",
+        )
+
+    def _copy_all(self, snapshot: Path) -> bool:
+        """Copy what the snapshot refers to; whether all of it was there."""
+        with closing(Catalog.open(f"sqlite:///{snapshot}")) as catalog:
+            if not self._derived:
+                with catalog.writing() as change:
+                    change.segments.delete(one.id for one in change.segments.all())
+                    change.objects.forget_unreferenced()
+            with catalog.reading() as seen:
+                referenced = seen.objects.referenced()
+                sizes = {k: size for k, size in seen.objects.sizes().items() if k in referenced}
+                states = (FileState.SPOOLED, FileState.PLAIN)
+                private = [node.ino for one in states for node in seen.tree.files_in_state(one)]
+        self._done, self._total = 0, sum(sizes.values())
+        self._sizes = sizes
+        self._sources.clear()
+        there = [self._copy_object(key, size) for key, size in sorted(sizes.items())]
+        there += [self._copy_private(ino) for ino in private]
+        return all(there)
+
+    def _copy_object(self, key: str, size: int) -> bool:
+        if self._objects.has_size(key, size):
+            self._note(size)
+            return True
+        try:
+            found, _, sums = self._objects.put_file(
+                self._parts.objects.path(key), on_progress=self._note
+            )
+        except FileNotFoundError:
+            return key in self._damaged or self._is_missing(key)
+        if found != key:
+            self._damaged.add(key)
+            self._objects.delete(found)
+        else:
+            self._copied += size
+            self._sums[key] = sums
+        return True
+
+    def _is_missing(self, key: str) -> bool:
+        """Whether an object is not just gone since the snapshot, but should be there."""
+        with self._parts.catalog.reading() as seen:
+            is_missing = key in seen.objects.referenced()
+        if is_missing:
+            self._damaged.add(key)
+        return is_missing
+
+    def _copy_private(self, ino: int) -> bool:
+        """A file that is no video, as it is at the moment."""
+        source, copy = self._parts.directory.spool_file(ino), self._target.spool_file(ino)
+        coming = self._coming.spool_file(ino)
+        try:
+            found = source.stat()
+            tells = will_tell(found)
+            if copy.exists() and self._notes.is_copy(ino, found, copy.stat()):
+                self._sources[ino] = found
+                return True
+            shutil.copy2(source, coming)
+            # Who writes into it meanwhile gives it another time, which the copy must not have.
+            os.utime(coming, ns=(found.st_atime_ns, found.st_mtime_ns))
+        except FileNotFoundError:
+            with self._parts.catalog.reading() as seen:
+                node = seen.tree.nodes([ino]).get(ino)
+            gone = (FileState.SPOOLED, FileState.PLAIN)
+            return node is not None and node.state in gone  # it was never synced; as after a crash
+        fsync_path(coming)
+        if tells:
+            self._sources[ino] = found
+        self._copied += found.st_size
+        return True
+
+    def _publish(self) -> bool:
+        """False where objects are gone again."""
+        target, source = self._target, self._parts.directory
+        if source.settings.exists():
+            shutil.copy2(source.settings, self._coming.settings)
+        if not take_over(target, self._has_all):
+            return False
+        for ino, found in self._sources.items():
+            self._notes.note(ino, found, target.spool_file(ino).stat())
+        self._notes.save()
+        source.copy_marker(target.root)
+        fsync_path(target.root)
+        return True
+
+    def _has_all(self) -> bool:
+        wanted = self._sizes.items() - {(key, self._sizes.get(key)) for key in self._damaged}
+        return all(self._objects.has_size(key, size) for key, size in wanted)
+
+    def _tidied(self) -> BackedUp:
+        """Forget what could not be copied and can be made again, and what is needed no longer."""
+        with Store.open(self._target.root) as store:
+            lost = self._damaged
+            with store.catalog.reading() as seen:
+                broken = [one for one in seen.segments.all() if one.object_key in lost]
+            with store.catalog.writing() as change:
+                change.segments.delete(one.id for one in broken)
+                change.objects.forget_unreferenced()
+                # What was found by looking was found elsewhere; here all that was copied is good.
+                change.integrity.forget_inspections()
+                without = change.integrity.originals().keys() - change.integrity.places_with_sums()
+                for place in without:
+                    if place.object_key in self._sums:
+                        change.integrity.put_sums(place, self._sums[place.object_key])
+            check.collect(store.parts)
+            with store.catalog.reading() as seen:
+                videos = seen.tree.files_in_state(FileState.VIDEO)
+                referenced = seen.objects.referenced()
+                held = {k: size for k, size in seen.objects.sizes().items() if k in referenced}
+            names = {info.ino: info.name for info in store.catalog.find()}
+            private = [path.stat().st_size for _, path in store.parts.directory.spooled()]
+        return BackedUp(
+            len(videos),
+            len(private),
+            sum(held.values()) + sum(private),
+            self._copied,
+            tuple(sorted(names.get(n.ino, f"inode {n.ino}") for n in videos if n.link_path)),
+            tuple(sorted(self._damaged)),
+        )
+
+    def _note(self, count: int) -> None:
+        self._done += count
+        if self._on_progress is not None:
+            self._on_progress(self._done, self._total)
+
+
+@contextmanager
+def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
+    """Have a backup for oneself, once it is known to be one of this store, or nothing yet."""
+    sign = StoreDirectory.unmarked(target).backup_sign
+    if target.exists() and not sign.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ExistsError(f"{target} is neither empty nor a backup", hint="name another directory")
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(sign, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, _FLOCK)
+        except BlockingIOError:
+            raise BusyError(f"somebody else is backing up to {target}") from None
+        written = os.pread(fd, 65536, 0)
+        if not written:
+            os.pwrite(fd, json.dumps({"of": source.id}).encode(), 0)
+        elif _owner(sign, written) != source.id:
+            raise ExistsError(
+                f"{target} is a backup of another store", hint="name another directory"
+            )
+        # A mount would have the catalog open of which another takes the place.
+        with StoreDirectory.unmarked(target).held_for("a backup is being written into it"):
+            yield
+    finally:
+        os.close(fd)
+
+
+def _owner(sign: Path, written: bytes) -> object:
+    """The identity of the store that a backup is of, as its sign has it.  Raises `ExistsError`."""
+    try:
+        return json.loads(written)["of"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ExistsError(
+            f"{sign} does not tell of which store it is a backup: {error}",
+            hint="where it is one of this store, empty that file, and say it again",
+        ) from error
+
+
+def _remove_catalog(path: Path) -> None:
+    for side in ("", "-wal", "-shm", "-journal"):
+        Path(f"{path}{side}").unlink(missing_ok=True)

@@ -1,0 +1,268 @@
+"""A store as a backup of it has it.
+
+The other way round than `vfsd.copies.backup`, and as safe: objects come first, then the catalog
+takes the place of the old one together with the private files.  Who is killed meanwhile leaves the
+store as it was, or as the backup is.  What the old catalog and private files were is kept beside
+the new ones, and bytes that only they know stay until `vfsd gc`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import chain, count
+from pathlib import Path
+
+from vfsd.copies.copyplaces import require_apart, told_of_disks
+from vfsd.copies.takeover import TRIES, prepare, require_closed, take_over
+from vfsd.errors import (
+    ExistsError,
+    IntegrityError,
+    NoStoreError,
+    ReadOnlyError,
+    StoreError,
+    UsageError,
+)
+from vfsd.model import FileState
+from vfsd.objects import ObjectStore
+from vfsd.parts import Parts
+from vfsd.store import Store
+from vfsd.storedir import StoreDirectory, fsync_path
+
+_PRIVATE = (FileState.SPOOLED, FileState.PLAIN)
+
+OnProgress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all); may raise to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a store holds after it was restored, and what that took."""
+
+    videos: int
+    files: int  #: that are no videos
+    bytes: int  #: of all objects and files
+    copied: int  #: bytes that were not there; those of files that are no videos count always
+    linked: tuple[str, ...]  #: videos indexed in place: their bytes are not in a backup
+    missing: tuple[str, ...]  #: objects that neither of the two has as they were
+    emptied: tuple[str, ...]  #: files that are no videos, and whose bytes the backup has not
+    unused: int  #: objects that are there and that nothing refers to any more
+    replaced: Path | None  #: where the old catalog and private files are, if there were any
+
+
+def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None) -> Restored:
+    """Make the store in `target` what its backup has, or make it there.
+
+    What was interrupted is gone on with by doing it again; until it is done the store is what it
+    was.  Raises `NoStoreError` where there is no backup, `UsageError` for a store that is none,
+    `ExistsError` for a target that is another store, a backup or something else, `BusyError` where
+    somebody uses one of the two, `ReadOnlyError`, `NoSpaceError`.
+    """
+    source, directory = StoreDirectory.open(backup), StoreDirectory.unmarked(target.absolute())
+    if not source.backup_sign.exists():
+        raise UsageError(
+            f"{source.root} is no backup", hint="name the backup first, then the store to restore"
+        )
+    require_apart(source, directory.root)
+    _require_own(source, directory)
+    if directory.root.exists() and not directory.can_be_written:
+        raise ReadOnlyError(
+            f"{directory.root} cannot be written",
+            hint="look at its owner and permissions, and at how its disk is mounted",
+        )
+    with told_of_disks(directory.root):
+        directory.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (
+            directory.held_for("it is being restored from a backup"),
+            _kept(source),
+            Store.open(source.root, read_only=not source.can_be_written) as store,
+        ):
+            require_closed(directory)
+            work = _Restore(store.parts, directory, on_progress)
+            work.run()
+        return work.told()
+
+
+class _Restore:
+    def __init__(
+        self, backup: Parts, target: StoreDirectory, on_progress: OnProgress | None
+    ) -> None:
+        self._backup = backup
+        self._target = target
+        self._objects = ObjectStore(target)
+        self._on_progress = on_progress
+        self._done = self._total = self._copied = 0
+        self._sizes: dict[str, int] = {}  # of the objects that the backup refers to
+        self._missing: list[str] = []
+        self._emptied: list[int] = []  # inodes
+        self._replaced: Path | None = None
+
+    def run(self) -> None:
+        """Raises `StoreError` where others take away what is copied."""
+        backup, target = self._backup, self._target
+        for below in (target.objects, target.objects_tmp, target.spool, target.cache):
+            below.mkdir(parents=True, exist_ok=True)
+        coming = prepare(target)
+        backup.catalog.copy_to(coming.new_catalog)
+        with backup.catalog.reading() as seen:
+            referenced = seen.objects.referenced()
+            sizes = seen.objects.sizes()
+            private = [node.ino for one in _PRIVATE for node in seen.tree.files_in_state(one)]
+        self._sizes = {key: size for key, size in sizes.items() if key in referenced}
+        for ino in private:
+            self._bring_private(ino, coming)
+        if backup.directory.settings.exists():
+            shutil.copy2(backup.directory.settings, coming.settings)
+        for _ in range(TRIES):
+            self._bring_objects()
+            # Numbers of tiles will be given again, and views in the cache may go by them.
+            shutil.rmtree(target.cache, ignore_errors=True)
+            target.cache.mkdir(exist_ok=True)
+            self._replaced = self._replaced or _keep_old(target)
+            if take_over(target, self._has_all):
+                # The marker comes last, where there was none.
+                backup.directory.copy_marker(target.root)
+                fsync_path(target.root)
+                return
+        raise StoreError(
+            f"files are deleted from {target.root} faster than they can be copied",
+            hint="end what takes them away, as `vfsd gc`, and try again",
+        )
+
+    def told(self) -> Restored:
+        with Store.open(self._target.root) as store:
+            with store.catalog.reading() as seen:
+                videos = seen.tree.files_in_state(FileState.VIDEO)
+                referenced = seen.objects.referenced()
+                held = [size for key, size in seen.objects.sizes().items() if key in referenced]
+                private = [n.ino for one in _PRIVATE for n in seen.tree.files_in_state(one)]
+                emptied = [name for ino in self._emptied for name in seen.tree.paths_of(ino)]
+            names = {info.ino: info.name for info in store.catalog.find()}
+        unused = sum(key not in referenced for key in self._objects.all_keys())
+        return Restored(
+            len(videos),
+            len(private),
+            sum(held) + sum(_size(self._target.spool_file(ino)) for ino in private),
+            self._copied,
+            tuple(sorted(names.get(n.ino, f"inode {n.ino}") for n in videos if n.link_path)),
+            tuple(self._missing),
+            tuple(sorted(emptied)),
+            unused,
+            self._replaced,
+        )
+
+    def _bring_objects(self) -> None:
+        self._done, self._total = 0, sum(self._sizes.values())
+        self._missing.clear()
+        for key, size in sorted(self._sizes.items()):
+            self._bring_object(key, size)
+
+    def _has_all(self) -> bool:
+        wanted = self._sizes.keys() - self._missing
+        return all(self._objects.has_size(key, self._sizes[key]) for key in wanted)
+
+    def _bring_object(self, key: str, size: int) -> None:
+        if self._objects.is_intact(key, size):
+            self._note(size)
+            return
+        source = self._backup.objects.path(key)
+        try:
+            with self._objects.good_copy(source, key, on_progress=self._note) as good:
+                self._objects.exchange(good, key)
+        except (FileNotFoundError, IntegrityError):
+            self._missing.append(key)
+            return
+        self._copied += size
+
+    def _bring_private(self, ino: int, coming: StoreDirectory) -> None:
+        copy = coming.spool_file(ino)
+        try:
+            shutil.copy2(self._backup.directory.spool_file(ino), copy)
+        except FileNotFoundError:
+            copy.touch(mode=0o600)  # else it would have what lies there in the store
+            self._emptied.append(ino)
+        fsync_path(copy)
+        self._copied += copy.stat().st_size
+
+    def _note(self, count: int) -> None:
+        self._done += count
+        if self._on_progress is not None:
+            self._on_progress(self._done, self._total)
+
+
+def _require_own(source: StoreDirectory, target: StoreDirectory) -> None:
+    """Raises `ExistsError` unless there is nothing yet, or the store that the backup is of, and
+    `UsageError` where that has its catalog elsewhere."""
+    root = target.root
+    if not root.exists() or (root.is_dir() and not any(root.iterdir())):
+        return
+    if target.backup_sign.exists():
+        raise ExistsError(
+            f"{root} is a backup itself",
+            hint=f"if it was copied back by hand, delete {target.backup_sign}",
+        )
+    try:
+        found = StoreDirectory.open(root)
+    except NoStoreError:
+        # It has lost its marker, or was being restored when there was none yet.
+        if target.catalog_file.exists() or target.mount_lock.exists():
+            return
+        raise ExistsError(
+            f"{root} is neither empty nor a store", hint="name another directory"
+        ) from None
+    if found.id != source.id:
+        raise ExistsError(f"{source.root} is a backup of another store than {root}")
+    if not found.has_own_catalog:
+        raise UsageError(
+            f"the catalog of {root} lies elsewhere, and would stay as it is",
+            hint="restore into an empty directory, and use that one from then on",
+        )
+
+
+@contextmanager
+def _kept(source: StoreDirectory) -> Iterator[None]:
+    """Let nobody change a backup; on a read-only disk nobody can."""
+    if not source.can_be_written:
+        yield
+        return
+    with source.held_for("a store is being restored from it"):
+        yield
+
+
+def _keep_old(target: StoreDirectory) -> Path | None:
+    """Give the catalog and the private files names by which they stay; where.
+
+    They take no room of their own before others take their place.
+    """
+    log, _ = target.beside_catalog()
+    old = [path for path in (target.catalog_file, log) if path.exists()]
+    if not old:
+        return None
+    kept = _new_place(target)
+    (kept / "spool").mkdir()
+    for path in old:
+        os.link(path, kept / path.name)
+    for _, path in target.spooled():
+        os.link(path, kept / "spool" / path.name)
+    fsync_path(kept / "spool")
+    fsync_path(kept)
+    return kept
+
+
+def _new_place(target: StoreDirectory) -> Path:
+    now = time.strftime("%Y%m%d-%H%M%S")
+    for name in chain([now], (f"{now}-{number}" for number in count(2))):
+        with suppress(FileExistsError):
+            target.replaced(name).mkdir()
+            return target.replaced(name)
+    raise AssertionError("numbers have no end")
+
+
+def _size(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0

@@ -1,0 +1,200 @@
+"""A catalog, and all that goes with it, in the place of the one that a store has; or not at all.
+
+What is to come is laid into the directory `incoming`: private files that are others now, settings,
+and the catalog under another name.  When all of it is there, and on the disk, the catalog gets its
+name, and from then on this is what the store holds.  Whoever opens the store puts it into its
+places, unless who brought it has: who is killed meanwhile leaves nothing half-done to be seen.
+
+SQLite finds the log of a database by its name only.  So nobody may have the old catalog open while
+another gets that name: he would have the other's log, or take it away when he closes.  Who opens a
+store holds its directory (flock) until SQLite has the file, with a lock by which that is seen.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from vfsd.catalog import come_to_rest
+from vfsd.copies.handcopies import lay_log
+from vfsd.errors import BusyError, ReadOnlyError
+from vfsd.inhand import let_go
+from vfsd.storedir import StoreDirectory, fsync_path
+
+PATIENCE_SECONDS = 30.0
+"""As long as those may go on who just have a look with a command."""
+TRIES = 5
+"""How often bytes are copied that others take away before the catalog is there that needs them."""
+
+_PAUSE_SECONDS = 0.05
+
+T = TypeVar("T")
+
+
+def prepare(directory: StoreDirectory) -> StoreDirectory:
+    """An empty place for what is to come; what others left there, and was not all, is gone.
+
+    For who keeps others from mounting the store.
+    """
+    finish(directory)
+    coming = directory.incoming
+    discard(directory)
+    coming.spool.mkdir(parents=True)
+    return coming
+
+
+def take_over(directory: StoreDirectory, has_all: Callable[[], bool]) -> bool:
+    """Let what was prepared, a `new_catalog` among it, take the place of what there is.
+
+    Private files are on the disk already.  To whoever collected garbage until now the objects that
+    came for the new catalog were just that: so `has_all` looks for them again while nobody has the
+    store open.  Where some are gone nothing changes, and False is returned.  Raises `BusyError`
+    where somebody has the store open for longer than `PATIENCE_SECONDS`; nothing has changed then.
+    """
+    coming = directory.incoming
+    for path in (coming.new_catalog, coming.settings, coming.spool, coming.root, directory.root):
+        if path.exists():
+            fsync_path(path)
+    return _once_closed(directory, partial(_take_place, directory, has_all))
+
+
+def require_closed(directory: StoreDirectory) -> None:
+    """Raises `BusyError` as `take_over` does; what was in SQLite's log is in the catalog then."""
+    _once_closed(directory, lambda: None)
+
+
+def _once_closed(directory: StoreDirectory, action: Callable[[], T]) -> T:
+    """Do something while nobody has the catalog open, nor is about to open it."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not (done := _done_if_closed(directory, action)):
+        if time.monotonic() >= end:
+            raise BusyError(
+                f"somebody has {directory.root} open",
+                hint=f"try again when he has closed it; `fuser {directory.catalog_file}` tells who",
+            )
+        time.sleep(_PAUSE_SECONDS)
+    return done[0]
+
+
+@contextmanager
+def settled(directory: StoreDirectory) -> Iterator[None]:
+    """For a block that opens the catalog: nothing is to come, and nothing comes meanwhile.
+
+    Raises `ReadOnlyError` where something is to come and cannot be put into its place.
+    """
+    while True:
+        finish(directory)
+        with _held(directory.root, fcntl.LOCK_SH):
+            if not _is_to_come(directory):
+                yield
+                return
+
+
+def finish(directory: StoreDirectory) -> None:
+    """Put into its place what is to come, where another was killed before he had done that."""
+    if not _is_to_come(directory):
+        return
+    try:
+        with _held(directory.root, fcntl.LOCK_EX):
+            _put_in_place(directory)
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+        raise ReadOnlyError(
+            f"who brought {directory.root} up to date was killed, and it cannot be written: "
+            f"{error.strerror}",
+            hint=f"say `vfsd -s {directory.root} ls` once as somebody who may write there",
+        ) from error
+
+
+def discard(directory: StoreDirectory) -> None:
+    """Take away what was laid there, and is not all, or was put into its place."""
+    shutil.rmtree(directory.incoming.root, ignore_errors=True)
+
+
+def abandoned(directory: StoreDirectory) -> list[Path]:
+    """Files that lie there for nothing, as who laid them was killed before all of it was there."""
+    if directory.mounted_by() is not None or _is_to_come(directory):
+        return []
+    return sorted(path for path in directory.incoming.root.rglob("*") if path.is_file())
+
+
+def discard_abandoned(directory: StoreDirectory) -> None:
+    """Take them away, unless somebody has just begun to lay others."""
+    if not directory.incoming.root.exists():
+        return
+    with suppress(BusyError), directory.held_for("its garbage is taken away"):
+        finish(directory)
+        discard(directory)
+
+
+def _is_to_come(directory: StoreDirectory) -> bool:
+    return directory.incoming.catalog_file.exists()
+
+
+def _done_if_closed(directory: StoreDirectory, action: Callable[[], T]) -> tuple[T] | None:
+    """What it gives; None where it was not done."""
+    try:
+        with _held(directory.root, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            if not come_to_rest(directory.catalog_file):
+                return None
+            try:
+                return (action(),)
+            finally:
+                lay_log(directory)  # to come to rest has taken it away
+    except BlockingIOError:
+        return None
+
+
+def _take_place(directory: StoreDirectory, has_all: Callable[[], bool]) -> bool:
+    if not has_all():
+        return False
+    coming = directory.incoming
+    coming.new_catalog.replace(coming.catalog_file)
+    fsync_path(coming.root)
+    _put_in_place(directory)
+    return True
+
+
+def _put_in_place(directory: StoreDirectory) -> None:
+    """The catalog goes last: where it is still to come, the rest may be."""
+    coming = directory.incoming
+    if _is_to_come(directory):
+        for ino, path in coming.spooled():
+            path.replace(directory.spool_file(ino))
+        if coming.settings.exists():
+            coming.settings.replace(directory.settings)
+        fsync_path(directory.spool)
+        for path in (*directory.beside_catalog(), directory.rollback_journal):
+            path.unlink(missing_ok=True)
+        # SQLite would take what a power cut brings back of these for the new catalog's.
+        fsync_path(directory.root)
+        coming.catalog_file.replace(directory.catalog_file)
+        fsync_path(directory.root)
+        lay_log(directory)
+    discard(directory)
+
+
+@contextmanager
+def _held(root: Path, how: int) -> Iterator[None]:
+    """Hold a directory.  Raises `BlockingIOError` where others do, and it is not waited for."""
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, how)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass  # where the file system cannot, it is a matter of microseconds
+        yield
+    finally:
+        let_go(fd)  # a child that was forked meanwhile has it open, too, and does not know
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""Layouts, curves and overlaps to look at."""

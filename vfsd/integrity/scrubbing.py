@@ -1,0 +1,339 @@
+"""Looking at everything that is stored, a little at a time, and putting right what can be.
+
+Damaged tiles and renditions go, as they can be made again; originals are put back from another
+store that has them, or told of, with the frames that are lost.  What was looked at is written down,
+so that an interrupted run goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vfsd.catalog import Transaction
+from vfsd.catalog.integrity import ScrubRun
+from vfsd.errors import BusyError, IntegrityError, NotFoundError, ReadOnlyError, UsageError
+from vfsd.integrity.blocksums import Place
+from vfsd.integrity.byteslook import Looked, look_at
+from vfsd.integrity.linkedfile import require_linked
+from vfsd.model import LogicalVideo, Segment
+from vfsd.objects import ObjectStore
+from vfsd.parts import Parts
+from vfsd.reading.mending import drop_segments
+
+_GOES_ON_NS = 7 * 86400 * 10**9
+"""A run that was interrupted longer ago is begun anew."""
+_NOTE_SECONDS = 2.0
+
+OnProgress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all); may raise to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something that is not as it was stored."""
+
+    place: Place
+    kind: str  #: original, linked or tiles
+    names: tuple[str, ...]  #: of the videos that it belongs to
+    message: str
+    ranges: tuple[range, ...]  #: bytes; empty where all of them are gone
+    frames: tuple[range, ...]  #: of originals: those that need them
+    repaired: str | None  #: how: put back, dropped or counted anew
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """Something to look at."""
+
+    place: Place
+    digest: str
+    size: int
+    is_original: bool
+    looked_ns: int
+
+
+class Pace:
+    """Keeps to so many bytes a second; None: as fast as it goes."""
+
+    def __init__(self, rate: float | None) -> None:
+        """Raises `UsageError` for a rate at which nothing would ever be read."""
+        if rate is not None and not rate > 0:
+            raise UsageError(
+                f"{rate} bytes a second read nothing", hint="give more, or no rate: 50MiB"
+            )
+        self._rate = rate
+        self._due = time.monotonic()
+
+    def passed(self, count: int) -> None:
+        if self._rate is None:
+            return
+        now = time.monotonic()
+        # What was not used while nothing was read is not made up for.
+        self._due = max(self._due, now - 1.0) + count / self._rate
+        if self._due > now:
+            time.sleep(self._due - now)
+
+
+class Scrubber:
+    """One run over a store, or over some of its videos.
+
+    Raises `ReadOnlyError`.  Other processes may use the store, and mounts, meanwhile.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        videos: Sequence[LogicalVideo] | None = None,
+        *,
+        older_than: float | None = None,
+        rate: float | None = None,
+        sources: Sequence[ObjectStore] = (),
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        """Of `videos`, or of all; what was looked at less than `older_than` seconds ago is left
+        out.  At most `rate` bytes a second are read.  `sources` may have good copies.
+
+        Raises `UsageError` for a rate of nothing.
+        """
+        if parts.read_only:
+            raise ReadOnlyError("the store was opened read-only")
+        self._parts = parts
+        self._videos = videos
+        self._pace = Pace(rate)
+        self._sources = sources
+        self._on_progress = on_progress
+        self._done = self._total = 0
+        self._fine: list[tuple[Place, int]] = []  # looked at, and not written down yet
+        self._noted = time.monotonic()
+        self._run = self._begun()
+        self._items = self._planned(older_than)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether this is the rest of a run that was interrupted."""
+        return self._goes_on
+
+    @property
+    def planned(self) -> tuple[int, int]:
+        """(objects and files, bytes) that are to be looked at."""
+        return len(self._items), sum(item.size for item in self._items)
+
+    def run(self) -> Iterator[Damage]:
+        """What is damaged, as it is found.  Raises `OSError`, `NoSpaceError`."""
+        self._total = self.planned[1]
+        try:
+            done = 0
+            for item in self._items:
+                yield from self._look(item)
+                done += item.size
+                self._done = done  # whatever was read twice, or was not there
+                self._tell()
+        finally:
+            self._write_down()
+        with self._parts.catalog.writing() as change:
+            change.integrity.end_run(self._run.id, now_ns=time.time_ns())
+
+    # -- what is to be done
+
+    def _begun(self) -> ScrubRun:
+        names = [] if self._videos is None else sorted(video.name for video in self._videos)
+        what, now = "\n".join(names), time.time_ns()
+        with self._parts.catalog.writing() as change:
+            found = change.integrity.unfinished_run(what, since_ns=now - _GOES_ON_NS)
+            self._goes_on = found is not None
+            return found or change.integrity.begin_run(what, now_ns=now)
+
+    def _planned(self, older_than: float | None) -> list[_Item]:
+        """The one that nobody has looked at for longest first."""
+        with self._parts.catalog.reading() as seen:
+            originals = seen.integrity.originals()
+            sizes = seen.objects.sizes()
+            inspections = seen.integrity.inspections()
+            linked = {one.place: one.size for one in seen.integrity.linked_originals()}
+            packs = {segment.object_key for segment in seen.segments.all()}
+            if self._videos is not None:
+                mine = [video.original for video in self._videos]
+                originals = {
+                    one.place: originals[one.place] for one in mine if one.place in originals
+                }
+                packs = {
+                    segment.object_key
+                    for original in mine
+                    for segment in seen.segments.of_original(original.id)
+                }
+        wanted = {**{Place(key, None): key for key in packs}, **originals}
+        before = self._run.begun_ns if self._goes_on else time.time_ns()
+        if older_than is not None:
+            before = min(before, time.time_ns() - int(older_than * 1e9))
+        items = []
+        for place, digest in wanted.items():
+            found = inspections.get(place)
+            looked_ns = 0 if found is None or found.looked_ns is None else found.looked_ns
+            size = linked.get(place) if place.object_key is None else sizes.get(place.object_key)
+            if looked_ns < before and size is not None:
+                items.append(_Item(place, digest, size, place in originals, looked_ns))
+        return sorted(items, key=lambda item: (item.looked_ns, str(item.place)))
+
+    # -- looking
+
+    def _look(self, item: _Item) -> Iterator[Damage]:
+        parts, known = self._parts, None
+        with parts.catalog.reading() as seen, suppress(IntegrityError):
+            known = seen.integrity.sums(item.place)
+        path = parts.path_of(item.place)
+        try:
+            if item.place.link_path is not None and (fault := self._fault(path)):
+                yield Damage(item.place, "linked", self._names(item), fault, (), (), None)
+                return
+            found = look_at(path, item.digest, None if known is None else known.sums, self._read)
+        except FileNotFoundError:
+            if self._is_there(item):
+                yield self._missing(item)
+            return
+        if not self._is_there(item):
+            return  # it has gone, or was written anew, meanwhile
+        if not found.is_whole:
+            if item.place.object_key is None and (
+                known is None or known.mtime_ns != found.mtime_ns
+            ):
+                yield self._changed(item)
+            else:
+                yield self._damaged(item, found)
+            return
+        is_right = known is not None and known.sums == found.sums
+        if item.place.object_key is None and known is not None:
+            is_right = is_right and known.mtime_ns == found.mtime_ns
+        if item.is_original and not is_right:
+            self._put_sums(item.place, found)
+            if known is not None and known.sums != found.sums:
+                text = f"{item.place}: its sums were damaged; its bytes are what they were"
+                names = self._names(item)
+                yield Damage(item.place, self._kind(item), names, text, (), (), "counted anew")
+        self._fine.append((item.place, time.time_ns()))
+        if time.monotonic() - self._noted > _NOTE_SECONDS:
+            self._write_down()
+
+    def _fault(self, path: Path) -> str | None:
+        """Why a file indexed in place is not opened."""
+        try:
+            require_linked(path, self._parts.directory.root)
+        except IntegrityError as error:
+            return str(error)
+        return None
+
+    def _missing(self, item: _Item) -> Damage:
+        names = self._names(item)
+        repaired = self._put_back(item) or self._dropped(item)
+        called = " and ".join(names) or "nothing that is used"
+        text = f"{item.place} is missing, which holds {called}"
+        return Damage(item.place, self._kind(item), names, text, (), (), repaired)
+
+    def _changed(self, item: _Item) -> Damage:
+        """Somebody has written into a linked file: what the table says of it is no longer so."""
+        text = f"{item.place} has changed since it was indexed"
+        return Damage(item.place, "linked", self._names(item), text, (), (), None)
+
+    def _damaged(self, item: _Item, found: Looked) -> Damage:
+        parts = self._parts
+        names, kind = self._names(item), self._kind(item)
+        if not item.is_original:
+            how = "is damaged on disk" if found.is_readable else "cannot be read from the disk"
+            text = f"tiles of {' and '.join(names) or 'nobody'}: {item.place} {how}"
+            repaired = self._put_back(item)
+            if repaired is None and found.is_readable:  # else it may come back
+                repaired = self._dropped(item)
+            return Damage(item.place, kind, names, text, found.damage, (), repaired)
+        error = parts.summed.described(item.place, found.damage, is_proven=found.is_readable)
+        repaired = self._put_back(item)
+        if repaired is None:
+            with parts.catalog.writing() as change:
+                if change.integrity.is_there(item.place):
+                    change.integrity.note_look(item.place, found.damage, now_ns=time.time_ns())
+        return Damage(item.place, kind, names, str(error), found.damage, error.frames, repaired)
+
+    def _read(self, count: int) -> None:
+        self._done += count
+        self._tell()
+        self._pace.passed(count)
+
+    def _tell(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(min(self._done, self._total), self._total)
+
+    # -- putting right
+
+    def _put_back(self, item: _Item) -> str | None:
+        """Take a good copy from elsewhere; None where there is none."""
+        key, objects = item.place.object_key, self._parts.objects
+        if key is None:
+            return None  # it is not the store's to write
+        for source in self._sources:
+            if not source.exists(key):
+                continue
+            with ExitStack() as stack:
+                try:
+                    copy = stack.enter_context(objects.good_copy(source.path(key), key))
+                except IntegrityError:
+                    continue  # it is damaged there, too
+                with self._parts.catalog.writing() as change:
+                    if not change.integrity.is_there(item.place):
+                        return None
+                    objects.exchange(copy, key)
+                    change.integrity.note_look(item.place, (), now_ns=time.time_ns())
+                return "put back"
+        return None
+
+    def _dropped(self, item: _Item) -> str | None:
+        """Take tiles away; reads have the original instead."""
+        if item.is_original:
+            return None
+        with self._parts.catalog.reading() as seen:
+            mine = _segments_in(seen, item.digest)
+        drop_segments(self._parts, mine)
+        return "dropped"
+
+    def _put_sums(self, place: Place, found: Looked) -> None:
+        assert found.sums is not None
+        mtime_ns = found.mtime_ns if place.object_key is None else None
+        with self._parts.catalog.writing() as change:
+            if change.integrity.is_there(place):
+                change.integrity.put_sums(place, found.sums, mtime_ns=mtime_ns)
+
+    def _write_down(self) -> None:
+        """What was looked at and is fine: no reader need ask anew for that."""
+        self._noted = time.monotonic()
+        with suppress(BusyError):
+            self._parts.catalog.note_looks(self._fine)
+            self._fine = []
+
+    # -- what it belongs to
+
+    def _is_there(self, item: _Item) -> bool:
+        with self._parts.catalog.reading() as seen:
+            return seen.integrity.is_there(item.place)
+
+    def _kind(self, item: _Item) -> str:
+        if not item.is_original:
+            return "tiles"
+        return "original" if item.place.object_key is not None else "linked"
+
+    def _names(self, item: _Item) -> tuple[str, ...]:
+        with self._parts.catalog.reading() as seen:
+            if item.is_original:
+                numbers = seen.integrity.videos_of(item.place)
+            else:
+                made = {segment.physical_id for segment in _segments_in(seen, item.digest)}
+                numbers = sorted({seen.videos.physical(number).video_id for number in made})
+            names = []
+            for number in numbers:
+                with suppress(NotFoundError, IntegrityError):
+                    names.append(seen.videos.get(number).name)
+        return tuple(names)
+
+
+def _segments_in(seen: Transaction, key: str) -> list[Segment]:
+    return [one for one in seen.segments.all() if one.object_key == key]

@@ -1,0 +1,245 @@
+"""Files whose blocks are compared with their sums when they are first read.
+
+What a process has seen to be right once it does not look at again: a map of the blocks is shared by
+all who have the same file open.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from vfsd.errors import DamagedFileError, IntegrityError
+from vfsd.integrity.blocksums import BlockSums, merged
+from vfsd.integrity.diskfile import open_stored
+
+_READ_BYTES = 4 << 20
+"""Blocks are read together up to as many bytes."""
+
+
+class SeenBlocks:
+    """The sums of one file, and which blocks this process has seen to be right.
+
+    Threads may use it at the same time: a block that two have compared is right twice.
+    """
+
+    __slots__ = ("seen", "sums")
+
+    def __init__(self, sums: BlockSums) -> None:
+        self.sums = sums
+        self.seen = bytearray(len(sums))  #: 1: it is right
+
+    @property
+    def memory(self) -> int:
+        """Bytes."""
+        return len(self.seen) + len(self.sums.sums)
+
+
+FindBlocks = Callable[[int], SeenBlocks | None]
+"""Given a descriptor: what is known of the blocks of that very file; None: nothing.  Raises
+`IntegrityError` where it is not to be read without."""
+Report = Callable[[Sequence[range], bool], DamagedFileError]
+"""Given the bytes that are damaged, and whether they were read and are others; makes the error."""
+
+
+class SummedFile:
+    """An open file that is read at offsets, and whose blocks are compared when first read.
+
+    Bytes that are not those that were stored are never given away.  Where a block looks damaged, or
+    the disk fails to read it, it is read once more, from the disk; and where another file has taken
+    the name meanwhile, as when a good copy was put back, that is read from then on.  Thread-safe.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], fd: int, find: FindBlocks, report: Report
+    ) -> None:
+        """`fd` becomes this object's own."""
+        self.fd = fd
+        self.name = os.fspath(path)
+        self._find = find
+        self._report = report
+        self._is_known = False
+        self._blocks: SeenBlocks | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return os.fstat(self.fd).st_size
+
+    def read_some(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes from `position` on, but one at least where there is one.
+
+        Raises `DamagedFileError` where the first of them is damaged, `OSError`.
+        """
+        blocks = self._blocks if self._is_known else self._look_up()
+        if blocks is None:
+            return os.pread(self.fd, size, position)
+        sums = blocks.sums
+        end = min(position + size, position // sums.block * sums.block + _READ_BYTES, sums.size)
+        wanted = sums.blocks(position, end)
+        if not wanted or blocks.seen.find(0, wanted.start, wanted.stop) < 0:
+            return os.pread(self.fd, max(0, end - position), position)
+        start = wanted.start * sums.block
+        data = self._read(start, wanted.stop * sums.block - start)
+        if not self._are_right(blocks, wanted, data):
+            data = b""
+            for number in wanted:
+                again = self._read_again(blocks, number)
+                if again is None or not sums.is_right(number, again):
+                    if not data:
+                        raise self._report([sums.bytes_of(number)], again is not None)
+                    break
+                data += again
+        return data[position - start : end - start]
+
+    def readinto(self, buffer: memoryview, position: int) -> int:
+        """Fill `buffer` from `position` on; how many bytes that were, fewer only at the end.
+
+        Raises `DamagedFileError` where any of them is damaged, `OSError`.
+        """
+        blocks = self._blocks if self._is_known else self._look_up()
+        if blocks is not None:
+            buffer = buffer[: self.known(position, len(buffer))]
+            block = blocks.sums.block
+            end = -(-(position + len(buffer)) // block)
+            if blocks.seen.find(0, position // block, end) >= 0:
+                self.require(position, len(buffer))
+        return os.preadv(self.fd, (buffer,), position)
+
+    def known(self, position: int, size: int) -> int:
+        """How many of those bytes there were when the sums were made: others are not the file's."""
+        blocks = self._blocks if self._is_known else self._look_up()
+        return size if blocks is None else max(0, min(size, blocks.sums.size - position))
+
+    def require(self, position: int, size: int) -> None:
+        """Look at those bytes.  Raises as `readinto` does, of all that is damaged there."""
+        blocks = self._blocks if self._is_known else self._look_up()
+        if blocks is None:
+            return
+        wanted = blocks.sums.blocks(position, position + size)
+        at_once = max(1, _READ_BYTES // blocks.sums.block)
+        damaged: list[range] = []
+        is_proven = False
+        for first in range(wanted.start, wanted.stop, at_once):
+            some = range(first, min(wanted.stop, first + at_once))
+            if blocks.seen.find(0, some.start, some.stop) < 0:
+                continue
+            start = some.start * blocks.sums.block
+            data = self._read(start, some.stop * blocks.sums.block - start)
+            if self._are_right(blocks, some, data):
+                continue
+            for number in some:
+                again = None if blocks.seen[number] else self._read_again(blocks, number)
+                if blocks.seen[number] or (again and blocks.sums.is_right(number, again)):
+                    continue
+                damaged.append(blocks.sums.bytes_of(number))
+                is_proven = is_proven or again is not None
+        if damaged:
+            raise self._report(merged(damaged), is_proven)
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    # -- inside
+
+    def _look_up(self) -> SeenBlocks | None:
+        self._blocks = self._find(self.fd)
+        self._is_known = True
+        return self._blocks
+
+    def _read(self, position: int, size: int) -> bytes:
+        """Empty where the disk does not give them."""
+        try:
+            return os.pread(self.fd, size, position)
+        except OSError:
+            return b""
+
+    def _are_right(self, blocks: SeenBlocks, wanted: range, data: bytes) -> bool:
+        """Note those blocks of `wanted`, which `data` begins with, that are right."""
+        sums, seen = blocks.sums, blocks.seen
+        view = memoryview(data)
+        all_right = True
+        for number in wanted:
+            if seen[number]:
+                continue
+            own = sums.bytes_of(number)
+            at = own.start - wanted.start * sums.block
+            if sums.is_right(number, view[at : at + len(own)]):
+                seen[number] = 1
+            else:
+                all_right = False
+        return all_right
+
+    def _read_again(self, blocks: SeenBlocks, number: int) -> bytes | None:
+        """A block as the disk has it now; None where it does not give it."""
+        own = blocks.sums.bytes_of(number)
+        data = self._from_disk(own)
+        if data is not None and blocks.sums.is_right(number, data):
+            blocks.seen[number] = 1
+        elif self._take_successor():
+            return self._from_disk(own)
+        return data
+
+    def _from_disk(self, own: range) -> bytes | None:
+        """None where the disk does not give them."""
+        with suppress(OSError):
+            os.posix_fadvise(self.fd, own.start, len(own), os.POSIX_FADV_DONTNEED)
+        try:
+            return os.pread(self.fd, len(own), own.start)
+        except OSError:
+            return None
+
+    def _take_successor(self) -> bool:
+        """Read the file from now on that has the name now; whether that is another one.
+
+        The number of the descriptor stays, for whoever reads by it at the moment.
+        """
+        try:
+            fd = open_stored(self.name)
+        except OSError:
+            return False
+        try:
+            if os.path.samestat(os.fstat(fd), os.fstat(self.fd)):
+                return False
+            try:
+                blocks = self._find(fd)
+            except IntegrityError:
+                return False  # it was indexed in place, and is another file now
+            if blocks is None:
+                return False
+            os.dup2(fd, self.fd, inheritable=False)
+            self._blocks = blocks
+            return True
+        finally:
+            os.close(fd)
+
+
+class StoredFile(os.PathLike[str]):
+    """The path of an original; opened as a `SummedFile` by whoever reads its packets."""
+
+    def __init__(
+        self, path: Path, find: FindBlocks, report: Report, opener: Callable[[], int]
+    ) -> None:
+        """`opener` gives a descriptor."""
+        self.path = path
+        self._find = find
+        self._report = report
+        self._opener = opener
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def open(self) -> SummedFile:
+        """Raises `OSError`, `IntegrityError` for what may not be opened or is not there."""
+        return self.of(self._opener())
+
+    def of(self, fd: int) -> SummedFile:
+        """The same, of a descriptor, which becomes its own."""
+        return SummedFile(self.path, fd, self._find, self._report)

@@ -1,0 +1,1 @@
+"""Cameras that overlap, and what both see kept once."""

@@ -1,0 +1,341 @@
+"""Joining the videos of two cameras that see the same, and taking that back.
+
+The originals stay as they are.  Beside them, run by run of about a second, a pack is stored from
+which the pictures of both can be made; a run appears whole or not at all, so what was interrupted
+is gone on with by joining the two again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from vfsd.budget.reclaim import clear_away
+from vfsd.catalog import Transaction
+from vfsd.errors import NotFoundError, OutdatedError, UsageError
+from vfsd.frametable import FrameTable
+from vfsd.host import at_once
+from vfsd.joints.jointsettings import JoinSettings, require_alike
+from vfsd.joints.jointwork import JoinedRun, JointWork
+from vfsd.joints.overlapsearch import VideoPair, overlap_of
+from vfsd.joints.pairing import FramePairs, Seconds, frame_pairs
+from vfsd.model import LogicalVideo, Segment
+from vfsd.overlap.pair import Overlap, Verdict
+from vfsd.parts import Parts
+from vfsd.reading.tools import Tools
+from vfsd.tiling import cut_sequences, meet
+from vfsd.tiling.cost import JOINED_LEFT
+from vfsd.videos.video import Video
+
+OnProgress = Callable[[int, int], None]
+"""Called with (frames done, frames in all), several times a second; may raise to give up."""
+
+_HEARTBEAT_SECONDS = 0.2
+"""How long a report of progress may be waited for."""
+_HELD_BYTES = 768 << 20
+"""Of the pictures of both videos that all runs together have in memory, about."""
+_BYTES_PER_PIXEL = 2.5
+"""Of a picture and a half: its pieces are in memory as well."""
+_MOST_FRAMES = 300
+
+
+@dataclass(frozen=True, slots=True)
+class JoinReport:
+    """What joining two videos has come to."""
+
+    left: str  #: name of the video that is the left one
+    right: str
+    overlap: Overlap
+    runs: tuple[JoinedRun, ...]  #: that were tried, by time
+    before: int  #: frames, of either, that were joined before
+    unpaired: int  #: frames of the left video that the right one has none for
+    original_bytes: int  #: of both files, in the runs that are joined, about
+
+    @property
+    def joined(self) -> tuple[JoinedRun, ...]:
+        return tuple(run for run in self.runs if run.is_joined)
+
+    @property
+    def frames(self) -> int:
+        """That were joined, of either."""
+        return sum(len(run.frames) for run in self.joined)
+
+    @property
+    def bytes(self) -> int:
+        """That were stored for both."""
+        return sum(run.bytes for run in self.joined)
+
+    @property
+    def psnr(self) -> tuple[float, float] | None:
+        """dB of the left and the right pictures, of the worst; None where nothing was joined."""
+        found = [run.psnr for run in self.joined if run.psnr is not None]
+        if not found:
+            return None
+        return min(left for left, _ in found), min(right for _, right in found)
+
+    @property
+    def too_poor(self) -> tuple[float, float] | None:
+        """From how many dB to how many the runs would have had that do not have enough."""
+        found = [min(run.psnr) for run in self.runs if run.why and run.psnr is not None]
+        return (min(found), max(found)) if found else None
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Why runs stay as they are, and how many frames they have."""
+        counts: Counter[str] = Counter()
+        for run in self.runs:
+            if not run.is_joined:
+                counts[run.why] += len(run.frames)
+        return counts
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedPair:
+    """Two videos, some of whose pictures are kept together."""
+
+    left: str  #: name
+    right: str
+    segments: tuple[tuple[Segment, Segment], ...]  #: left and right, by time
+
+    @property
+    def frames(self) -> int:
+        """Of either."""
+        return sum(len(one.frames) for one, _ in self.segments)
+
+    @property
+    def bytes(self) -> int:
+        """Of all packs."""
+        return sum(one.size + other.size for one, other in self.segments)
+
+    @property
+    def psnr(self) -> tuple[float, float]:
+        """dB of the left and the right pictures, of the worst plane of the worst picture."""
+        return min(one.psnr for one, _ in self.segments), min(two.psnr for _, two in self.segments)
+
+    @property
+    def copied(self) -> int:
+        """Frames whose right pictures are nothing but the left ones."""
+        return sum(len(one.frames) for one, other in self.segments if _is_pointer(one, other))
+
+
+def join(
+    parts: Parts,
+    tools: Tools,
+    one: Video,
+    other: Video,
+    settings: JoinSettings,
+    *,
+    seconds_each: float = 1.0,
+    dry_run: bool = False,
+    jobs: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> JoinReport:
+    """Join two videos as far as they agree; what came of it.
+
+    Both timelines start at the same time.  What is joined already stays; what agrees less than is
+    asked for stays as it is.  With `dry_run` all is done but nothing stored.
+
+    Raises `NotFoundError` for videos that do not show the same, or not at the same time,
+    `UsageError` for pictures that cannot be joined, `IntegrityError`, `NoSpaceError`,
+    `OverBudgetError`; what was finished until then stays.
+    """
+    if one.info.id == other.info.id:
+        raise UsageError(f"{one.name!r} cannot be joined with itself")
+    require_alike(one.original.media, other.original.media)
+    for video in (one, other):
+        if not dry_run and not video.original.verified:
+            video.verify()  # joining goes by frame numbers, which must not change afterwards
+    pair = _agreeing(tools, one, other)
+    left, right = pair.left, pair.right
+    pairs = frame_pairs(_sequences(left, right, seconds_each), _times(left), _times(right))
+    with parts.catalog.reading() as seen:
+        there = [seen.segments.joined(video.original.id) for video in (left, right)]
+    wanted = [frames for frames in pairs if not _is_there(frames, *there)]
+    work = JointWork(
+        parts, tools.pool, (left.info, left.table), (right.info, right.table), settings
+    )
+    known = pair.overlap.matrices[0] if pair.overlap.fixed else None
+    runs = _all(
+        work,
+        [partial(work.join, frames, known, publish=not dry_run) for frames in wanted],
+        [len(frames) for frames in wanted],
+        _at_once(left, right, wanted, at_once(jobs)),
+        on_progress,
+    )
+    if not dry_run:
+        clear_away(parts)
+    done = [run.frames for run in runs if run.is_joined]
+    return JoinReport(
+        left.name,
+        right.name,
+        pair.overlap,
+        tuple(runs),
+        sum(map(len, pairs)) - sum(map(len, wanted)),
+        len(left) - sum(map(len, pairs)),
+        _bytes_of(left.table, [frames.left for frames in done])
+        + _bytes_of(right.table, [frames.right for frames in done]),
+    )
+
+
+def split_joined(
+    parts: Parts, video: LogicalVideo, other: LogicalVideo | None = None
+) -> list[JoinedPair]:
+    """Take joined pictures of a video away, with those of the videos that it is joined with, or
+    only of that `other` one; gives what went.
+
+    Reads then decode the originals.  Raises `NotFoundError` where nothing is joined.
+    """
+    with parts.catalog.writing() as change:
+        names = {video.name} if other is None else {video.name, other.name}
+        found = [one for one in _pairs(change, video) if names <= {one.left, one.right}]
+        if not found:
+            with_whom = "anything" if other is None else repr(other.name)
+            raise NotFoundError(
+                f"{video.name!r} is not joined with {with_whom}",
+                hint="`vfsd overlap ls` lists what is joined",
+            )
+        gone = [segment for one in found for both in one.segments for segment in both]
+        change.segments.delete(segment.id for segment in gone)
+    clear_away(parts, keys={segment.object_key for segment in gone})
+    return found
+
+
+def joined_pairs(parts: Parts, video: LogicalVideo | None = None) -> list[JoinedPair]:
+    """What is joined, of a video or of all, by name."""
+    with parts.catalog.reading() as seen:
+        return _pairs(seen, video)
+
+
+def _pairs(seen: Transaction, video: LogicalVideo | None) -> list[JoinedPair]:
+    if video is None:
+        found = seen.segments.all_joined()
+    else:
+        mine = seen.segments.joined(video.original.id)
+        found = seen.segments.sharing([segment.id for segment in mine])
+    by_pack: dict[str, dict[bool, Segment]] = {}
+    for segment in found:
+        by_pack.setdefault(segment.object_key, {})[segment.profile == JOINED_LEFT] = segment
+    names: dict[int, str] = {}
+
+    def name(segment: Segment) -> str:
+        if segment.original_id not in names:
+            number = seen.videos.physical(segment.original_id).video_id
+            names[segment.original_id] = seen.videos.get(number).name
+        return names[segment.original_id]
+
+    together: dict[tuple[str, str], list[tuple[Segment, Segment]]] = {}
+    for both in by_pack.values():
+        if len(both) == 2:  # the other half of one may just be going
+            pair = both[True], both[False]
+            together.setdefault((name(pair[0]), name(pair[1])), []).append(pair)
+    return [
+        JoinedPair(*key, tuple(sorted(segments, key=lambda both: both[0].first_frame)))
+        for key, segments in sorted(together.items())
+    ]
+
+
+def _agreeing(tools: Tools, one: Video, other: Video) -> VideoPair:
+    """Raises `NotFoundError`."""
+    pair = overlap_of(tools, one, other)
+    if pair is None:
+        raise NotFoundError(
+            f"{one.name!r} and {other.name!r} do not show the same place",
+            hint="see `vfsd overlap find` for videos that do",
+        )
+    if pair.overlap.verdict is Verdict.REFUSED:
+        raise NotFoundError(
+            f"{one.name!r} and {other.name!r} cannot be joined: {pair.overlap.why}",
+            hint="`vfsd overlap show` draws them into one picture",
+        )
+    return pair
+
+
+def _sequences(left: Video, right: Video, seconds_each: float) -> list[range]:
+    """The runs of frames of the left video, no longer than that both fit into memory."""
+    most = int(_HELD_BYTES / _held_bytes(left, right))
+    times = np.append(_times(left), float(left.duration))
+    return cut_sequences(
+        left.keyframes,
+        np.maximum.accumulate(times),
+        seconds_each,
+        maximum_frames=min(_MOST_FRAMES, max(8, most)),
+    )
+
+
+def _held_bytes(left: Video, right: Video) -> float:
+    """Of one picture of both, and its pieces."""
+    pixels = left.width * left.height + right.width * right.height
+    return _BYTES_PER_PIXEL * pixels
+
+
+def _at_once(left: Video, right: Video, runs: Sequence[FramePairs], jobs: int) -> int:
+    """How many runs may be in memory."""
+    longest = max(map(len, runs), default=1)
+    return max(1, min(jobs, int(_HELD_BYTES / (_held_bytes(left, right) * longest))))
+
+
+def _times(video: Video) -> Seconds:
+    """When each frame appears, in seconds from the first."""
+    ticks = video.table.pts() - video.original.first_pts
+    return np.maximum.accumulate(ticks.astype(np.float64) * float(video.original.time_base))
+
+
+def _is_there(frames: FramePairs, left: Sequence[Segment], right: Sequence[Segment]) -> bool:
+    """Whether some of them are joined already, with each other or with others."""
+    return any(meet(one.frames, frames.left) for one in left) or any(
+        meet(one.frames, frames.right) for one in right
+    )
+
+
+def _bytes_of(table: FrameTable, runs: Iterable[range]) -> int:
+    """Of the packets that show these frames."""
+    return sum(
+        int(table.columns(int(packet), int(packet) + 1).size[0])
+        for frames in runs
+        for packet in table.packets_of(frames)
+    )
+
+
+def _is_pointer(left: Segment, right: Segment) -> bool:
+    """Whether pictures of both are made of the same bytes and of no others."""
+    one, other = left.cells[0], right.cells[0]
+    return (one.position, one.size) == (other.position, other.size)
+
+
+def _all(
+    work: JointWork,
+    tasks: Sequence[Callable[[], JoinedRun]],
+    lengths: Sequence[int],
+    jobs: int,
+    on_progress: OnProgress | None,
+) -> list[JoinedRun]:
+    """Do all, several at a time.
+
+    Progress is told in the caller's thread, where Ctrl-C is heeded and errors have a place to go.
+    """
+    runs: dict[int, JoinedRun] = {}
+    done, total = 0, sum(lengths)
+    with ThreadPoolExecutor(max(1, min(jobs, len(tasks))), thread_name_prefix="join") as executor:
+        going: dict[Future[JoinedRun], int] = {
+            executor.submit(task): number for number, task in enumerate(tasks)
+        }
+        try:
+            while going:
+                finished, _ = wait(going, _HEARTBEAT_SECONDS, FIRST_COMPLETED)
+                for future in finished:
+                    number = going.pop(future)
+                    with suppress(OutdatedError):  # somebody else has joined them
+                        runs[number] = future.result()
+                    done += lengths[number]
+                if on_progress is not None:
+                    on_progress(done, total)
+        finally:
+            work.stop.set()
+            executor.shutdown(cancel_futures=True)
+    return [runs[number] for number in sorted(runs)]

@@ -1,0 +1,1 @@
+"""What is put into a store: files, pixels, tiles and renditions."""

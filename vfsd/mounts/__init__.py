@@ -1,0 +1,1 @@
+"""Starting, finding, asking and ending mounts, and the process that serves one."""

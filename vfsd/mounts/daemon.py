@@ -1,0 +1,237 @@
+"""The process that serves a mounted store; see `vfsd.mounts.mounting` for starting and ending it.
+
+As long as it lives it holds the store's mount lock.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from vfsd.errors import MountError, NotFoundError, VfsdError
+from vfsd.fs import Counters, Filesystem
+from vfsd.fs.standing import Rendering, Standings
+from vfsd.fs.xattrs import STATS, TUNER
+from vfsd.fuse.options import MountOptions, parse_options
+from vfsd.fuse.serving import serve
+from vfsd.heap import Trimmer, share_arenas
+from vfsd.integrity.summing import SUMS_ADVICE, without_sums
+from vfsd.mounts import mountlog
+from vfsd.mounts.mounting import DRAIN_SECONDS, checked
+from vfsd.mounts.supervisor import READY, STOPPING, notify
+from vfsd.mounts.verifier import Verifier
+from vfsd.processes import renderworker
+from vfsd.processes.deference import Deference
+from vfsd.processes.foreground import Foreground, ObservedViews
+from vfsd.processes.promptness import be_prompt
+from vfsd.processes.renderprocess import RenderProcess
+from vfsd.processes.tuner import BackgroundTuner
+from vfsd.reserve import with_reserve
+from vfsd.store import Store
+from vfsd.storedir import StoreDirectory
+from vfsd.views import Views
+
+_SHARE_OF_WHOLE_VIEWS = 4  # of what rendered views may take up
+_SWITCH_SECONDS = 0.0002  # a thread that computes must not keep the kernel waiting for 5 ms
+
+_log = logging.getLogger(__name__)
+
+
+def mount_in_foreground(
+    store_path: str | os.PathLike[str],
+    mountpoint: str | os.PathLike[str],
+    options: Iterable[str] = (),
+) -> None:
+    """Show a store as a directory, served by this process; returns when the mount has ended.
+
+    systemd, or who else started this process, is told when it answers.  Raises what
+    `vfsd.mounts.mounting.mount` does.
+    """
+    words = list(options)
+    directory, place = checked(store_path, mountpoint, parse_options(words))
+    _serve(directory.root, place, words, on_ready=lambda: notify(READY))
+
+
+def _serve(
+    root: Path, place: Path, options: Iterable[str], *, on_ready: Callable[[], None]
+) -> None:
+    """Serve until unmounted, or until a signal ends it."""
+    parsed = parse_options(options)
+    share_arenas()
+    # Signals are for the main thread, where libfuse waits for them; the others inherit this.
+    ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    with ExitStack() as stack:
+        stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        directory = StoreDirectory.open(root)
+        if directory.can_be_written or not parsed.read_only:
+            with_reserve(directory, lambda: stack.enter_context(directory.mounted(str(place))))
+        starter = stack.enter_context(_render_starter(root, parsed))  # while there are no threads
+        be_prompt()
+        stack.enter_context(closing(Trimmer()))
+        store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
+        counters = Counters()
+        renders = stack.enter_context(_render_process(starter, store, counters))
+        views = stack.enter_context(closing(_views(store, parsed, renders)))
+        foreground = Foreground()
+        tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
+        standings = Standings(counters)
+        filesystem = Filesystem(
+            store.parts,
+            views=ObservedViews(views, foreground),
+            reports={
+                TUNER: lambda: "off" if tuner is None else tuner.state,
+                STATS: lambda: standings.now(_rendering(renders)).text(),
+            },
+        )
+        stack.callback(filesystem.close, DRAIN_SECONDS)
+        if not parsed.read_only:
+            _accuse(store, directory.decoding_note)
+            _accuse(store, directory.rendering_note)
+            stack.enter_context(store.parts.suspects.noting(directory.decoding_note))
+            filesystem.recover()
+            if store.settings.verify:
+                stack.enter_context(closing(Verifier(store)))
+        _tell_of_sums(store)
+        if tuner is not None:
+            stack.enter_context(closing(tuner)).start()
+        stack.callback(signal.signal, signal.SIGHUP, signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        stack.callback(faulthandler.unregister, signal.SIGUSR1)
+        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        serve(
+            filesystem,
+            place,
+            source=root,
+            options=parsed,
+            counters=counters,
+            on_ready=on_ready,
+        )
+        _log.info("%s is unmounted", place)
+        notify(STOPPING)
+
+
+@contextmanager
+def _render_starter(root: Path, options: MountOptions) -> Iterator[socket.socket | None]:
+    """See `vfsd.processes.renderworker.start`; None: views are made by this process."""
+    if not renderworker.can_start():
+        yield None
+        return
+    starter, pid = renderworker.start(root, read_only=options.read_only)
+    try:
+        yield starter
+    finally:
+        starter.close()
+        os.waitpid(pid, 0)
+
+
+@contextmanager
+def _render_process(
+    starter: socket.socket | None, store: Store, counters: Counters
+) -> Iterator[RenderProcess | None]:
+    """What makes views; None: this process does."""
+    if starter is None:
+        yield None
+        return
+    note = store.parts.directory.rendering_note
+    deference = Deference(counters.are_files_read)
+    renders = RenderProcess(starter, partial(_accuse, store, note), deference)
+    try:
+        yield renders
+    finally:
+        renders.close()
+        if not store.parts.read_only:
+            note.unlink(missing_ok=True)
+
+
+def _accuse(store: Store, note: Path) -> None:
+    """Make suspects of what was being decoded by the process that kept a note, if it crashed."""
+    if store.parts.read_only:
+        return  # there are no notes
+    numbers, how = store.parts.suspects.crashed(note)
+    for number in numbers:
+        with store.catalog.reading() as seen:
+            try:
+                physical = seen.videos.physical(number)
+            except NotFoundError:
+                continue
+        store.parts.suspects.accuse(physical, how)
+        _log.warning("video %d was being decoded then; its pictures are not shown", number)
+    note.unlink(missing_ok=True)
+
+
+def _tell_of_sums(store: Store) -> None:
+    found = without_sums(store.catalog)
+    if found is not None:
+        _log.warning("%s; %s", found, SUMS_ADVICE)
+
+
+def _views(store: Store, options: MountOptions, renders: RenderProcess | None) -> Views:
+    """Those that the kernel may read by itself are put into files of their own."""
+    whole_bytes = 0
+    if options.passthrough and not options.read_only:
+        whole_bytes = store.settings.view_cache_bytes // _SHARE_OF_WHOLE_VIEWS
+    return Views(store.parts, store.tools, elsewhere=renders, whole_bytes=whole_bytes)
+
+
+def _rendering(renders: RenderProcess | None) -> Rendering | None:
+    pid = None if renders is None else renders.pid
+    if renders is None or pid is None:
+        return None
+    return Rendering.of(pid, renders.decoder_memory)
+
+
+def _tunes(store: Store) -> bool:
+    return (store.settings.tune or store.settings.compress) and not store.parts.read_only
+
+
+def _main(arguments: list[str]) -> None:
+    """Become a daemon: ``PIPE JSON``, where PIPE is the number of an inherited descriptor."""
+    pipe, task = int(arguments[0]), json.loads(arguments[1])
+    if os.fork() > 0:
+        os._exit(0)
+    os.setsid()
+    faulthandler.enable()
+    mountlog.set_up(task["log_level"])
+
+    def report(what: dict[str, Any]) -> None:
+        os.write(pipe, json.dumps(what).encode() + b"\n")
+        os.close(pipe)
+
+    came_up = False
+
+    def on_ready() -> None:
+        nonlocal came_up
+        came_up = True
+        report({})
+
+    try:
+        _serve(Path(task["root"]), Path(task["place"]), task["options"], on_ready=on_ready)
+    except VfsdError as error:
+        _log.error("%s%s", error, f"; {error.hint}" if error.hint else "")
+        if not came_up:
+            name = type(error).__name__
+            report({"error": name, "message": str(error), "hint": error.hint})
+        sys.exit(1)
+    except Exception as error:
+        _log.exception("the mount of %s at %s has ended", task["root"], task["place"])
+        if not came_up:
+            message = f"{type(error).__name__}: {error}"
+            report({"error": MountError.__name__, "message": message, "hint": None})
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

@@ -1,0 +1,307 @@
+"""Mounts, as seen by who starts, finds and ends them.
+
+The store itself is served by `vfsd.mounts.daemon`, a process of its own, which is started detached
+and reports over a pipe when the mount answers, or why it does not.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vfsd import errors
+from vfsd.errors import BusyError, MountError, NoStoreError, UsageError
+from vfsd.fuse.binding import require_fuse
+from vfsd.fuse.options import MountOptions, parse_options
+from vfsd.mounts import mountlog
+from vfsd.mounts.askmount import attribute, require_answer
+from vfsd.mounts.mountinfo import mount_above, mount_at
+from vfsd.programs import command, environment
+from vfsd.storedir import StoreDirectory
+
+DRAIN_SECONDS = 30.0
+"""How long an ending mount goes on making new files into videos; the next one does the rest."""
+
+_START_SECONDS = 120.0
+_END_SECONDS = 5.0
+_MOST_LINKS = 40
+_DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO)
+
+_log = logging.getLogger(__name__)
+
+
+def mount(
+    store_path: str | os.PathLike[str],
+    mountpoint: str | os.PathLike[str],
+    options: Iterable[str] = (),
+    *,
+    log_file: str | os.PathLike[str] | None = None,
+    log_level: str = mountlog.DEFAULT,
+) -> None:
+    """Show a store as a directory, by a process in the background; returns when it answers.
+
+    `options` are what people write after ``-o``: ``["ro,allow_other"]``.  The process writes what
+    it has to say to `log_file` (see `default_log`), from `log_level` of `mountlog.LEVELS` on.
+
+    Raises `UsageError` for options and places that cannot be, `NoStoreError`, `BusyError` when
+    the store is mounted already, `FuseMissingError` when something has to be installed, and
+    `MountError` for the rest.
+    """
+    words = list(options)
+    directory, place = checked(store_path, mountpoint, parse_options(words))
+    log = Path(log_file) if log_file is not None else default_log(directory)
+    _start(directory, place, words, log.absolute(), log_level)
+
+
+def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECONDS + 30) -> None:
+    """End a mount, and wait until its process has let go of the store.
+
+    Raises `UsageError` when nothing of ours is mounted there, `BusyError` when somebody uses it, it
+    does not answer or the process has not ended after `timeout` seconds, `MountError`.
+    """
+    place = _place_of(mountpoint)
+    found = mount_at(place)
+    if found is None or not found.is_ours:
+        raise UsageError(f"no store is mounted at {place}")
+    with suppress(OSError):  # one that has died is taken away, too
+        require_answer(place)
+    directory = _writable_store(Path(found.source))
+    server = _daemon_of(place) if directory is None else None
+    _detach(place, lazily=False)
+    if directory is None:
+        _await_end(server)
+        return
+    end = time.monotonic() + timeout
+    while (holder := directory.mounted_by()) and holder.get("place") == str(place):
+        if time.monotonic() > end:
+            raise BusyError(
+                f"{place} is unmounted, but process {holder.get('pid')} has not ended yet",
+                hint="it is indexing new files; wait, or end it with SIGKILL and lose nothing",
+            )
+        time.sleep(0.02)
+
+
+def _writable_store(path: Path) -> StoreDirectory | None:
+    """A store that tells by whom it is mounted; None where there is none, or nobody can write."""
+    try:
+        directory = StoreDirectory.open(path)
+    except NoStoreError:
+        return None
+    return directory if directory.can_be_written else None
+
+
+def _daemon_of(place: Path) -> int | None:
+    """The process that serves a mount, as far as it tells."""
+    from vfsd.fs.xattrs import STATS  # with all that it stands on
+
+    try:
+        return int(json.loads(attribute(place, STATS))["pid"])
+    except (OSError, BusyError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _await_end(pid: int | None) -> None:
+    """Return when a process has ended, or does not."""
+    end = time.monotonic() + _END_SECONDS
+    while (
+        pid not in (None, os.getpid()) and os.path.exists(f"/proc/{pid}") and time.monotonic() < end
+    ):
+        time.sleep(0.02)
+
+
+def mount_of(path: str | os.PathLike[str]) -> tuple[Path, str] | None:
+    """The store that `path` is shown by, and the name that it has in there (no leading slash).
+
+    None where it does not lie in a mount of ours.
+    """
+    absolute = Path(os.path.realpath(path))
+    found = mount_above(absolute)
+    if found is None or not found.is_ours:
+        return None
+    inside = absolute.relative_to(found.place).as_posix()
+    return Path(found.source), "" if inside == "." else inside
+
+
+def default_log(directory: StoreDirectory) -> Path:
+    """Where a mount in the background writes to, unless told otherwise."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(state) / "vfsd" / f"{directory.root.name}-{directory.id[:8]}.log"
+
+
+# ---------------------------------------------------------------------------------- the place
+
+
+def checked(
+    store_path: str | os.PathLike[str],
+    mountpoint: str | os.PathLike[str],
+    options: MountOptions,
+) -> tuple[StoreDirectory, Path]:
+    """The store, and the mountpoint without symbolic links; a dead mount is taken away.
+
+    Raises what `mount` does where one of them, or FUSE, is not as it has to be.
+    """
+    directory = StoreDirectory.open(Path(store_path))
+    place = _checked_place(directory, mountpoint, options)
+    require_fuse(options)
+    return directory, place
+
+
+def _checked_place(
+    directory: StoreDirectory, mountpoint: str | os.PathLike[str], options: MountOptions
+) -> Path:
+    """The mountpoint without symbolic links, when it can be one; a dead mount is taken away."""
+    place = _place_of(mountpoint)
+    _clear_dead_mount(place)
+    root = Path(os.path.realpath(directory.root))
+    if place == root or place.is_relative_to(root):
+        raise UsageError(f"{place} lies inside the store {root}")
+    if root.is_relative_to(place):
+        raise UsageError(f"the store {root} lies inside {place} and would be hidden by the mount")
+    found = mount_at(place)
+    if found is not None and found.is_ours:
+        raise BusyError(f"{found.source} is mounted at {place} already")
+    if not place.exists():
+        raise MountError(f"there is no directory {place}", hint=f"make it: mkdir -p {place}")
+    if not place.is_dir():
+        raise MountError(f"{place} is not a directory")
+    try:
+        is_empty = not any(os.scandir(place))
+    except PermissionError as error:
+        raise MountError(f"{place} cannot be read: {error.strerror}") from error
+    if not is_empty and not options.nonempty:
+        raise MountError(
+            f"{place} is not empty", hint="choose an empty directory, or mount with -o nonempty"
+        )
+    return place
+
+
+def _place_of(mountpoint: str | os.PathLike[str]) -> Path:
+    """A mountpoint without symbolic links; a mount of ours that is there is not asked."""
+    path = os.fspath(mountpoint) or os.curdir
+    for _ in range(_MOST_LINKS):
+        above, last = os.path.split(path.rstrip("/") or "/")
+        if last in (".", ".."):
+            break
+        place = Path(os.path.realpath(above or os.curdir), last)
+        found = mount_at(place)
+        if (found is not None and found.is_ours) or not place.is_symlink():
+            return place
+        path = os.path.join(place.parent, os.readlink(place))
+    return Path(os.path.realpath(mountpoint))
+
+
+def _clear_dead_mount(place: Path) -> None:
+    """Take away what a daemon that was killed has left: a place that answers with errors.
+
+    Raises `BusyError` where it does not answer at all.
+    """
+    found = mount_at(place)
+    if found is None or not found.is_ours:
+        return
+    try:
+        require_answer(place)
+    except OSError as error:
+        if error.errno in _DEAD:
+            _log.warning("%s was left by a mount that died; it is unmounted", place)
+            _detach(place, lazily=True)
+
+
+def _detach(place: Path, *, lazily: bool) -> None:
+    if os.geteuid() == 0:
+        words = ["umount", *(["-l"] if lazily else []), str(place)]
+    else:
+        helper = "fusermount3" if shutil.which("fusermount3") else "fusermount"
+        words = [helper, "-uz" if lazily else "-u", str(place)]
+    try:
+        done = subprocess.run(
+            words,
+            env=os.environ | {"LC_ALL": "C"},  # its words are looked at below
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise MountError(f"{words[0]} is not installed", hint="apt install fuse3") from None
+    if done.returncode == 0:
+        return
+    text = done.stderr.strip() or f"{words[0]} failed"
+    if "busy" in text:
+        raise BusyError(f"{place} is in use: {text}", hint=f"`fuser -vm {place}` shows by whom")
+    raise MountError(f"{place} cannot be unmounted: {text}")
+
+
+# ------------------------------------------------------------------------- in the background
+
+
+def _start(
+    directory: StoreDirectory, place: Path, options: list[str], log: Path, log_level: str
+) -> None:
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.open("ab").close()
+    except OSError as error:
+        raise MountError(
+            f"the log {log} cannot be written: {error.strerror}", hint="name another with --log"
+        ) from error
+    reading, writing = os.pipe()
+    task = {
+        "root": str(directory.root),
+        "place": str(place),
+        "options": options,
+        "log_level": log_level,
+    }
+    try:
+        with open(log, "ab") as output:
+            # The child forks once more and ends, so that nobody has to wait for the daemon.
+            subprocess.run(
+                command("vfsd.mounts.daemon", str(writing), json.dumps(task)),
+                cwd="/",
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[writing],
+                check=True,
+            )
+        os.close(writing)
+        writing = -1
+        report = _await_report(reading)
+    except subprocess.CalledProcessError as error:
+        raise MountError("the mount's process could not be started", hint=f"see {log}") from error
+    finally:
+        os.close(reading)
+        if writing >= 0:
+            os.close(writing)
+    if report is None:
+        raise MountError(f"the mount at {place} did not come up", hint=f"see {log}")
+    if "error" in report:
+        kind = getattr(errors, report["error"], MountError)
+        raise kind(report["message"], hint=report["hint"] or f"see {log}")
+    found = mount_at(place)
+    if found is None or not found.is_ours:
+        raise MountError(f"the mount at {place} went away at once", hint=f"see {log}")
+    os.stat(place)
+
+
+def _await_report(fd: int) -> dict[str, Any] | None:
+    """What the daemon says of itself; None when it died, or kept silent, instead."""
+    end = time.monotonic() + _START_SECONDS
+    text = b""
+    while not text.endswith(b"\n"):
+        ready, _, _ = select.select([fd], [], [], max(0.0, end - time.monotonic()))
+        chunk = os.read(fd, 65536) if ready else b""
+        if not chunk:
+            return None
+        text += chunk
+    found = json.loads(text)
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,264 @@
+"""The process that makes views for a mount, and the one that starts it.
+
+Decoding and encoding here neither holds Python's lock of the process that answers the kernel, nor
+ends that process when a decoder crashes.  `start` forks, before the mount has any threads, a
+process that waits: whenever the mount wants somebody to make views, it forks one, which costs
+nothing but the fork.  Both end with the mount, however that ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import logging
+import mmap
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from contextlib import ExitStack, closing, suppress
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from vfsd.errors import VfsdError
+from vfsd.heap import Trimmer, share_arenas
+from vfsd.processes.deference import ORDINARY
+from vfsd.processes.offspring import be_killed_first, end_with
+from vfsd.processes.renderorders import (
+    FAILED,
+    GIVEN_UP,
+    MADE,
+    ORDER_BYTES,
+    OTHER,
+    START,
+    STOP,
+    Answer,
+    parse_order,
+)
+from vfsd.processes.standback import set_share
+from vfsd.store import Store
+from vfsd.views.elsewhere import SlotOrder
+from vfsd.views.rendercache import Place
+from vfsd.views.renderqueue import GivenUpError
+from vfsd.views.slotmaker import SlotMaker
+
+_NICENESS = 5
+"""Where sessions have no shares."""
+_PR_SET_NAME = 15
+_NAME = b"vfsd-views"
+"""What lists of processes call both."""
+_KILLED_FIRST = 500
+"""Where memory runs out, this goes before the mount does."""
+_IDLE_SECONDS = 300.0
+"""After as long without orders it ends, and gives back its memory."""
+_MOST_DESCRIPTORS = 1 << 16
+
+_log = logging.getLogger(__name__)
+
+
+def can_start() -> bool:
+    """Whether this system has what it takes."""
+    return hasattr(os, "memfd_create") and hasattr(os, "pidfd_open")
+
+
+def start(root: Path, *, read_only: bool) -> tuple[socket.socket, int]:
+    """Fork the process that starts those which make views of the store in `root`.
+
+    Gives the socket by which it is told to (`START`, `KILL`), and by which it tells how they
+    ended, and its number.  To be called while this process has one thread, and before it opens the
+    store, as SQLite's locks do not survive a fork.  Raises `OSError`.
+    """
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        parent = os.getpid()
+        child = os.fork()
+        if not child:
+            try:
+                _begin(parent, theirs)
+                _start_whenever_told(theirs, root, read_only)
+            finally:
+                os._exit(1)
+    return mine, child
+
+
+# ------------------------------------------------------------------------- the one that starts
+
+
+def _begin(parent: int, keep: socket.socket) -> None:
+    """Leave behind what is the mount's, and end with it."""
+    end_with(parent)
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME, 0, 0, 0)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # of a terminal: it is the mount's to end us
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    low, high = 3, keep.fileno()
+    os.closerange(low, high)
+    os.closerange(high + 1, _MOST_DESCRIPTORS)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    gc.collect()
+    gc.freeze()  # so that children need no copies of what they only look at
+
+
+def _start_whenever_told(control: socket.socket, root: Path, read_only: bool) -> NoReturn:
+    """One at a time; the mount waits to hear of the end of one before it wants another."""
+    child, ended = 0, -1
+    while True:
+        waiting = select.poll()
+        waiting.register(control, select.POLLIN)
+        if child:
+            waiting.register(ended, select.POLLIN)
+        ready = dict(waiting.poll())
+        if ended in ready:
+            os.close(ended)
+            _, status, _ = os.wait4(child, 0)
+            _tell(control, "status", status)
+            child = 0
+        if control.fileno() in ready:
+            message, fds, _, _ = socket.recv_fds(control, 1, 1)
+            if child:
+                os.kill(child, signal.SIGKILL)
+            if not message:
+                os._exit(0)
+            if message == START and not child:
+                child, ended = _started(control, socket.socket(fileno=fds[0]), root, read_only)
+
+
+def _tell(control: socket.socket, what: str, number: int) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):
+        control.send(json.dumps({what: number}).encode("ascii"))
+
+
+def _started(
+    control: socket.socket, orders: socket.socket, root: Path, read_only: bool
+) -> tuple[int, int]:
+    """The child, and a descriptor that tells of its end."""
+    with orders:
+        me = os.getpid()
+        child = os.fork()
+        if not child:
+            try:
+                end_with(me)
+                _leave_session()
+                _tell(control, "pid", os.getpid())
+                control.close()
+                _make_views(orders, root, read_only)
+            except BaseException:
+                _log.exception("the process that makes views has ended")
+            finally:
+                os._exit(1)
+    return child, os.pidfd_open(child)
+
+
+# ------------------------------------------------------------------------ the one that makes
+
+
+def _leave_session() -> None:
+    """Have a share of the cores that is not the mount's.
+
+    The mount changes it as soon as it knows the number of this process, and must not meet its own.
+    """
+    os.setsid()
+    set_share(os.getpid(), ORDINARY)
+
+
+def _make_views(orders: socket.socket, root: Path, read_only: bool) -> NoReturn:
+    """Until the mount has gone, or has wanted nothing for long; ends the process then."""
+    os.nice(_NICENESS)
+    be_killed_first(_KILLED_FIRST)
+    share_arenas()
+    with ExitStack() as stack:
+        stack.enter_context(closing(Trimmer()))
+        store = stack.enter_context(Store.open(root, read_only=read_only))
+        if not read_only:
+            note = store.parts.directory.rendering_note
+            stack.enter_context(store.parts.suspects.noting(note))
+        crew = _Crew(store, SlotMaker(store.parts, store.tools))
+        waiting = select.poll()
+        waiting.register(orders, select.POLLIN)
+        while (left := crew.idle_left()) > 0:
+            if waiting.poll(left * 1000):
+                message, fds, _, _ = socket.recv_fds(orders, 1, 1)
+                if not message:
+                    break
+                crew.employ(socket.socket(fileno=fds[0]))
+        # What is at work is for nobody.  But something may be ordered at this moment: who does so
+        # has to find nobody here, and not the store half closed.
+        os._exit(0)
+
+
+class _Crew:
+    """Threads that make slots, each for a thread of the mount that waits meanwhile."""
+
+    def __init__(self, store: Store, maker: SlotMaker) -> None:
+        self._store = store
+        self._maker = maker
+        self._guard = threading.Lock()
+        self._busy = 0
+        self._last = time.monotonic()
+
+    def idle_left(self) -> float:
+        """Seconds until nothing was to be done for long."""
+        with self._guard:
+            if self._busy:
+                return _IDLE_SECONDS
+            return self._last + _IDLE_SECONDS - time.monotonic()
+
+    def employ(self, orders: socket.socket) -> None:
+        threading.Thread(target=self._serve, args=(orders,), daemon=True).start()
+
+    def _serve(self, orders: socket.socket) -> None:
+        with orders:
+            while True:
+                message, fds, _, _ = socket.recv_fds(orders, ORDER_BYTES, 1)
+                if not message:
+                    return
+                if message == STOP:
+                    continue  # it came too late
+                with self._guard:
+                    self._busy += 1
+                try:
+                    answer = self._answer(parse_order(message), fds[0], orders)
+                finally:
+                    os.close(fds[0])
+                    with self._guard:
+                        self._busy -= 1
+                        self._last = time.monotonic()
+                orders.send(answer.message())
+
+    def _answer(self, order: SlotOrder, fd: int, orders: socket.socket) -> Answer:
+        kind, length, error = FAILED, 0, None
+        try:
+            made = self._maker.make(order, lambda: _check(orders), partial(_memory, fd))
+            kind, length = (OTHER, 0) if made is None else (MADE, made)
+        except GivenUpError:
+            kind = GIVEN_UP
+        except (VfsdError, OSError) as complaint:
+            error = complaint
+        except Exception as complaint:
+            _log.exception("a view could not be made")
+            error = VfsdError(f"{type(complaint).__name__}: {complaint}")
+        return Answer(kind, length, self._store.tools.pool.memory, error)
+
+
+def _memory(fd: int, length: int) -> Place:
+    """The first bytes of the memory behind `fd`, mapped at once and not page by page.
+
+    Raises `ValueError` where it has not as many.
+    """
+    place = mmap.mmap(fd, length, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    return np.frombuffer(place, np.uint8)
+
+
+def _check(orders: socket.socket) -> None:
+    """Raises `GivenUpError` where there is a word about what is being made: it can be no other."""
+    with suppress(BlockingIOError):
+        orders.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+        raise GivenUpError

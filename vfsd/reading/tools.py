@@ -1,0 +1,39 @@
+"""What the videos of an open store are read with, and share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vfsd.parts import Parts
+from vfsd.reading.decoders import DecoderPool
+from vfsd.reading.layouts import TileSources
+from vfsd.reading.mending import Mender
+from vfsd.reading.packs import PackPool
+from vfsd.reading.readlog import NoReadLog, ReadLog, ReadNotes
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Thread-safe, and usable after a fork."""
+
+    pool: DecoderPool
+    packs: PackPool
+    sources: TileSources
+    reads: ReadNotes
+    mender: Mender
+
+    @classmethod
+    def of(cls, parts: Parts, threads: int | None = None) -> Tools:
+        """`threads` decode side by side; default: as many as there are cores to run on."""
+        reads: ReadNotes = NoReadLog()
+        if not parts.read_only:
+            reads = ReadLog(parts.catalog, parts.settings.remembered_reads)
+        pool = DecoderPool(parts, threads)
+        sources = TileSources(parts.catalog, pool.threads)
+        return cls(pool, PackPool(parts.objects), sources, reads, Mender(parts))
+
+    def close(self) -> None:
+        self.reads.close()
+        self.pool.close()
+        self.packs.close()
+        self.sources.close()

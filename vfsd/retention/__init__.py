@@ -1,0 +1,1 @@
+"""What becomes of originals: policies, holds, and other encodings in their place."""

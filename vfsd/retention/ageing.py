@@ -1,0 +1,208 @@
+"""Videos grow old: what their policies ask for is done, with a word on why in the log."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from vfsd.budget.reclaim import clear_away
+from vfsd.catalog import Transaction
+from vfsd.errors import (
+    IntegrityError,
+    NotFoundError,
+    NothingSavedError,
+    OutdatedError,
+    RefusedMediaError,
+    UsageError,
+)
+from vfsd.model import LogicalVideo
+from vfsd.parts import Parts
+from vfsd.retention.agerules import (
+    Aged,
+    Due,
+    Stage,
+    due_by_age,
+    due_by_space,
+    is_still_due,
+    require_clock,
+    require_few,
+    until_next_ns,
+)
+from vfsd.retention.archivework import Forecast, OnProgress
+from vfsd.retention.guarding import entry_of
+from vfsd.retention.originals import Action, Entry
+from vfsd.videos.video import Video
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is due, the oldest first, and what is not though its time has come."""
+
+    due: tuple[Due, ...]
+    held: tuple[Aged, ...]  #: that nobody may change
+    left: tuple[Due, ...]  #: of which it is known that nothing can be done, or saved
+    waiting: tuple[tuple[int, Aged], ...]  #: (ns until then, whose time will come), the next first
+
+
+class Ager:
+    """Does what the policies of some videos ask for.
+
+    With `is_clock_right` somebody has said that the clock of this machine is; otherwise nothing is
+    done where it does not agree with what the store has written down.
+    """
+
+    def __init__(
+        self, parts: Parts, videos: Sequence[Video], *, is_clock_right: bool = False
+    ) -> None:
+        self._parts = parts
+        self._videos = {video.info.id: video for video in videos}
+        self._is_clock_right = is_clock_right
+
+    def plan(self) -> Plan:
+        """What there is to do now.  Raises `ForbiddenError` where the clock cannot be trusted."""
+        now = time.time_ns()
+        with self._parts.catalog.reading() as seen:
+            newest = seen.originals.newest_ns()
+            aged = [_aged(seen, video.info) for video in self._videos.values()]
+            require_clock(now, newest, is_trusted=self._is_clock_right)
+            by_age = due_by_age(aged, now)
+            left = [
+                due
+                for due in by_age
+                if seen.originals.is_left(
+                    due.aged.video_id, self._videos[due.aged.video_id].info.digest, due.reason
+                )
+            ]
+        free = shutil.disk_usage(self._parts.directory.objects).free
+        free += sum(due.aged.size for due in by_age if due.stage is Stage.DELETE)
+        going = {due.aged.video_id for due in by_age if due.stage is Stage.DELETE}
+        for_room = due_by_space((one for one in aged if one.video_id not in going), free, now)
+        gone = {due.aged.video_id for due in for_room}
+        due = [one for one in by_age if one not in left and one.aged.video_id not in gone]
+        due += for_room
+        require_few(due, len(aged), is_trusted=self._is_clock_right)
+        until = [(until_next_ns(one, now), one) for one in aged]
+        waiting = sorted(
+            ((ns, one) for ns, one in until if ns is not None), key=lambda each: each[0]
+        )
+        return Plan(
+            tuple(due), tuple(one for one in aged if one.is_held), tuple(left), tuple(waiting)
+        )
+
+    def forecast(self, due: Due, on_progress: OnProgress) -> Forecast | None:
+        """What would be saved and lost, by a few seconds that are encoded; None for a deletion.
+
+        Raises as `Video.forecast_replacement`.
+        """
+        video, policy = self._videos[due.aged.video_id], due.aged.policy
+        if due.stage is Stage.REPLACE:
+            return video.forecast_replacement(
+                psnr=policy.psnr, codec=policy.codec, on_progress=on_progress
+            )
+        if due.stage is Stage.DECAY:
+            return video.forecast_decay(
+                policy.keep or "", psnr=policy.psnr, codec=policy.codec, on_progress=on_progress
+            )
+        return None
+
+    def apply(self, due: Due, on_progress: OnProgress) -> Entry:
+        """Do it; the line of the log.
+
+        What cannot be done, or would save nothing, is noted as left alone, and not tried again
+        with these bytes.  A plan may be hours old: what is not due any more, since somebody has
+        changed the policy or the video, or there is room again, is an `OutdatedError`.  Raises
+        `HeldError`, `ForbiddenError`, `BusyError`, `NoSpaceError`, `IntegrityError`, too; nothing
+        has changed then.
+        """
+        video, policy = self._videos[due.aged.video_id], due.aged.policy
+        if due.stage is Stage.DELETE:
+            return delete(self._parts, video.info, due)
+        require = partial(_require_due, self._parts, video.info, due)
+        try:
+            if due.stage is Stage.DECAY:
+                video.decay(
+                    policy.keep or "",
+                    psnr=policy.psnr,
+                    codec=policy.codec,
+                    reason=due.reason,
+                    require=require,
+                    on_progress=on_progress,
+                )
+            else:
+                video.replace_original(
+                    psnr=policy.psnr,
+                    codec=policy.codec,
+                    reason=due.reason,
+                    require=require,
+                    on_progress=on_progress,
+                )
+        except (NothingSavedError, RefusedMediaError, UsageError) as error:
+            return self._leave(video.info, due.reason, str(error))
+        return video.original_log()[0]
+
+    def _leave(self, video: LogicalVideo, reason: str, why: str) -> Entry:
+        with self._parts.catalog.writing() as change:
+            return change.originals.add(entry_of(video, Action.LEFT, reason, {"why": why}))
+
+
+def delete(parts: Parts, video: LogicalVideo, due: Due) -> Entry:
+    """Take a video out of the store with all its names, and note why.
+
+    Raises `HeldError`, `OutdatedError` where it is another one by now, or is not due any more.
+    """
+    now = time.time_ns()
+    with parts.catalog.writing() as change:
+        change.originals.require_free(video.ino)
+        there = _require_due(parts, video, due, change)
+        names = change.tree.paths_of(video.ino)
+        for name in names:
+            folder, _, last = name.rpartition("/")
+            change.tree.unlink(change.tree.resolve(folder).ino, last, now_ns=now)
+        change.tree.delete(video.ino)
+        entry = change.originals.add(entry_of(there, Action.DELETED, due.reason, {"names": names}))
+    clear_away(parts, inodes=[video.ino])
+    return entry
+
+
+def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction) -> LogicalVideo:
+    """The video as it is now.  Raises `OutdatedError` where the same is not due of it any more."""
+    try:
+        there = seen.videos.get(video.id)
+    except (NotFoundError, IntegrityError):
+        raise _outdated(video) from None
+    if there.digest != video.digest or there.ino != video.ino:
+        raise _outdated(video)
+    if not there.name:
+        raise OutdatedError(f"{video.name} has been removed meanwhile")
+    free = shutil.disk_usage(parts.directory.objects).free
+    if not is_still_due(due, _aged(seen, there), free, time.time_ns()):
+        raise OutdatedError(f"{video.name} is not due any more: {due.reason}")
+    return there
+
+
+def _aged(seen: Transaction, video: LogicalVideo) -> Aged:
+    original = video.original
+    return Aged(
+        video_id=video.id,
+        name=video.name,
+        size=video.size,
+        modified_ns=video.modified_ns,
+        created_ns=video.created_ns,
+        policy=seen.originals.policy(video.ino),
+        is_replaced=seen.originals.replacement(video.id, video.digest) is not None,
+        is_decayed="decayed" in original.parameters,
+        is_held=bool(seen.originals.holds(video.id)),
+        is_linked=original.link_path is not None,
+    )
+
+
+def _outdated(video: LogicalVideo) -> OutdatedError:
+    return OutdatedError(f"{video.name} has changed meanwhile", hint="look at it again")
+
+
+def saved(entries: Iterable[Entry]) -> int:
+    """Bytes of originals that are free since."""
+    return sum(entry.saved for entry in entries)

@@ -1,0 +1,167 @@
+"""Pure: what becomes of videos as they grow old, by their policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from vfsd.errors import ForbiddenError
+from vfsd.retention.originals import Fate, Policy, age_text
+
+NS = 1_000_000_000
+_SLACK_NS = 60 * NS
+"""Clocks of several machines may differ by as much."""
+_SILENCE_NS = 7 * 86_400 * NS
+"""Where nothing was written down for longer, the clock may have jumped ahead."""
+
+_MANY = 10
+"""Fewer videos may all grow old at once."""
+
+
+class Stage(Enum):
+    """What becomes of a video; each is later than the one before."""
+
+    REPLACE = "replace"
+    DECAY = "decay"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Aged:
+    """A video as far as its age matters."""
+
+    video_id: int
+    name: str
+    size: int  #: bytes of its original
+    modified_ns: int  #: Unix time
+    created_ns: int  #: when the store got it
+    policy: Policy
+    is_replaced: bool  #: its original has taken the place of another
+    is_decayed: bool
+    is_held: bool
+    is_linked: bool  #: indexed in place: not the store's to change
+
+    def age_ns(self, now_ns: int) -> int:
+        """Since its last change, or since the store got it if that was later.
+
+        A time that is still to come says nothing.
+        """
+        born = self.created_ns
+        if self.modified_ns <= now_ns:
+            born = max(born, self.modified_ns)
+        return now_ns - born
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Something that is to be done, and why."""
+
+    aged: Aged
+    stage: Stage
+    reason: str
+
+
+def due_by_age(videos: Iterable[Aged], now_ns: int) -> list[Due]:
+    """What is due, the oldest first; nothing of held and linked videos."""
+    found = []
+    for aged in sorted(videos, key=lambda one: -one.age_ns(now_ns)):
+        if aged.is_held or aged.is_linked:
+            continue
+        stage = stage_of(aged, now_ns)
+        if stage is not None:
+            found.append(Due(aged, stage, _why(aged.policy, stage)))
+    return found
+
+
+def stage_of(aged: Aged, now_ns: int) -> Stage | None:
+    """What is due of a video by its age; None: nothing, or it was done before."""
+    policy, age = aged.policy, aged.age_ns(now_ns) // NS
+    if policy.delete_after is not None and age >= policy.delete_after:
+        return Stage.DELETE
+    if policy.original is not Fate.REPLACEABLE or aged.is_decayed:
+        return None
+    if policy.decay_after is not None and age >= policy.decay_after:
+        return Stage.DECAY
+    if policy.replace_after is not None and age >= policy.replace_after and not aged.is_replaced:
+        return Stage.REPLACE
+    return None
+
+
+def until_next_ns(aged: Aged, now_ns: int) -> int | None:
+    """How long until something is due of a video by its age; None where that never comes."""
+    if aged.is_held or aged.is_linked:
+        return None
+    policy, age = aged.policy, aged.age_ns(now_ns)
+    ages = [policy.delete_after]
+    if policy.original is Fate.REPLACEABLE and not aged.is_decayed:
+        ages += [policy.decay_after, None if aged.is_replaced else policy.replace_after]
+    left = [after * NS - age for after in ages if after is not None]
+    return min((ns for ns in left if ns > 0), default=None)
+
+
+def due_by_space(videos: Iterable[Aged], free: int, now_ns: int) -> list[Due]:
+    """Which go, the oldest first, as `free` bytes are less than their policies ask for.
+
+    Those of one policy make room until there is as much as it asks for.
+    """
+    found = []
+    for aged in sorted(videos, key=lambda one: -one.age_ns(now_ns)):
+        wanted = aged.policy.delete_below
+        if wanted is None or free >= wanted or aged.is_held or aged.is_linked:
+            continue
+        found.append(Due(aged, Stage.DELETE, f"less than {wanted} bytes were free"))
+        free += aged.size
+    return found
+
+
+def is_still_due(due: Due, aged: Aged, free: int, now_ns: int) -> bool:
+    """Whether the very same is due of a video as it is now, for the same reason."""
+    again = [*due_by_age([aged], now_ns), *due_by_space([aged], free, now_ns)]
+    return (due.stage, due.reason) in [(one.stage, one.reason) for one in again]
+
+
+def require_few(dues: Sequence[Due], videos: int, *, is_trusted: bool) -> None:
+    """Raises `ForbiddenError` where most of many videos would be deleted at once.
+
+    That is what a wrong clock does.  With `is_trusted` somebody has said that it is meant.
+    """
+    gone = sum(due.stage is Stage.DELETE for due in dues)
+    if gone >= _MANY and 2 * gone > videos and not is_trusted:
+        raise ForbiddenError(
+            f"{gone} of {videos} videos would be deleted at once: the clock may be wrong",
+            hint="look at it; where it is right, say --clock-is-right",
+        )
+
+
+def require_clock(now_ns: int, newest_ns: int, *, is_trusted: bool) -> None:
+    """Raises `ForbiddenError` where the clock cannot be right, or may not be.
+
+    `newest_ns` is the latest moment that the store knows of.  With `is_trusted` somebody has said
+    that it did stand still for so long.
+    """
+    if now_ns < newest_ns - _SLACK_NS:
+        raise ForbiddenError(
+            "the clock is behind what the store has written down: no age can be told",
+            hint="set the clock of this machine",
+        )
+    if newest_ns and now_ns > newest_ns + _SILENCE_NS and not is_trusted:
+        days = (now_ns - newest_ns) // (86_400 * NS)
+        raise ForbiddenError(
+            f"by the clock nothing was written down for {days} days: it may have jumped ahead",
+            hint="where it is right, say --clock-is-right",
+        )
+
+
+def _why(policy: Policy, stage: Stage) -> str:
+    age = {
+        Stage.REPLACE: policy.replace_after,
+        Stage.DECAY: policy.decay_after,
+        Stage.DELETE: policy.delete_after,
+    }[stage]
+    assert age is not None
+    after = f"{stage.value} after {age_text(age)}"
+    if stage is Stage.DELETE:
+        return after
+    kept = f", keeping {policy.keep}" if stage is Stage.DECAY else ""
+    return f"{after}: {policy.psnr:g} dB in {policy.codec}{kept}"

@@ -1,0 +1,105 @@
+"""Deciding what may become of originals: policies, and holds that forbid everything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from reprlib import repr as shown
+
+from vfsd.catalog import ROOT
+from vfsd.errors import NotFoundError, ReadOnlyError, UsageError
+from vfsd.model import LogicalVideo
+from vfsd.parts import Parts
+from vfsd.retention.originals import Action, Entry, Hold, Policy
+
+
+def policy_of(parts: Parts, video: LogicalVideo) -> Policy:
+    """The one that counts for a video."""
+    with parts.catalog.reading() as seen:
+        return seen.originals.policy(video.ino)
+
+
+def set_policy(parts: Parts, path: str, policy: Policy | str | None) -> Policy:
+    """Say what may become of a video's original, or of those below a directory; what counts now.
+
+    None: as where nothing was said of it.  Raises `NotFoundError`, `UsageError` for the root of
+    the store, which can have none, and for a file that is no video.
+    """
+    _require_writable(parts)
+    chosen = Policy.parse(policy) if isinstance(policy, str) else policy
+    if not isinstance(chosen, Policy | None):
+        raise UsageError(f"{shown(policy)} is no policy", hint="give a text: original=replaceable")
+    with parts.catalog.writing() as change:
+        node = change.tree.resolve(path)
+        if node.ino == ROOT:
+            raise UsageError("a policy is for videos and directories, not for a whole store")
+        if not node.is_dir:
+            change.videos.of_inode(node.ino)
+        change.originals.set_policy(node.ino, chosen)
+        return change.originals.policy(node.ino)
+
+
+def holds(parts: Parts, video: LogicalVideo) -> list[Hold]:
+    """Those on a video, the oldest first."""
+    with parts.catalog.reading() as seen:
+        return seen.originals.holds(video.id)
+
+
+def hold(parts: Parts, video: LogicalVideo, reason: str) -> Hold:
+    """Forbid everybody to change or remove a video.  Raises `UsageError` without a reason."""
+    _require_writable(parts)
+    _require_reason(reason)
+    with parts.catalog.writing() as change:
+        change.videos.require(video)
+        now = change.videos.get(video.id)
+        made = change.originals.hold(Hold(0, now.id, reason, time.time_ns()))
+        change.originals.add(entry_of(now, Action.HELD, reason))
+        return made
+
+
+def release(
+    parts: Parts, video: LogicalVideo, reason: str, hold_id: int | None = None
+) -> list[Hold]:
+    """Lift one hold of a video, or all; gives those.  Raises `NotFoundError` for none."""
+    _require_writable(parts)
+    _require_reason(reason)
+    with parts.catalog.writing() as change:
+        change.videos.require(video)
+        now = change.videos.get(video.id)
+        found = [
+            one for one in change.originals.holds(now.id) if hold_id is None or one.id == hold_id
+        ]
+        if not found:
+            raise NotFoundError(f"{now.name} has no such hold", hint="see `vfsd hold ls`")
+        change.originals.release(one.id for one in found)
+        for one in found:
+            why = f"{reason} (held for: {one.reason})"
+            change.originals.add(entry_of(now, Action.RELEASED, why))
+        return found
+
+
+def entry_of(
+    video: LogicalVideo, action: Action, reason: str, details: Mapping[str, object] | None = None
+) -> Entry:
+    """What is done to a video now, for the log of originals; its bytes stay, or it goes."""
+    return Entry(
+        id=0,
+        at_ns=time.time_ns(),
+        action=action,
+        video_id=video.id,
+        name=video.name,
+        reason=reason,
+        digest=video.digest,
+        size=video.size,
+        details=details,
+    )
+
+
+def _require_reason(reason: str) -> None:
+    if not isinstance(reason, str) or not reason.strip():
+        raise UsageError("a hold needs a reason", hint="say why, as in 'case 17'")
+
+
+def _require_writable(parts: Parts) -> None:
+    if parts.read_only:
+        raise ReadOnlyError("the store was opened read-only")

@@ -1,0 +1,235 @@
+"""What may become of originals, what did, and what must not: policies, holds and their log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from vfsd.budget.budgets import Limit
+from vfsd.errors import UsageError
+from vfsd.labelexpr import parse_labels
+
+CODEC = "hevc"
+"""What originals are encoded in when nothing is said."""
+CODECS = ("h264", "hevc", "av1")
+PSNR = 40.0
+"""dB from which on VSS takes an encoding for lossless (section 5.1 of its paper)."""
+_LEAST_PSNR, _MOST_PSNR = 20.0, 80.0
+
+
+class Fate(Enum):
+    """What a policy says of an original."""
+
+    KEEP = "keep"  #: it stays as it was written
+    REPLACEABLE = "replaceable"  #: an encoding that is good enough may take its place
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What may become of the original of a video, or of those in a directory.
+
+    Its text is a list of ``key=value``, joined by commas: ``original=replaceable,psnr=40``.  Ages
+    are seconds, in text with a unit: ``12h``, ``30d``, ``2w``, ``1y`` (of 365 days).
+    """
+
+    original: Fate = Fate.KEEP
+    psnr: float = PSNR
+    """dB that each picture of what takes its place has at least, in each plane, against the very
+    first original."""
+    codec: str = CODEC  #: that it is encoded in when its age says so
+    replace_after: int | None = None  #: age at which it is replaced; None: it is not by age
+    decay_after: int | None = None  #: age at which only what `keep` finds keeps its quality
+    keep: str | None = None  #: labels, as of `vfsd.labelexpr.parse_labels`
+    delete_after: int | None = None  #: age at which the video is deleted
+    delete_below: int | None = None  #: bytes: the oldest go while the disk has less of them free
+
+    @classmethod
+    def parse(cls, text: str) -> Policy:
+        """Raises `UsageError`."""
+        found: dict[str, Any] = {}
+        for part in text.split(","):
+            key, equals, value = (each.strip() for each in part.partition("="))
+            name = key.replace("-", "_")
+            if not equals or name not in _PARSERS:
+                known = ", ".join(sorted(_PARSERS)).replace("_", "-")
+                raise UsageError(f"{part!r} says nothing of originals", hint=f"keys: {known}")
+            if name in found:
+                raise UsageError(f"{key!r} is said twice")
+            try:
+                found[name] = _PARSERS[name](value)
+            except UsageError:
+                raise
+            except ValueError:
+                hint = f"write {' or '.join(one.value for one in Fate)}"
+                raise UsageError(
+                    f"{value!r} is no value of {key!r}", hint=hint if key == "original" else None
+                ) from None
+        return cls(**found)
+
+    def __post_init__(self) -> None:
+        if not _LEAST_PSNR <= self.psnr <= _MOST_PSNR:
+            raise UsageError(
+                f"originals are held to {_LEAST_PSNR:g} to {_MOST_PSNR:g} dB, not {self.psnr:g}"
+            )
+        if self.original is Fate.KEEP and (self.replace_after, self.decay_after) != (None, None):
+            raise UsageError(
+                "what is kept is neither replaced nor decays",
+                hint="say original=replaceable as well",
+            )
+        if (self.decay_after is None) != (self.keep is None):
+            raise UsageError("decay-after and keep (labels of what keeps its quality) go together")
+        ages = [
+            age
+            for age in (self.replace_after, self.decay_after, self.delete_after)
+            if age is not None
+        ]
+        if ages != sorted(set(ages)):
+            raise UsageError("videos are replaced first, decay then, and are deleted last")
+
+    def __str__(self) -> str:
+        """As `parse` takes it."""
+        parts = [f"original={self.original.value}"]
+        if self.original is Fate.REPLACEABLE:
+            parts.append(f"psnr={self.psnr:g}")
+            if self.codec != CODEC:
+                parts.append(f"codec={self.codec}")
+        for key, age in (("replace-after", self.replace_after), ("decay-after", self.decay_after)):
+            if age is not None:
+                parts.append(f"{key}={age_text(age)}")
+        if self.keep is not None:
+            parts.append(f"keep={self.keep}")
+        if self.delete_after is not None:
+            parts.append(f"delete-after={age_text(self.delete_after)}")
+        if self.delete_below is not None:
+            parts.append(f"delete-below={self.delete_below}")
+        return ",".join(parts)
+
+
+def most_protective(policies: Sequence[Policy]) -> Policy:
+    """What all of them allow: of a video with several names, each in a directory with its own.
+
+    Where they keep different labels it does not decay.
+    """
+    if len(policies) < 2:
+        return policies[0] if policies else Policy()
+    is_kept = any(one.original is Fate.KEEP for one in policies)
+    is_to_decay = not is_kept and len({one.keep for one in policies}) == 1
+    return Policy(
+        original=Fate.KEEP if is_kept else Fate.REPLACEABLE,
+        psnr=max(one.psnr for one in policies),
+        codec=policies[0].codec,
+        replace_after=None if is_kept else _latest(one.replace_after for one in policies),
+        decay_after=_latest(one.decay_after for one in policies) if is_to_decay else None,
+        keep=policies[0].keep if is_to_decay else None,
+        delete_after=_latest(one.delete_after for one in policies),
+        delete_below=None
+        if any(one.delete_below is None for one in policies)
+        else min(one.delete_below or 0 for one in policies),
+    )
+
+
+def _latest(ages: Iterable[int | None]) -> int | None:
+    """None: never."""
+    found = list(ages)
+    return None if None in found else max(age or 0 for age in found)
+
+
+def age_text(seconds: int) -> str:
+    """As a policy has it, in the largest unit that tells it exactly."""
+    for unit in ("d", "h", "m"):
+        if seconds and seconds % _UNITS[unit] == 0:
+            return f"{seconds // _UNITS[unit]}{unit}"
+    return f"{seconds}s"
+
+
+def _age(text: str) -> int:
+    number, unit = text[:-1], text[-1:]
+    if unit not in _UNITS or not number.isdigit() or int(number) == 0:
+        raise UsageError(f"{text!r} is no age", hint="write 12h, 30d, 2w or 1y")
+    return int(number) * _UNITS[unit]
+
+
+def _labels(text: str) -> str:
+    parse_labels(text)
+    return text
+
+
+def _bytes(text: str) -> int:
+    limit = Limit.parse(text)
+    if limit.bytes is None:
+        raise UsageError(f"{text!r} is no number of bytes", hint="write 500M or 50G")
+    return limit.bytes
+
+
+def _codec(text: str) -> str:
+    if text not in CODECS:
+        raise UsageError(f"{text!r} is no codec for originals", hint=f"one of {', '.join(CODECS)}")
+    return text
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "y": 365 * 86_400}
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "original": Fate,
+    "psnr": float,
+    "codec": _codec,
+    "replace_after": _age,
+    "decay_after": _age,
+    "keep": _labels,
+    "delete_after": _age,
+    "delete_below": _bytes,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nobody may change or remove a video as long as it has one."""
+
+    id: int  #: 0: not there yet
+    video_id: int
+    reason: str
+    at_ns: int  #: Unix time
+
+
+class Action(Enum):
+    """What was done to an original, or said of it."""
+
+    REPLACED = "replaced"  #: another encoding has its place
+    DECAYED = "decayed"  #: another encoding has, and only what was to be kept its quality
+    DELETED = "deleted"
+    LEFT = "left"  #: what its policy asks for cannot be done, or would save nothing
+    HELD = "held"
+    RELEASED = "released"  #: from a hold
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the log of originals; it stays when its video is gone."""
+
+    id: int  #: by order of time; 0: not there yet
+    at_ns: int  #: Unix time
+    action: Action
+    video_id: int
+    name: str  #: path from the root of the store, as it was then
+    reason: str
+    digest: str  #: blake3 of the file before, hexadecimal
+    size: int  #: its bytes
+    new_digest: str | None = None  #: of the file afterwards; None: there was none, or the same
+    new_size: int | None = None
+    psnr: float | None = None
+    """dB that its pictures have at least against the very first original, by the chain of what was
+    measured; None: nothing is said."""
+    details: Mapping[str, Any] | None = None  #: what was measured, and how it was made
+
+    @property
+    def saved(self) -> int:
+        """Bytes of the original that are free since."""
+        if self.action is Action.DELETED:
+            return self.size
+        return 0 if self.new_size is None else self.size - self.new_size
+
+
+def held_text(holds: list[Hold]) -> str:
+    """Why a video must stay as it is."""
+    return "; ".join(hold.reason for hold in holds)

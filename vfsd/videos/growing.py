@@ -1,0 +1,177 @@
+"""`GrowingVideo`: what is there already of a video that is being written."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from vfsd.codecs.prefix import FragmentedPrefix
+from vfsd.errors import BusyError, RefusedMediaError, UsageError
+from vfsd.frames import Frame
+from vfsd.frametable import GrowingTable
+from vfsd.inhand import is_in_hand
+from vfsd.making.ingest import describe_original
+from vfsd.making.unfinished import Unfinished
+from vfsd.model import LogicalVideo
+from vfsd.parts import Parts
+from vfsd.reading.accounting import Timing
+from vfsd.reading.plan import ReadPlan, Tiles
+from vfsd.reading.tools import Tools
+from vfsd.videos.videofacts import Counted
+from vfsd.videos.videosequence import VideoSequence
+
+_LOOK_SECONDS = 0.2
+
+
+class GrowingVideo(VideoSequence):
+    """The frames of a video that is being written, as far as they are complete; exact.
+
+        with store.growing("cam1/live.mp4") as video:
+            for frame in video.follow():
+                ...
+
+    Its length is that of when it was opened, or last `refresh`ed; what it has shown does not
+    change any more, and is the same in the finished video.  It can be read on when the writer has
+    finished, or has died.  Nothing of it is in the catalog.
+    """
+
+    def __init__(
+        self, parts: Parts, tools: Tools, name: str, path: str, is_written: Callable[[], bool]
+    ) -> None:
+        """`is_written` tells whether more may come.
+
+        Raises `BusyError` while nothing can be read of it, `OSError` where it is gone.
+        """
+        self._is_written = is_written
+        self._refreshing = threading.Lock()
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._prefix = FragmentedPrefix(self._fd, name)
+            found = self._prefix.advance()
+            if found is None:
+                raise BusyError(
+                    f"nothing can be read of {name!r} yet",
+                    hint="mp4 and mov in fragments can be read while they are written, from their "
+                    "first whole fragment on; others when they are finished",
+                )
+            original = replace(
+                describe_original(
+                    found,
+                    object_key=None,
+                    link_path=f"/dev/fd/{self._fd}",  # its name may go while it is read
+                    size=self._prefix.size,
+                    now_ns=0,
+                ),
+                # Decoders are kept by it: that of no other.
+                id=-1 - (uuid.uuid4().int >> 66),
+            )
+            info = LogicalVideo(
+                original.id, 0, name, original.size, "", 0, 0, frozenset(), {}, original
+            )
+            super().__init__(parts, tools, info)
+            table = GrowingTable(original.time_base)
+            table.extend(found.columns, found.order, found.end_pts)
+            self._table = self._growing = table
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def begin_anew(self) -> None:
+        """See `vfsd.forks`."""
+        super().begin_anew()
+        self._refreshing = threading.Lock()
+
+    def __enter__(self) -> GrowingVideo:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing can be read of it any more."""
+        with self._refreshing:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+
+    def file(self) -> io.BufferedReader:
+        """The file as far as it is complete, with all of its streams, sound too.
+
+            with live.file() as file, av.open(file) as opened:
+                ...
+
+        Readable and seekable; a file in fragments that every decoder takes.  It ends with what was
+        there when the video was opened, or last `refresh`ed, and can be read on when that was
+        closed.  Close it.
+        """
+        with self._refreshing:
+            if self._fd < 0:
+                raise UsageError(f"{self.name!r} was closed")
+            return self._prefix.file()
+
+    def refresh(self) -> bool:
+        """Look what has come since; whether more may come.
+
+        Raises `RefusedMediaError` where what has come does not go on what was there.
+        """
+        with self._refreshing:
+            if self._fd < 0:
+                raise UsageError(f"{self.name!r} was closed")
+            more = self._is_written()  # before looking: what comes in between is seen next time
+            found = self._prefix.advance()
+            if found is None:
+                return more
+            original = self.original
+            last = self._growing.frame_pts(len(self._growing) - 1)
+            if found.columns.pts.min() <= last or (
+                (found.media.width, found.media.height, found.media.extradata)
+                != (original.media.width, original.media.height, original.media.extradata)
+            ):
+                raise RefusedMediaError(
+                    f"{self.name!r} does not go on as it began",
+                    hint="it can be read when it is finished",
+                )
+            self._growing.extend(found.columns, found.order, found.end_pts)
+            original = replace(
+                original,
+                frames=len(self._growing),
+                packets=self._growing.packets,
+                end_pts=found.end_pts,
+                size=self._prefix.size,
+            )
+            self.info = replace(self.info, size=original.size, original=original)
+            return more
+
+    def follow(self, start: int = 0) -> Iterator[Frame]:
+        """Every frame from number `start` on, each as soon as it is complete, until the writer has
+        finished or died."""
+        more, pause = True, threading.Event()
+        while True:
+            if start < len(self):
+                yield from self.iterate(frames=range(start, len(self)))
+                start = len(self)
+            if not more:
+                return
+            more = self.refresh()
+            if more and start == len(self):
+                pause.wait(_LOOK_SECONDS)
+
+    def _tiles(self, info: LogicalVideo, psnr: float | None) -> Tiles | None:
+        return None
+
+    def _note(
+        self, kind: str, counted: Counted, plan: Callable[[], ReadPlan], timing: Timing
+    ) -> None:
+        """What is not in the catalog yet is not remembered."""
+
+    def _corrects_table(self) -> bool:
+        return False
+
+
+def is_being_written(file: Unfinished) -> bool:
+    """Whether the writer of a file lives, and has not finished."""
+    return is_in_hand(file.path)

@@ -1,0 +1,95 @@
+"""A video in other forms, as files: the part of `vfsd.Video` that encodes."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+from vfsd import grammar
+from vfsd.errors import IntegrityError
+from vfsd.objects import Progress
+from vfsd.units import Seconds
+from vfsd.videos.videoframes import Region, view_of
+from vfsd.videos.videooriginal import VideoOriginal
+from vfsd.views import open_view, render, sound
+from vfsd.wholefiles import whole_file
+
+_BUFFER = 1 << 20
+
+
+class VideoFiles(VideoOriginal):
+    """Views of one video, with no mount."""
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        size: tuple[int, int] | None = None,
+        fps: Seconds | None = None,
+        codec: str | None = None,
+        format: str | None = None,
+        psnr: float | None = None,
+        replace: bool = False,
+        on_progress: Progress | None = None,
+    ) -> int:
+        """Write a part of the video to a file of another form; how many bytes it has.
+
+            video.save("clip.mp4", span=(10, 20), region=(600, 300, 1000, 600), codec="av1")
+
+        The ending says which form: mp4, mkv, h264, hevc, y4m, rgb, yuv or raw.  `codec` is h264,
+        hevc, av1, mjpeg or (in mkv) ffv1, which is lossless; without it packets are copied where
+        they can be.  `format` is the layout of the pixels (default: of 8 bits), see `vfsd.forms`;
+        0 for a side of `size` keeps the shape.  All else is as for `read`.
+
+        The file appears under its name whole, or not at all.  `on_progress` is called with bytes
+        that are done.  Raises `ExistsError` unless `replace`, `UsageError` for what cannot be
+        made, `OutOfRangeError`, `OSError`.
+        """
+        form = grammar.form_of(Path(path).suffix.lower().removeprefix("."), codec, format)
+        view = view_of(self._counted(), span=span, frames=frames, region=region, fps=fps)
+        request = grammar.Request(view, form, size, psnr)
+        return self.save_view(path, request, replace=replace, on_progress=on_progress)
+
+    def save_view(
+        self,
+        path: str | os.PathLike[str],
+        request: grammar.Request,
+        *,
+        replace: bool = False,
+        on_progress: Progress | None = None,
+    ) -> int:
+        """As `save`, for a request of `vfsd.grammar`."""
+        target = Path(path)
+        try:
+            return self._rendered(target, request, replace, on_progress)
+        except IntegrityError:
+            if not self._corrects_table():
+                raise
+        return self._rendered(target, request, replace, on_progress)
+
+    def sound_of(self, request: grammar.Request) -> tuple[str | None, str | None]:
+        """(the codec of the sound that a view carries, or why it carries none)."""
+        return sound(self._parts, self._tools, self.info, request)
+
+    def view(self, name: str) -> io.BufferedReader:
+        """The file that a mount shows as ``NAME@/name``, to be read without a mount.
+
+            with video.view("t=10-20,roi=400x300+600+300.mp4") as file:
+                shutil.copyfileobj(file, upload)
+
+        Readable and seekable; what is read is made then, and a little ahead.  Close it.  Raises
+        `NotFoundError` for what is no name of a view, `UsageError`, `OutOfRangeError`.
+        """
+        request = grammar.parse(name)
+        opened = open_view(self._parts, self._tools, self.info, request)
+        return io.BufferedReader(opened, _BUFFER)
+
+    def _rendered(
+        self, path: Path, request: grammar.Request, replace: bool, on_progress: Progress | None
+    ) -> int:
+        with whole_file(path, replace) as file:
+            return render(self._parts, self._tools, self.info, request, file, on_progress)

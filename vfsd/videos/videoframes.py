@@ -1,0 +1,377 @@
+"""The frames of a video: the part of `vfsd.Video` that reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import operator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from reprlib import repr as shown
+from typing import SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.arguments import decibels
+from vfsd.errors import (
+    DamagedFileError,
+    DamagedPackError,
+    IntegrityError,
+    OutdatedError,
+    UsageError,
+)
+from vfsd.framenumbers import cut, frame_numbers
+from vfsd.framepages import Ints
+from vfsd.frames import Frame, Frames, Pixels
+from vfsd.model import LogicalVideo
+from vfsd.reading.accounting import Timing, account_of_plan
+from vfsd.reading.plan import ReadPlan, Tiles, avoiding, make_plan, plan_frames
+from vfsd.reading.reader import Reader
+from vfsd.tiling import Rect
+from vfsd.units import Seconds, exact_span, nearest_seconds, rate
+from vfsd.videos.videofacts import Counted, VideoFacts
+from vfsd.view import View
+
+_log = logging.getLogger(__name__)
+
+Region = Rect | tuple[int, int, int, int]
+
+
+class VideoFrames(VideoFacts):
+    """Reads exact frames of one video, from tiles where that is cheaper and good enough."""
+
+    # -- frames by number
+
+    def frames(
+        self,
+        indices: Sequence[int] | Ints | npt.NDArray[np.bool_],
+        *,
+        region: Region | None = None,
+        size: tuple[int, int] | None = None,
+        format: str = "rgb24",
+        psnr: float | None = None,
+    ) -> Frames:
+        """Frames by number, in the order asked for; negative numbers count from the end.
+
+        A mask, one truth value for each frame of the video, means those where it is true.  Each is
+        decoded once, whatever the order and however often it is asked for.  `psnr` is as for
+        `read`.  Raises `OutOfRangeError`, `UsageError` for what are no numbers of frames.
+        """
+        view = View(region=_rect(region), size=size)
+
+        def numbers(counted: Counted) -> Ints:
+            return frame_numbers(indices, len(counted))
+
+        return self._numbered(numbers, view, format, psnr)
+
+    # -- frames by time
+
+    def frame_at(self, time: Seconds, *, region: Region | None = None) -> Frame:
+        """The frame that is on the screen at `time`, in seconds from the first frame."""
+        return self.frames_at([time], region=region)[0]
+
+    def frames_at(self, times: Sequence[Seconds], *, region: Region | None = None) -> Frames:
+        """The frames that are on the screen at `times`."""
+        if isinstance(times, str) or not isinstance(times, Iterable):
+            raise UsageError(
+                f"{shown(times)} are no times", hint="give several; `frame_at` takes one"
+            )
+
+        def numbers(counted: Counted) -> Ints:
+            return np.array([counted.index_at(time) for time in times], np.int64)
+
+        return self._numbered(numbers, View(region=_rect(region)), "rgb24", None)
+
+    # -- views
+
+    def read(
+        self,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | Sequence[int] | Ints | npt.NDArray[np.bool_] | None = None,
+        region: Region | None = None,
+        size: tuple[int, int] | None = None,
+        fps: Seconds | None = None,
+        format: str = "rgb24",
+        psnr: float | None = None,
+    ) -> Frames:
+        """Read the frames that appear in ``span[0] <= t < span[1]`` seconds, or those with the
+        numbers `frames`, in that order; by default all.
+
+        `region` is (x1, y1, x2, y2) in pixels of the displayed frame, x2 and y2 exclusive; only
+        its pixels are converted.  `size` is (width, height) of the result, up to 16384 pixels
+        each.  With `fps`, the frame that is on the screen at each multiple of ``1 / fps`` from the
+        start of the span.  `format` is rgb24, bgr24, gray, or a planar one (see
+        `vfsd.codecs.pixels`).
+
+        Tiles and renditions are used where that is cheaper and every frame of the result still has
+        at least `psnr` dB, in each plane or channel of `format`, against what the original would
+        give (``math.inf``: always from the original).  Without `psnr`, the luma of a segment needs
+        the store's `minimum_psnr` on average.  The result's own `psnr` tells in the same way what
+        it has; 0: nobody has measured that.  Where the original has been replaced, both are
+        against the very first one, and no more is asked for than the present one has.  Tiles are
+        measured as wholes: a part of one may have less.
+
+        Raises `OutOfRangeError` outside the timeline or the frame, `UsageError`.
+        """
+        if isinstance(frames, (range, slice)) and _descends(frames):
+            frames = list(cut(range(len(self)), frames) if isinstance(frames, slice) else frames)
+        if frames is not None and not isinstance(frames, (range, slice)):
+            if span is not None or fps is not None:
+                raise UsageError("give either a span of time or frames, not both")
+            return self.frames(frames, region=region, size=size, format=format, psnr=psnr)
+        chosen = frames
+
+        def plan(counted: Counted, tiles: Tiles | None) -> ReadPlan:
+            view = view_of(counted, span=span, frames=chosen, region=region, size=size, fps=fps)
+            return make_plan(
+                view, counted.original, counted.table, pixel_format=format, tiles=tiles
+            )
+
+        return self._read(plan, pixel_format=format, psnr=psnr)
+
+    def iterate(
+        self,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        size: tuple[int, int] | None = None,
+        fps: Seconds | None = None,
+        format: str = "rgb24",
+        psnr: float | None = None,
+    ) -> Iterator[Frame]:
+        """What `read` gives, one frame at a time, so that not all of them have to fit into memory.
+
+        `frames` are a range or a slice; a list is a `UsageError`.
+        """
+        view = partial(view_of, span=span, frames=frames, region=region, size=size, fps=fps)
+        view(self._counted())  # what cannot be is told at once
+        return self._stream("api", view, format, psnr)
+
+    def plan(self, view: View, *, format: str = "rgb24", psnr: float | None = None) -> ReadPlan:
+        """What would be decoded to show `view`; `format` and `psnr` as for `read`."""
+        counted = self._counted()
+        tiles = self._tiles(counted.info, psnr)
+        return make_plan(view, counted.original, counted.table, pixel_format=format, tiles=tiles)
+
+    # -- the work
+
+    def _numbered(
+        self,
+        numbers: Callable[[Counted], Ints],
+        view: View,
+        pixel_format: str,
+        psnr: float | None,
+    ) -> Frames:
+        """The frames with `numbers`, which are asked for again where frames are counted anew."""
+
+        def plan(counted: Counted, tiles: Tiles | None) -> ReadPlan:
+            return plan_frames(
+                numbers(counted),
+                view,
+                counted.original,
+                counted.table,
+                pixel_format=pixel_format,
+                tiles=tiles,
+            )
+
+        return self._read(plan, pixel_format=pixel_format, psnr=psnr)
+
+    def _read(
+        self,
+        make: Callable[[Counted, Tiles | None], ReadPlan],
+        *,
+        pixel_format: str,
+        psnr: float | None,
+    ) -> Frames:
+        at_ns, began = time.time_ns(), time.perf_counter()
+        counted, plan, data = self._carried_out(make, pixel_format, psnr)
+        if len(plan.frames):
+            timing = Timing(at_ns, time.perf_counter() - began)
+            self._note("api", counted, lambda: plan, timing)
+        return dataclasses.replace(_dress(counted, data, plan.frames), psnr=plan.psnr)
+
+    def _carried_out(
+        self,
+        make: Callable[[Counted, Tiles | None], ReadPlan],
+        pixel_format: str,
+        psnr: float | None,
+    ) -> tuple[Counted, ReadPlan, Pixels]:
+        counted = self._counted()
+        tiles = self._tiles(counted.info, psnr)
+        while True:
+            plan = make(counted, tiles)
+            try:
+                reader = Reader(counted.table, self._tools)
+                return counted, plan, reader.execute(plan, pixel_format=pixel_format)
+            except DamagedFileError as error:
+                tiles = avoiding(tiles, error)
+            except (IntegrityError, FileNotFoundError) as error:
+                if plan.tiled:
+                    tiles = self._without_damaged(tiles, error)
+                    continue
+                if isinstance(error, FileNotFoundError) or not self._corrects_table():
+                    raise
+                counted = self._counted()
+                tiles = self._tiles(counted.info, psnr)
+
+    def _stream(
+        self,
+        kind: str,
+        view_of: Callable[[Counted], View],
+        pixel_format: str,
+        psnr: float | None,
+    ) -> Iterator[Frame]:
+        """One frame at a time; noted when the last has been taken, or no more are."""
+        counted = self._counted()
+        tiles = self._tiles(counted.info, psnr)
+        at_ns, seconds, resumed = time.time_ns(), 0.0, time.perf_counter()
+        done = 0
+        try:
+            while True:
+                view = view_of(counted)
+                plan = make_plan(view, counted.original, counted.table)
+                rest = plan_frames(
+                    plan.frames[done:],
+                    view,
+                    counted.original,
+                    counted.table,
+                    pixel_format=pixel_format,
+                    tiles=tiles,
+                )
+                try:
+                    reader = Reader(counted.table, self._tools)
+                    for place, data in reader.stream(rest, pixel_format=pixel_format):
+                        frame = _timed(counted, data, int(rest.frames[place]))
+                        done += 1
+                        seconds += time.perf_counter() - resumed
+                        yield frame
+                        resumed = time.perf_counter()
+                    return
+                except DamagedFileError as error:
+                    tiles = avoiding(tiles, error)
+                except (IntegrityError, FileNotFoundError) as error:
+                    if rest.tiled:
+                        tiles = self._without_damaged(tiles, error)
+                        continue
+                    if isinstance(error, FileNotFoundError) or not self._corrects_table():
+                        raise
+                    if done and view.frames is not None:
+                        raise OutdatedError(
+                            f"the frames of {self.name} have just been counted anew, and have "
+                            "other numbers than those that were given so far",
+                            hint="read them again",
+                        ) from error
+                    # By time the next one is the next one, whatever its number.
+                    counted = self._counted()
+                    tiles = self._tiles(counted.info, psnr)
+        finally:
+            if done:
+                numbers, by = plan.frames[:done], counted
+                self._note(
+                    kind,
+                    by,
+                    lambda: plan_frames(
+                        numbers,
+                        view,
+                        by.original,
+                        by.table,
+                        pixel_format=pixel_format,
+                        tiles=tiles,
+                    ),
+                    Timing(at_ns, seconds),
+                )
+
+    def _note(
+        self, kind: str, counted: Counted, plan: Callable[[], ReadPlan], timing: Timing
+    ) -> None:
+        """Remember a read that is done."""
+        self._tools.reads.note(
+            counted.info.digest,
+            lambda: account_of_plan(kind, plan(), counted.table, self.costs, timing),
+        )
+
+    def _tiles(self, info: LogicalVideo, psnr: float | None) -> Tiles | None:
+        """What a read with that `psnr` may use besides the original; None: nothing."""
+        if psnr == math.inf:
+            return None
+        tiles = self._usual_tiles(info)
+        return tiles if psnr is None else tiles.asking(decibels(psnr))
+
+    def _usual_tiles(self, info: LogicalVideo) -> Tiles:
+        """What a read without a `psnr` may use besides the original."""
+        return self._tools.sources.of(info, float(self._parts.settings.minimum_psnr))
+
+    def _without_damaged(self, tiles: Tiles | None, error: Exception) -> Tiles | None:
+        """What may be used instead; None: the original alone."""
+        # Another process may have made new tiles meanwhile.
+        _log.warning("%s: a read is served from the original, not from tiles: %s", self.name, error)
+        self._tools.mender.note(error)
+        if tiles is not None and isinstance(error, DamagedPackError) and tiles.unreadable:
+            return tiles.without(error.object_key)
+        return None
+
+
+def view_of(
+    counted: Counted,
+    *,
+    span: tuple[Seconds, Seconds | None] | None = None,
+    frames: range | slice | None = None,
+    region: Region | None = None,
+    size: tuple[int, int] | None = None,
+    fps: Seconds | None = None,
+) -> View:
+    """The view that the arguments of `VideoFrames.read` ask for, by the present frame numbers.
+
+    Raises `UsageError`, also for `frames` that are neither a range nor a slice.
+    """
+    chosen = None
+    if isinstance(frames, slice):
+        frames = cut(range(len(counted)), frames)
+    if frames is not None:
+        if not isinstance(frames, range):
+            raise UsageError(
+                f"{shown(frames)} is no range of frames",
+                hint="give a range or a slice here; `read` and `frames` take lists",
+            )
+        # Of a range that goes on beyond its last frame that does not count.
+        stop = frames[-1] + 1 if frames and frames.step > 0 else frames.stop
+        chosen = (frames.start, stop, frames.step)
+    exact = None if span is None else exact_span(span, counted.original.time_base)
+    return View(exact, chosen, _rect(region), size, None if fps is None else rate(fps))
+
+
+def _descends(frames: range | slice) -> bool:
+    return isinstance(frames.step, SupportsIndex) and operator.index(frames.step) < 0
+
+
+def _timed(counted: Counted, data: Pixels, index: int) -> Frame:
+    """As `_dress`, of one frame, without arrays of one element."""
+    entry, original = counted.table.frame(index), counted.original
+    base = original.time_base
+    shown = float((entry.pts - original.first_pts) * base)
+    return Frame(data, index, entry.pts, shown, float(entry.duration * base))
+
+
+def _dress(counted: Counted, data: Pixels, index: Ints) -> Frames:
+    table, original = counted.table, counted.original
+    pts = np.array([table.frame_pts(int(i)) for i in index], dtype=np.int64)
+    following = np.array(
+        [table.frame_pts(int(i) + 1) if i + 1 < len(table) else table.end_pts for i in index],
+        dtype=np.int64,
+    )
+    return Frames(
+        data,
+        index,
+        pts,
+        nearest_seconds(pts - original.first_pts, original.time_base),
+        nearest_seconds(np.maximum(following - pts, 0), original.time_base),
+    )
+
+
+def _rect(region: Region | None) -> Rect | None:
+    return None if region is None else Rect.given(region)

@@ -1,0 +1,66 @@
+"""A video as a sequence: indexing, iterating, arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeGuard, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.framenumbers import cut
+from vfsd.framepages import Ints
+from vfsd.frames import Frame, Frames
+from vfsd.videos.array import Axis, VideoArray
+from vfsd.videos.videoframes import VideoFrames
+
+if TYPE_CHECKING:
+    _IntSlice = slice[int | None, int | None, int | None]
+
+
+class VideoSequence(VideoFrames):
+    """Indexing with an int gives a `Frame`, with a slice, a list of ints or a mask `Frames`; with a
+    slice of times, or with several axes, a lazy `VideoArray`; see `vfsd.Video`.
+    """
+
+    def __repr__(self) -> str:
+        size = f"{self.width}x{self.height}"
+        return (
+            f"<{type(self).__name__} {self.name!r}: {len(self)} frames, {size}, "
+            f"{float(self.duration):.2f} s, {self.original.media.codec}>"
+        )
+
+    @overload
+    def __getitem__(self, key: int) -> Frame: ...
+    @overload
+    def __getitem__(self, key: list[int] | Ints | npt.NDArray[np.bool_]) -> Frames: ...
+    @overload
+    def __getitem__(self, key: _IntSlice) -> Frames: ...
+    @overload
+    def __getitem__(self, key: slice) -> VideoArray: ...
+    @overload
+    def __getitem__(self, key: tuple[Axis, ...]) -> VideoArray: ...
+
+    def __getitem__(
+        self, key: int | slice | list[int] | Ints | npt.NDArray[np.bool_] | tuple[Axis, ...]
+    ) -> Frame | Frames | VideoArray:
+        if _is_int(key):
+            return self.frames([int(key)])[0]
+        if isinstance(key, slice):
+            if all(part is None or _is_int(part) for part in (key.start, key.stop, key.step)):
+                return self.frames(cut(range(len(self)), key))
+            return self.array()[key]
+        if isinstance(key, tuple):
+            return self.array()[key]
+        return self.frames(key)  # type: ignore[arg-type]  # a bool is refused there
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self.iterate()
+
+    def array(self) -> VideoArray:
+        """The whole video as a lazy array of (time, rows, columns)."""
+        return VideoArray(self.read, len(self), self.duration, (self.height, self.width))
+
+
+def _is_int(part: object) -> TypeGuard[int | np.integer[Any]]:
+    return isinstance(part, (int, np.integer)) and not isinstance(part, bool)

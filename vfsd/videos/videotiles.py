@@ -1,0 +1,290 @@
+"""The tiles of a video: the part of `vfsd.Video` that makes them and tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from reprlib import repr as shown
+
+import numpy as np
+
+from vfsd.advising.footage import AsPlanned, TableOriginal, footage_of, rates_of
+from vfsd.arguments import pixels_around, width_and_height
+from vfsd.budget.deferred import wanted_level
+from vfsd.codecs.pixels import needed_area
+from vfsd.codecs.scale import require_smaller
+from vfsd.codecs.tiles import tile_codec
+from vfsd.errors import UsageError
+from vfsd.host import host_name
+from vfsd.labelexpr import Labels
+from vfsd.making.planned import PlannedSegment, TileSettings
+from vfsd.making.recompress import compress, compressible
+from vfsd.making.retile import OnProgress, retile
+from vfsd.model import Segment
+from vfsd.reading.estimate import Estimate, estimate
+from vfsd.reading.explain import Explanation, explain
+from vfsd.reading.plan import make_plan, select_frames
+from vfsd.tiling import TileLayout, cut_sequences, fine, parse_layout
+from vfsd.tiling.policy import (
+    Aim,
+    AtHand,
+    BoxWorld,
+    Footage,
+    Seen,
+    SizeWorld,
+    every_tile,
+    wanted_tiles,
+)
+from vfsd.units import Seconds
+from vfsd.videos.around import ALPHA, Partition, layouts_around
+from vfsd.videos.videodetect import VideoDetect
+from vfsd.videos.videoframes import Region, view_of
+
+
+class VideoTiles(VideoDetect):
+    """Layouts of one video: to plan, to make, and what they are worth."""
+
+    def around(
+        self,
+        labels: Labels | None = None,
+        *,
+        partition: Partition = fine,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        codec: str = "fast",
+        padding: int = 0,
+        alpha: float = ALPHA,
+        seconds_each: float = 1.0,
+    ) -> list[PlannedSegment]:
+        """Layouts for `retile` around what was seen, where they pay (see `layouts_around`).
+
+        `partition` is `vfsd.tiling.fine`, which tells objects apart, or `vfsd.tiling.coarse`.
+        Only the tiles that hold something are to be stored, unless the codec needs all of them;
+        to have all stored anyway: ``[one.whole() for one in video.around("car")]``.
+        """
+        media = self.original.media
+        padding = pixels_around(padding)
+        chosen = tile_codec(codec, media)
+        planned = layouts_around(
+            self.detections(labels, span=span).columns(),
+            media,
+            self.sequences(span, seconds_each),
+            chosen.rules,
+            partition,
+            padding=padding,
+            alpha=alpha,
+        )
+        return planned if chosen.takes_parts else [one.whole() for one in planned]
+
+    def retile(
+        self,
+        layout: TileLayout | str | Sequence[PlannedSegment],
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        settings: TileSettings | None = None,
+        jobs: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Segment]:
+        """Store the pixels in tiles as well, so that reading a region decodes only what it needs.
+
+        `layout` is one for `span` (default: all) of the video, as a value or a text such as
+        ``uniform:2x3`` (rows x columns), or a list of frames with their layouts.  Layouts are of
+        the stored picture, which is not turned upright yet.  Tiles that are there already stay;
+        the new ones are returned.  `jobs` segments are encoded at a time.
+
+        Raises `UsageError` for layouts or pictures that the tile codec does not take,
+        `ExtraMissingError` where its encoder is not installed, `IntegrityError`, `NoSpaceError`;
+        what was finished until then stays.
+        """
+        self._require_verified()
+        settings = TileSettings() if settings is None else settings
+        if not isinstance(settings, TileSettings):
+            raise UsageError(
+                f"{shown(settings)} are no settings", hint='give TileSettings(codec="small")'
+            )
+        media = self.original.media
+        if isinstance(layout, str):
+            codec = tile_codec(settings.codec, media)
+            layout = parse_layout(layout, media.width, media.height, codec.rules)
+        if isinstance(layout, TileLayout):
+            layout = [PlannedSegment(frames, layout) for frames in self.sequences(span)]
+        return retile(
+            self._parts,
+            self._tools.pool,
+            self.info,
+            self.table,
+            _planned(layout),
+            settings,
+            jobs=jobs,
+            on_progress=on_progress,
+        )
+
+    def render(
+        self,
+        size: tuple[int, int],
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        settings: TileSettings | None = None,
+        jobs: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Segment]:
+        """Store whole frames in another size as well, so that reading them in it costs little.
+
+        `size` is (width, height) of the displayed frame: even, and not larger than it.  Reads of
+        that size, of regions that fit it, and of a half or a third of it and so on, take such a
+        rendition where it is cheaper and good enough.  What is there already stays; new segments
+        are returned.  Raises as `retile`.
+        """
+        size = width_and_height(size)
+        self._require_verified()
+        media = self.original.media
+        width, height = size if media.rotation % 180 == 0 else size[::-1]
+        require_smaller(width, height, media)
+        if (width, height) == (media.width, media.height):
+            raise UsageError("the frames have that size", hint="`retile` stores them in tiles")
+        layout = TileLayout.untiled(width, height)
+        planned = [PlannedSegment(frames, layout) for frames in self.sequences(span)]
+        return self.retile(planned, settings=settings, jobs=jobs, on_progress=on_progress)
+
+    def compress(
+        self,
+        level: int | None = None,
+        *,
+        jobs: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[Segment]:
+        """Compress lossless tiles and renditions that are not compressed so hard yet.
+
+        `level` is 1 to 19, or None: as hard as budgets ask for, which is not at all while they are
+        not a quarter full; see `vfsd.budget.deferred`.  Pixels stay the same; the segments that
+        changed are returned, as they are now.  `on_progress` is told bytes.  Raises as
+        `vfsd.making.recompress.compress`.
+        """
+        if level is None:
+            level = wanted_level(self._parts, self.info.id)
+            if not level:
+                return []
+        waiting = compressible(self._parts, self.info, level)
+        return compress(self._parts, waiting, level, jobs=jobs, on_progress=on_progress)
+
+    def estimate(
+        self,
+        planned: Sequence[PlannedSegment],
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        settings: TileSettings | None = None,
+    ) -> Estimate:
+        """What reading a region would cost if `planned`, and no other tiles, had been made."""
+        media = self.original.media
+        view = view_of(self._counted(), span=span, frames=frames, region=region)
+        tiles = self._usual_tiles(self.info)
+        return estimate(
+            select_frames(view, self.original, self.table),
+            needed_area(media, "rgb24", view.region or media.frame_rect, None),
+            self.original,
+            self.table,
+            planned,
+            tiles.costs,
+            settings=settings or TileSettings(),
+            known=tiles.segments,
+        )
+
+    def world(
+        self,
+        aims: Iterable[Aim],
+        *,
+        settings: TileSettings | None = None,
+        within: range | None = None,
+    ) -> BoxWorld:
+        """What policies may ask of the video: what reading it costs with tiles or without them.
+
+        Tiles are imagined around `aims`: labels, or expressions of them, and regions of the stored
+        picture; boxes that lie outside of the frames `within` are not looked up.  Only tiles that
+        hold what they are for would be made, where the codec can; the rest is read from the
+        original.
+        """
+        settings = settings or TileSettings()
+        tiles = self._usual_tiles(self.info)
+        codec = tile_codec(settings.codec, self.original.media)
+        catalog = self._parts.catalog
+        measured = catalog.costs(host_name())
+        media = self.original.media
+        table = TableOriginal(self.table, media.width * media.height)
+        like = [one for one in tiles.segments if one.picture == (media.width, media.height)]
+        return BoxWorld(
+            footage_of(catalog, self.info, table, self.sequences(), aims, codec, within=within),
+            rates_of(self.original, table.whole, codec, tiles.costs, measured, like),
+            wanted_tiles if codec.takes_parts else every_tile,
+            AsPlanned(),
+        )
+
+    def size_world(
+        self, settings: TileSettings | None = None, at_hand: AtHand | None = None
+    ) -> SizeWorld:
+        """What policies may ask of renditions of the video, of the stored pictures' sizes.
+
+        `at_hand` tells of what need not be encoded; None: nothing is.
+        """
+        settings = settings or TileSettings()
+        tiles = self._usual_tiles(self.info)
+        media = self.original.media
+        codec = tile_codec(settings.codec, media)
+        measured = self._parts.catalog.costs(host_name())
+        table = TableOriginal(self.table, media.width * media.height)
+        like = [one for one in tiles.segments if one.picture != (media.width, media.height)]
+        nothing: list[dict[str, Seen]] = [{} for _ in self.sequences()]
+        return SizeWorld(
+            Footage(media.width, media.height, self.sequences(), nothing, codec.rules, table),
+            rates_of(self.original, table.whole, codec, tiles.costs, measured, like),
+            AsPlanned(),
+            at_hand,
+        )
+
+    def sequences(
+        self, span: tuple[Seconds, Seconds | None] | None = None, seconds_each: float = 1.0
+    ) -> list[range]:
+        """The runs of frames that share a layout (SOTs), those that have frames in `span`."""
+        table = self.table
+        times = (np.append(table.pts(), table.end_pts) - self.original.first_pts).astype(float)
+        times *= float(self.original.time_base)
+        found = cut_sequences(self.keyframes, np.maximum.accumulate(times), seconds_each)
+        chosen = self.frames_in(span)
+        return [
+            frames for frames in found if frames.start < chosen.stop and chosen.start < frames.stop
+        ]
+
+    def explain(
+        self,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        size: tuple[int, int] | None = None,
+        fps: Seconds | None = None,
+        format: str = "rgb24",
+        psnr: float | None = None,
+    ) -> Explanation:
+        """What `read` with these arguments decodes, from where, and what it would without tiles.
+
+        Nothing is decoded.  Raises `OutOfRangeError`, `UsageError`.
+        """
+        view = view_of(self._counted(), span=span, frames=frames, region=region, size=size, fps=fps)
+        plan = make_plan(
+            view, self.original, self.table, pixel_format=format, tiles=self._tiles(self.info, psnr)
+        )
+        return explain(plan, self.table, self.costs)
+
+    def _require_verified(self) -> None:
+        """Tiles go by frame numbers, which must not change afterwards."""
+        if not self.original.verified:
+            self.verify()
+
+
+def _planned(layout: Sequence[PlannedSegment]) -> Sequence[PlannedSegment]:
+    is_list = isinstance(layout, Sequence)
+    if not is_list or not all(isinstance(one, PlannedSegment) for one in layout):
+        raise UsageError(
+            f"{shown(layout)} is no layout",
+            hint="give a text such as uniform:2x3, a TileLayout, or a list of PlannedSegment",
+        )
+    return layout
