@@ -49,7 +49,10 @@ _DEEP = dict.fromkeys(("rgb48", "gray16"), "yuv420p10le")
 _JPEG = {"yuv420p": "yuvj420p", "yuv422p": "yuvj422p", "yuv444p": "yuvj444p"}
 """JPEG's samples have full range, which FFmpeg tells by these names."""
 JPEG_FORMATS = frozenset(_JPEG.values())
-_RAW_EXACT = {name: name for name in ("rgb24", "bgr24", "gray", "yuv420p", "yuv422p", "nv12")}
+_RAW_EXACT = {
+    "rgb24": "bgr24",  # FFmpeg reads other rows of rgb24 in mov than it writes, in some widths
+    **{name: name for name in ("bgr24", "gray", "yuv420p", "yuv422p", "nv12")},
+}
 _FFV1_EXACT = {
     "rgb24": "bgr0",
     "bgr24": "bgr0",
@@ -136,7 +139,7 @@ FILE_CODECS: Mapping[str, FileCodec] = MappingProxyType(
                 _RAW_EXACT,
                 is_intra=True,
                 narrower={
-                    **dict.fromkeys(("rgb24", "bgr24"), ("mov",)),
+                    "bgr24": ("mov",),
                     **dict.fromkeys(("gray", "yuv420p", "yuv422p", "nv12"), ("matroska",)),
                 },
             ),

@@ -32,6 +32,7 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.frames import Pixels
+from vfsd.model import Access
 from vfsd.store import Store
 from vfsd.videos.video import Video
 
@@ -154,10 +155,22 @@ def test_raw_pictures_are_kept_as_they_are(store: Store, pixel_format: str, endi
     data = noise(pixel_format, 5, 38, 22)
     name = f"a.{ending}"
     video = store.write(name, data, fps=25, codec="raw", format=pixel_format, lossless=True)
+    assert video.original.access is Access.EXTENT
     assert video.original.media.codec == "rawvideo"
     assert np.array_equal(video.read(format=pixel_format).data, data)
     assert np.array_equal(video[3].data, video.read().data[3])
     assert len(video.keyframes) == 5
+
+
+@pytest.mark.parametrize("width", [60, 61, 62, 63])
+@pytest.mark.parametrize(("pixel_format", "ending"), [("rgb24", "mov"), ("gray", "mkv")])
+def test_raw_pictures_have_any_width(
+    store: Store, pixel_format: str, ending: str, width: int
+) -> None:
+    """Rows in files begin at multiples of two bytes, or of four, or anywhere."""
+    data = noise(pixel_format, 3, width, 47)
+    video = store.write(f"a.{ending}", data, fps=25, codec="raw", format=pixel_format)
+    assert np.array_equal(video.read(format=pixel_format).data, data)
 
 
 def test_samples_of_luma_and_chroma_are_not_converted(store: Store) -> None:
