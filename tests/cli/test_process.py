@@ -110,6 +110,24 @@ def test_streams_may_be_closed(place: Path, number: int) -> None:
     assert bool(done.stdout) == (number != 1)
 
 
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_processes_that_are_started_have_streams_too(number: int) -> None:
+    code = """if 1:
+        import os, sys
+        from vfsd.cli import main
+        sys.argv = ["vfsd", "--version"]
+        try:
+            main()
+        except SystemExit:
+            sys.exit(0 if all(map(os.get_inheritable, (0, 1, 2))) else 1)
+    """
+    script = 'n=$1; shift; eval "exec $n>&-"; "$@"'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", str(number), sys.executable, "-c", code], cwd=ROOT
+    )
+    assert done.returncode == 0
+
+
 def test_an_interrupted_ingest_leaves_the_store_whole_and_can_go_on(run: Run, place: Path) -> None:
     many = place / "many"
     many.mkdir()

@@ -190,7 +190,9 @@ def _open_closed_streams() -> None:
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
-            if nowhere != number:
+            if nowhere == number:
+                os.set_inheritable(number, True)  # the same holds for the processes that it starts
+            else:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
