@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from numbers import Real
+from decimal import Decimal
+from numbers import Integral, Real
 from reprlib import repr as shown
 from typing import Any
 
@@ -336,11 +338,23 @@ def _interval(given: Interval | None, what: str) -> Interval | None:
     if given is None:
         return None
     both = tuple(given) if isinstance(given, (tuple, list)) else ()
-    if len(both) != 2 or not all(end is None or isinstance(end, Real) for end in both):
+    if len(both) != 2 or not all(end is None or _is_bound(end) for end in both):
         raise UsageError(
             f"{shown(given)} are no bounds of {what}", hint="give (lowest, highest); None: open"
         )
-    return both
+    low, high = map(_bound, both)
+    return low, high
+
+
+def _is_bound(end: object) -> bool:
+    return isinstance(end, (Real, Decimal)) and not math.isnan(end)
+
+
+def _bound(end: float | None) -> float | None:
+    """As SQLite knows it, to which a number of numpy is some bytes, and larger than all numbers."""
+    if end is None:
+        return None
+    return int(end) if isinstance(end, Integral) else float(end)
 
 
 def _used(done: Iterable[tuple[str, Read]], newest: int) -> dict[int, Used]:

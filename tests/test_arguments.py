@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,8 @@ def test_columns_are_cut_as_arrays_are() -> None:
     assert rows[1:].frames.tolist() == [2, 3]
     assert rows[[0, 2]].frames.tolist() == rows[rows.labels == "car"].frames.tolist() == [1, 3]
     assert rows[1].label == "bus"
+    last: Any = np.array(2)
+    assert rows[last] == rows[2]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +148,7 @@ def test_a_question_that_makes_no_sense_finds_not_just_nothing(
         lambda video: video.retile("uniform:2x2", settings={"codec": "small"}),
         lambda video: video.advise("car"),
         lambda video: video.advise(["car"]),
+        lambda video: video.advise(WorkloadQuery("car")),
         lambda _: WorkloadQuery("car", times="20"),  # type: ignore[arg-type]
         lambda _: WorkloadQuery("car", times=2.5),  # type: ignore[arg-type]
         lambda _: WorkloadQuery("car", frames=[1, 2]),  # type: ignore[arg-type]
@@ -163,6 +168,7 @@ def test_what_a_video_cannot_do_is_said(video: Video, act: Callable[[Any], objec
         lambda store: store.find(container=5),
         lambda store: store.find(seconds=5),
         lambda store: store.find(width=("a", "b")),
+        lambda store: store.find(width=(math.nan, None)),
         lambda store: store.find(width=(1, 2, 3)),
         lambda store: store.find(metadata="site"),
         lambda store: store.find(metadata={1: 2}),
@@ -199,6 +205,19 @@ def test_what_is_done_to_a_video_that_has_gone_names_it(store: Store) -> None:
             act()
 
 
+@pytest.mark.parametrize("number", [int, float, Decimal, Fraction, np.int64, np.float32])
+def test_bounds_are_numbers_of_any_kind(kept: Store, number: Callable[[int], Any]) -> None:
+    bounds = (number(1), number(10))
+    assert [video.name for video in kept.find(seconds=bounds)] == [NAME]
+    assert [video.name for video in kept.find(bytes=(number(1), None))] == [NAME]
+    assert not list(kept.find(width=bounds))
+
+
+def test_a_workload_may_come_one_by_one(video: Video) -> None:
+    query = WorkloadQuery(region=(0, 0, 64, 64))
+    assert video.advise(iter([query])).layouts() == video.advise([query]).layouts()  # type: ignore[arg-type]
+
+
 def test_a_workload_takes_regions_as_reads_do(video: Video) -> None:
     query = WorkloadQuery(region=(0, 0, 64, 64), times=2)
     assert query.region == Rect(0, 0, 64, 64)
@@ -213,6 +232,8 @@ def test_frames_are_arrays_and_are_cut_as_such(video: Video) -> None:
     some = frames[1:3]
     assert some.index.tolist() == [1, 2]
     assert np.array_equal(some.data, frames.data[1:3])
+    last: Any = np.array(3)
+    assert frames[last].index == 3
     assert frames[[0, 3]].index.tolist() == frames[frames.index % 3 == 0].index.tolist() == [0, 3]
 
 

@@ -276,6 +276,8 @@ class DetectionColumns:
     def __getitem__(
         self, at: int | slice | npt.NDArray[Any] | list[int]
     ) -> Detection | DetectionColumns:
+        if isinstance(at, np.ndarray) and at.ndim == 0:
+            at = int(at)
         if isinstance(at, (slice, list, np.ndarray)):
             return self.select(at)
         confidence, track = float(self.confidences[at]), int(self.tracks[at])

@@ -59,6 +59,8 @@ class Frames:
 
     def __getitem__(self, at: int | slice | list[int] | npt.NDArray[Any]) -> Frame | Frames:
         """One frame, or those of a slice, a mask or several indices, as with arrays of numpy."""
+        if isinstance(at, np.ndarray) and at.ndim == 0:
+            at = int(at)
         if isinstance(at, (slice, list, np.ndarray)):
             return Frames(
                 self.data[at],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from reprlib import repr as shown
@@ -92,12 +92,14 @@ class VideoAdvice(VideoWrites):
         return found
 
     def _meant(
-        self, workload: Sequence[WorkloadQuery], parts: dict[str, tuple[str, Rect]]
+        self, given: Iterable[WorkloadQuery], parts: dict[str, tuple[str, Rect]]
     ) -> list[Query]:
         """Queries as policies are told them; boxes in a region are noted in `parts`."""
-        if isinstance(workload, str) or not all(isinstance(one, WorkloadQuery) for one in workload):
+        is_several = isinstance(given, Iterable) and not isinstance(given, str)
+        workload = list(given) if is_several else []
+        if not is_several or not all(isinstance(one, WorkloadQuery) for one in workload):
             raise UsageError(
-                f"{shown(workload)} is no workload",
+                f"{shown(given)} is no workload",
                 hint='give a list, as in [WorkloadQuery("car", times=20)]',
             )
         asked = sum(one.times for one in workload)
