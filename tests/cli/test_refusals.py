@@ -74,6 +74,10 @@ def test_what_finds_nothing_says_where_to_look(run: Run, place: Path) -> None:
     done = run("find", "traffic.mp4")
     assert (done.code, done.out) == (0, "")
     assert "**/traffic.mp4" in done.err
+    with Store.open(place / "videos") as store:
+        store.move(TRAFFIC, "front.mp4")
+        assert not run("find", "*.mp4", "--codec", "av1").err
+        store.move("front.mp4", TRAFFIC)
     assert "labels ls" in run("labels", "query", TRAFFIC, "cars").err
     assert not run("labels", "query", TRAFFIC, "cars", "--json").err
     (place / "labels/large.csv").write_text("frame,label,x1,y1,x2,y2\n0,car,5000,0,5010,9\n")

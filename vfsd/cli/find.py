@@ -133,7 +133,12 @@ def command(
         else:
             for name in found.names():
                 print_line(shown(name))
-        nothing = pattern is not None and "/" not in pattern and not len(found)
+        nothing = (
+            pattern is not None
+            and "/" not in pattern
+            and not len(found)
+            and not len(store.catalog.find(pattern))
+        )
         with store.catalog.reading() as seen:
             waiting = len(seen.tree.files_in_state(FileState.SPOOLED))
     if nothing:
