@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from vfsd.copies.restore import restore
 from vfsd.errors import BusyError, ExistsError, IntegrityError, NoStoreError, StoreError, UsageError
 from vfsd.fs import Filesystem
 from vfsd.store import Store
+from vfsd.storedir import CATALOG
 
 MONDAY = ["monday.mp4", "tiled.mp4"]
 
@@ -275,3 +278,19 @@ def test_nobody_backs_up_or_restores_beside_it(place: Path) -> None:
 
     restore(place / "backup", place / "store", on_progress=meanwhile)
     assert "a store is being restored from it" in refused[0]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_catalog_that_has_sizes_wrong_keeps_nobody_from_copying(place: Path, there: bool) -> None:
+    """As after a flipped bit: the bytes are those of their names, and no others are to be had."""
+    for root in ("store", "backup"):
+        with Store.open(place / root):
+            pass  # what its last process left in the log is in the catalog then
+        with closing(sqlite3.connect(place / root / CATALOG)) as catalog, catalog:
+            catalog.execute("UPDATE objects SET size = size + 1024")
+    target = place / ("store" if there else "new")
+    assert restore(place / "backup", target).missing == ()
+    with Store.open(target) as store:
+        assert store["monday.mp4"].read(frames=[3]).data.any()
+    with Store.open(place / "store") as store:
+        assert back_up(store.parts, place / "another").damaged == ()

@@ -197,8 +197,8 @@ class _Backup:
         return True
 
     def _has_all(self) -> bool:
-        wanted = self._sizes.items() - {(key, self._sizes.get(key)) for key in self._damaged}
-        return all(self._objects.has_size(key, size) for key, size in wanted)
+        # Not how large they are: it is the catalog that may be wrong about that.
+        return all(map(self._objects.exists, self._sizes.keys() - self._damaged))
 
     def _tidied(self) -> BackedUp:
         """Forget what could not be copied and can be made again, and what is needed no longer."""
