@@ -138,6 +138,7 @@ FILE_CODECS: Mapping[str, FileCodec] = MappingProxyType(
                 _RAW_EXACT,
                 _RAW_EXACT,
                 is_intra=True,
+                names=_RAW_EXACT,
                 narrower={
                     "bgr24": ("mov",),
                     **dict.fromkeys(("gray", "yuv420p", "yuv422p", "nv12"), ("matroska",)),

@@ -243,9 +243,10 @@ def test_a_video_is_a_sequence_of_pictures_to_write(store: Store) -> None:
     assert len(copy) == len(video)
 
 
-def test_a_time_base_is_written_as_it_is_shown(store: Store) -> None:
+@pytest.mark.parametrize("time_base", ["1/25", "0.04s", "0.04", 0.04])
+def test_a_time_base_is_a_fraction_or_a_time(store: Store, time_base: str | float) -> None:
     pixels = np.zeros((3, 64, 64, 3), np.uint8)
-    video = store.write("a.mp4", pixels, time_base="1/25", pts=[0, 1, 5])
+    video = store.write("a.mp4", pixels, time_base=time_base, pts=[0, 1, 5])
     assert [float(frame.seconds) for frame in video] == [0, 0.04, 0.2]
 
 

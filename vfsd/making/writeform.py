@@ -27,7 +27,7 @@ from vfsd.codecs.givensound import SoundForm, Sounding
 from vfsd.codecs.pixellayouts import pixel_layout
 from vfsd.codecs.samples import SoundFormat
 from vfsd.errors import UsageError
-from vfsd.units import Seconds, rate
+from vfsd.units import Seconds, rate, seconds
 
 _CONTAINERS = {
     "": "mp4",
@@ -130,7 +130,7 @@ class WriteForm:
                 hint="give one of fps and time_base",
             )
         given = None if self.fps is None else rate(self.fps)
-        tick = 1 / given if given else rate(self.time_base or 0)  # "1/90000", too
+        tick = 1 / given if given else _tick(self.time_base or 0)
         if (given is not None and given <= 0) or tick <= 0:
             raise UsageError("rates and time bases are larger than 0")
         if max(tick.numerator, tick.denominator) >= 1 << 31:
@@ -206,3 +206,9 @@ class WriteForm:
                 )
             return interval
         return max(1, min(_LONGEST_GOP, round(_GOP_SECONDS * told_rate(rate))))
+
+
+def _tick(time_base: Seconds) -> Fraction:
+    """Its seconds: a time, as ``"0.04s"``, or a fraction, as ``"1/90000"``."""
+    is_fraction = isinstance(time_base, str) and "/" in time_base
+    return rate(time_base) if is_fraction else seconds(time_base)
