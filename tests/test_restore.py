@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -18,7 +19,7 @@ from vfsd import check
 from vfsd.catalog import Catalog
 from vfsd.copies import takeover
 from vfsd.copies.backup import back_up
-from vfsd.copies.restore import restore
+from vfsd.copies.restore import _Restore, restore
 from vfsd.errors import BusyError, ExistsError, IntegrityError, NoStoreError, StoreError, UsageError
 from vfsd.fs import Filesystem
 from vfsd.store import Store
@@ -125,7 +126,7 @@ def test_another_backup_goes_on_from_there(place: Path) -> None:
 
 _RESTORE = """
 from pathlib import Path
-from vfsd.copies.restore import restore
+from vfsd.copies.restore import _Restore, restore
 
 sys.addaudithook(count)
 restore(Path(sys.argv[2]), Path(sys.argv[3]))
@@ -228,6 +229,20 @@ def test_a_file_whose_bytes_the_backup_has_lost_has_not_those_of_today(place: Pa
         assert _bytes_of(store, "notes.txt") == b""
     kept = {path.read_bytes() for path in (place / "store").glob("replaced-*/spool/*")}
     assert b"of friday, and more" in kept
+
+
+def test_an_error_that_comes_when_all_is_back_says_so(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Restore, "told", fails)
+        with pytest.raises(OSError, match="too many") as raised:
+            restore(place / "backup", place / "store")
+    assert "the store is what the backup was" in raised.value.__notes__[0]
+    assert _holds_monday(place / "store")
 
 
 def test_nothing_else_is_written_over(place: Path, tmp_path: Path) -> None:

@@ -84,7 +84,11 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
             require_closed(directory)
             work = _Restore(store.parts, directory, on_progress)
             work.run()
-        return work.told()
+        try:
+            return work.told()
+        except Exception as error:
+            error.add_note("the store is what the backup was; only counting it has failed")
+            raise
 
 
 class _Restore:
