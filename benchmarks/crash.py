@@ -9,7 +9,6 @@ finding of `fsck` that is not repaired; bytes that nothing refers to after `gc`.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import random
 import signal
@@ -19,10 +18,11 @@ import tempfile
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from benchmarks.common import arguments, finish, footage, table
+from vfsd import check
 from vfsd.model import FileState
+from vfsd.mounts import mounting
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
 
@@ -164,7 +164,7 @@ def kill_and_look(store: Path, mountpoint: Path, kills: int, seed: int) -> tuple
     losses: list[str] = []
     operations = 0
     for number in range(kills):
-        vfsd("mount", str(store), str(mountpoint))
+        mounting.mount(store, mountpoint)
         worker = Worker(mountpoint, sources, seed * 1000 + number)
         killer = threading.Timer(chance.uniform(0.02, 1.2), kill_daemon, [store, mountpoint])
         killer.start()
@@ -202,14 +202,18 @@ def recover_and_check(
     store: Path, mountpoint: Path, expected: Expected, sources: dict[Path, Digest], number: int
 ) -> list[str]:
     losses = []
-    vfsd("mount", str(store), str(mountpoint))
+    mounting.mount(store, mountpoint)
     try:
         losses += compare(mountpoint, expected, sources)
     finally:
-        vfsd("umount", str(mountpoint))
-    found = vfsd("fsck", "--repair", "--json", "--store", str(store), allow=(0, 30))
-    losses += [f"fsck: {line}" for line in unrepaired(found)]
-    vfsd("gc", "--store", str(store))
+        mounting.unmount(mountpoint)
+    with Store.open(store) as opened:
+        losses += [
+            f"fsck: {found.check}: {found.message}"
+            for found in check.run(opened.parts, repair=True)
+            if not found.repaired
+        ]
+        check.collect(opened.parts)
     losses += garbage(store)
     return [f"kill {number}: {loss}" for loss in losses]
 
@@ -260,25 +264,6 @@ def garbage(store: Path) -> list[str]:
         ]
         losses += [f"{path} is garbage" for path in parts.directory.objects_tmp.iterdir()]
     return losses
-
-
-def unrepaired(output: str) -> list[str]:
-    found: list[str] = []
-    for line in output.splitlines():
-        value: Any = json.loads(line)
-        for finding in value.get("findings", [value] if "check" in value else []):
-            if not finding["repaired"]:
-                found.append(f"{finding['check']}: {finding['message']}")
-    return found
-
-
-def vfsd(*arguments: str, allow: tuple[int, ...] = (0,)) -> str:
-    result = subprocess.run(
-        [sys.executable, "-m", "vfsd", *arguments], capture_output=True, text=True, check=False
-    )
-    if result.returncode not in allow:
-        raise SystemExit(f"vfsd {' '.join(arguments)}: {result.returncode}\n{result.stderr}")
-    return result.stdout
 
 
 def digest_of(path: Path) -> Digest:

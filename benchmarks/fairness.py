@@ -41,6 +41,7 @@ PHASES = ("idle", "raw", "encoded")
 def main() -> None:
     parser = arguments(__doc__, runs=5)
     parser.add_argument("--seconds", type=float, default=4, help="of each phase")
+    parser.add_argument("--ahead", type=float, default=1.5, help="seconds that a render goes first")
     parser.add_argument("--renders", type=int, default=4, help="views that are read at a time")
     parser.add_argument("--option", action="append", default=[], help="of the mount (-o)")
     options = parser.parse_args()
@@ -49,7 +50,7 @@ def main() -> None:
         prepare(work)
         with vfsd_mount(work / "store", work / "mnt", *options.option) as place:
             phases = measured(work, place, options)
-            stops = [stop_seconds(place, number) for number in range(options.runs)]
+            stops = [stop_seconds(place, number, options.ahead) for number in range(options.runs)]
     figures = {"phases": phases, "stop": statistics.median(stops), "stops": stops}
     finish(options, "fairness", figures, passed=report(figures))
 
@@ -82,7 +83,7 @@ def measured(work: Path, place: Path, options: Any) -> dict[str, Any]:
             if phase != "idle":
                 names = views(phase, options.renders, next(sizes))
                 renders = [render(place, name) for name in names]
-                time.sleep(0.5)
+                time.sleep(options.ahead / 3)
             with Watch(pid) as watch:
                 first = watch.look()
                 until = time.monotonic() + options.seconds
@@ -149,10 +150,10 @@ def settle(pid: int) -> float:
             return at - began
 
 
-def stop_seconds(place: Path, number: int) -> float:
+def stop_seconds(place: Path, number: int, ahead: float) -> float:
     """How long the daemon goes on after the reader of a long view was killed."""
     process = render(place, f"size={900 + 2 * number}x506.mp4")
-    time.sleep(1.5)
+    time.sleep(ahead)
     began = time.monotonic()
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -99,6 +99,9 @@ def main() -> None:
         "--seconds", type=float, default=3600.0, help="the clip is repeated to fill"
     )
     parser.add_argument("--limit", type=float, default=30.0, help="seconds to wait for a picture")
+    parser.add_argument(
+        "--player", action="append", choices=players(), help="only these; may be repeated"
+    )
     parser.add_argument("--ours-only", action="store_true", help="leave ffmpegfs out")
     options = parser.parse_args()
     clip = options.video or footage() / CLIP
@@ -141,7 +144,7 @@ def measure(clip: Path, work: Path, options: Any) -> dict[str, dict[str, dict[st
         contestants[PIECE] = theirs(work, size, "hls", segment_at)
     figures: dict[str, dict[str, dict[str, Found]]] = {
         player: {where: {who: Found() for who in contestants} for where in wanted}
-        for player in players()
+        for player in options.player or players()
     }
     for number in range(options.runs):
         print(f"round {number + 1} of {options.runs}", file=sys.stderr, flush=True)

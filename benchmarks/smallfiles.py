@@ -113,7 +113,7 @@ class Given:
 
 
 def on_disk(given: Given, place: Path) -> list[Took]:
-    return steps(given, place, lambda: 0.0)
+    return steps(given, place, None)
 
 
 def mounted(given: Given, tree: Path, place: Path) -> list[Took]:
@@ -143,8 +143,11 @@ def _unmounting(mountpoint: Path, vfsd: Callable[..., None]) -> Iterator[None]:
         vfsd("umount", str(mountpoint))
 
 
-def steps(given: Given, folder: Path, cpu: Callable[[], float]) -> list[Took]:
-    """All of `STEPS` in a folder, each until what is done about it in the background is done."""
+def steps(given: Given, folder: Path, cpu: Callable[[], float] | None) -> list[Took]:
+    """All of `STEPS` in a folder, each until what is done about it in the background is done.
+
+    `cpu` is that of the process that serves, where there is one.
+    """
     loop = 'for i in $(seq 0 $1); do echo hello > "$0/echo$i"; done'
     took = []
     commands: tuple[list[str | Path], ...] = (
@@ -155,11 +158,12 @@ def steps(given: Given, folder: Path, cpu: Callable[[], float]) -> list[Took]:
     for command in commands:
         if command[0] == "rm":
             given.check(folder)
-        before, began = cpu(), time.perf_counter()
+        before, began = cpu() if cpu else 0.0, time.perf_counter()
         subprocess.run(command, check=True)
         wall = time.perf_counter() - began
-        settle(cpu)
-        took.append(Took(wall, cpu() - before))
+        if cpu:
+            settle(cpu)
+        took.append(Took(wall, cpu() - before if cpu else 0.0))
     assert not (folder / "tree").exists()
     return took
 

@@ -22,6 +22,9 @@ from typing import Any
 from benchmarks.common import arguments, finish, table
 from benchmarks.suites import conformance, databases, programs, shares, trees
 from benchmarks.suites.outcome import MOUNT_OPTIONS, Given, NotHereError, Outcome, Place
+from vfsd.errors import VfsdError
+from vfsd.mounts import mounting
+from vfsd.store import Store
 
 SUITES: dict[str, Callable[[Place], Outcome]] = {
     "pjdfstest": conformance.pjdfstest,
@@ -122,19 +125,17 @@ def _in_mount(name: str, given: Given, options: list[str], folder: Path) -> Outc
     )
     for path in (place.at, place.work):
         path.mkdir()
-    words = ",".join([*(MOUNT_OPTIONS if os.geteuid() == 0 else ()), *options])
+    words = [*(MOUNT_OPTIONS if os.geteuid() == 0 else ()), *options]
 
     def mount() -> None:
-        log = ["--log", str(place.log), "--quiet"]
-        how = ["-o", words] if words else []
-        _vfsd("mount", str(place.store), str(place.at), *how, *log)
+        mounting.mount(place.store, place.at, words, log_file=place.log)
 
     def remount() -> None:
-        _vfsd("umount", str(place.at))
+        mounting.unmount(place.at)
         mount()
 
     place.remount = remount
-    _vfsd("init", str(place.store), "--quiet")
+    Store.create(place.store).close()
     mount()
     try:
         outcome = _ended_well(SUITES[name], place)
@@ -168,15 +169,11 @@ def _left_behind(place: Place) -> list[str]:
 
 def _unmount(at: Path) -> None:
     try:
-        _vfsd("umount", str(at))
-    except subprocess.CalledProcessError:
+        mounting.unmount(at)
+    except (VfsdError, OSError):
         # What a suite has left running is not waited for.
         with contextlib.suppress(FileNotFoundError):
             subprocess.run(["umount", "-l", str(at)], check=False)
-
-
-def _vfsd(*words: str) -> None:
-    subprocess.run([*_COMMAND, *words], check=True, stdout=subprocess.DEVNULL)
 
 
 def _absolute(path: Path | None) -> Path | None:
