@@ -27,6 +27,7 @@ from vfsd.errors import NotFoundError
 from vfsd.making.planned import TileSettings
 from vfsd.model import Segment
 from vfsd.mounts import mounting
+from vfsd.processes import tuner as tuner_module
 from vfsd.processes.foreground import Foreground
 from vfsd.processes.tuner import BackgroundTuner
 from vfsd.store import Store
@@ -57,6 +58,19 @@ def filled(tmp_path_factory: pytest.TempPathFactory, clip: Path) -> Path:
     with new_store(path) as store:
         store.ingest(clip, "v.mp4").verify()
     return path
+
+
+@pytest.fixture(scope="session")
+def well_read(tmp_path_factory: pytest.TempPathFactory, filled: Path) -> Path:
+    """A store with a clip that was read so much that tiles pay; to be copied."""
+    place = Place(tmp_path_factory.mktemp("read"), filled)
+    place.settle_on(tune=False)
+    place.mount()
+    try:
+        place.read_a_lot()
+    finally:
+        place.unmount()
+    return place.store
 
 
 def wait(
@@ -116,10 +130,9 @@ class Place(Mounted):
         self.wait_long_for(lambda: is_under_way(self.state()), "nothing is made")
 
     def met_in_the_middle(self) -> int:
-        """Mount, read so much that tiles pay, and find the process that is making them."""
+        """Mount, and find the process that is making tiles."""
         self.settle_on(tune_cpu=SLOWLY)
         self.mount()
-        self.read_a_lot()
         self.wait_for_the_middle()
         worker = self.worker()
         assert worker is not None
@@ -161,12 +174,26 @@ class Place(Mounted):
             return found | {one.check for one in check.run(store.parts, deep=True)}
 
 
+@contextlib.contextmanager
+def unmounting(place: Place) -> Iterator[Place]:
+    """Whatever a test has left mounted."""
+    yield place
+    with contextlib.suppress(NotFoundError):
+        place.unmount()
+
+
 @pytest.fixture
 def place(tmp_path: Path, filled: Path) -> Iterator[Place]:
-    made = Place(tmp_path, filled)
-    yield made
-    with contextlib.suppress(NotFoundError):
-        made.unmount()
+    """Nobody has read anything yet."""
+    with unmounting(Place(tmp_path, filled)) as made:
+        yield made
+
+
+@pytest.fixture
+def read_place(tmp_path: Path, well_read: Path) -> Iterator[Place]:
+    """Tiles pay from the start."""
+    with unmounting(Place(tmp_path, well_read)) as made:
+        yield made
 
 
 def decibels(one: bytes, other: bytes) -> float:
@@ -217,89 +244,87 @@ def test_tiles_come_by_themselves_and_reads_stay_what_they_were(place: Place) ->
         assert found.seconds < 0.5 * found.untiled_seconds
 
 
-def test_what_nobody_reads_is_left_alone(place: Place, clip: Path) -> None:
-    with Store.open(place.store) as store:
+def test_what_nobody_reads_is_left_alone(read_place: Place, clip: Path) -> None:
+    with Store.open(read_place.store) as store:
         store.ingest(clip, "unread.mp4").verify()
-    place.mount()
-    place.read_a_lot()
-    place.wait_until_through()
-    with Store.open(place.store, read_only=True) as store:
+    read_place.mount()
+    read_place.wait_until_through()
+    with Store.open(read_place.store, read_only=True) as store:
         assert store.catalog.segments(store["unread.mp4"].info) == []
 
 
 # -------------------------------------------------------------------------------- standing back
 
 
-def test_nothing_is_done_while_somebody_waits(place: Place) -> None:
-    place.settle_on(tune=False)
-    place.mount()
-    place.read_a_lot()
-    place.unmount()
-    place.settle_on(tune_cpu=SLOWLY)
+def test_nothing_is_done_while_somebody_waits(
+    read_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for period in ("_TICK_SECONDS", "_IDLE_TICK_SECONDS", "_LOOK_SECONDS", "_LOAD_SECONDS"):
+        monkeypatch.setattr(tuner_module, period, 0.1)
+    read_place.settle_on(tune_cpu=SLOWLY)
     foreground = Foreground()
     with (
-        Store.open(place.store) as store,
+        Store.open(read_place.store) as store,
         contextlib.closing(BackgroundTuner(store, foreground)) as tuner,
     ):
         with foreground.waiting():
             tuner.start()
             wait(lambda: "reads" in tuner.state, lambda: tuner.state)
-            time.sleep(1)
+            time.sleep(0.5)  # in which it would have begun
             assert "reads" in tuner.state
-            assert place.segments() == []
-        wait(lambda: is_under_way(tuner.state), lambda: tuner.state, place.hurry)
+            assert read_place.segments() == []
+        wait(lambda: is_under_way(tuner.state), lambda: tuner.state, read_place.hurry)
         with foreground.waiting():
             wait(lambda: "reads" in tuner.state, lambda: tuner.state)
             time.sleep(1)  # it may have been about to publish one
-            there = place.segments()
-            time.sleep(2)
-            assert place.segments() == there
-        wait(lambda: len(place.segments()) > len(there), lambda: tuner.state, place.hurry)
+            there = read_place.segments()
+            time.sleep(1)
+            assert read_place.segments() == there
+        wait(lambda: len(read_place.segments()) > len(there), lambda: tuner.state, read_place.hurry)
 
 
-def test_reading_through_the_mount_is_waiting(place: Place) -> None:
-    place.mount()
-    place.read_a_lot()
+def test_reading_through_the_mount_is_waiting(read_place: Place) -> None:
+    read_place.mount()
 
     def is_told() -> bool:
-        place.read(3)
-        return "reads" in place.state()
+        read_place.read(3)
+        return "reads" in read_place.state()
 
-    place.wait_long_for(is_told, "it does not wait")
-    place.wait_until_through()
+    read_place.wait_long_for(is_told, "it does not wait")
+    read_place.wait_until_through()
 
 
-def test_hours_that_are_not_quiet(place: Place) -> None:
+def test_hours_that_are_not_quiet(read_place: Place) -> None:
     hour = time.localtime().tm_hour
-    place.settle_on(tune_quiet_hours=f"{(hour + 6) % 24}-{(hour + 12) % 24}")
-    place.mount()
-    place.read_a_lot()
-    place.wait_long_for(lambda: "quiet hours" in place.state(), "it does not mind the hour")
-    assert place.segments() == []
+    read_place.settle_on(tune_quiet_hours=f"{(hour + 6) % 24}-{(hour + 12) % 24}")
+    read_place.mount()
+    read_place.wait_long_for(
+        lambda: "quiet hours" in read_place.state(), "it does not mind the hour"
+    )
+    assert read_place.segments() == []
 
 
-def test_a_budget_of_bytes(place: Place) -> None:
-    place.settle_on(tune_bytes=1)
-    place.mount()
-    place.read_a_lot()
-    place.wait_long_for(lambda: "tune_bytes" in place.log.read_text(), "the log says nothing of it")
-    place.wait_long_for(lambda: place.state() == "idle", "it goes on")
-    assert place.segments() == []
+def test_a_budget_of_bytes(read_place: Place) -> None:
+    read_place.settle_on(tune_bytes=1)
+    read_place.mount()
+    read_place.wait_long_for(
+        lambda: "tune_bytes" in read_place.log.read_text(), "the log says nothing of it"
+    )
+    read_place.wait_long_for(lambda: read_place.state() == "idle", "it goes on")
+    assert read_place.segments() == []
 
 
 @pytest.mark.parametrize("how", ["setting", "option"])
-def test_mounts_that_make_no_tiles(place: Place, how: str) -> None:
-    place.settle_on(tune=False, compress=False)
-    place.mount()
-    place.read_a_lot()
-    if how == "option":
-        place.unmount()
-        place.settle_on()
-        place.mount("ro")
-    assert place.state() == "off"
-    assert place.worker() is None
-    place.unmount()
-    assert place.segments() == []
+def test_mounts_that_make_no_tiles(read_place: Place, how: str) -> None:
+    if how == "setting":
+        read_place.settle_on(tune=False, compress=False)
+        read_place.mount()
+    else:
+        read_place.mount("ro")
+    assert read_place.state() == "off"
+    assert read_place.worker() is None
+    read_place.unmount()
+    assert read_place.segments() == []
 
 
 # ---------------------------------------------------------------------------- compressing later
@@ -313,7 +338,8 @@ def test_raw_tiles_are_compressed_as_the_budget_fills(place: Place) -> None:
         size = sum(segment.size for segment in raw)
     place.settle_on(tune=False)
     place.mount()
-    time.sleep(3)
+    place.wait_long_for(lambda: place.state() != "idle", "it does not look")
+    place.wait_long_for(lambda: place.state() == "idle", "it does not come to an end")
     assert sum(segment.size for segment in place.segments()) == size
     with Store.open(place.store) as store:
         store["v.mp4"].budget.set(2 * size)
@@ -335,31 +361,33 @@ def test_raw_tiles_are_compressed_as_the_budget_fills(place: Place) -> None:
 # ------------------------------------------------------------------------------------- the end
 
 
-def test_unmounting_in_the_middle_of_it(place: Place) -> None:
-    worker, pid = place.met_in_the_middle(), place.pid
+def test_unmounting_in_the_middle_of_it(read_place: Place) -> None:
+    worker, pid = read_place.met_in_the_middle(), read_place.pid
     began = time.monotonic()
-    mounting.unmount(place.at)
+    mounting.unmount(read_place.at)
     assert time.monotonic() - began < 10
     wait(lambda: gone(worker) and gone(pid), lambda: "a process goes on")
-    assert place.findings() == set()
-    place.go_on_to_the_end()
-    assert place.findings() == set()
+    assert read_place.findings() == set()
+    read_place.go_on_to_the_end()
+    assert read_place.findings() == set()
 
 
-def test_a_mount_that_is_killed_in_the_middle_of_it(place: Place) -> None:
-    worker, pid = place.met_in_the_middle(), place.pid
+def test_a_mount_that_is_killed_in_the_middle_of_it(read_place: Place) -> None:
+    worker, pid = read_place.met_in_the_middle(), read_place.pid
     os.kill(pid, signal.SIGKILL)
     wait(lambda: gone(worker) and gone(pid), lambda: "a process goes on")
-    mounting.unmount(place.at)
-    assert place.findings() == set()
-    place.go_on_to_the_end()
-    assert place.findings() == set()
+    mounting.unmount(read_place.at)
+    assert read_place.findings() == set()
+    read_place.go_on_to_the_end()
+    assert read_place.findings() == set()
 
 
-def test_a_worker_that_is_killed_in_the_middle_of_it(place: Place) -> None:
-    worker = place.met_in_the_middle()
+def test_a_worker_that_is_killed_in_the_middle_of_it(read_place: Place) -> None:
+    worker = read_place.met_in_the_middle()
     os.kill(worker, signal.SIGKILL)
-    place.wait_long_for(lambda: "left alone" in place.log.read_text(), "the log says nothing of it")
-    assert len(place.read(5)) == 10 * 160 * 128 * 3
-    place.unmount()
-    assert place.findings() == set()
+    read_place.wait_long_for(
+        lambda: "left alone" in read_place.log.read_text(), "the log says nothing of it"
+    )
+    assert len(read_place.read(5)) == 10 * 160 * 128 * 3
+    read_place.unmount()
+    assert read_place.findings() == set()
