@@ -170,9 +170,10 @@ def test_drop_asks_at_a_terminal(
     assert code == 0
     assert f"drop 5 segments of tiles of {TRAFFIC}?" in seen
     assert len(layouts(tiled)) == left
-    code, seen = at_a_terminal([*args, "--yes"])
-    assert "?" not in seen
-    assert layouts(tiled) == []
+    if left:
+        code, seen = at_a_terminal([*args, "--yes"])
+        assert "?" not in seen
+        assert layouts(tiled) == []
 
 
 @pytest.mark.parametrize(

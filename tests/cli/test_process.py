@@ -28,6 +28,22 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
 
 
+END = "--END--"
+ONE_AFTER_THE_OTHER = f"""
+import json, sys
+from vfsd.cli import main
+for words in json.loads(sys.argv[1]):
+    sys.argv[1:] = words
+    code = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code or 0
+    print("{END}", code, "{END}", sep="", flush=True)
+"""
+"""Runs command lines, as `vfsd` does: most of what it takes to start it is imports."""
+
+
 def at_a_terminal(args: list[str], *, typed: bytes = b"") -> tuple[int, str]:
     """Run a command whose streams are all a terminal: (exit code, what was to be seen)."""
     controller, terminal = pty.openpty()
@@ -252,8 +268,13 @@ def test_names_come_out_of_pipes_as_they_are_and_show_at_terminals(run: Run, pla
         [*VFSD, "-s", "videos", "ls", "--json"], capture_output=True, check=True
     ).stdout.splitlines()
     assert name in [json.loads(line)["name"] for line in told]
-    for words in (["ls"], ["ls", "-l"], ["find"], ["tag", name], ["rm", name], ["rm", name]):
-        _, seen = at_a_terminal([*VFSD, "-s", "videos", *words])
+    commands = (["ls"], ["ls", "-l"], ["find"], ["tag", name], ["rm", name], ["rm", name])
+    lines = [["-s", "videos", *words] for words in commands]
+    code, shown = at_a_terminal([sys.executable, "-c", ONE_AFTER_THE_OTHER, json.dumps(lines)])
+    assert code == 0
+    ends, shows = shown.split(END)[1::2], shown.split(END)[:-1:2]
+    assert list(map(int, ends)) == [0, 0, 0, 0, 0, 3]  # it is not there any more
+    for seen in shows:
         assert r"red\x1b[31m\nline\t.mp4" in seen
         assert "\x1b[31m\n" not in seen
         assert "\x1b[7m" not in seen
