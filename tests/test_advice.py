@@ -18,8 +18,8 @@ from vfsd.store import Store
 from vfsd.tiling import LayoutRules, Rect
 from vfsd.tiling.cost import DEFAULT_COSTS, ENCODE_FAST
 from vfsd.tiling.policy import Density, Footage, Query, Rates
+from vfsd.videos.advice import MOST_QUERIES
 from vfsd.videos.video import Video
-from vfsd.videos.videoadvice import MOST_QUERIES
 
 RATES = Rates(DEFAULT_COSTS["h264"], DEFAULT_COSTS["fast"], ENCODE_FAST, Density(0.01, 0.0))
 CORNER = Rect(0, 0, 64, 64)

@@ -22,7 +22,7 @@ from vfsd.model import Decision, LogicalVideo, PhysicalVideo, Reason, Segment
 from vfsd.parts import Parts
 from vfsd.tiling import Rect, TileLayout, common, meet
 from vfsd.tiling.policy import Aim, Ledger, Query, Size, SizeWorld, Terms, Tiling, World
-from vfsd.videos.videotiles import VideoTiles
+from vfsd.videos.tiles import VideoTiles
 from vfsd.views.candidates import Candidate
 
 _MOST_WEIGHED = 500_000

@@ -21,8 +21,8 @@ from vfsd.parts import Parts
 from vfsd.reading.accounting import Timing
 from vfsd.reading.plan import ReadPlan, Tiles
 from vfsd.reading.tools import Tools
-from vfsd.videos.videofacts import Counted
-from vfsd.videos.videosequence import VideoSequence
+from vfsd.videos.facts import Counted
+from vfsd.videos.sequence import VideoSequence
 
 _LOOK_SECONDS = 0.2
 

@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from vfsd.videos.videofiles import VideoFiles
+from vfsd.videos.advice import VideoAdvice
+from vfsd.videos.budget import VideoBudget
+from vfsd.videos.detecting import VideoDetect
+from vfsd.videos.files import VideoFiles
+from vfsd.videos.original import VideoOriginal
+from vfsd.videos.scanning import VideoScans
+from vfsd.videos.sequence import VideoSequence
+from vfsd.videos.tiles import VideoTiles
+from vfsd.videos.writes import VideoWrites
 
 
-class Video(VideoFiles):
+class Video(
+    VideoSequence,
+    VideoDetect,
+    VideoTiles,
+    VideoWrites,
+    VideoAdvice,
+    VideoScans,
+    VideoBudget,
+    VideoOriginal,
+    VideoFiles,
+):
     """One video of a store.  Frames are exact: `video[i]` is the i-th frame of a full decode.
 
     Indexing with an int gives a `Frame`, with a slice, a list of ints or a mask `Frames`; with a

@@ -30,7 +30,7 @@ from vfsd.model import LogicalVideo
 from vfsd.parts import Parts
 from vfsd.reading.plan import select_frames
 from vfsd.reading.tools import Tools
-from vfsd.videos.videowrites import VideoWrites
+from vfsd.videos.writes import VideoWrites
 
 _BUFFER_BYTES = 1 << 20
 

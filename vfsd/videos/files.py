@@ -10,15 +10,15 @@ from vfsd import grammar
 from vfsd.errors import IntegrityError
 from vfsd.objects import Progress
 from vfsd.units import Seconds
-from vfsd.videos.videoframes import Region, view_of
-from vfsd.videos.videooriginal import VideoOriginal
+from vfsd.videos.facts import VideoFacts
+from vfsd.videos.frames import Region, view_of
 from vfsd.views import open_view, render, sound
 from vfsd.wholefiles import whole_file
 
 _BUFFER = 1 << 20
 
 
-class VideoFiles(VideoOriginal):
+class VideoFiles(VideoFacts):
     """Views of one video, with no mount."""
 
     def save(

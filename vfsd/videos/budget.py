@@ -9,10 +9,10 @@ from vfsd.budget.keeping import DerivedBudget
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.model import Role
 from vfsd.units import Seconds
-from vfsd.videos.videoscans import VideoScans
+from vfsd.videos.facts import VideoFacts
 
 
-class VideoBudget(VideoScans):
+class VideoBudget(VideoFacts):
     """Budget and pins of one video."""
 
     @property

@@ -23,6 +23,7 @@ from vfsd.parts import Parts
 from vfsd.reading.plan import select_frames
 from vfsd.reading.tileplan import Costs
 from vfsd.reading.tools import Tools
+from vfsd.tiling import cut_sequences
 from vfsd.units import Seconds, ends, exact_span, on_tick, ticks_at_or_after, ticks_at_or_before
 from vfsd.view import View
 
@@ -155,6 +156,19 @@ class VideoFacts:
         )
         return range(int(chosen[0]), int(chosen[-1]) + 1) if len(chosen) else range(0)
 
+    def sequences(
+        self, span: tuple[Seconds, Seconds | None] | None = None, seconds_each: float = 1.0
+    ) -> list[range]:
+        """The runs of frames that share a layout (SOTs), those that have frames in `span`."""
+        table = self.table
+        times = (np.append(table.pts(), table.end_pts) - self.original.first_pts).astype(float)
+        times *= float(self.original.time_base)
+        found = cut_sequences(self.keyframes, np.maximum.accumulate(times), seconds_each)
+        chosen = self.frames_in(span)
+        return [
+            frames for frames in found if frames.start < chosen.stop and chosen.start < frames.stop
+        ]
+
     # -- checking
 
     def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> bool:
@@ -200,6 +214,11 @@ class VideoFacts:
             with self._guard:
                 self.info, self._table = info, None
         return not same
+
+    def _require_verified(self) -> None:
+        """Tiles go by frame numbers, which must not change afterwards."""
+        if not self.original.verified:
+            self.verify()
 
     def _corrects_table(self) -> bool:
         """The file holds other frames than its packets promised.  A full decode tells which."""

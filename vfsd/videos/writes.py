@@ -14,10 +14,10 @@ from vfsd.making.retile import OnProgress
 from vfsd.model import Segment
 from vfsd.tiling import TileLayout, common
 from vfsd.units import Seconds
-from vfsd.videos.videotiles import VideoTiles
+from vfsd.videos.facts import VideoFacts
 
 
-class VideoWrites(VideoTiles):
+class VideoWrites(VideoFacts):
     """Takes frames in another size."""
 
     def write(

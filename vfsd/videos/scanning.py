@@ -14,13 +14,13 @@ from vfsd.reading.accounting import Purpose
 from vfsd.reading.cropreader import CropReader
 from vfsd.tiling import Rect
 from vfsd.units import Seconds
+from vfsd.videos.frames import Region, VideoFrames, view_of
+from vfsd.videos.labels import VideoLabels
 from vfsd.videos.regionscan import Interest, RegionScan, interests_around
 from vfsd.videos.scan import Scan
-from vfsd.videos.videoadvice import VideoAdvice
-from vfsd.videos.videoframes import Region, view_of
 
 
-class VideoScans(VideoAdvice):
+class VideoScans(VideoLabels, VideoFrames):
     """Scans of one video."""
 
     @overload

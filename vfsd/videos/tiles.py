@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from reprlib import repr as shown
 
-import numpy as np
-
 from vfsd.advising.footage import AsPlanned, TableOriginal, footage_of, rates_of
 from vfsd.arguments import pixels_around, width_and_height
 from vfsd.budget.deferred import wanted_level
@@ -21,9 +19,8 @@ from vfsd.making.recompress import compress, compressible
 from vfsd.making.retile import OnProgress, retile
 from vfsd.model import Segment
 from vfsd.reading.estimate import Estimate, estimate
-from vfsd.reading.explain import Explanation, explain
-from vfsd.reading.plan import make_plan, select_frames
-from vfsd.tiling import TileLayout, cut_sequences, fine, parse_layout
+from vfsd.reading.plan import select_frames
+from vfsd.tiling import TileLayout, fine, parse_layout
 from vfsd.tiling.policy import (
     Aim,
     AtHand,
@@ -36,11 +33,11 @@ from vfsd.tiling.policy import (
 )
 from vfsd.units import Seconds
 from vfsd.videos.around import ALPHA, Partition, layouts_around
-from vfsd.videos.videodetect import VideoDetect
-from vfsd.videos.videoframes import Region, view_of
+from vfsd.videos.frames import Region, VideoFrames, view_of
+from vfsd.videos.labels import VideoLabels
 
 
-class VideoTiles(VideoDetect):
+class VideoTiles(VideoLabels, VideoFrames):
     """Layouts of one video: to plan, to make, and what they are worth."""
 
     def around(
@@ -239,45 +236,6 @@ class VideoTiles(VideoDetect):
             AsPlanned(),
             at_hand,
         )
-
-    def sequences(
-        self, span: tuple[Seconds, Seconds | None] | None = None, seconds_each: float = 1.0
-    ) -> list[range]:
-        """The runs of frames that share a layout (SOTs), those that have frames in `span`."""
-        table = self.table
-        times = (np.append(table.pts(), table.end_pts) - self.original.first_pts).astype(float)
-        times *= float(self.original.time_base)
-        found = cut_sequences(self.keyframes, np.maximum.accumulate(times), seconds_each)
-        chosen = self.frames_in(span)
-        return [
-            frames for frames in found if frames.start < chosen.stop and chosen.start < frames.stop
-        ]
-
-    def explain(
-        self,
-        *,
-        span: tuple[Seconds, Seconds | None] | None = None,
-        frames: range | slice | None = None,
-        region: Region | None = None,
-        size: tuple[int, int] | None = None,
-        fps: Seconds | None = None,
-        format: str = "rgb24",
-        psnr: float | None = None,
-    ) -> Explanation:
-        """What `read` with these arguments decodes, from where, and what it would without tiles.
-
-        Nothing is decoded.  Raises `OutOfRangeError`, `UsageError`.
-        """
-        view = view_of(self._counted(), span=span, frames=frames, region=region, size=size, fps=fps)
-        plan = make_plan(
-            view, self.original, self.table, pixel_format=format, tiles=self._tiles(self.info, psnr)
-        )
-        return explain(plan, self.table, self.costs)
-
-    def _require_verified(self) -> None:
-        """Tiles go by frame numbers, which must not change afterwards."""
-        if not self.original.verified:
-            self.verify()
 
 
 def _planned(layout: Sequence[PlannedSegment]) -> Sequence[PlannedSegment]:

@@ -12,7 +12,7 @@ from vfsd.framenumbers import cut
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames
 from vfsd.videos.array import Axis, VideoArray
-from vfsd.videos.videoframes import VideoFrames
+from vfsd.videos.frames import VideoFrames
 
 if TYPE_CHECKING:
     _IntSlice = slice[int | None, int | None, int | None]

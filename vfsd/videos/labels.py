@@ -21,10 +21,10 @@ from vfsd.labelexpr import Labels
 from vfsd.labels import Clip
 from vfsd.tiling import Rect
 from vfsd.units import Seconds
-from vfsd.videos.videosequence import VideoSequence
+from vfsd.videos.facts import VideoFacts
 
 
-class VideoLabels(VideoSequence):
+class VideoLabels(VideoFacts):
     """The detections of one video.  They belong to its pixels, not to one encoding of them."""
 
     @property

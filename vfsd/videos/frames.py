@@ -28,11 +28,12 @@ from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames, Pixels
 from vfsd.model import LogicalVideo
 from vfsd.reading.accounting import Timing, account_of_plan
+from vfsd.reading.explain import Explanation, explain
 from vfsd.reading.plan import ReadPlan, Tiles, avoiding, make_plan, plan_frames
 from vfsd.reading.reader import Reader
 from vfsd.tiling import Rect
 from vfsd.units import Seconds, exact_span, nearest_seconds, rate
-from vfsd.videos.videofacts import Counted, VideoFacts
+from vfsd.videos.facts import Counted, VideoFacts
 from vfsd.view import View
 
 _log = logging.getLogger(__name__)
@@ -157,6 +158,27 @@ class VideoFrames(VideoFacts):
         counted = self._counted()
         tiles = self._tiles(counted.info, psnr)
         return make_plan(view, counted.original, counted.table, pixel_format=format, tiles=tiles)
+
+    def explain(
+        self,
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        size: tuple[int, int] | None = None,
+        fps: Seconds | None = None,
+        format: str = "rgb24",
+        psnr: float | None = None,
+    ) -> Explanation:
+        """What `read` with these arguments decodes, from where, and what it would without tiles.
+
+        Nothing is decoded.  Raises `OutOfRangeError`, `UsageError`.
+        """
+        view = view_of(self._counted(), span=span, frames=frames, region=region, size=size, fps=fps)
+        plan = make_plan(
+            view, self.original, self.table, pixel_format=format, tiles=self._tiles(self.info, psnr)
+        )
+        return explain(plan, self.table, self.costs)
 
     # -- the work
 

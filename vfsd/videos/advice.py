@@ -20,7 +20,8 @@ from vfsd.labelexpr import format_labels
 from vfsd.orientation import in_picture
 from vfsd.tiling import Rect
 from vfsd.tiling.policy import Aim, Footage, Query, Seen
-from vfsd.videos.videowrites import VideoWrites
+from vfsd.videos.frames import VideoFrames
+from vfsd.videos.labels import VideoLabels
 
 MOST_QUERIES = 10_000
 """Of a workload, each as often as it is asked: with more, strategies take minutes to replay."""
@@ -29,7 +30,7 @@ _Parts = Mapping[str, tuple[str, Rect]]
 """Aims that are boxes in a region: the boxes, by their expression, and the region."""
 
 
-class VideoAdvice(VideoWrites):
+class VideoAdvice(VideoLabels, VideoFrames):
     """What strategies of tiling come to on a workload."""
 
     def advise(

@@ -15,7 +15,8 @@ from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.frames import Frame
 from vfsd.model import LogicalVideo
 from vfsd.units import Seconds
-from vfsd.videos.videolabels import VideoLabels
+from vfsd.videos.frames import VideoFrames
+from vfsd.videos.labels import VideoLabels
 from vfsd.view import View
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from vfsd.detect.detector import Detector, Every, Wanted
 
 
-class VideoDetect(VideoLabels):
+class VideoDetect(VideoLabels, VideoFrames):
     """Shows a video's frames to detectors, and keeps what they find."""
 
     def detect(

@@ -12,10 +12,10 @@ from vfsd.retention import guarding
 from vfsd.retention.archivework import Forecast, OnProgress
 from vfsd.retention.originals import CODEC, Entry, Hold, Policy
 from vfsd.retention.replacing import Replaced, Replacer, Require
-from vfsd.videos.videobudget import VideoBudget
+from vfsd.videos.facts import VideoFacts
 
 
-class VideoOriginal(VideoBudget):
+class VideoOriginal(VideoFacts):
     """Policy, holds and replacement of one video's original."""
 
     @property
