@@ -44,7 +44,7 @@ def warm_workers() -> Iterator[None]:
     one takes longer than most tests do."""
     workers = Workers()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vfsd.store.Examiner", partial(Examiner, workers=workers))
+        patch.setattr("vfsd.parts.Examiner", partial(Examiner, workers=workers))
         yield
     workers.close()
 

@@ -10,14 +10,17 @@ from typing import NoReturn, TypeVar
 
 from vfsd.catalog import Catalog
 from vfsd.config import Settings
+from vfsd.copies.handcopies import lay_log
+from vfsd.copies.takeover import settled
 from vfsd.integrity.blocksums import Place
 from vfsd.integrity.summedfile import StoredFile
 from vfsd.integrity.summing import SummedFiles
 from vfsd.model import PhysicalVideo
 from vfsd.objects import ObjectStore
+from vfsd.processes.examineorders import Limits
 from vfsd.processes.examiner import Examiner
 from vfsd.reading.suspects import Suspects
-from vfsd.reserve import with_reserve
+from vfsd.reserve import keep_reserve, with_reserve
 from vfsd.storedir import StoreDirectory
 
 T = TypeVar("T")
@@ -35,6 +38,34 @@ class Parts:
     suspects: Suspects
     summed: SummedFiles
     read_only: bool = False
+
+    @classmethod
+    def open(cls, path: Path, *, read_only: bool = False) -> Parts:
+        """Those of the store in the directory `path`.  Raises as `vfsd.Store.open`."""
+        directory = StoreDirectory.open(path)
+        with settled(directory):
+            settings = Settings.load(directory.settings)
+            catalog = with_reserve(
+                directory, lambda: Catalog.open(directory.catalog_url, read_only=read_only)
+            )
+        if not read_only:
+            keep_reserve(directory)
+        limits = Limits(memory=settings.examine_memory, seconds=settings.examine_seconds)
+        return cls(
+            directory,
+            catalog,
+            ObjectStore(directory),
+            settings,
+            Examiner(limits),
+            Suspects(directory),
+            SummedFiles(catalog, directory.root),
+            read_only,
+        )
+
+    def close(self) -> None:
+        self.examiner.close()
+        self.catalog.close()
+        lay_log(self.directory)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -16,15 +16,12 @@ from vfsd.arguments import whole_number
 from vfsd.budget.keeping import DerivedBudget
 from vfsd.catalog import Catalog, require_database
 from vfsd.config import Settings
-from vfsd.copies.handcopies import lay_log
-from vfsd.copies.takeover import settled
 from vfsd.errors import (
     IntegrityError,
     NotFoundError,
     UsageError,
 )
 from vfsd.frames import Frames
-from vfsd.integrity.summing import SummedFiles
 from vfsd.joints.joining import JoinedPair, JoinReport, join, joined_pairs, split_joined
 from vfsd.joints.jointsettings import JoinSettings
 from vfsd.joints.overlapsearch import (
@@ -37,13 +34,8 @@ from vfsd.joints.overlapsearch import (
 from vfsd.labelexpr import Labels
 from vfsd.making.retile import OnProgress
 from vfsd.model import Decision
-from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
-from vfsd.processes.examineorders import Limits
-from vfsd.processes.examiner import Examiner
-from vfsd.reading.suspects import Suspects
 from vfsd.reading.tools import Tools
-from vfsd.reserve import keep_reserve, with_reserve
 from vfsd.storedir import StoreDirectory
 from vfsd.storetree import StoreTree
 from vfsd.tiling.policy import Terms
@@ -104,32 +96,12 @@ class Store(StoreTree):
             threads = whole_number(threads, "number of threads")
             if threads < 1:
                 raise UsageError(f"{threads} threads decode nothing")
-        directory = StoreDirectory.open(Path(path))
-        with settled(directory):
-            settings = Settings.load(directory.settings)
-            catalog = with_reserve(
-                directory, lambda: Catalog.open(directory.catalog_url, read_only=read_only)
-            )
-        if not read_only:
-            keep_reserve(directory)
-        limits = Limits(memory=settings.examine_memory, seconds=settings.examine_seconds)
-        parts = Parts(
-            directory,
-            catalog,
-            ObjectStore(directory),
-            settings,
-            Examiner(limits),
-            Suspects(directory),
-            SummedFiles(catalog, directory.root),
-            read_only,
-        )
+        parts = Parts.open(Path(path), read_only=read_only)
         return cls(parts, threads)
 
     def close(self) -> None:
         self._tools.close()
-        self._parts.examiner.close()
-        self._parts.catalog.close()
-        lay_log(self._parts.directory)
+        self._parts.close()
 
     def __enter__(self) -> Store:
         return self

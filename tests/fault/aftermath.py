@@ -72,7 +72,7 @@ def examine(
     With `deep`, each object is hashed and pixels are compared; with `again`, the operation is
     repeated where nothing of it is there.
     """
-    with mock.patch("vfsd.store.Examiner", ExaminerHere):
+    with mock.patch("vfsd.parts.Examiner", ExaminerHere):
         return _examined(operation, place, expected, mounts, deep, again)
 
 

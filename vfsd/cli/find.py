@@ -88,8 +88,8 @@ def command(
     """
     from vfsd.model import FileState
 
-    with session.opened(session.root()) as store:
-        found = store.catalog.find(
+    with session.looked_into(session.root()) as parts:
+        found = parts.catalog.find(
             pattern,
             tags=frozenset(tags),
             metadata=dict(meta),
@@ -137,9 +137,9 @@ def command(
             pattern is not None
             and "/" not in pattern
             and not len(found)
-            and not len(store.catalog.find(pattern))
+            and not len(parts.catalog.find(pattern))
         )
-        with store.catalog.reading() as seen:
+        with parts.catalog.reading() as seen:
             waiting = len(seen.tree.files_in_state(FileState.SPOOLED))
     if nothing:
         session.remark(f"nothing is called so; `**/{pattern}` looks into all directories, too")

@@ -62,14 +62,14 @@ def command(session: Session, name: str) -> None:
     metadata, and what was odd about it when it was indexed.  For a file that is no video: why not.
     """
     place = session.place(name)
-    with session.opened(place.root) as store:
-        with store.catalog.reading() as seen:
+    with session.looked_into(place.root) as parts:
+        with parts.catalog.reading() as seen:
             node = seen.tree.resolve(place.name)
             names = seen.tree.paths_of(node.ino)
         video = None
         if kind_of(node) == "video":
-            video = store.catalog.video(place.name)
-        record = info_record(store.catalog, place.name, node, names, video)
+            video = parts.catalog.video(place.name)
+        record = info_record(parts.catalog, place.name, node, names, video)
         if session.json:
             print_json(record)
             return

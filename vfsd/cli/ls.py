@@ -46,14 +46,14 @@ def command(session: Session, path: str, long: bool, recursive: bool) -> None:
     """
     place = session.place(path)
     with (
-        session.opened(place.root) as store,
-        store.catalog.reading() as seen,
+        session.looked_into(place.root) as parts,
+        parts.catalog.reading() as seen,
     ):
         entries = _entries(seen, place.name, recursive=recursive)
         if session.json:
             for name, node in entries:
                 video = _video(seen, node)
-                print_json(entry_record(name, node, video, _size(store.parts, node)))
+                print_json(entry_record(name, node, video, _size(parts, node)))
             return
         above = f"{place.name}/" if place.name else ""
         labelled = ((name.removeprefix(above) or name, node) for name, node in entries)
@@ -62,7 +62,7 @@ def command(session: Session, path: str, long: bool, recursive: bool) -> None:
                 print_line(shown(label) + ("/" if node.is_dir else ""))
             return
         rows = (
-            entry_cells(label, node, _video(seen, node), _size(store.parts, node))
+            entry_cells(label, node, _video(seen, node), _size(parts, node))
             for label, node in labelled
         )
         for line in columns(rows, ENTRY_ALIGNMENT):

@@ -6,7 +6,7 @@ import os
 import posixpath
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from vfsd.cli.output import print_remark
 from vfsd.errors import ReadOnlyError, UsageError
 
 if TYPE_CHECKING:
+    from vfsd.parts import Parts
     from vfsd.store import Store
 
 
@@ -94,14 +95,30 @@ class Session:
         """The store in `root`; one that may only be read will do where nothing is written."""
         from vfsd.store import Store
 
-        can_be_written = os.access(root, os.W_OK)
-        if writing and root.is_dir() and not can_be_written:
-            raise ReadOnlyError(
-                f"{root} cannot be written",
-                hint="look at its owner and permissions, and at how its disk is mounted",
-            )
-        with Store.open(root, read_only=root.is_dir() and not can_be_written) as store:
+        with Store.open(root, read_only=_read_only(root, writing)) as store:
             yield store
+
+    @contextmanager
+    def looked_into(self, root: Path) -> Iterator[Parts]:
+        """The parts of the store in `root`, for commands that neither read a picture nor write.
+
+        What reading takes is not imported then, which is a fifth of what such a command takes.
+        """
+        from vfsd.parts import Parts
+
+        with closing(Parts.open(root, read_only=_read_only(root, writing=False))) as parts:
+            yield parts
+
+
+def _read_only(root: Path, writing: bool) -> bool:
+    """Whether the store in `root` can only be read.  Raises `ReadOnlyError` for `writing` then."""
+    can_be_written = os.access(root, os.W_OK)
+    if writing and root.is_dir() and not can_be_written:
+        raise ReadOnlyError(
+            f"{root} cannot be written",
+            hint="look at its owner and permissions, and at how its disk is mounted",
+        )
+    return root.is_dir() and not can_be_written
 
 
 def _mounted(path: str) -> Place | None:

@@ -26,7 +26,7 @@ def command(session: Session, names: tuple[str, ...], limit: int | None) -> None
     Lines about videos that are gone stay; a NAME is what a video was called then.
     """
     root, paths = session.places(names) if names else (session.root(), [])
-    with session.opened(root) as store, store.catalog.reading() as seen:
+    with session.looked_into(root) as parts, parts.catalog.reading() as seen:
         found = [one for one in seen.originals.log() if not paths or one.name in paths][:limit]
     rows = []
     for one in found:

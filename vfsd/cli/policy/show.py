@@ -27,7 +27,7 @@ def command(session: Session, names: tuple[str, ...]) -> None:
     directory above.  Without one all is listed that was said.
     """
     root, paths = session.places(names) if names else (session.root(), [])
-    with session.opened(root) as store, store.catalog.reading() as seen:
+    with session.looked_into(root) as parts, parts.catalog.reading() as seen:
         told = seen.originals.policies()
         if paths:
             nodes = [(path, seen.tree.resolve(path).ino) for path in paths]
