@@ -293,6 +293,16 @@ def test_what_somebody_keeps_beside_the_settings_is_theirs(store: Store) -> None
     assert not left.exists()
 
 
+@pytest.mark.parametrize(
+    "name", ["vfsd-store.json.tmp", f".vfsd-store.json.999999999-{'0' * 32}.tmp"]
+)
+def test_a_marker_that_was_on_its_way_when_its_writer_died(store: Store, name: str) -> None:
+    left = store.path / name
+    left.write_text("half")
+    finds_and_repairs(store, "garbage")
+    assert not left.exists()
+
+
 def test_a_video_without_its_table_is_indexed_again(store: Store) -> None:
     sql(store, "DELETE FROM frame_pages")
     finds_and_repairs(store, "videos")

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from vfsd.errors import UsageError
-from vfsd.inhand import NewFile, new_name
+from vfsd.inhand import put_in_place
 from vfsd.processes.quiethours import QuietHours
 
 _HELP = {
@@ -95,17 +93,7 @@ class Settings:
         for field in dataclasses.fields(self):
             text = _toml(getattr(self, field.name))
             lines += [f"# {_HELP[field.name]}", f"{field.name} = {text}", ""]
-        with NewFile(lambda: path.with_name(f".{path.name}.{new_name()}.tmp")) as new:
-            new.path.write_text("\n".join(lines), encoding="utf-8")
-            os.fsync(new.file.fileno())
-            new.path.replace(path)
-
-    @staticmethod
-    def on_their_way(path: Path) -> list[Path]:
-        """What `save` writes before it is `path`: also that of processes which have died.  Nothing
-        else in that directory is called so; copies that somebody has made are theirs."""
-        ours = re.compile(re.escape(f".{path.name}.") + r"[0-9]+-[0-9a-f]{32}\.tmp")
-        return sorted(one for one in path.parent.iterdir() if ours.fullmatch(one.name))
+        put_in_place(path, "\n".join(lines))
 
     def with_text(self, key: str, text: str) -> Settings:
         """One setting changed, its value given as the user typed it.  Raises `UsageError`."""

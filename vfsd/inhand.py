@@ -73,6 +73,24 @@ class NewFile:
         self.remove()
 
 
+def put_in_place(path: Path, text: str) -> None:
+    """Have a file say `text`, and nothing between that and what it said.  Raises `OSError`.
+
+    Its bytes are on the disk then; that the file is it, only once its directory is synced.
+    """
+    with NewFile(lambda: path.with_name(f".{path.name}.{new_name()}.tmp")) as new:
+        new.path.write_text(text, encoding="utf-8")
+        os.fsync(new.file.fileno())
+        new.path.replace(path)
+
+
+def on_their_way(path: Path) -> list[Path]:
+    """What `put_in_place` writes before it is `path`: also that of processes which have died.
+    Nothing else in that directory is called so; copies that somebody has made are theirs."""
+    ours = re.compile(re.escape(f".{path.name}.") + r"[0-9]+-[0-9a-f]{32}\.tmp")
+    return sorted(one for one in path.parent.iterdir() if ours.fullmatch(one.name))
+
+
 def hold(file: FileIO) -> bool:
     """Let others see that somebody has a file, as long as that, or a copy of it, is open.
 

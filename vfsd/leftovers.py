@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vfsd.config import Settings
 from vfsd.inhand import is_in_hand
 from vfsd.inhand import take_away as take_file_away
 from vfsd.making.recordings import Recording, recordings
@@ -13,11 +12,11 @@ from vfsd.parts import Parts
 
 
 def leftovers(parts: Parts, *, but: Sequence[Recording] | None = None) -> list[Path]:
-    """Bytes that nobody writes any more, and that belong to nobody: objects, settings, and copies
-    that a mount or a backup made.  Not those of recordings, `but` of these, or of all."""
+    """Bytes that nobody writes any more, and that belong to nobody: objects, settings, markers, and
+    copies that a mount or a backup made.  Not those of recordings, `but` of these, or of all."""
     kept = {one.path for one in (recordings(parts) if but is None else but)}
     own = [path for path in parts.objects.leftovers() if parts.objects.main_file(path) not in kept]
-    beside = [*Settings.on_their_way(parts.directory.settings), *parts.directory.spool_copies()]
+    beside = [*parts.directory.files_on_their_way(), *parts.directory.spool_copies()]
     return [*own, *(path for path in beside if not is_in_hand(path))]
 
 

@@ -34,7 +34,7 @@ from functools import cached_property
 from pathlib import Path
 
 from vfsd.errors import BusyError, ExistsError, NoStoreError, ReadOnlyError, StoreVersionError
-from vfsd.inhand import new_name
+from vfsd.inhand import new_name, on_their_way, put_in_place
 from vfsd.mounts.mountinfo import mount_above, mount_at
 
 FORMAT = 1
@@ -146,11 +146,14 @@ class StoreDirectory:
     def copy_marker(self, root: Path) -> None:
         """Make a store of another directory that has all that belongs to this one, and its catalog
         with it, wherever this one's is."""
-        temporary = root / _UNFINISHED
         marker = {**self._marker, "catalog": None}
-        temporary.write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
-        fsync_path(temporary)
-        temporary.replace(root / _MARKER)
+        put_in_place(root / _MARKER, json.dumps(marker, indent=2) + "\n")
+
+    def files_on_their_way(self) -> list[Path]:
+        """Settings and markers that somebody writes, or that those who died have left."""
+        begun = self.root / _UNFINISHED
+        left = [*on_their_way(self.settings), *on_their_way(self.root / _MARKER)]
+        return [*left, begun] if begun.exists() else left
 
     @property
     def id(self) -> str:
