@@ -6,6 +6,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -194,6 +195,27 @@ def test_an_open_view(it: Driver) -> None:
         target = it.create("/copy")
         assert failing(it.fs.copy_range, handle, 0, target, 0, 7) == "ENOTSUP"
         it.close(target)
+
+
+def test_an_open_view_keeps_its_video_and_opens_none_of_its_files(store: Store, it: Driver) -> None:
+    it.fs.settle()
+    with it.opened("/d/v.mp4@/info.json") as handle:
+        assert not [path for path in open_files() if path.startswith(str(store.path / "objects"))]
+        it.fs.unlink("/d/v.mp4")
+        it.fs.tidy()
+        assert len(list(store.parts.objects.all_keys())) == 1
+        assert it.fs.read(handle, 2, 0) == b"{}"
+    it.fs.tidy()
+    assert list(store.parts.objects.all_keys()) == []
+
+
+def open_files() -> list[str]:
+    """Of this process, as far as they stay open meanwhile."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{number}"))
+    return found
 
 
 def test_versions_of_a_view_are_told_apart(it: Driver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,6 +77,27 @@ def test_what_is_going_on(busy: Mounted) -> None:
         assert top.wait(60) == 0
     assert run_command("-s", busy.store, "top").code == 3
     assert run_command("-s", busy.store, "stats", "--json").object["mount"] is None
+
+
+def test_who_closes_a_view_that_was_made_asks_nobody(mounted: Mounted) -> None:
+    """The mount is told of a closed view as long as it might go on making it for nobody."""
+    mounted.mount()
+    shutil.copyfile(FOLDER / "traffic.mp4", mounted.at / "a.mp4")
+    assert os.getxattr(mounted.at / "a.mp4", "user.vfsd.state") == b"video"
+    view = mounted.at / "a.mp4@" / "size=128x96.mp4"
+    flushed, released = asked(mounted, "flush"), asked(mounted, "release")
+    first = view.read_bytes()
+    assert asked(mounted, "flush") == flushed + 1
+    mounted.wait_for(lambda: asked(mounted, "release") > released, "it is not closed")
+    opened = asked(mounted, "open")
+    assert view.read_bytes() == first
+    assert asked(mounted, "open") == opened + 1
+    assert asked(mounted, "flush") == flushed + 1
+
+
+def asked(mounted: Mounted, operation: str) -> int:
+    found = mounted.standing.operations.get(operation)
+    return 0 if found is None else found.count
 
 
 def test_metrics(busy: Mounted) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.stores import new_store
 from tests.views.conftest import Shelf
 from vfsd.config import Settings
 from vfsd.store import Store
-from vfsd.views import Views
+from vfsd.views import Views, rendering
 from vfsd.views.encodedrun import EncodedRun
 from vfsd.views.rendercache import FileCache, MemoryCache
 
@@ -52,6 +53,54 @@ def test_files_may_vanish_or_be_damaged_at_any_time(fresh: Shelf, right: bytes) 
         assert Shelf(fresh.store, again).read("traffic.mp4", VIEW) == right
         again.close()
         shutil.rmtree(cache)
+
+
+def test_a_view_is_no_work_once_all_of_it_is_kept(
+    fresh: Shelf, right: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert is_work(fresh, VIEW)
+    assert is_work(fresh, VIEW), "nothing was read"
+    read_start(fresh, VIEW)
+    assert is_work(fresh, VIEW), "not all was read"
+    assert fresh.read("traffic.mp4", VIEW) == right
+    assert not is_work(fresh, VIEW)
+    monkeypatch.setattr(rendering, "_MEMORY_BYTES", 0)
+    again = Shelf(fresh.store, Views(fresh.store.parts, fresh.store.tools))
+    assert again.read("traffic.mp4", VIEW) == right
+    assert not is_work(again, VIEW)
+    shutil.rmtree(fresh.store.parts.directory.cache)
+    read_start(again, VIEW)
+    assert is_work(again, VIEW), "what is not there any more has to be made"
+    assert again.read("traffic.mp4", VIEW) == right
+    assert not is_work(again, VIEW)
+    again.views.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("info.json", False),
+        ("t=0-1.mp4", False),
+        ("size=64x48.rgb", True),
+        ("frames/000003.png", True),
+        ("frames/000003.jpg", False),
+        ("layout.png", True),
+    ],
+)
+def test_which_views_are_work_when_they_were_read(fresh: Shelf, name: str, expected: bool) -> None:
+    """What is not kept has to be made again, when the kernel has forgotten it."""
+    assert len(fresh.read("traffic.mp4", name)) == fresh.size("traffic.mp4", name)
+    assert is_work(fresh, name) is expected
+
+
+def is_work(shelf: Shelf, name: str) -> bool:
+    with closing(shelf.open("traffic.mp4", name)) as file:
+        return file.is_work
+
+
+def read_start(shelf: Shelf, name: str) -> None:
+    with closing(shelf.open("traffic.mp4", name)) as file:
+        file.readinto(memoryview(bytearray(1 << 14)), 0)
 
 
 @pytest.mark.parametrize("budget", [1, 3000, 20_000])

@@ -19,7 +19,7 @@ from vfsd.fs.judging import Judging
 from vfsd.fs.names import Names
 from vfsd.fs.namespace import Namespace
 from vfsd.fs.posix import failure, fallocate
-from vfsd.fs.viewfolders import OfferHandle, Patience
+from vfsd.fs.viewfolders import Closeable, OfferHandle, Patience
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 from vfsd.reserve import require_reserve
@@ -148,14 +148,12 @@ class Files:
         self._contents.attach_new(content, node, fd)
         return self.add(self._counted_in(content, caller, writable=True))
 
-    def keep(self, video: Node, caller: Caller) -> FileHandle | None:
+    def keep(self, video: Node, caller: Caller) -> Closeable:
         """What keeps a video while a view of it is open, though its last name goes; to be closed.
 
-        None where its bytes cannot be opened: what is shown may come from tiles.
+        Its bytes are not opened: whoever makes the view does that where they are needed.
         """
-        with contextlib.suppress(OSError):
-            return self._opened(video, caller, writable=False)
-        return None
+        return self._counted_in(self._contents.pin(video.ino), caller, writable=False)
 
     def add(self, handle: Handle) -> int:
         number = next(self._numbers)

@@ -297,8 +297,7 @@ class Filesystem:
         try:
             return self._files.add(self._views.open(found, kept))
         except BaseException as error:
-            if kept is not None:
-                kept.close()
+            kept.close()
             if isinstance(error, NotFoundError) and self._is_directory(found):
                 raise failure(errno.EISDIR) from None
             raise

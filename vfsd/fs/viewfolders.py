@@ -143,9 +143,7 @@ class ViewHandle:
     content = None
     writable = False
 
-    def __init__(
-        self, place: ViewPlace, file: ViewFile, offers: int, kept: Closeable | None
-    ) -> None:
+    def __init__(self, place: ViewPlace, file: ViewFile, offers: int, kept: Closeable) -> None:
         """So many have written there; `kept` is closed as well."""
         self._kept = kept
         self.version = f"{file.version}/{offers}"  #: of its bytes
@@ -177,8 +175,7 @@ class ViewHandle:
         try:
             self._file.close()
         finally:
-            if self._kept is not None:
-                self._kept.close()
+            self._kept.close()
 
 
 class OfferHandle:
@@ -315,7 +312,7 @@ class ViewFolders:
             for name, is_dir in entries
         ]
 
-    def open(self, place: ViewPlace, kept: Closeable | None) -> ViewHandle:
+    def open(self, place: ViewPlace, kept: Closeable) -> ViewHandle:
         """`kept` is what keeps the video meanwhile, and the handle's own from now on."""
         file = self._sure().open(place.video.ino, place.path)
         return ViewHandle(place, file, self._offers.so_far(place.ino), kept)

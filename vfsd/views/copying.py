@@ -123,6 +123,7 @@ class CopiedRendition:
     """A file of copied packets.  Slot 0 is the container's header."""
 
     made = "copied"
+    is_work = False
     storable = range(0)
     """Copying from a cache is no faster than from the video."""
 

@@ -86,6 +86,7 @@ class EncodedRendition:
         self.storable = frozenset(
             slot for slot in range(1, len(self.slots)) if slot - 1 not in run.stored
         )
+        self.is_work = bool(self.storable)
         # A segment tells its size, so that one made for another allotment must not be taken for it.
         self.key = blake3(key.encode() + sizes.tobytes()).hexdigest()
         self._original_key = blake3(original_key.encode() + sizes.tobytes()).hexdigest()

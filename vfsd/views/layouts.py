@@ -38,6 +38,7 @@ class LayoutRendition:
     """
 
     storable = range(0)
+    is_work = True
     memory = 0
 
     def __init__(self, size: tuple[int, int], draw: Callable[[], Picture]) -> None:

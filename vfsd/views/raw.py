@@ -38,6 +38,7 @@ class RawRendition:
 
     storable = range(0)
     made = "decoded"
+    is_work = True
 
     def __init__(
         self, key: str, footage: Footage, view: View, form: Form, showing: Showing

@@ -211,6 +211,12 @@ class RenderCache:
         found = self._wanted(key, make, lane, keep, then)
         return found if isinstance(found, Render) else None
 
+    def has(self, key: str) -> bool:
+        """Whether it is there; it may go at any moment."""
+        if self._memory.get(key) is not None:
+            return True
+        return self._files is not None and self._files.has(file_of(key))
+
     def _wanted(
         self,
         key: str,

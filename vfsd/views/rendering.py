@@ -21,6 +21,7 @@ from vfsd.views.decoding import SlotsRead
 from vfsd.views.elsewhere import MadeElsewhere
 from vfsd.views.encoding import EncodedRendition
 from vfsd.views.forerunner import Forerunner
+from vfsd.views.madeslots import MadeSlots
 from vfsd.views.rendercache import Bytes, FileCache, MemoryCache, RenderCache
 from vfsd.views.renderqueue import Check, Lane, Patience, Render
 from vfsd.views.rendition import (
@@ -28,7 +29,6 @@ from vfsd.views.rendition import (
     Rendition,
     StillRendition,
     StreamedRendition,
-    ViewRendition,
 )
 from vfsd.views.wholes import WholeViews
 from vfsd.views.workshop import Workshop
@@ -71,6 +71,7 @@ class Renderer:
         self.workshop = Workshop(tools, memory, parts.suspects, candidates)
         self._reads = tools.reads
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
+        self._made_slots = MadeSlots(self._is_in_cache)
         self._elsewhere = elsewhere
         self._segments = Lane("encode", encoders())
         self._pictures = Lane("render", DECODERS_A_CORE * cores())
@@ -102,11 +103,16 @@ class Renderer:
         )
 
     def _make(self, rendition: Rendition, slot: int, check: Check) -> Bytes:
+        if slot in rendition.storable:
+            self._made_slots.forget(rendition)
         if self._elsewhere is not None:
             made = self._elsewhere.make(rendition, slot, check)
             if made is not None:
                 return made
         return rendition.make(slot, self.workshop.checked(check))
+
+    def _is_in_cache(self, rendition: Rendition, slot: int) -> bool:
+        return self._cache.has(_key(rendition, slot))
 
     def _lane(self, rendition: Rendition, slot: int) -> Lane:
         is_segment = slot in rendition.storable and not isinstance(rendition, StillRendition)
@@ -116,9 +122,14 @@ class Renderer:
         """A JPEG, with its size; it is made for that, unless it was before."""
         return still.of_size(len(self.slot(still, 1)))
 
+    def is_made(self, rendition: Rendition) -> bool:
+        """Whether all that takes work is in the cache, as far as anybody has looked."""
+        return self._made_slots.are_all_of(rendition)
+
     def note(self, rendition: Rendition, read: SlotsRead, timing: Timing) -> None:
         """Remember that somebody has read those slots."""
-        pictures = rendition.pictures(read.sorted())
+        slots = read.sorted()
+        pictures = rendition.pictures(slots) if slots else None
         if pictures is not None:
             self._reads.note(pictures.footage.digest, partial(pictures.account, timing))
 
@@ -128,6 +139,7 @@ class Renderer:
 
     def was_read(self, rendition: Rendition, read: SlotsRead) -> None:
         """Somebody has read those slots, and is done."""
+        self._made_slots.look(rendition)
         if self._wholes is not None and read.is_all_of(len(rendition.slots)):
             self._wholes.want(rendition)
 
@@ -183,8 +195,7 @@ class RenditionFile:
     @property
     def is_work(self) -> bool:
         """Whether something has to be computed for it."""
-        made = self._rendition
-        return not (isinstance(made, ViewRendition) and made.made in ("copied", "stitched"))
+        return self._rendition.is_work and not self._renderer.is_made(self._rendition)
 
     def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
         """Fill `buffer` with what lies at `offset`; how many bytes that were.

@@ -62,6 +62,10 @@ class Rendition(Protocol):
         """The slots that are dear enough to be kept in files."""
 
     @property
+    def is_work(self) -> bool:
+        """Whether any slot takes more than to copy bytes."""
+
+    @property
     def memory(self) -> int:
         """Bytes that it takes up, roughly."""
 
@@ -166,6 +170,7 @@ class StillRendition:
     The size of a .jpg is that of its bytes, once they are made; see `of_size`.
     """
 
+    is_work = True
     memory = 0
 
     def __init__(
@@ -232,6 +237,7 @@ class TextRendition:
     """Bytes that are there already."""
 
     storable = range(0)
+    is_work = False
 
     def __init__(self, data: bytes) -> None:
         self.key = blake3(data).hexdigest()

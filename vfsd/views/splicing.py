@@ -243,6 +243,7 @@ class SplicedRendition:
     """A file of segments that are copied or encoded.  Slot 0 is the container's header."""
 
     made = "spliced"
+    is_work = True
 
     def __init__(
         self,

@@ -105,6 +105,7 @@ class StitchedRendition:
     """A file of stitched segments.  Slot 0 is the container's header."""
 
     made = "stitched"
+    is_work = False
     storable = range(0)
     """Stitching anew is hardly slower than reading from a cache."""
 
