@@ -73,7 +73,8 @@ class Renderer:
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
         self._made_slots = MadeSlots(self._is_in_cache)
         self._elsewhere = elsewhere
-        self._segments = Lane("encode", encoders())
+        self.hands = encoders()  #: that make segments
+        self._segments = Lane("encode", self.hands)
         self._pictures = Lane("render", DECODERS_A_CORE * cores())
         self._wholes = None
         if whole_bytes:
@@ -169,7 +170,7 @@ class RenditionFile:
             self._slots,
             partial(renderer.ahead, rendition),
             # Decoding alone goes on where the last slot ended.
-            hands=encoders() if is_kept else 1,
+            hands=renderer.hands if is_kept else 1,
             most_bytes=_AHEAD_KEPT_BYTES if is_kept else _AHEAD_BYTES,
         )
         self._whole = renderer.whole(rendition)
