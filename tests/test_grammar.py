@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfsd.errors import NotFoundError, UsageError
+from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.forms import CODECS, CONTAINERS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
 from vfsd.grammar import Form, Request, parse, parse_still, unparse
 from vfsd.tiling import Rect
@@ -65,13 +65,14 @@ def test_names(name: str, meant: Request) -> None:
     ("name", "meant"),
     [
         ("320x180.rgb", Request(View(), RGB, (320, 180))),
-        ("1280x720x640y360.rgb", Request(View(region=Rect(0, 0, 640, 360)), RGB, (1280, 720))),
+        ("1280x720x640y360.rgb", Request(View(), RGB, (1280, 720), crop=Rect(0, 0, 640, 360))),
         (
             "1280x720s5e20x640y720.rgb",
             Request(
-                View(span=(Fraction(5), Fraction(20)), region=Rect(0, 0, 640, 720)),
+                View(span=(Fraction(5), Fraction(20))),
                 RGB,
                 (1280, 720),
+                crop=Rect(0, 0, 640, 720),
             ),
         ),
         ("999x999r99.h264", Request(View(fps=Fraction(99)), Form("h264", "h264"), (999, 999))),
@@ -85,7 +86,7 @@ def test_names(name: str, meant: Request) -> None:
         ),
         ("448x448r.raw", Request(View(), RGB, (448, 448))),
         ("256h.h264", Request(View(), Form("h264", "h264"), (0, 256))),
-        ("64x48x10-42y4-28.rgb", Request(View(region=Rect(10, 4, 42, 28)), RGB, (64, 48))),
+        ("64x48x10-42y4-28.rgb", Request(View(), RGB, (64, 48), crop=Rect(10, 4, 42, 28))),
         ("64x48fyuv420p10.hevc", Request(View(), Form("hevc", "hevc", "yuv420p10"), (64, 48))),
         ("64x48fyuv444.y4m", Request(View(), Form("y4m", None, "yuv444p"), (64, 48))),
         ("64x48fgray.raw", Request(View(), Form("raw", None, "gray"), (64, 48))),
@@ -196,6 +197,37 @@ def test_a_missing_side_follows_the_shape_of_the_region() -> None:
     assert parse("full.mp4").sized(1920, 1080).size is None
 
 
+@pytest.mark.parametrize(
+    ("name", "of", "region"),
+    [
+        ("1280x720x640y360.rgb", (1920, 1080), "roi=960x540+0+0,size=640x360,pix=rgb24.raw"),
+        ("1280x720x640y720.rgb", (1280, 720), "roi=640x720+0+0,pix=rgb24.raw"),
+        ("960x540x480-960y0-54.h264", (1920, 1080), "roi=960x108+960+0,size=480x54.h264"),
+        ("0x540x480y54.yuv", (1920, 1080), "roi=960x108+0+0,size=480x54,pix=yuv420p.raw"),
+        ("1280x960r5s1e2x640y480.y4m", (640, 480), "t=1-2,roi=320x240+0+0,size=640x480,fps=5.y4m"),
+    ],
+)
+def test_crops_of_the_vfs_paper_are_of_the_scaled_picture(
+    name: str, of: tuple[int, int], region: str
+) -> None:
+    """So that what comes out is as large as the crop, and shows what is there in that size."""
+    assert unparse(parse(name).of_region(*of)) == region
+    assert parse(name).sized(*of) == parse(region).sized(*of)
+
+
+def test_a_crop_within_a_pixel_of_the_video_is_refused_with_what_is_near_it() -> None:
+    with pytest.raises(UsageError, match="within a pixel") as refused:
+        parse("448x448x100y100.rgb").sized(1920, 1080)
+    assert refused.value.hint is not None
+    assert "roi=429x241+0+0,size=100x100" in refused.value.hint
+
+
+def test_a_crop_outside_the_scaled_picture_is_out_of_range() -> None:
+    """Even where the video itself would have those pixels."""
+    with pytest.raises(OutOfRangeError, match="320x180"):
+        parse("320x180x640y360.rgb").sized(1920, 1080)
+
+
 _decimals = st.builds(
     lambda units, digits: Fraction(units, 10**digits),
     st.integers(0, 10**9 - 1),
@@ -251,6 +283,20 @@ def test_every_request_has_a_name_that_means_it(request: Request) -> None:
     name = unparse(request)
     assert "/" not in name
     assert parse(name) == request
+
+
+@given(_regions, _sizes, st.none() | _rates, _spans, st.sampled_from(PIXEL_LAYOUTS))
+def test_every_crop_has_a_name_that_means_it(
+    crop: Rect,
+    size: tuple[int, int],
+    fps: Fraction | None,
+    span: tuple[Fraction, Fraction | None],
+    layout: str,
+) -> None:
+    fps = fps if fps is None else Fraction(round(fps * 1000) or 1, 1000)
+    view = View(span=None if span[1] is None else span, fps=fps)
+    request = Request(view, Form("raw", None, layout), size, crop=crop)
+    assert parse(unparse(request)) == request
 
 
 @given(st.text(max_size=40))

@@ -4,7 +4,8 @@
     frames=0-300.mp4                     frames 0 to 299
     roi=400x300+600+300,size=200x150,fps=5.h264
     full.mkv                             everything
-    1280x720s5e20x640y720.rgb            the grammar of the VFS paper
+    1280x720s5e20x640y720.rgb            the grammar of the VFS paper: scaled to 1280x720, of
+                                         which the left 640x720 pixels are kept
     448x448r.raw, 256h.h264              and that of its forerunner
 
 A name is understood whole or not at all.  Keys may stand in any order, each once:
@@ -36,7 +37,7 @@ from fractions import Fraction
 from reprlib import repr as shown
 
 from vfsd.arguments import decibels, width_and_height
-from vfsd.errors import NotFoundError, UsageError
+from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.forms import CODECS, CONTAINERS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
 from vfsd.tiling import Rect
 from vfsd.units import seconds
@@ -102,12 +103,17 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a name asks for.  A size of 0 in one direction follows from the other."""
+    """What a name asks for.  A size of 0 in one direction follows from the other.
+
+    `crop` is what is kept of the scaled picture, in its pixels; it goes with `scale`, and without
+    a region of the view.
+    """
 
     view: View
     form: Form
     scale: tuple[int, int] | None = None
     psnr: float | None = None  #: dB that pictures have to have; None: as the store has it
+    crop: Rect | None = None
 
     def __post_init__(self) -> None:
         if self.psnr is not None:
@@ -115,11 +121,29 @@ class Request:
         if self.scale is not None:
             object.__setattr__(self, "scale", _scale(self.scale))
 
+    def of_region(self, width: int, height: int) -> Request:
+        """The same without a crop, for a video of width x height displayed pixels: a region of it.
+
+        Raises `OutOfRangeError` for a crop outside the scaled picture, `UsageError` for one that
+        begins or ends within a pixel of the video.
+        """
+        if self.crop is None:
+            return self
+        scaled = replace(self, crop=None).sized(width, height)
+        region = _unscaled(self.crop, scaled.size or (width, height), (width, height))
+        size = self.crop.width, self.crop.height
+        is_scaled = size != (region.width, region.height)
+        view = replace(self.view, region=region)
+        return replace(self, view=view, scale=size if is_scaled else None, crop=None)
+
     def sized(self, width: int, height: int) -> View:
         """The view with its size worked out for a video of width x height displayed pixels.
 
-        Sizes for encoders that store colour at half the resolution are made even.
+        Sizes for encoders that store colour at half the resolution are made even.  Raises what
+        `of_region` does.
         """
+        if self.crop is not None:
+            return self.of_region(width, height).sized(width, height)
         if self.scale is None:
             return self.view
         region = self.view.region or Rect.of_size(width, height)
@@ -175,6 +199,8 @@ def form_of(suffix: str, codec: str | None = None, pixel_format: str | None = No
 def unparse(request: Request) -> str:
     """The canonical name that asks for `request`."""
     view, form = request.view, request.form
+    if request.crop is not None:
+        return _cropped_name(request, request.crop)
     parts = []
     if view.span is not None:
         start, stop = view.span
@@ -199,8 +225,7 @@ def unparse(request: Request) -> str:
         parts.append("sound=no")
     if form.pixel_format is not None:
         parts.append(f"pix={form.pixel_format}")
-    suffix = "mkv" if form.container == "matroska" else form.container
-    return f"{','.join(parts) or 'full'}.{suffix}"
+    return f"{','.join(parts) or 'full'}.{_suffix(form)}"
 
 
 def _from_keys(name: str, stem: str, suffix: str) -> Request:
@@ -233,7 +258,7 @@ def _from_keys(name: str, stem: str, suffix: str) -> Request:
         if values["sound"] != "no" or form.container not in ("mp4", "matroska"):
             raise _unknown(name)
         form = replace(form, sound=False)
-    return _request(View(span, frames, region, None, fps), form, scale, psnr)
+    return Request(View(span, frames, region, None, fps), form, scale, psnr)
 
 
 _KEYS = frozenset(("t", "frames", "roi", "size", "fps", "psnr", "codec", "pix", "sound"))
@@ -243,13 +268,13 @@ def _from_paper(values: dict[str, str | None], suffix: str) -> Request:
     def given(key: str) -> str:
         return values.get(key) or ""
 
-    span = region = fps = None
+    span = crop = fps = None
     if given("s"):
         span = (Fraction(given("s")), Fraction(given("e")))
     if given("x"):
         x1, x2 = _interval(given("x"))
         y1, y2 = _interval(given("y"))
-        region = Rect(x1, y1, x2, y2)
+        crop = Rect(x1, y1, x2, y2)
     if given("r"):
         fps = Fraction(given("r"))
     pixel_format = None
@@ -260,9 +285,8 @@ def _from_paper(values: dict[str, str | None], suffix: str) -> Request:
         if suffix not in _RAW and pixel_format not in _encoded_layouts(suffix, None):
             raise UsageError(f"{suffix} files are not made in {given('f')}")
     scale = (int(given("w") or 0), int(given("h")))
-    return _request(
-        View(span, None, region, None, fps), _form("", suffix, None, pixel_format), scale
-    )
+    form = _form("", suffix, None, pixel_format)
+    return Request(View(span, fps=fps), form, scale, crop=crop)
 
 
 def _interval(text: str) -> tuple[int, int]:
@@ -290,10 +314,44 @@ def _encoded_layouts(suffix: str, codec: str | None) -> tuple[str, ...]:
     return CODECS[codec or CONTAINERS[_CONTAINERS[suffix]][0]]
 
 
-def _request(
-    view: View, form: Form, scale: tuple[int, int] | None, psnr: float | None = None
-) -> Request:
-    return Request(view, form, scale, psnr)
+def _unscaled(crop: Rect, scaled: tuple[int, int], whole: tuple[int, int]) -> Rect:
+    """The pixels of the whole picture that are `crop` in the scaled one.  Sizes: (width, height).
+
+    Raises `OutOfRangeError`, and `UsageError` where they begin or end within a pixel.
+    """
+    if not Rect.of_size(*scaled).contains(crop):
+        raise OutOfRangeError(f"{crop} lies outside a picture of {scaled[0]}x{scaled[1]}")
+    across, down = (Fraction(whole[i], scaled[i]) for i in (0, 1))
+    edges = (crop.x1 * across, crop.y1 * down, crop.x2 * across, crop.y2 * down)
+    if any(edge.denominator != 1 for edge in edges):
+        x1, y1, x2, y2 = (round(edge) for edge in edges)
+        near = Rect(x1, y1, max(x2, x1 + 1), max(y2, y1 + 1))
+        raise UsageError(
+            f"{crop} of a picture scaled to {scaled[0]}x{scaled[1]} begins or ends within a pixel "
+            f"of the video, which has {whole[0]}x{whole[1]}",
+            hint=f"roi={near},size={crop.width}x{crop.height} is near it",
+        )
+    return Rect(*map(int, edges))
+
+
+def _cropped_name(request: Request, crop: Rect) -> str:
+    """In the grammar of the VFS paper, which alone has crops."""
+    view, form = request.view, request.form
+    width, height = request.scale or (0, 0)
+    parts = [f"{width}x{height}"]
+    if view.fps is not None:
+        parts.append(f"r{_number(view.fps)}")
+    if form.pixel_format is not None:
+        parts.append(f"f{form.pixel_format}")
+    if view.span is not None:
+        start, stop = view.span
+        parts.append(f"s{_number(start)}e{_number(stop or start)}")
+    parts.append(f"x{crop.x1}-{crop.x2}y{crop.y1}-{crop.y2}")
+    return f"{''.join(parts)}.{_suffix(form)}"
+
+
+def _suffix(form: Form) -> str:
+    return "mkv" if form.container == "matroska" else form.container
 
 
 def _scale(given: tuple[int, int]) -> tuple[int, int]:

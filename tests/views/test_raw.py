@@ -39,7 +39,7 @@ def test_rgb_is_what_read_gives(shelf: Shelf, name: str) -> None:
         ("frames=10-40-7,size=64x48.rgb", {"frames": range(10, 40, 7), "size": (64, 48)}),
         ("fps=7,size=80x0.rgb", {"fps": 7, "size": (80, 60)}),
         ("t=0.5-1,fps=70.rgb", {"span": (0.5, 1), "fps": 70}),
-        ("80x60s1e3x100y80.rgb", {"span": (1, 3), "region": (0, 0, 100, 80), "size": (80, 60)}),
+        ("80x60s1e3x40y30.rgb", {"span": (1, 3), "region": (0, 0, 160, 120), "size": (40, 30)}),
     ],
 )
 def test_what_a_name_asks_for_is_what_read_gives(
@@ -50,6 +50,15 @@ def test_what_a_name_asks_for_is_what_read_gives(
         wanted = video.read(**arguments).data.tobytes()  # type: ignore[arg-type]
         assert shelf.size(name, path) == len(wanted)
         assert shelf.read(name, path) == wanted
+
+
+def test_a_crop_of_the_vfs_paper_is_cut_from_the_scaled_picture(shelf: Shelf) -> None:
+    """But for what filters see beyond its inner edges, which are not part of the region."""
+    whole = np.frombuffer(shelf.read("traffic.mp4", "160x120s1e2.rgb"), np.uint8)
+    cut = np.frombuffer(shelf.read("traffic.mp4", "160x120s1e2x80-160y0-60.rgb"), np.uint8)
+    whole, cut = whole.reshape(-1, 120, 160, 3), cut.reshape(-1, 60, 80, 3)
+    assert np.array_equal(cut[:, :-8, 8:], whole[:, :52, 88:])
+    assert psnr(cut, whole[:, :60, 80:]) > 40
 
 
 def test_nv12_has_the_colours_in_turns(shelf: Shelf) -> None:

@@ -55,8 +55,8 @@ def explained(name: str, footage: Footage, packs: PackPool, path: str) -> TextRe
 
 
 def _view(footage: Footage, packs: PackPool, asked: str) -> dict[str, Any]:
-    request = grammar.parse(asked)
     media = footage.physical.media
+    request = grammar.parse(asked).of_region(media.display_width, media.display_height)
     if request.psnr is not None:
         footage = footage.of_quality(request.psnr)
     rendition = rendition_of(footage, request, packs)

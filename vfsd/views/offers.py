@@ -45,7 +45,7 @@ def requested(path: str) -> Request | None:
     except (NotFoundError, UsageError):
         return None
     view = request.view
-    is_partial = view.region is not None or view.fps is not None
+    is_partial = (view.region or request.crop or view.fps) is not None
     step = 1 if view.frames is None else view.frames[2]
     return None if is_partial or step != 1 else request
 

@@ -129,6 +129,7 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
     media = footage.physical.media
     if request.psnr is not None:
         footage = footage.of_quality(request.psnr)
+    request = request.of_region(media.display_width, media.display_height)
     view = request.sized(media.display_width, media.display_height)
     form = request.form
     key = key_of(footage, unparse(request))
