@@ -15,7 +15,7 @@ from vfsd.catalog.jsonvalues import require_keys
 from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.seen import SeenInVideos
-from vfsd.errors import NotFoundError, UsageError
+from vfsd.errors import UsageError
 from vfsd.frametable import FrameTable
 from vfsd.integrity.blocksums import Place
 from vfsd.integrity.hitframes import hit_frames
@@ -89,14 +89,7 @@ class Catalog(SeenInVideos):
     def video(self, name: str) -> LogicalVideo:
         """The video with that name.  Raises `NotFoundError`, also for a file that is no video."""
         with self.reading() as seen:
-            node = seen.tree.resolve(name)
-            if not node.is_file:
-                raise NotFoundError(f"{name!r} is not a file")
-            try:
-                return seen.videos.of_inode(node.ino)
-            except NotFoundError:
-                why = f": {node.reason}" if node.reason else ""
-                raise NotFoundError(f"{name!r} is a file, but no video{why}") from None
+            return seen.videos.of_node(seen.tree.resolve(name), name)
 
     def unverified(self, limit: int = 100) -> list[LogicalVideo]:
         """Videos whose frame table no full decode has confirmed yet, the newest first."""

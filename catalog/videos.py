@@ -37,7 +37,7 @@ from vfsd.catalog.tree import Tree
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.framepages import PageBounds
 from vfsd.integrity.blocksums import Place
-from vfsd.model import FileState, LogicalVideo, PhysicalVideo, Role
+from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
 
 Page = tuple[PageBounds, bytes]
 
@@ -59,6 +59,20 @@ class Videos:
             sa.and_(videos.c.ino == ino, nodes.c.state == FileState.VIDEO.value),
             f"inode {ino} is no video",
         )
+
+    def of_node(self, node: Node, name: str) -> LogicalVideo:
+        """As `of_inode`; what is none is told by its name, with what it is instead."""
+        if node.is_dir:
+            raise NotFoundError(
+                f"{name!r} is a directory, no video", hint=f"`vfsd ls {name}` lists what is in it"
+            )
+        if not node.is_file:
+            raise NotFoundError(f"{name!r} is not a file")
+        try:
+            return self.of_inode(node.ino)
+        except NotFoundError:
+            why = f": {node.reason}" if node.reason else ""
+            raise NotFoundError(f"{name!r} is a file, but no video{why}") from None
 
     def get(self, video_id: int) -> LogicalVideo:
         """Raises `NotFoundError`."""

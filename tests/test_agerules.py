@@ -132,6 +132,16 @@ def test_policies_are_what_they_say() -> None:
         "car|truck",
     )
     assert Policy.parse(str(RULES)) == RULES
+    decay = "original=replaceable,decay-after=90d,keep="
+    for labels in ('"sign,left"|car', '"a ""b"", c" & d', "car|truck & red"):
+        one = Policy.parse(f"{decay}{labels},delete-after=1y")
+        assert (one.keep, one.delete_after) == (labels, 365 * DAY)
+        assert Policy.parse(str(one)) == one
+    given = Policy(Fate.REPLACEABLE, decay_after=90 * DAY, keep="car,truck")
+    assert Policy.parse(str(given)).keep == "car|truck"
+    with pytest.raises(UsageError) as refused:
+        Policy.parse(f"{decay}car,truck")
+    assert "keep=car|truck" in str(refused.value.hint)
     for wrong in (
         "psnr",
         "original=gone",

@@ -1,12 +1,12 @@
 """Which labels are meant: words, either-or, and both-at-once.
 
     car                 boxes that are labelled car
-    car|truck           either
+    car|truck           either; car,truck is the same
     car|truck & red     either, and the same object is labelled red, too
-    "sign|left"         quoted where a label itself holds | or & or "
+    "sign|left"         quoted where a label itself holds | or & or , or "
 
-``|`` binds tighter than ``&``: an expression is an AND of ORs.  In Python the same is a `str`, a
-list of them (either), or a list of lists (all of them: ``[["car", "truck"], ["red"]]``).
+``|`` and the comma bind tighter than ``&``: an expression is an AND of ORs.  In Python the same is
+a `str`, a list of them (either), or a list of lists (all of them: ``[["car", "truck"], ["red"]]``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Labels = str | Sequence[str] | Sequence[Sequence[str]]
 Clauses = tuple[frozenset[str], ...]
 """All of them have to hold; each holds when one of its labels does."""
 
-_TOKEN = re.compile(r'\s*(?:([|&])|"((?:[^"]|"")*)"|([^|&"]+))')
+_TOKEN = re.compile(r'\s*(?:([|&,])|"((?:[^"]|"")*)"|([^|&,"]+))')
 _HINT = "write it as in: car|truck & red"
 
 
@@ -92,6 +92,6 @@ def format_labels(clauses: Sequence[Sequence[str]]) -> str:
 
 
 def _quoted(word: str) -> str:
-    if set('|&"') & set(word) or word != word.strip():
+    if set('|&,"') & set(word) or word != word.strip():
         return '"' + word.replace('"', '""') + '"'
     return word

@@ -8,11 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from vfsd.budget.reclaim import clear_away
-from vfsd.catalog import not_there, split
+from vfsd.catalog import not_there, require_name, split
 from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
 from vfsd.making.ingest import Source, ingest_copy, ingest_link, make_directories, require_outside
 from vfsd.model import FileState, Node
 from vfsd.objects import Progress
+from vfsd.retention.guarding import set_policy
+from vfsd.retention.originals import Policy
 from vfsd.storewrites import StoreWrites
 from vfsd.videos.video import Video
 
@@ -63,6 +65,26 @@ class StoreTree(StoreWrites):
         require_outside(self._parts, what)
         put = ingest_link if link else ingest_copy
         return self.open_video(put(self._parts, what, replace=replace, on_progress=on_progress))
+
+    def set_policy(self, path: str, policy: Policy | str | None) -> Policy:
+        """Say what may become of the original of a video, or of those below a directory.
+
+            store.set_policy("cam1/", "original=replaceable,psnr=40,replace-after=30d")
+
+        With a slash at the end a directory is meant, which is made where it is missing: it has its
+        policy then before there is a video in it.  None: as where nothing was said.  Gives what
+        counts now.  Raises `NotFoundError`, `ReadOnlyError`, `ExistsError` for a file with a slash,
+        `UsageError` for the store as a whole, and for what is no policy.
+        """
+        self._require_writable()
+        chosen = Policy.parse(policy) if isinstance(policy, str) else policy
+        folders = split(path) if path.endswith("/") else []
+        for name in folders:
+            require_name(name)
+        if folders:
+            with self._parts.catalog.writing() as change:
+                make_directories(change, "/".join(folders), uid=os.getuid(), gid=os.getgid())
+        return set_policy(self._parts, path, chosen)
 
     def remove(self, path: str, *, recursive: bool = False) -> int:
         """Take a file, or with `recursive` a directory, out of the store; how many files went.

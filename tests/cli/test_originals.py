@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.cli.test_listing import add_plain_file
 from vfsd.retention.ageing import Ager, Plan
 
 TRAFFIC = "cam1/traffic.mp4"
@@ -25,6 +26,29 @@ def test_originals_stay_unless_somebody_says_so(run: Run) -> None:
     assert "stays as it was written" in told["refused"]
     assert "stays as it was written" in run("replace", TRAFFIC, "--dry-run").err
     assert run("policy", "set", "", POLICY).code == 2
+
+
+def test_a_directory_has_a_policy_before_its_first_video(run: Run) -> None:
+    assert run("policy", "set", "cam7", POLICY).code == 3
+    (told,) = run("policy", "set", "cam7/", POLICY, "--json").objects
+    assert (told["name"], told["policy"]) == ("cam7", POLICY)
+    assert run("ingest", "footage/traffic.mp4", "--to", "cam7").code == 0
+    (told,) = run("policy", "show", "cam7/traffic.mp4", "--json").objects
+    assert (told["policy"], told["own"]) == (POLICY, False)
+    assert run("policy", "set", f"{TRAFFIC}/", POLICY).code == 4
+    assert run("policy", "set", "cam8/", "original=gone").code == 2
+    assert "cam8/" not in run("ls").lines
+
+
+def test_what_is_no_video_is_told_by_its_name(run: Run) -> None:
+    add_plain_file(Path("videos"), "notes.txt", "text", "no video format that is served")
+    done = run("policy", "set", "cam1/notes.txt", POLICY)
+    assert done.code == 3
+    assert "'cam1/notes.txt' is a file, but no video: no video format" in done.err
+    done = run("budget", "set", "cam1", "5x")
+    assert done.code == 3
+    assert "'cam1' is a directory" in done.err
+    assert "vfsd ls cam1" in done.err
 
 
 def test_replaced_by_policy(run: Run) -> None:

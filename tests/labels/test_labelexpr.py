@@ -17,6 +17,8 @@ from vfsd.labelexpr import clauses_of, format_labels, parse_labels
         (" traffic light ", [["traffic light"]]),
         ("car|truck", [["car", "truck"]]),
         ("car | truck&red", [["car", "truck"], ["red"]]),
+        ("car,truck & red , blue", [["car", "truck"], ["red", "blue"]]),
+        ('"sign,left",car', [["sign,left", "car"]]),
         ('"a|b"&"say ""x"""|c', [["a|b"], ['say "x"', "c"]]),
     ],
 )
@@ -24,7 +26,10 @@ def test_expressions(text: str, clauses: list[list[str]]) -> None:
     assert parse_labels(text) == clauses
 
 
-@pytest.mark.parametrize("text", ["", "  ", "|", "car|", "&car", "car||x", 'car "x"', '"car', '""'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "  ", "|", "car|", "&car", "car||x", "car,", ",car", "car,|x", 'car "x"', '"car', '""'],
+)
 def test_what_is_no_expression_says_where(text: str) -> None:
     with pytest.raises(UsageError):
         parse_labels(text)

@@ -66,8 +66,8 @@ if TYPE_CHECKING:
 @click.option(
     "--around",
     metavar="LABELS",
-    help="Around what was seen with these labels, where that pays: car,truck or an expression as "
-    "of `vfsd labels query`.",
+    help="Around what was seen with these labels, where that pays: car,truck or another expression "
+    "as of `vfsd labels query`.",
 )
 @click.option(
     "--coarse/--fine",

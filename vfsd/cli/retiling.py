@@ -34,8 +34,6 @@ from vfsd.videos.video import Video
 Span = tuple[Fraction, Fraction | None]
 Planned = list[PlannedSegment]
 
-_COMMA = re.compile(r'("[^"]*")|,')
-"""A comma between words, or what stands in quotes."""
 _UNIFORM = re.compile(r"uniform:(\d+)x(\d+)")
 
 
@@ -43,14 +41,14 @@ _UNIFORM = re.compile(r"uniform:(\d+)x(\d+)")
 class Around:
     """Layouts around what was seen."""
 
-    labels: str  #: words between commas, or an expression
+    labels: str  #: an expression, as of `vfsd.labelexpr`
     coarse: bool  #: one tile for everything, instead of tiles that tell it apart
     padding: int  #: pixels around each box
 
     def plan(self, video: Video, span: Span | None, seconds: float, codec: str) -> Planned:
         """Raises `UsageError`; gives nothing where tiles would not pay."""
         return video.around(
-            parse_labels(_COMMA.sub(lambda found: found[1] or "|", self.labels)),
+            parse_labels(self.labels),
             partition=coarse if self.coarse else fine,
             span=span,
             codec=codec,

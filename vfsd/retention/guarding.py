@@ -34,7 +34,7 @@ def set_policy(parts: Parts, path: str, policy: Policy | str | None) -> Policy:
         if node.ino == ROOT:
             raise UsageError("a policy is for videos and directories, not for a whole store")
         if not node.is_dir:
-            change.videos.of_inode(node.ino)
+            change.videos.of_node(node, path)
         change.originals.set_policy(node.ino, chosen)
         return change.originals.policy(node.ino)
 

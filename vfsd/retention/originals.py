@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -9,7 +10,7 @@ from typing import Any
 
 from vfsd.budget.budgets import Limit
 from vfsd.errors import UsageError
-from vfsd.labelexpr import parse_labels
+from vfsd.labelexpr import format_labels, parse_labels
 
 CODEC = "hevc"
 """What originals are encoded in when nothing is said."""
@@ -17,6 +18,8 @@ CODECS = ("h264", "hevc", "av1")
 PSNR = 40.0
 """dB from which on VSS takes an encoding for lossless (section 5.1 of its paper)."""
 _LEAST_PSNR, _MOST_PSNR = 20.0, 80.0
+_PART = re.compile(r'(?:^|(?<=,))((?:[^,"]|"[^"]*(?:"|$))*)')
+"""What stands between commas that are not in quotes."""
 
 
 class Fate(Enum):
@@ -49,12 +52,14 @@ class Policy:
     def parse(cls, text: str) -> Policy:
         """Raises `UsageError`."""
         found: dict[str, Any] = {}
-        for part in text.split(","):
+        for part in _PART.findall(text):
             key, equals, value = (each.strip() for each in part.partition("="))
             name = key.replace("-", "_")
             if not equals or name not in _PARSERS:
-                known = ", ".join(sorted(_PARSERS)).replace("_", "-")
-                raise UsageError(f"{part!r} says nothing of originals", hint=f"keys: {known}")
+                hint = "keys: " + ", ".join(sorted(_PARSERS)).replace("_", "-")
+                if not equals and "keep" in found:
+                    hint += f"; labels are joined by |: keep={found['keep']}|{part.strip()}"
+                raise UsageError(f"{part!r} says nothing of originals", hint=hint)
             if name in found:
                 raise UsageError(f"{key!r} is said twice")
             try:
@@ -99,7 +104,7 @@ class Policy:
             if age is not None:
                 parts.append(f"{key}={age_text(age)}")
         if self.keep is not None:
-            parts.append(f"keep={self.keep}")
+            parts.append(f"keep={format_labels(parse_labels(self.keep))}")
         if self.delete_after is not None:
             parts.append(f"delete-after={age_text(self.delete_after)}")
         if self.delete_below is not None:

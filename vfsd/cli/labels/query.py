@@ -76,8 +76,9 @@ def command(
 ) -> None:
     """Find boxes of a VIDEO, by frame.
 
-    LABELS is a label, several of which one has to fit (`car|truck`), or several such that have to
-    fit the same object (`car|truck & red`); a label with | or & in it is put into double quotes.
+    LABELS is a label, several of which one has to fit (`car|truck` or `car,truck`), or several such
+    that have to fit the same object (`car|truck & red`); a label with | or & or a comma in it is
+    put into double quotes.
     Everything that is given must hold.  A line gives frame, time, label, box, confidence, track
     and source.
     """
