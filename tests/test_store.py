@@ -602,6 +602,16 @@ def test_one_thread_reads_the_same(store: Store, video: Video) -> None:
         Store.open(store.path, threads=0)
 
 
+def test_a_store_reads_by_name(store: Store) -> None:
+    store.ingest(FOLDER / "traffic.mp4", "cam/a.mp4")
+    asked: dict[str, Any] = {"span": (1, 1.2), "region": (0, 0, 64, 48), "format": "gray"}
+    frames = store.read("cam/a.mp4", **asked)
+    assert frames.data.shape == (6, 48, 64, 1)
+    assert np.array_equal(frames.data, store["cam/a.mp4"].read(**asked).data)
+    with pytest.raises(NotFoundError):
+        store.read("cam/b.mp4")
+
+
 def test_many_threads_read_the_same_video(video: Video) -> None:
     wrong: list[int] = []
 

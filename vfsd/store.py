@@ -164,6 +164,10 @@ class Store(StoreTree):
         """The videos that `Catalog.find` finds, ready to be read."""
         return (self.open_video(info) for info in self.catalog.find(name, **what))
 
+    def read(self, name: str, **what: Any) -> Frames:
+        """Frames of the video called `name`; see `Video.read`."""
+        return self[name].read(**what)
+
     def scan(self, name: str, labels: Labels | None = None, **what: Any) -> Scan:
         """What was seen in the video called `name`, with its pixels; see `Video.scan`."""
         return self[name].scan(labels, **what)

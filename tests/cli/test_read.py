@@ -276,6 +276,14 @@ def test_a_video_is_written_with_its_sound_unless_it_is_not_wanted(run: Run, pla
             assert len(opened.streams.audio) == count
     bare = run("read", TRAFFIC, "bare.h264", "--span", "1:2", "--json")
     assert (bare.object["sound"], bare.object["silence"]) == (None, "h264 holds pictures only")
+    said = {
+        "fast.mp4": ("--frames", "0:50:5"),
+        "quiet.mp4": ("--span", "1:2", "--no-sound"),
+        "bare.hevc": ("--frames", "0:2"),
+    }
+    for name, words in said.items():
+        missed = "without sound (the view runs faster" in run("read", TRAFFIC, name, *words).err
+        assert missed == (name == "fast.mp4")
     refused = run("read", TRAFFIC, "a.npy", "--no-sound")
     assert refused.code == 2
     assert "no sound" in refused.err

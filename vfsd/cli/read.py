@@ -134,9 +134,17 @@ def command(
         )
     else:
         heard = "" if sound is None else f" with {sound}"
+        if silence is not None and target.form.container in ("mp4", "matroska"):
+            heard = _unheard(video, target, silence)
         lost = "" if math.isinf(left) else f", made from {_known(left)}"
         text = f"{count} frames of {width}x{height}, {target.format}{heard}{lost}, to {shown(out)}"
         session.remark(text)
+
+
+def _unheard(video: Video, target: Target, silence: str) -> str:
+    """Said where somebody may miss the sound of the video."""
+    has_sound = any(stream.kind == "audio" for stream in video.original.media.side_streams)
+    return f" without sound ({silence})" if has_sound and target.form.sound else ""
 
 
 def _known(psnr: float) -> str:
