@@ -14,7 +14,7 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from vfsd.codecs.comparing import Comparer, Shot, Squares, Tally
+from vfsd.codecs.comparing import Shot, SitedComparer, Squares, Tally
 from vfsd.codecs.context import decoder_for
 from vfsd.codecs.pack import CellStream
 from vfsd.distortion import LOSSLESS_PSNR
@@ -83,7 +83,7 @@ def checked_likeness(
     configuration: bytes,
     packets: Sequence[bytes],
     sources: Iterable[Shot],
-    comparer: Comparer,
+    comparer: SitedComparer,
 ) -> Likeness:
     """As `CellCheck`, of a cell that is there as a whole."""
     check = CellCheck(codec, comparer.compare)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from vfsd.codecs.cellcheck import numbered_packet
 from vfsd.codecs.context import decoder_for
 from vfsd.codecs.losslesscells import LosslessCellDecoder
 from vfsd.codecs.pack import PackedCell
+from vfsd.codecs.siting import Sited
 from vfsd.errors import IntegrityError
 from vfsd.tiling.cost import LOSSLESS
 
@@ -58,6 +59,7 @@ class StreamCellDecoder:
         self._cell = cell
         self._context = decoder_for(cell.codec, cell.extradata)
         self._is_fresh = True
+        self._sited: list[Sited] = []  # as many as pictures have come at once
         self.fed = 0
 
     def fits(self, cell: PackedCell) -> bool:
@@ -85,12 +87,24 @@ class StreamCellDecoder:
             pictures = self._context.decode(numbered_packet(number, payload))
         except FFmpegError as error:
             raise IntegrityError(f"packet {number} of a tile is damaged") from error
-        return [(picture.pts or 0, picture) for picture in pictures]
+        return self._numbered(pictures)
 
     def drain(self) -> list[tuple[int, av.VideoFrame]]:
-        pictures = [(picture.pts or 0, picture) for picture in self._context.decode(None)]
+        pictures = self._numbered(self._context.decode(None))
         self.restart(self._cell)
         return pictures
+
+    def _numbered(self, pictures: Sequence[av.VideoFrame]) -> list[tuple[int, av.VideoFrame]]:
+        siting = self._cell.siting
+        if siting is not None:
+            if any(one.siting != siting for one in self._sited):
+                self._sited.clear()
+            while len(self._sited) < len(pictures):
+                self._sited.append(Sited(siting))
+            pictures = [
+                one.of(picture) for one, picture in zip(self._sited, pictures, strict=False)
+            ]
+        return [(picture.pts or 0, picture) for picture in pictures]
 
 
 _DECODERS: Mapping[str, Callable[[PackedCell], CellDecoder]] = MappingProxyType(

@@ -16,6 +16,7 @@ from vfsd.codecs.colors import is_full_range
 from vfsd.codecs.fields import Scanning
 from vfsd.codecs.pixels import PixelConverter, gray_levels
 from vfsd.codecs.planes import plane_samples
+from vfsd.codecs.siting import Sited, siting_of
 from vfsd.distortion import LOSSLESS_PSNR, psnr_of
 from vfsd.errors import IntegrityError
 from vfsd.likeness import Likeness
@@ -23,8 +24,11 @@ from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
 
 Samples = npt.NDArray[Any]
+_REVERSED = "bgr24"
+"""Of the forms of colours that one which begins with blue."""
+
 Colours = Sequence[Samples]
-"""A picture in RGB: height x width x 3, once for each depth in which it is compared."""
+"""A picture in RGB: height x width x 3, once for each way in which reads make it of the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +96,17 @@ class DirectColours:
     def __init__(self, media: MediaInfo, width: int, height: int) -> None:
         """`width` and `height`: before pictures are turned upright, which these are not."""
         size = (width, height) if (width, height) != (media.width, media.height) else None
-        self._converters = [
-            PixelConverter(replace(media, rotation=0), pixel_format=form, size=size)
-            for form in _colour_forms(media)
-        ]
+        self._converters = {
+            form: PixelConverter(replace(media, rotation=0), pixel_format=form, size=size)
+            for form in _colour_forms(media, is_scaled=size is not None)
+        }
 
     def of(self, picture: av.VideoFrame) -> Colours:
-        return [converter.convert(picture) for converter in self._converters]
+        return [
+            np.ascontiguousarray(found[..., ::-1]) if form == _REVERSED else found
+            for form, converter in self._converters.items()
+            for found in (converter.convert(picture),)
+        ]
 
 
 class PlaneComparer:
@@ -155,14 +163,44 @@ class Comparer:
         return self._colours.of(self._scannings[interlaced].of(picture))
 
 
+class SitedComparer:
+    """As a `Comparer`, of pictures that a codec has kept, which tell of chroma what they can.
+
+    Reads have it lie where it does in what these stand for; see `siting`.  Not thread-safe.
+    """
+
+    def __init__(self, media: MediaInfo, width: int, height: int) -> None:
+        self._comparer = Comparer(media, width, height)
+        self._sited: Sited | None = None
+        self._is_begun = False
+
+    @property
+    def siting(self) -> str | None:
+        """Where it lies, once a picture was compared; None: decoders say it themselves."""
+        return None if self._sited is None else self._sited.siting
+
+    def compare(self, shot: Shot, shown: av.VideoFrame) -> Squares:
+        """As `Comparer.compare`."""
+        if not self._is_begun:
+            siting, self._is_begun = siting_of(shot.picture), True
+            if siting_of(shown) != siting:
+                self._sited = Sited(siting)
+        return self._comparer.compare(shot, shown if self._sited is None else self._sited.of(shown))
+
+
 def colour_square(wanted: Colours, found: Colours) -> float:
-    """As `Squares.colour`."""
+    """As `Squares.colour`.  One that is `found` is what all ways to make it come to."""
+    if len(found) == 1:
+        found = [*found] * len(wanted)
     return max(map(_worst_channel, wanted, found))
 
 
-def _colour_forms(media: MediaInfo) -> tuple[str, ...]:
-    # Of deeper samples FFmpeg makes bgr24 in another way, which differs by some hundredths of a dB.
-    return ("rgb24", "bgr24", "rgb48") if media.bit_depth > 8 else ("rgb24",)
+def _colour_forms(media: MediaInfo, *, is_scaled: bool) -> tuple[str, ...]:
+    # FFmpeg makes bgr24 in another way of deeper samples, and of pictures that it scales: that
+    # differs by some hundredths of a dB.
+    if media.bit_depth > 8:
+        return ("rgb24", _REVERSED, "rgb48")
+    return ("rgb24", _REVERSED) if is_scaled else ("rgb24",)
 
 
 def _mapped(table: Samples, luma: Samples) -> Samples:

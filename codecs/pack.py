@@ -4,10 +4,11 @@
 the table (JSON, UTF-8), then the cells, each a run of packets without anything between them.  The
 table is an object: "frames", and "cells", a list by tile of "codec", "width" and "height" (of the
 stored pictures), "extradata" (hexadecimal), "at" (bytes from the end of the table to the first
-packet), "sizes" (bytes of each packet, one for each frame) and "sums" (their CRC-32, u32,
-little-endian, in base64).  Version 1, which is still read, has no checksums.  In the pack of two
-joined segments, the cells are the pieces of both, and "joint" says how pictures are made of them
-(`vfsd.overlap.joint`).
+packet), "sizes" (bytes of each packet, one for each frame), "sums" (their CRC-32, u32,
+little-endian, in base64), and "siting", where chroma lies in what the pictures were made from, if
+the stream itself says otherwise.  Version 1, which is still read, has no checksums.  In the pack
+of two joined segments, the cells are the pieces of both, and "joint" says how pictures are made of
+them (`vfsd.overlap.joint`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from vfsd.codecs.siting import SITINGS
 from vfsd.errors import IntegrityError
 from vfsd.integrity.diskfile import open_stored
 
@@ -46,6 +48,7 @@ class PackedCell:
     extradata: bytes
     offsets: tuple[int, ...]  #: bytes from the start of the pack to each packet, and to the end
     sums: tuple[int, ...] | None = None  #: CRC-32 of each packet; not in packs of version 1
+    siting: str | None = None  #: where chroma lies (`vfsd.codecs.siting`); None: as decoders say
 
     @property
     def position(self) -> int:
@@ -69,6 +72,7 @@ class CellStream:
     height: int
     extradata: bytes
     packets: Sequence[bytes]
+    siting: str | None = None  #: as in `PackedCell`
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ def write_pack(
                 "at": at,
                 "sizes": sizes,
                 "sums": _packed(zlib.crc32(packet) for packet in cell.packets),
+                **({} if cell.siting is None else {"siting": cell.siting}),
             }
         )
         at += sum(sizes)
@@ -165,9 +170,11 @@ def _parsed(table: bytes, end: int) -> PackTable:
         sums = _unpacked(row["sums"]) if "sums" in row else None
         if sums is not None and len(sums) != frames:
             raise ValueError("a cell has another number of checksums")
-        cells.append(
-            PackedCell(row["codec"], row["width"], row["height"], extradata, offsets, sums)
-        )
+        siting = row.get("siting")
+        if siting is not None and siting not in SITINGS:
+            raise ValueError("a cell has chroma where it cannot be")
+        form = (row["codec"], row["width"], row["height"], extradata)
+        cells.append(PackedCell(*form, offsets, sums, siting))
     return PackTable(cells, joint)
 
 

@@ -9,14 +9,18 @@ import av
 import numpy as np
 
 from vfsd.codecs.planes import plane_bytes
+from vfsd.codecs.siting import blank_like
 
 
 class PictureFile:
-    """Pictures of one size and format.  `file` is empty, and stays the caller's."""
+    """Pictures like `like`, whose samples mean what its own do.
 
-    def __init__(self, file: IO[bytes], width: int, height: int, pixel_format: str) -> None:
+    `file` is empty, and stays the caller's.
+    """
+
+    def __init__(self, file: IO[bytes], like: av.VideoFrame) -> None:
         self._file = file
-        self._form = width, height, pixel_format
+        self._like = blank_like(like, like.width, like.height)
         self._count = 0
 
     def put(self, picture: av.VideoFrame) -> None:
@@ -29,7 +33,7 @@ class PictureFile:
         """All of them, from the first; each is the caller's."""
         self._file.seek(0)
         for _ in range(self._count):
-            picture = av.VideoFrame(*self._form)
+            picture = blank_like(self._like, self._like.width, self._like.height)
             for samples in plane_bytes(picture):
                 data = self._file.read(samples.size)
                 samples[...] = np.frombuffer(data, np.uint8).reshape(samples.shape)

@@ -16,7 +16,7 @@ from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import Interpolation
 
-from vfsd.codecs.planes import copy_colors, plane_bytes
+from vfsd.codecs.planes import copy_colors, copy_picture, plane_bytes
 
 SITINGS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 """Where chroma may lie, by FFmpeg's names."""
@@ -71,6 +71,30 @@ def siting_of(picture: av.VideoFrame) -> str:
     mine = _trace(blank_like(picture, *_TRIED))
     known = _traces(picture.format.name, picture.interlaced_frame)
     return known.get(mine, SITINGS[0])
+
+
+class Sited:
+    """Makes pictures say that chroma lies where `siting` says.  Not thread-safe.
+
+    That moves nothing: it is for pictures whose codec cannot tell what is known of them.
+    """
+
+    def __init__(self, siting: str) -> None:
+        self.siting = siting
+        self._form: tuple[int, int, str, bool] | None = None
+        self._own: av.VideoFrame | None = None
+
+    def of(self, picture: av.VideoFrame) -> av.VideoFrame:
+        """A copy of `picture`, which is valid until the next is asked for."""
+        width, height, name = picture.width, picture.height, picture.format.name
+        form = (width, height, name, picture.interlaced_frame)
+        if self._own is None or form != self._form:
+            interlaced = picture.interlaced_frame
+            self._own = blank(width, height, name, self.siting, interlaced=interlaced)
+            self._form = form
+        copy_picture(picture, self._own)
+        self._own.pts = picture.pts
+        return self._own
 
 
 @cache

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs.cellcheck import checked_likeness
-from vfsd.codecs.comparing import Comparer, Shot
+from vfsd.codecs.comparing import Shot, SitedComparer
 from vfsd.codecs.compose import cut_out
 from vfsd.codecs.encode import NOMINAL_RATE, EncoderSettings
 from vfsd.codecs.framing import with_start_codes
@@ -27,6 +27,7 @@ from vfsd.codecs.hevc_tiles import TileStream
 from vfsd.codecs.kvazaar import encode_tile, encode_tiled
 from vfsd.codecs.pack import CellStream
 from vfsd.codecs.planes import copy_colors, plane_bytes, plane_samples
+from vfsd.codecs.siting import SITINGS, blank, blank_like, siting_of
 from vfsd.codecs.tiles import TileCodec
 from vfsd.errors import NoSpaceError
 from vfsd.likeness import Likeness
@@ -81,11 +82,11 @@ def _measured(
     codec: TileCodec, media: MediaInfo, stored: _Stored, rect: Rect, stream: TileStream
 ) -> tuple[CellStream, Likeness]:
     configuration = with_start_codes(stream.parameter_sets)
-    comparer = Comparer(media, rect.width, rect.height)
+    comparer = SitedComparer(media, rect.width, rect.height)
     shots = stored.shots(rect)
     likeness = checked_likeness(codec.codec, configuration, stream.pictures, shots, comparer)
-    cell = CellStream(codec.codec, rect.width, rect.height, configuration, stream.pictures)
-    return cell, likeness
+    form = (codec.codec, rect.width, rect.height, configuration)
+    return CellStream(*form, stream.pictures, comparer.siting), likeness
 
 
 def _settings(media: MediaInfo, rect: Rect, quality: int) -> EncoderSettings:
@@ -128,9 +129,11 @@ class _Stored:
         self._colours: list[tuple[int, ...]] = []  # the shapes of those
         self._interlaced: list[bool] = []  # of each
         whole = Rect.of_size(media.width, media.height)
-        self._like = av.VideoFrame(self.width, self.height, _FORMAT)
+        self._like = self._blank(SITINGS[0])
         self._file = file
         for shot in shots:
+            if not self._interlaced:
+                self._like = self._blank(siting_of(shot.picture))
             cut_out(shot.picture, whole, self._like)
             copy_colors(shot.picture, self._like)
             self._colours = [one.shape for one in shot.colours]
@@ -147,6 +150,9 @@ class _Stored:
                     hint="set TMPDIR to a folder with more",
                 ) from error
 
+    def _blank(self, siting: str) -> av.VideoFrame:
+        return blank(self.width, self.height, _FORMAT, siting, interlaced=False)
+
     def parts(self, rect: Rect) -> Iterator[Planes]:
         """A part of each picture, all of whose edges are even."""
         for samples, _ in self._stored():
@@ -155,8 +161,7 @@ class _Stored:
     def shots(self, rect: Rect) -> Iterator[Shot]:
         """The same, as pictures of their own."""
         for (samples, colours), interlaced in zip(self._stored(), self._interlaced, strict=True):
-            picture = av.VideoFrame(rect.width, rect.height, _FORMAT)
-            copy_colors(self._like, picture)
+            picture = blank_like(self._like, rect.width, rect.height)
             for plane, part in zip(plane_samples(picture), self._cut(samples, rect), strict=True):
                 plane[...] = part
             yield Shot(self._like, colours, interlaced).part(rect, picture)

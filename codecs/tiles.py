@@ -20,7 +20,7 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.cellcheck import CellCheck
-from vfsd.codecs.comparing import Comparer, Shot
+from vfsd.codecs.comparing import Shot, SitedComparer
 from vfsd.codecs.compose import cut_out
 from vfsd.codecs.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.hevc_tiles import STITCHABLE
@@ -29,6 +29,7 @@ from vfsd.codecs.lossless import HIGHEST, PIXEL_FORMATS
 from vfsd.codecs.openencoder import open_encoder
 from vfsd.codecs.pack import CellStream
 from vfsd.codecs.planes import copy_colors
+from vfsd.codecs.siting import blank, siting_of
 from vfsd.errors import UsageError
 from vfsd.likeness import Likeness
 from vfsd.model import MediaInfo
@@ -192,7 +193,9 @@ class CellEncoder:
         self._format = codec.pixel_formats[media.pixel_format]
         self._width, self._height = rect.width + rect.width % 2, rect.height + rect.height % 2
         self._context = self._opened(quality)
-        self._check = CellCheck(codec.codec, Comparer(media, self._width, self._height).compare)
+        self._comparer = SitedComparer(media, self._width, self._height)
+        self._check = CellCheck(codec.codec, self._comparer.compare)
+        self._siting: str | None = None  # of the first picture
         self._packets: list[bytes] = []
         self._given = 0
         self._held: deque[av.VideoFrame] = deque()  # given, but not decoded again yet
@@ -201,13 +204,11 @@ class CellEncoder:
     def put(self, shot: Shot) -> None:
         """The next picture of the segment, as a whole."""
         picture = shot.picture
-        if self._spare:
-            tile = self._spare.pop()
-        else:
-            tile = av.VideoFrame(self._width, self._height, self._format)
+        tile = self._spare.pop() if self._spare else self._blank(picture)
         cut_out(picture, self._rect, tile)
         copy_colors(picture, tile)
         self._held.append(tile)
+        tile.pict_type = 0  # else encoders repeat what it was that this was made by
         tile.pts = self._given
         tile.time_base = self._context.time_base
         self._given += 1
@@ -224,6 +225,7 @@ class CellEncoder:
             self._height,
             bytes(self._context.extradata or b""),
             self._packets,
+            self._comparer.siting,
         )
         return stream, likeness
 
@@ -255,6 +257,12 @@ class CellEncoder:
                 f"{self._codec.codec}: {error.strerror}"
             ) from error
         return context
+
+    def _blank(self, picture: av.VideoFrame) -> av.VideoFrame:
+        """For a tile of `picture`, with chroma where it lies in that."""
+        if self._siting is None:
+            self._siting = siting_of(picture)
+        return blank(self._width, self._height, self._format, self._siting, interlaced=False)
 
     def _take(self, packets: Iterable[Packet[VideoStream]]) -> None:
         for packet in packets:

@@ -10,6 +10,7 @@ from vfsd.codecs.compose import Composer
 from vfsd.codecs.context import decoder_for
 from vfsd.codecs.pack import open_pack
 from vfsd.codecs.pixels import PixelConverter
+from vfsd.codecs.siting import Sited
 from vfsd.frames import Pixels
 from vfsd.host import host_name
 from vfsd.model import MeasuredCost, Segment
@@ -21,7 +22,8 @@ from vfsd.videos.video import Video
 from vfsd.view import View
 
 DEAR = DecodeCost(1, 1, 0, 0)
-DEAR_ORIGINALS = Costs(dict.fromkeys(("h264", "hevc", "vp9", "av1", "mjpeg", "mpeg4"), DEAR))
+_ORIGINALS = ("h264", "hevc", "vp9", "av1", "mjpeg", "mpeg4", "ffv1")
+DEAR_ORIGINALS = Costs(dict.fromkeys(_ORIGINALS, DEAR))
 """With these, plans take tiles where there are any."""
 
 
@@ -55,6 +57,8 @@ class Composed:
                         file.seek(start)
                         decoded += context.decode(av.Packet(file.read(end - start)))
                 decoded += context.decode(None)
+                if packed.siting is not None:
+                    decoded = [Sited(packed.siting).of(tile) for tile in decoded]
                 for frame, composer, tile in zip(segment.frames, composers, decoded, strict=True):
                     self.pictures[frame] = composer.put(tile, cell.rect)
                     self.segments[frame] = segment

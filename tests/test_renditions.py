@@ -59,19 +59,18 @@ def is_from_rendition(video: Video, size: tuple[int, int], region: Rect | None =
 def by_hand(store: Store, segments: list[Segment], video: Video, form: str) -> Pixels:
     """A rendition decoded packet by packet and converted picture by picture."""
     shown = []
+    media = store.catalog.physicals(video.info)[-1].media
+    converter = PixelConverter(media, pixel_format=form)
     for segment in segments:
         fd, table = open_pack(store.parts.objects.path(segment.object_key))
         (packed,) = table.cells
         with open(fd, "rb") as file:
             decoder = StreamCellDecoder(packed)
-            pictures = []
             for start, end in zip(packed.offsets, packed.offsets[1:], strict=False):
                 file.seek(start)
-                pictures += decoder.decode(memoryview(file.read(end - start)))
-            pictures += decoder.drain()
-        media = store.catalog.physicals(video.info)[-1].media
-        converter = PixelConverter(media, pixel_format=form)
-        shown += [converter.convert(picture).copy() for _, picture in pictures]
+                pictures = decoder.decode(memoryview(file.read(end - start)))
+                shown += [converter.convert(picture).copy() for _, picture in pictures]
+            shown += [converter.convert(picture).copy() for _, picture in decoder.drain()]
     return np.stack(shown)
 
 

@@ -187,8 +187,8 @@ def _upright(side: JoinedSide, shown: VideoFrame, like: VideoFrame) -> VideoFram
 
 def _decoded(stream: CellStream) -> Iterator[VideoFrame]:
     """Its pictures, each valid until the next is asked for."""
-    cell = PackedCell(stream.codec, stream.width, stream.height, stream.extradata, (0, 0))
-    decoder = cell_decoder(cell)
+    form = (stream.codec, stream.width, stream.height, stream.extradata)
+    decoder = cell_decoder(PackedCell(*form, (0, 0), siting=stream.siting))
     for packet in stream.packets:
         for _, picture in decoder.decode(memoryview(packet)):
             yield picture

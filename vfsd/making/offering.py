@@ -26,6 +26,7 @@ from vfsd.codecs.pack import CellStream
 from vfsd.codecs.picturefile import PictureFile
 from vfsd.codecs.planes import copy_colors
 from vfsd.codecs.scale import PictureFormat, PictureScaler, require_smaller
+from vfsd.codecs.siting import Sited, siting_of
 from vfsd.codecs.tiles import tile_codec
 from vfsd.distortion import LOSSLESS_PSNR, SCALED, error_of, psnr_of
 from vfsd.errors import RefusedMediaError, UsageError
@@ -134,7 +135,6 @@ class _OfferedWork(TileWork):
         self._peak = (1 << video.original.media.bit_depth) - 1
         self._given: PictureFile | None = None
         self._given_likeness = IDENTICAL  # to the original in that size
-        self._like: VideoFrame | None = None  # what the samples of the original mean
 
     def take(
         self, plan: PlannedSegment, given: Iterator[VideoFrame], is_lacking: bool
@@ -160,6 +160,7 @@ class _OfferedWork(TileWork):
         comparer = Comparer(media, width, height)
         colours = DirectColours(media, width, height)
         kept: PictureFile | None = None
+        sited: Sited | None = None
         tally = Tally()
         with closing(self._pictures(plan.frames)) as originals:
             for frame, original in zip(plan.frames, originals, strict=True):
@@ -171,12 +172,14 @@ class _OfferedWork(TileWork):
                         f"the range or the matrix of the original changes on the way, at frame "
                         f"{frame}, and a rendition has one"
                     )
-                wanted = self._like = scaler.scale(original)
+                wanted = scaler.scale(original)
+                sited = sited or Sited(siting_of(wanted))
+                picture = sited.of(picture)
                 copy_colors(wanted, picture)  # whatever is said of it: so it will be read
                 self._require_like(frame, picture, wanted)
                 tally.add(comparer.compare(Shot(wanted, colours.of(original)), picture))
                 if file is not None:
-                    kept = kept or PictureFile(file, width, height, picture.format.name)
+                    kept = kept or PictureFile(file, picture)
                     kept.put(picture)
         self._given_likeness = tally.likeness
         if self._given_likeness.luma < self._least:
@@ -206,10 +209,7 @@ class _OfferedWork(TileWork):
         if self._given is None:
             yield from super()._pictures(frames)
         else:
-            assert self._like is not None
-            for picture in self._given.pictures():
-                copy_colors(self._like, picture)
-                yield picture
+            yield from self._given.pictures()
 
     def _shots(self, pictures: Iterator[VideoFrame], media: MediaInfo) -> Iterator[Shot]:
         return super()._shots(pictures, media) if self._given is None else map(Shot, pictures)

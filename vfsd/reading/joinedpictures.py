@@ -51,7 +51,8 @@ class JoinedSide:
 
         Raises `IntegrityError` for pieces of other forms than the joint is for.
         """
-        (like, *_) = decoded
+        # What the pieces of one camera say; the middle says what the left one's pictures do.
+        like = decoded[0 if self.profile == JOINED_LEFT else -1]
         if shares_of(like) != self.weaver.joint.shares:
             raise IntegrityError(f"pieces of a joint are coded in {like.format.name}")
         made = blank_like(like, *self.size)
