@@ -69,7 +69,7 @@ def file_layout(name: str) -> PixelLayout:
 
     Raises `UsageError` for another one.
     """
-    if name in PIXEL_FORMATS:
+    if not isinstance(name, str) or name in PIXEL_FORMATS:
         return pixel_layout(name)
     layout = _native_layout(name) if _is_taken(name) else None
     if layout is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from reprlib import repr as shown
 from typing import Any
 
 import numpy as np
@@ -61,10 +62,10 @@ PIXEL_FORMATS = tuple(_LAYOUTS)
 
 def pixel_layout(pixel_format: str) -> PixelLayout:
     """Raises `UsageError` for what is none of `PIXEL_FORMATS`."""
-    layout = _LAYOUTS.get(pixel_format)
+    layout = _LAYOUTS.get(pixel_format) if isinstance(pixel_format, str) else None
     if layout is None:
         raise UsageError(
-            f"{pixel_format} is no pixel format that frames are given in",
+            f"{shown(pixel_format)} is no pixel format that frames are given in",
             hint=f"one of {', '.join(PIXEL_FORMATS)}",
         )
     return layout

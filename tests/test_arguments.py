@@ -272,3 +272,46 @@ def test_hints_name_what_python_takes(store: Store, tmp_path: Path) -> None:
         with pytest.raises(VfsdError) as caught:
             act()
         assert word in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("form", [{"rgb24"}, ["rgb24"], np.array(3), b"rgb24", 7])
+def test_a_format_is_a_name(video: Video, tmp_path: Path, form: Any) -> None:
+    for act in (
+        lambda: video.read(frames=[1], format=form),
+        lambda: next(video.iterate(format=form)),
+        lambda: video.write([], size=(64, 48), format=form),
+        lambda: video.save(tmp_path / "a.raw", format=form),
+        lambda: video.save(tmp_path / "a.mkv", codec=form),
+    ):
+        with pytest.raises(UsageError, match=r"is no (pixel format|layout of pixels|codec)"):
+            act()
+
+
+@pytest.mark.parametrize("fps", [Fraction(10**400), Fraction(1, 10**400), 5e-324])
+def test_a_rate_is_one_that_something_has(video: Video, tmp_path: Path, fps: Any) -> None:
+    for act in (lambda: video.read(fps=fps), lambda: video.save(tmp_path / "a.mp4", fps=fps)):
+        with pytest.raises(UsageError, match="rate"):
+            act()
+
+
+def test_a_psnr_is_one_number(video: Video) -> None:
+    several: Any = np.array([40, 41])
+    with pytest.raises(UsageError, match="dB cannot be asked for"):
+        video.read(frames=[1], psnr=several)
+
+
+@pytest.mark.parametrize(
+    "requests", [5, None, "a.mp4", {NAME: {}}, [NAME], [5], [(NAME, 5)], [({NAME}, {})]]
+)
+def test_what_is_no_request_is_refused(kept: Store, requests: Any) -> None:
+    with pytest.raises(UsageError, match="no request") as caught:
+        list(kept.read_many(requests))
+    assert caught.value.hint
+
+
+def test_arrays_without_an_axis_are_refused(video: Video) -> None:
+    one: Any = np.array(3)
+    with pytest.raises(UsageError, match="no times"):
+        video.frames_at(one)
+    with pytest.raises(UsageError, match="which labels"):
+        video.scan(one)

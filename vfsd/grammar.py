@@ -187,6 +187,9 @@ def form_of(suffix: str, codec: str | None = None, pixel_format: str | None = No
         raise UsageError(
             f"{suffix!r} says no form of a video", hint=f"let it end in {', '.join(ENDINGS)}"
         )
+    for what, given in (("codec", codec), ("layout of pixels", pixel_format)):
+        if not isinstance(given, str | None):
+            raise UsageError(f"{shown(given)} is no {what}", hint="give its name")
     try:
         return _form("", suffix, codec, pixel_format)
     except NotFoundError:

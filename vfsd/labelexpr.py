@@ -12,7 +12,7 @@ a `str`, a list of them (either), or a list of lists (all of them: ``[["car", "t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from vfsd.errors import UsageError
@@ -34,7 +34,10 @@ def clauses_of(labels: Labels | None) -> Clauses:
         return ()
     if isinstance(labels, str):
         return (frozenset((labels,)),)
-    parts: list[Any] = list(labels) if isinstance(labels, Iterable) else [labels]
+    try:
+        parts: list[Any] = list(labels)
+    except TypeError:  # no list, or an array without an axis
+        parts = [labels]
     if all(isinstance(part, str) for part in parts):
         parts = [parts]
     made = []

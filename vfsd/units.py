@@ -106,7 +106,10 @@ def rate(value: Seconds) -> Fraction:
         if match is None:
             raise UsageError(f"{value!r} is not a rate", hint="write 25, 29.97 or 30000/1001")
         return Fraction(match[1]) / int(match[2] or 1)
-    return seconds(value)
+    found = seconds(value)
+    if abs(found) > _LONGEST or 0 < found < Fraction(1, _LONGEST):
+        raise UsageError("a rate of so many frames per second, or so few, is none")
+    return found
 
 
 def nearest_seconds(ticks: npt.NDArray[np.int64], time_base: Fraction) -> npt.NDArray[np.float64]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
+from reprlib import repr as shown
 from typing import Any
 
+from vfsd.errors import UsageError
 from vfsd.frames import Frames
 from vfsd.host import cores
 from vfsd.videos.video import Video
 
 Request = tuple[str, Mapping[str, Any]]
 """The name of a video, and arguments of `Video.read`."""
+_HINT = 'give them as [("a.mp4", {"span": (1, 2)})]'
 
 
 def read_many(
@@ -27,17 +30,18 @@ def read_many(
     """
     known: dict[str, Video] = {}
 
-    def read(name: str, what: Mapping[str, Any]) -> Frames:
+    def read(request: Request) -> Frames:
+        name, what = _pair(request)
         if name not in known:
             known[name] = open_video(name)
         return known[name].read(**what)
 
     hands = threads or cores()
-    waiting = iter(requests)
+    waiting = iter(_given(requests))
     with ThreadPoolExecutor(hands, thread_name_prefix="batch") as executor:
 
         def submit(count: int) -> Iterator[Future[Frames]]:
-            return (executor.submit(read, *request) for request in islice(waiting, count))
+            return (executor.submit(read, request) for request in islice(waiting, count))
 
         running = deque(submit(hands + 1))
         try:
@@ -46,3 +50,17 @@ def read_many(
                 running.extend(submit(1))
         finally:
             executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _given(requests: Any) -> Iterable[Any]:
+    if isinstance(requests, (str, Mapping)) or not isinstance(requests, Iterable):
+        raise UsageError(f"{shown(requests)} are no requests", hint=_HINT)
+    return requests
+
+
+def _pair(request: Any) -> Request:
+    """Raises `UsageError` for what is no request."""
+    is_pair = isinstance(request, Sequence) and len(request) == 2
+    if is_pair and isinstance(request[0], str) and isinstance(request[1], Mapping):
+        return request[0], request[1]
+    raise UsageError(f"{shown(request)} is no request", hint=_HINT)

@@ -76,7 +76,11 @@ class VideoFrames(VideoFacts):
 
     def frames_at(self, times: Sequence[Seconds], *, region: Region | None = None) -> Frames:
         """The frames that are on the screen at `times`."""
-        if isinstance(times, str) or not isinstance(times, Iterable):
+        if (
+            isinstance(times, str)
+            or not isinstance(times, Iterable)
+            or getattr(times, "ndim", 1) == 0
+        ):
             raise UsageError(
                 f"{shown(times)} are no times", hint="give several; `frame_at` takes one"
             )
@@ -319,10 +323,11 @@ class VideoFrames(VideoFacts):
 
     def _tiles(self, info: LogicalVideo, psnr: float | None) -> Tiles | None:
         """What a read with that `psnr` may use besides the original; None: nothing."""
-        if psnr == math.inf:
+        wanted = None if psnr is None else decibels(psnr)
+        if wanted == math.inf:
             return None
         tiles = self._usual_tiles(info)
-        return tiles if psnr is None else tiles.asking(decibels(psnr))
+        return tiles if wanted is None else tiles.asking(wanted)
 
     def _usual_tiles(self, info: LogicalVideo) -> Tiles:
         """What a read without a `psnr` may use besides the original."""
