@@ -41,8 +41,6 @@ def seconds(value: Seconds) -> Fraction:
 
     Raises `UsageError` for anything else, infinities and negative clock times included.
     """
-    if isinstance(value, Fraction):
-        return value
     if isinstance(value, str):
         match = _CLOCK.fullmatch(value.strip())
         if match is None:
@@ -50,7 +48,7 @@ def seconds(value: Seconds) -> Fraction:
         hours, minutes, rest = match.groups()
         return int(hours or 0) * 3600 + int(minutes or 0) * 60 + Fraction(rest)
     try:
-        exact = _exact(value)
+        exact = value if isinstance(value, Fraction) else _exact(value)
     except (ValueError, TypeError, OverflowError):
         raise UsageError(f"{shown(value)} is not a time") from None
     if abs(exact) > _LONGEST:
@@ -107,8 +105,8 @@ def rate(value: Seconds) -> Fraction:
             raise UsageError(f"{value!r} is not a rate", hint="write 25, 29.97 or 30000/1001")
         return Fraction(match[1]) / int(match[2] or 1)
     found = seconds(value)
-    if abs(found) > _LONGEST or 0 < found < Fraction(1, _LONGEST):
-        raise UsageError("a rate of so many frames per second, or so few, is none")
+    if 0 < found < Fraction(1, _LONGEST):
+        raise UsageError("so few frames per second are no rate")
     return found
 
 

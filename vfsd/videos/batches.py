@@ -37,7 +37,7 @@ def read_many(
         return known[name].read(**what)
 
     hands = threads or cores()
-    waiting = iter(_given(requests))
+    waiting = _one_by_one(requests)
     with ThreadPoolExecutor(hands, thread_name_prefix="batch") as executor:
 
         def submit(count: int) -> Iterator[Future[Frames]]:
@@ -52,10 +52,14 @@ def read_many(
             executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _given(requests: Any) -> Iterable[Any]:
-    if isinstance(requests, (str, Mapping)) or not isinstance(requests, Iterable):
-        raise UsageError(f"{shown(requests)} are no requests", hint=_HINT)
-    return requests
+def _one_by_one(requests: Any) -> Iterator[Any]:
+    """Raises `UsageError` for what are no requests."""
+    try:
+        if not isinstance(requests, (str, Mapping)):
+            return iter(requests)
+    except TypeError:
+        pass
+    raise UsageError(f"{shown(requests)} are no requests", hint=_HINT)
 
 
 def _pair(request: Any) -> Request:

@@ -85,7 +85,7 @@ class VideoScans(VideoLabels, VideoFrames):
         if (len(other), other.width, other.height) != (len(self), self.width, self.height):
             raise UsageError(f"{other.name!r} has other frames than {self.name!r}")
         if roi is not None:
-            if (labels, region, min_confidence, track) != (None, None, None, None):
+            if any(given is not None for given in (labels, region, min_confidence, track)):
                 raise UsageError("a scan of regions of interest is of all that is in them")
             place = roi if isinstance(roi, str) else self._place(roi)
             chosen = self._chosen(span, frames)
