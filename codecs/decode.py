@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 import av
 import numpy as np
-from av.error import EOFError as DrainedError
 from av.error import FFmpegError
 from av.packet import Packet
-from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from vfsd.codecs.colors import coding_of, told_coding, well_named
+from vfsd.codecs.packetdecoder import PacketDecoder, Passing, StaleError, StrictDecode
 from vfsd.codecs.packets import PacketReader
 from vfsd.codecs.source import File
-from vfsd.errors import DamagedFileError, IntegrityError
-from vfsd.forks import Origin, at_fork, keep_for_good
+from vfsd.errors import IntegrityError
+from vfsd.forks import Origin
 from vfsd.framepages import PacketFlag
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import Access, MediaInfo
@@ -31,27 +29,17 @@ _CHUNK_PACKETS = 512
 _MAX_REORDER = 64
 """No frame is decoded after more frames that are shown later."""
 _MAX_HELD = 2 * _MAX_REORDER
-_MAX_DRAIN_ERRORS = 64
-_REFERENCES = 6
-"""Pictures that a decoder keeps beside those it has yet to show; a guess for the memory's sake."""
 
 
-Passing = Callable[[int, av.VideoFrame], None]
-"""Is given a packet and the picture that came out for it."""
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What is to be decoded for one run, and how."""
 
-
-@dataclass(slots=True)
-class _Place:
-    """Where a strict decoder stands that was neither drained nor reset."""
-
-    first: int  #: packet it started from
-    fed: int  #: one past the last packet it was fed
-    inside: set[int]  #: packets that it was fed and whose picture has not come out
+    run: DecodeRun
+    wanted: dict[int, int]  #: of the run, without what has been given: frames by packet
     threads: int
-
-
-class _StaleError(Exception):
-    """A decoder may have kept what it was told of colours by packets that others do not follow."""
+    passing: Passing | None
+    before_packet: Callable[[], None] | None
 
 
 class _MissingError(Exception):
@@ -88,43 +76,25 @@ class FrameDecoder:
         self._reader = PacketReader(source, media, access, table)
         self._media = media
         self._table = table
-        self._contexts: dict[tuple[int, bool], VideoCodecContext] = {}  # by threads and strictness
-        self._flushed: set[tuple[int, bool]] = set()  # of these, those that were used before
-        self._told = told_coding(media)
-        self._is_mixed = False  # pictures mean something else than `media` tells
-        self._place: _Place | None = None
-        self.origin = Origin()
-        at_fork(self)
+        self._decoder = PacketDecoder(self._reader, media, table)
 
-    def begin_anew(self) -> None:
-        """See `vfsd.forks`."""
-        # To free one waits for its threads, which did not come along through the fork.
-        for context in self._contexts.values():
-            keep_for_good(context)
+    @property
+    def origin(self) -> Origin:
+        return self._decoder.origin
 
     @property
     def memory(self) -> int:
         """About how many bytes the pictures take that it keeps."""
-        deep = 2 if self._media.bit_depth > 8 else 1
-        threads = max((threads for threads, _ in self._contexts), default=1)
-        kept = _REFERENCES + self._media.reorder_delay + threads - 1
-        return self._media.width * self._media.height * 3 // 2 * deep * kept
+        return self._decoder.memory
 
     @property
     def fed(self) -> int:
         """One past the last packet that it can go on from; 0 where it must start anew."""
-        return self._place.fed if self._place else 0
+        return self._decoder.fed
 
     def lead(self, run: DecodeRun, *, threads: int = 1) -> int:
         """How many packets of `run` need not be fed again, as the decoder stands beyond them."""
-        place = self._place
-        if place is None or place.threads != threads:
-            return 0
-        if not place.first <= run.first_packet < place.fed:
-            return 0
-        if any(packet < place.fed and packet not in place.inside for packet in run.wanted):
-            return 0
-        return place.fed - run.first_packet
+        return self._decoder.lead(run, threads)
 
     def decode(
         self,
@@ -142,55 +112,28 @@ class FrameDecoder:
         to `passing`.  `before_packet` is called ahead of each packet, and may raise.  Raises
         `IntegrityError` naming the frame when the file does not yield it.
         """
-        wanted = dict(run.wanted)
+        wish = _Wish(run, dict(run.wanted), threads, passing, before_packet)
         try:
-            yield from self._decode(run, wanted, threads, passing, before_packet)
+            yield from self._decode(wish)
             return
-        except _StaleError:
+        except StaleError:
             pass  # from now on each run has a decoder of its own
-        yield from self._decode(run, wanted, threads, passing, before_packet)
+        yield from self._decode(wish)
 
-    def _decode(
-        self,
-        run: DecodeRun,
-        wanted: dict[int, int],
-        threads: int,
-        passing: Passing | None,
-        before_packet: Callable[[], None] | None,
-    ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """What is `wanted` of a run; what has been given is taken out."""
-        if self.lead(run, threads=threads):
-            assert self._place is not None
+    def _decode(self, wish: _Wish) -> Iterator[tuple[int, av.VideoFrame]]:
+        for attempt in self._attempts(wish):
             try:
-                for packet, index, frame in self._strictly(
-                    self._place.fed,
-                    run.end_packet,
-                    wanted,
-                    threads,
-                    passing,
-                    before_packet,
-                    goes_on=True,
-                ):
-                    del wanted[packet]
+                for packet, index, frame in attempt:
+                    del wish.wanted[packet]
                     yield index, frame
                 return
             except (FFmpegError, _MissingError):
-                self._discard(threads)
-        for start in self._strict_starts(run.first_packet):
-            try:
-                for packet, index, frame in self._strictly(
-                    start, run.end_packet, wanted, threads, passing, before_packet
-                ):
-                    del wanted[packet]
-                    yield index, frame
-                return
-            except (FFmpegError, _MissingError):
-                self._discard(threads)
-        start = self._earlier(run.first_packet)
-        end = min(self._table.packets, run.end_packet + EXTRA_PACKETS)
-        packet_of = {frame: packet for packet, frame in wanted.items()}
-        for index, frame in self._concealing(start, end, iter([list(wanted.items())])):
-            del wanted[packet_of[index]]
+                self._decoder.discard(wish.threads)
+        start = self._earlier(wish.run.first_packet)
+        end = min(self._table.packets, wish.run.end_packet + EXTRA_PACKETS)
+        packet_of = {frame: packet for packet, frame in wish.wanted.items()}
+        for index, frame in self._concealing(start, end, iter([list(wish.wanted.items())])):
+            del wish.wanted[packet_of[index]]
             yield index, frame
 
     def stream(
@@ -217,7 +160,7 @@ class FrameDecoder:
                     left = range(index + 1, left.stop)
                     yield index, frame
                 return
-            except _StaleError:
+            except StaleError:
                 continue  # from now on each run has a decoder of its own
 
     def _stream(
@@ -236,13 +179,13 @@ class FrameDecoder:
                 if before_packet is not None:
                     packets = _announced(packets, before_packet)
                 ignored = self._leading(starts[attempt])
-                decoded = self._decoded(packets, threads, strict=True, ignored=ignored)
+                decoded = self._decoder.begin(packets, threads, ignored=ignored)
                 for _, index, frame in self._sorted(decoded, _chunks(self._table, left)):
                     left = range(index + 1, left.stop)
                     yield index, frame
                 return
             except (FFmpegError, _MissingError):
-                self._discard(threads)
+                self._decoder.discard(threads)
         start = self._earlier(self._reach(left)[0])
         end = min(self._table.packets, end + EXTRA_PACKETS)
         yield from self._concealing(start, end, _chunks(self._table, left))
@@ -255,12 +198,11 @@ class FrameDecoder:
         Packets in `skip` are left out.  Nothing missed is an error, and the pts of the frames mean
         nothing.
         """
-        self._contexts.clear()  # what an earlier run left in a decoder must not count
-        return self._decoded(self._reader.packets(first, end, skip=skip), 1, strict=False)
+        self._decoder.forget()  # what an earlier run left in a decoder must not count
+        return self._decoder.conceal(self._reader.packets(first, end, skip=skip))
 
     def close(self) -> None:
-        self._contexts.clear()
-        self._place = None
+        self._decoder.forget()
         self._reader.close()
 
     def __enter__(self) -> FrameDecoder:
@@ -269,35 +211,35 @@ class FrameDecoder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _attempts(self, wish: _Wish) -> Iterator[Iterator[tuple[int, int, av.VideoFrame]]]:
+        """Strict decodes of what is wanted still, to be tried one after the other."""
+        decoder = self._decoder
+        if decoder.lead(wish.run, wish.threads):
+            leading = self._leading(decoder.first)
+            yield self._strictly(decoder.go_on, decoder.fed, leading, wish)
+        for start in self._strict_starts(wish.run.first_packet):
+            yield self._strictly(decoder.begin, start, self._leading(start), wish)
+
     def _strictly(
-        self,
-        first: int,
-        end: int,
-        wanted: dict[int, int],
-        threads: int,
-        passing: Passing | None,
-        before_packet: Callable[[], None] | None,
-        *,
-        goes_on: bool = False,
+        self, decode: StrictDecode, first: int, leading: range, wish: _Wish
     ) -> Iterator[tuple[int, int, av.VideoFrame]]:
+        """From packet `first` on; those in `leading` cannot be decoded, or not well."""
+        wanted, passing = wish.wanted, wish.passing
         # A few packets more push the last frame out, and leave the decoder fit to go on, which
         # draining would not.  No more are fed than that takes.
-        end = max(first, end) + 4 * (self._media.reorder_delay + threads)
+        end = max(first, wish.run.end_packet) + 4 * (self._media.reorder_delay + wish.threads)
         end = min(self._table.packets, end)
         # Those take none out: their pictures may be wanted next.
         skip = self._disposable(first, max(wanted, default=first)).difference(wanted)
         packets = self._reader.packets(first, end, skip=skip)
-        if before_packet is not None:
-            packets = _announced(packets, before_packet)
-        decoded = self._decoded(
-            packets,
-            threads,
-            strict=True,
-            ignored=self._leading(self._place.first if goes_on and self._place else first),
-            passing=passing,
-            wanted=wanted,
-            goes_on=goes_on,
-        )
+        if wish.before_packet is not None:
+            packets = _announced(packets, wish.before_packet)
+
+        def on_the_way(packet: int, picture: av.VideoFrame) -> None:
+            if passing is not None and packet not in wanted and packet not in leading:
+                passing(packet, picture)
+
+        decoded = decode(packets, wish.threads, ignored=leading, passing=on_the_way)
         return self._sorted(decoded, iter([list(wanted.items())]))
 
     def _needless(self, first: int, frames: range) -> set[int]:
@@ -310,11 +252,6 @@ class FrameDecoder:
         flags = self._table.columns(first, max(first, end)).flags
         return set((np.flatnonzero(flags & PacketFlag.DISPOSABLE) + first).tolist())
 
-    def _discard(self, threads: int) -> None:
-        """Forget a strict decoder that met with damage."""
-        self._contexts.pop((threads, True), None)
-        self._place = None
-
     def _strict_starts(self, key: int) -> list[int]:
         """Where to start decoding, one attempt after the other.
 
@@ -326,7 +263,7 @@ class FrameDecoder:
     def _concealing(
         self, start: int, end: int, wanted: Iterator[list[tuple[int, int]]]
     ) -> Iterator[tuple[int, av.VideoFrame]]:
-        decoded = self._decoded(self._reader.packets(start, end), 1, strict=False)
+        decoded = self._decoder.conceal(self._reader.packets(start, end))
         try:
             for _, index, frame in self._sorted(decoded, wanted):
                 yield index, frame
@@ -377,116 +314,6 @@ class FrameDecoder:
         if expected.next_frame is not None:
             raise _MissingError(expected.next_frame)
 
-    def _decoded(
-        self,
-        packets: Iterable[Packet[VideoStream]],
-        threads: int,
-        *,
-        strict: bool,
-        ignored: range = range(0),
-        passing: Passing | None = None,
-        wanted: Container[int] = (),
-        goes_on: bool = False,
-    ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """(packet index, frame) in the order in which they come out of a decoder.
-
-        It is reset first unless it `goes_on`.  Errors of the packets in `ignored` are no damage,
-        and their pictures not handed to `passing`; nor is what is `wanted`.
-        """
-        self.origin.require_own("a read")
-        place, self._place = self._place, None
-        if goes_on:
-            context = self._contexts[threads, strict]
-        else:
-            context = self._fresh_context(threads, strict)
-            place = None
-
-        def came_out(frames: list[av.VideoFrame]) -> list[tuple[int, av.VideoFrame]]:
-            came = [(frame.pts, well_named(frame)) for frame in frames if frame.pts is not None]
-            if not self._is_mixed and any(map(self._means_else, frames)):
-                self._is_mixed = True
-                if (threads, strict) in self._flushed:
-                    raise _StaleError
-            for packet, frame in came:
-                if place is None or packet not in place.inside:
-                    continue
-                place.inside.remove(packet)
-                if passing and packet not in wanted and packet not in ignored:
-                    passing(packet, frame)
-            return came
-
-        damage: DamagedFileError | None = None
-        last = -1
-        for packet in _until_damage(packets):
-            if isinstance(packet, DamagedFileError):
-                damage = packet
-                break
-            last = last if packet.pts is None else packet.pts
-            try:
-                frames = context.decode(packet)
-            except FFmpegError:
-                if strict and packet.pts not in ignored:
-                    raise
-                continue
-            if strict and packet.pts is not None:
-                place = place or _Place(packet.pts, packet.pts, set(), threads)
-                place.fed = packet.pts + 1
-                place.inside.add(packet.pts)
-            came = came_out(frames)
-            self._place = place
-            yield from came
-            self.origin.require_own("a read")
-        self._place = None
-        cut_off = -1 if damage is None else self._cut_off(last)
-        for _ in range(_MAX_DRAIN_ERRORS):
-            try:
-                frames = context.decode(None)
-            except DrainedError:
-                break
-            except FFmpegError:
-                if strict and damage is None:
-                    raise
-                continue
-            yield from (came for came in came_out(frames) if came[0] != cut_off)
-            break
-        if damage is not None:
-            raise damage
-
-    def _means_else(self, picture: av.VideoFrame) -> bool:
-        """Whether its samples mean something else than is told of all.
-
-        Packets need not tell: a decoder goes on with what it was told last, and to flush it does
-        not make it forget.
-        """
-        return coding_of(picture, self._told) != self._told
-
-    def _cut_off(self, last: int) -> int:
-        """The packet whose picture is not whole when packet `last` is the last that can be read;
-        -1: none."""
-        following = last + 1
-        if last < 0 or following >= self._table.packets:
-            return -1
-        flags = self._table.columns(max(0, last - 2), following + 1).flags
-        if not flags[-1] & PacketFlag.HIDDEN:
-            return -1
-        shown = np.flatnonzero(flags[:-1] & PacketFlag.HIDDEN == 0)
-        return max(0, last - 2) + int(shown[-1]) if len(shown) else -1
-
-    def _fresh_context(self, threads: int, strict: bool) -> VideoCodecContext:
-        context = self._contexts.get((threads, strict))
-        # A palette outlasts a reset, and would be that of other pictures.
-        if context is None or self._is_mixed or self._media.pixel_format == "pal8":
-            context = self._reader.context(threads=threads, strict=strict)
-            self._contexts[threads, strict] = context
-            self._flushed.discard((threads, strict))
-            return context
-        context.flush_buffers()
-        self._flushed.add((threads, strict))
-        if self._media.codec == "h264":
-            # Else a stream that does not tell its reordering loses frames in mid-stream.
-            context.reorder_depth = self._media.reorder_delay
-        return context
-
 
 class _Expected:
     """Puts frames, as a decoder gives them, into the order in which they are wanted.
@@ -529,16 +356,6 @@ class _Expected:
             self._wanted.update(packet for packet, _ in chunk)
             if len(self._queue) >= _CHUNK_FRAMES:
                 break
-
-
-def _until_damage(
-    packets: Iterable[Packet[VideoStream]],
-) -> Iterator[Packet[VideoStream] | DamagedFileError]:
-    """What can be read, and the error that ends it: pictures that wait for no more come first."""
-    try:
-        yield from packets
-    except DamagedFileError as error:
-        yield error
 
 
 def _announced(
