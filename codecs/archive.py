@@ -19,7 +19,7 @@ from vfsd.codecs.cellcheck import numbered_packet
 from vfsd.codecs.context import decoder_for
 from vfsd.codecs.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.fidelity import picture_error
-from vfsd.codecs.openencoder import open_encoder
+from vfsd.codecs.openencoder import new_encoder, open_encoder
 from vfsd.codecs.planes import chroma_shares
 from vfsd.codecs.siting import SITINGS
 from vfsd.errors import IntegrityError, UsageError
@@ -181,8 +181,7 @@ def encode_run(
     Raises `UsageError` where the encoder refuses, `IntegrityError` where what comes out is not one
     packet and one picture for each.
     """
-    context = av.CodecContext.create(codec.encoder, "w")
-    assert isinstance(context, VideoCodecContext)
+    context = new_encoder(codec.encoder)
     prepare_encoder(context, media)
     context.time_base = 1 / (media.average_rate or NOMINAL_RATE)
     context.options = encoder_options(codec, media, quality, siting)

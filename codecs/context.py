@@ -81,10 +81,17 @@ def prepare(
         context.options["err_detect"] = "explode"
 
 
-def decoder_for(codec: str, extradata: bytes | None) -> VideoCodecContext:
-    """A decoder with one thread for a stream of our own, to which every damage is an error."""
+def new_decoder(codec: str) -> VideoCodecContext:
+    """A decoder for a codec of video that FFmpeg is known to have, about which all is to be said
+    yet."""
     context = av.CodecContext.create(_DECODERS.get(codec, codec), "r")
     assert isinstance(context, VideoCodecContext)
+    return context
+
+
+def decoder_for(codec: str, extradata: bytes | None) -> VideoCodecContext:
+    """A decoder with one thread for a stream of our own, to which every damage is an error."""
+    context = new_decoder(codec)
     context.extradata = extradata or None
     prepare(context, strict=True)
     return context

@@ -35,7 +35,7 @@ from vfsd.codecs.ffv1slices import ffv1_slices
 from vfsd.codecs.hevc_numbers import renumbered_set, renumbered_slice
 from vfsd.codecs.media import color_codes
 from vfsd.codecs.obu import sequence_header, without_delimiter
-from vfsd.codecs.openencoder import open_encoder
+from vfsd.codecs.openencoder import new_encoder, open_encoder
 from vfsd.codecs.planes import plane_samples
 from vfsd.codecs.segments import ColorCodes
 from vfsd.errors import UsageError
@@ -216,8 +216,7 @@ def _sliced(settings: EncoderSettings) -> dict[str, str]:
 def _opened(settings: EncoderSettings) -> VideoCodecContext:
     require_encodable(settings.codec, settings.width, settings.height)
     name, options = _ENCODERS[settings.codec]
-    context = av.CodecContext.create(name, "w")
-    assert isinstance(context, VideoCodecContext)
+    context = new_encoder(name)
     context.width, context.height = settings.width, settings.height
     is_jpeg = settings.codec == "mjpeg"
     context.pix_fmt = _JPEG_FORMAT if is_jpeg else _format(settings)

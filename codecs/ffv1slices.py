@@ -14,8 +14,9 @@ from itertools import chain
 import av
 import numpy as np
 from av.error import FFmpegError
-from av.video.codeccontext import VideoCodecContext
 
+from vfsd.codecs.context import new_decoder
+from vfsd.codecs.openencoder import new_encoder
 from vfsd.codecs.planes import plane_bytes
 
 _WANTED = 4
@@ -44,9 +45,7 @@ def ffv1_slices(width: int, height: int, pixel_format: str) -> int:
 
 
 def _keeps(picture: av.VideoFrame, slices: int) -> bool:
-    encoder, decoder = (av.CodecContext.create("ffv1", mode) for mode in ("w", "r"))
-    assert isinstance(encoder, VideoCodecContext)
-    assert isinstance(decoder, VideoCodecContext)
+    encoder, decoder = new_encoder("ffv1"), new_decoder("ffv1")
     encoder.width, encoder.height = picture.width, picture.height
     encoder.pix_fmt, encoder.time_base = picture.format.name, Fraction(1, 25)
     encoder.options = {"level": "3", "coder": "0", "context": "0", "slices": str(slices)}

@@ -1,4 +1,4 @@
-"""Opening encoders, which must neither talk nor push in front of all else."""
+"""Making and opening encoders, which must neither talk nor push in front of all else."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from av.codec.context import CodecContext
+from av.video.codeccontext import VideoCodecContext
 
 SVT_AV1_SOON = "pred-struct=2:hierarchical-levels=2:lp=1"
 """Packets not long after their pictures.
@@ -16,6 +17,14 @@ SVT-AV1 4.1 waits for itself for ever, now and then, where it does not take the 
 with its own low delay (pred-struct=1), and with small groups of pictures unless each of its steps
 has a single thread (lp=1).  See docs/decisions.md.
 """
+
+
+def new_encoder(name: str) -> VideoCodecContext:
+    """An encoder of video that FFmpeg is known to have, by the name of the encoder (``libx264``);
+    not open yet."""
+    context = CodecContext.create(name, "w")
+    assert isinstance(context, VideoCodecContext)
+    return context
 
 
 def open_encoder(context: CodecContext) -> None:

@@ -13,9 +13,9 @@ from functools import cache
 import av
 import numpy as np
 from av.error import FFmpegError
-from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import Interpolation
 
+from vfsd.codecs.context import new_decoder
 from vfsd.codecs.planes import copy_colors, copy_picture, plane_bytes
 
 SITINGS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
@@ -132,8 +132,7 @@ def _trace(picture: av.VideoFrame) -> bytes:
 def _raw(pixel_format: str, siting: str, interlaced: bool) -> av.VideoFrame:
     """A small picture as FFmpeg decodes raw video that is said to be so."""
     side = _SIDES[0]
-    context = av.CodecContext.create("rawvideo", "r")
-    assert isinstance(context, VideoCodecContext)
+    context = new_decoder("rawvideo")
     context.width = context.height = side
     context.pix_fmt = pixel_format
     context.options = {

@@ -9,8 +9,8 @@ from typing import Any
 import av
 import numpy as np
 import numpy.typing as npt
-from av.video.codeccontext import VideoCodecContext
 
+from vfsd.codecs.openencoder import new_encoder
 from vfsd.errors import UsageError
 
 BEST_JPEG, WORST_JPEG = 2, 31
@@ -67,8 +67,7 @@ def _encoded(
     array = np.ascontiguousarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])
     frame = av.VideoFrame.from_ndarray(array, format=given).reformat(format=stored, threads=1)
     frame.pts = 0
-    context = av.CodecContext.create(codec, "w")
-    assert isinstance(context, VideoCodecContext)
+    context = new_encoder(codec)
     context.width, context.height, context.pix_fmt = frame.width, frame.height, stored
     context.time_base = Fraction(1, 25)
     context.thread_count = 1

@@ -26,7 +26,7 @@ from vfsd.codecs.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.kvazaar import MOST_COLUMNS, MOST_ROWS, TREE_BLOCK, require_kvazaar
 from vfsd.codecs.lossless import HIGHEST, PIXEL_FORMATS
-from vfsd.codecs.openencoder import open_encoder
+from vfsd.codecs.openencoder import new_encoder, open_encoder
 from vfsd.codecs.pack import CellStream
 from vfsd.codecs.planes import copy_colors
 from vfsd.codecs.siting import blank, siting_of
@@ -236,8 +236,7 @@ class CellEncoder:
             self._context.encode(None)
 
     def _opened(self, quality: int) -> VideoCodecContext:
-        context = av.CodecContext.create(self._codec.encoder, "w")
-        assert isinstance(context, VideoCodecContext)
+        context = new_encoder(self._codec.encoder)
         context.width, context.height = self._width, self._height
         context.pix_fmt = self._format
         context.framerate = NOMINAL_RATE

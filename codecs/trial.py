@@ -11,13 +11,12 @@ from fractions import Fraction
 import av
 import cv2
 import numpy as np
-from av.video.codeccontext import VideoCodecContext
 
 from vfsd.codecs.celldecoders import cell_decoder
 from vfsd.codecs.comparing import Shot
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.kvazaar import kvazaar_available
-from vfsd.codecs.openencoder import open_encoder
+from vfsd.codecs.openencoder import new_encoder, open_encoder
 from vfsd.codecs.pack import CellStream, PackedCell
 from vfsd.codecs.segmentcells import encode_cells
 from vfsd.codecs.tiles import TILE_CODECS, TileCodec
@@ -112,8 +111,7 @@ def _encoded_tile(codec: TileCodec, pictures: Sequence[av.VideoFrame], quality: 
 
 def _encoded(name: str, pictures: Sequence[av.VideoFrame], quality: int) -> CellStream:
     encoder, options, _ = _ENCODERS[name]
-    context = av.CodecContext.create(encoder, "w")
-    assert isinstance(context, VideoCodecContext)
+    context = new_encoder(encoder)
     context.width, context.height = pictures[0].width, pictures[0].height
     context.pix_fmt = "yuv420p"
     context.framerate = Fraction(25)
