@@ -16,6 +16,7 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoRef
 
 from vfsd.codecs.pixellayouts import check_size, pixel_layout
 from vfsd.codecs.planes import plane_pixels, plane_samples
+from vfsd.codecs.rangenames import names_full_range
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
 
@@ -57,7 +58,7 @@ class PictureMaker:
         self._width, self._height = width, height
         self._stored = stored
         self._to_yuv = self._layout.channels > 0 and stored.startswith("yuv")
-        self._is_jpeg = stored.startswith("yuvj")
+        self._is_jpeg = names_full_range(stored)
         self._given = _meaning(color_space, color_range)
         if self._is_jpeg:
             self._matrix, self._range = Colorspace.ITU601, ColorRange.JPEG

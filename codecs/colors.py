@@ -18,6 +18,7 @@ from av.video.reformatter import ColorRange, VideoReformatter
 
 from vfsd.codecs.media import color_codes, told_colors
 from vfsd.codecs.planes import copy_picture, plane_samples, shares
+from vfsd.codecs.rangenames import names_full_range
 from vfsd.codecs.siting import blank_without_range
 from vfsd.model import MediaInfo
 
@@ -61,7 +62,7 @@ def planes_range(media: MediaInfo) -> str | None:
 
     Levels of gray stay what they are, and to FFmpeg they are of full range whatever is told.
     """
-    return "full" if media.pixel_format.startswith(("yuvj", "gray")) else media.color_range
+    return "full" if _is_full_by_name(media.pixel_format) else media.color_range
 
 
 def coding_of(picture: av.VideoFrame, told: Coding) -> Coding:
@@ -73,7 +74,7 @@ def coding_of(picture: av.VideoFrame, told: Coding) -> Coding:
     if not _is_yuv(name):
         return told
     is_full = told.is_full
-    if name.startswith("yuvj") or picture.color_range:
+    if names_full_range(name) or picture.color_range:
         is_full = is_full_range(picture)
     matrix = picture.colorspace
     return Coding(is_full, told.matrix if matrix == _NOT_TOLD else _matrix(matrix))
@@ -92,7 +93,11 @@ def is_full_range(picture: av.VideoFrame) -> bool:
     name = picture.format.name
     if picture.color_range == _LIMITED_RANGE:
         return name.startswith("gray")
-    return picture.color_range == _FULL_RANGE or name.startswith(("yuvj", "gray"))
+    return picture.color_range == _FULL_RANGE or _is_full_by_name(name)
+
+
+def _is_full_by_name(pixel_format: str) -> bool:
+    return names_full_range(pixel_format) or pixel_format.startswith("gray")
 
 
 def well_named(picture: av.VideoFrame) -> av.VideoFrame:
@@ -101,7 +106,7 @@ def well_named(picture: av.VideoFrame) -> av.VideoFrame:
     Where a stream goes over to limited range, decoders tell it and stay with the format, by whose
     name conversions go.
     """
-    if picture.color_range != _LIMITED_RANGE or not picture.format.name.startswith("yuvj"):
+    if picture.color_range != _LIMITED_RANGE or not names_full_range(picture.format.name):
         return picture
     made = blank_without_range(picture)
     copy_picture(picture, made)

@@ -48,7 +48,6 @@ _SHARED = dict.fromkeys(("rgb24", "bgr24", "gray"), "yuv420p")
 _DEEP = dict.fromkeys(("rgb48", "gray16"), "yuv420p10le")
 _JPEG = {"yuv420p": "yuvj420p", "yuv422p": "yuvj422p", "yuv444p": "yuvj444p"}
 """JPEG's samples have full range, which FFmpeg tells by these names."""
-JPEG_FORMATS = frozenset(_JPEG.values())
 _RAW_EXACT = {
     "rgb24": "bgr24",  # FFmpeg reads other rows of rgb24 in mov than it writes, in some widths
     **{name: name for name in ("bgr24", "gray", "yuv420p", "yuv422p", "nv12")},

@@ -14,6 +14,7 @@ import av
 import numpy as np
 
 from vfsd.codecs.pixellayouts import PIXEL_FORMATS, PixelLayout, pixel_layout
+from vfsd.codecs.rangenames import without_range
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
 
@@ -40,7 +41,7 @@ class Lossless:
 
 def lossless_layout(media: MediaInfo) -> Lossless:
     """That which is nearest to the source's among those which FFV1 takes."""
-    source = media.pixel_format.replace("yuvj", "yuv")
+    source = without_range(media.pixel_format)
     wanted = _SAME.get(source, source)
     lost = "transparency" if _ALPHA.search(source) else None
     if _FLOAT.search(source):

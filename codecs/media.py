@@ -13,6 +13,7 @@ from av.stream import Disposition, Stream
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
+from vfsd.codecs.rangenames import names_full_range
 from vfsd.codecs.segments import ColorCodes
 from vfsd.codecs.sidedata import known_side_data
 from vfsd.codecs.sniff import Container
@@ -131,7 +132,7 @@ def describe(
     notes: list[str] = []
     rotation = _rotation(frame, notes)
     ratio = stream.sample_aspect_ratio or context.sample_aspect_ratio
-    full_range = frame.format.name.startswith("yuvj")
+    full_range = names_full_range(frame.format.name)
     return MediaInfo(
         container=container.name,
         codec=context.codec.canonical_name,

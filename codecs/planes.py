@@ -10,6 +10,8 @@ import av
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.codecs.rangenames import without_range
+
 
 def plane_bytes(frame: av.VideoFrame) -> list[npt.NDArray[np.uint8]]:
     """One array of rows x bytes for each plane: views, valid as long as `frame` is alive."""
@@ -124,7 +126,7 @@ def copy_picture(source: av.VideoFrame, target: av.VideoFrame) -> None:
 
 def fingerprint(frame: av.VideoFrame) -> int:
     """A checksum of size, format and every sample, whatever range of levels the format names."""
-    name = frame.format.name.replace("yuvj", "yuv")
+    name = without_range(frame.format.name)
     value = zlib.crc32(f"{frame.width} {frame.height} {name}".encode())
     for view in plane_bytes(frame):
         value = zlib.crc32(view.tobytes(), value)

@@ -17,6 +17,7 @@ from av.video.reformatter import Interpolation
 
 from vfsd.codecs.context import new_decoder
 from vfsd.codecs.planes import copy_colors, copy_picture, plane_bytes
+from vfsd.codecs.rangenames import without_range
 
 SITINGS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 """Where chroma may lie, by FFmpeg's names."""
@@ -38,7 +39,7 @@ def blank_like(picture: av.VideoFrame, width: int, height: int) -> av.VideoFrame
 
 def blank_without_range(picture: av.VideoFrame) -> av.VideoFrame:
     """As `blank_like`, as large, and in the format whose name says nothing of the range."""
-    name = picture.format.name.replace("yuvj", "yuv")
+    name = without_range(picture.format.name)
     return _blank(picture, picture.width, picture.height, name)
 
 

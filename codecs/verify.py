@@ -14,6 +14,7 @@ from vfsd.codecs.colors import UNTOLD, coding_of
 from vfsd.codecs.context import prepare
 from vfsd.codecs.decode import EXTRA_PACKETS, FrameDecoder
 from vfsd.codecs.planes import fingerprint
+from vfsd.codecs.rangenames import without_range
 from vfsd.codecs.scan import Progress
 from vfsd.codecs.sniff import Container
 from vfsd.codecs.source import Source, demuxed_to_the_end, open_stream
@@ -99,7 +100,7 @@ class _Frames:
     def add(self, fed: int, frames: Iterable[av.VideoFrame]) -> None:
         for frame in frames:
             # What pictures mean may change, of which the one range of levels has names of its own.
-            form = (frame.width, frame.height, frame.format.name.replace("yuvj", "yuv"))
+            form = (frame.width, frame.height, without_range(frame.format.name))
             if self._form is None:
                 self._form, self.first = form, frame
             if form != self._form:

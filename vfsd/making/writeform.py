@@ -16,7 +16,6 @@ from vfsd.codecs.fileforms import (
     COLOR_RANGES,
     COLOR_SPACES,
     FILE_CODECS,
-    JPEG_FORMATS,
     FileForm,
     require_container,
     require_size,
@@ -25,6 +24,7 @@ from vfsd.codecs.fileforms import (
 )
 from vfsd.codecs.givensound import SoundForm, Sounding
 from vfsd.codecs.pixellayouts import pixel_layout
+from vfsd.codecs.rangenames import names_full_range
 from vfsd.codecs.samples import SoundFormat
 from vfsd.errors import UsageError
 from vfsd.units import Seconds, rate, seconds
@@ -114,13 +114,13 @@ class WriteForm:
                 raise UsageError(f"colour ranges are {' and '.join(COLOR_RANGES)}")
             if self.color_space not in (None, *COLOR_SPACES):
                 raise UsageError(f"colour spaces are {', '.join(COLOR_SPACES)}")
-            return {} if stored in JPEG_FORMATS else chosen
+            return {} if names_full_range(stored) else chosen
         if chosen:
             raise UsageError(
                 f"colours of {self.format} are what they are",
                 hint="color_range and color_space are about YUV samples",
             )
-        return BT709 if stored.startswith("yuv") and stored not in JPEG_FORMATS else {}
+        return BT709 if stored.startswith("yuv") and not names_full_range(stored) else {}
 
     def _times(self) -> tuple[Fraction | None, Fraction]:
         """The rate, if it is constant, and the seconds of a tick."""
