@@ -7,28 +7,20 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
 import pytest
 
 from tests.fs.driver import Driver, failing
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
-from vfsd.fs import Filesystem, Patience, ViewOffer
+from vfsd.fs import Filesystem, ViewOffer
 from vfsd.store import Store
+from vfsd.viewfiles import Patience, ViewStat
 
 VIEWS = {"info.json": b"{}", "frames/000000.png": b"picture", "t=0-1.mp4": b"clip"}
 
 
 CLIP = b"clip".hex() + "/0"
 """Its version."""
-
-
-@dataclass(frozen=True)
-class Stat:
-    is_dir: bool
-    size: int
-    mtime_ns: int = 5
-    is_writable: bool = False
 
 
 class File:
@@ -55,14 +47,14 @@ class Source:
     def __init__(self) -> None:
         self.opened: list[File] = []
 
-    def stat(self, ino: int, path: str) -> Stat:
+    def stat(self, ino: int, path: str) -> ViewStat:
         if path in ("", "frames"):
-            return Stat(True, 0)
+            return ViewStat(True, 0, mtime_ns=5)
         if path == "t=100-.mp4":
             raise OutOfRangeError("the video ends before")
         if path not in VIEWS:
             raise NotFoundError(f"there is no view {path!r}")
-        return Stat(False, len(VIEWS[path]))
+        return ViewStat(False, len(VIEWS[path]), mtime_ns=5)
 
     def list(self, ino: int, path: str) -> list[tuple[str, bool]]:
         return [("000000.png", False)] if path else [("frames", True), ("info.json", False)]

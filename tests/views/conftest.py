@@ -14,7 +14,8 @@ from sample_videos import CLIPS, FOLDER
 from tests.stores import new_store
 from vfsd.store import Store
 from vfsd.videos.video import Video
-from vfsd.views import ViewFile, Views
+from vfsd.viewfiles import ViewFile
+from vfsd.views import Views
 
 BLOCK = 131072
 """What the kernel asks for at a time."""

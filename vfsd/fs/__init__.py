@@ -9,7 +9,7 @@ from vfsd.fs.files import Reading
 from vfsd.fs.filesystem import ContentVersion, Entry, Filesystem
 from vfsd.fs.namespace import RENAME_EXCHANGE, RENAME_NOREPLACE
 from vfsd.fs.recovery import Recovered
-from vfsd.fs.viewfolders import Patience, ViewFile, ViewOffer, ViewSource, ViewStat
+from vfsd.fs.viewfolders import ViewOffer, ViewSource
 from vfsd.fs.wholefile import WholeFile
 
 __all__ = [
@@ -22,12 +22,9 @@ __all__ = [
     "Counters",
     "Entry",
     "Filesystem",
-    "Patience",
     "Reading",
     "Recovered",
-    "ViewFile",
     "ViewOffer",
     "ViewSource",
-    "ViewStat",
     "WholeFile",
 ]

@@ -19,10 +19,11 @@ from vfsd.fs.judging import Judging
 from vfsd.fs.names import Names
 from vfsd.fs.namespace import Namespace
 from vfsd.fs.posix import failure, fallocate
-from vfsd.fs.viewfolders import Closeable, OfferHandle, Patience
+from vfsd.fs.viewfolders import Closeable, OfferHandle
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 from vfsd.reserve import require_reserve
+from vfsd.viewfiles import Patience
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")

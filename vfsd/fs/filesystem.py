@@ -27,7 +27,6 @@ from vfsd.fs.posix import failure
 from vfsd.fs.recovery import Recovered
 from vfsd.fs.viewfolders import (
     OfferHandle,
-    Patience,
     ViewFolders,
     ViewHandle,
     ViewPlace,
@@ -37,6 +36,7 @@ from vfsd.fs.wholefile import WholeFile
 from vfsd.fs.xattrs import Xattrs
 from vfsd.model import Node
 from vfsd.parts import Parts
+from vfsd.viewfiles import Patience
 
 _ROOT_USER = Caller(0, 0)
 

@@ -12,7 +12,6 @@ import os
 import stat
 import threading
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -23,6 +22,7 @@ from vfsd.fs.names import Names, require_short
 from vfsd.fs.posix import failure
 from vfsd.fs.wholefile import WholeFile
 from vfsd.model import FileState, Node
+from vfsd.viewfiles import Patience, ViewFile, ViewStat
 
 MARK = "@"
 
@@ -31,51 +31,6 @@ _READ = 0o444
 
 _SETTLE_SECONDS = 30.0
 _PLACES = 1024
-
-
-class ViewStat(Protocol):
-    @property
-    def is_dir(self) -> bool: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def mtime_ns(self) -> int: ...
-
-    @property
-    def is_writable(self) -> bool: ...
-
-
-Patience = Callable[[], None]
-"""Called now and then while somebody waits for a view to be made, by the thread that waits; raises
-`OSError` when nobody wants to know any more."""
-
-
-class ViewFile(Protocol):
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def version(self) -> str:
-        """Equal for files with the same bytes, and only for these."""
-        ...
-
-    @property
-    def whole(self) -> int | None:
-        """A descriptor of a file with just these bytes, if there is one; valid until `close`."""
-        ...
-
-    @property
-    def is_work(self) -> bool:
-        """Whether something has to be computed for it, which is given up when nobody wants it."""
-        ...
-
-    def readinto(
-        self, buffer: memoryview, offset: int, patience: Patience | None = None
-    ) -> int: ...
-
-    def close(self) -> None: ...
 
 
 class ViewOffer(Protocol):

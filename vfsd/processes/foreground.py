@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from vfsd.views import Offer, Patience, ViewFile, Views, ViewStat
+from vfsd.viewfiles import Patience, ViewFile, ViewStat
+from vfsd.views import Offer, Views
 
 
 class Foreground:

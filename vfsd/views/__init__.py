@@ -8,9 +8,8 @@ those made that a reader will want next, and `rendercache` keeps them.  `offers`
 somebody writes.
 """
 
-from vfsd.views.folder import ViewFile, Views, ViewStat
+from vfsd.views.folder import Views
 from vfsd.views.offers import Offer
-from vfsd.views.renderqueue import Patience
 from vfsd.views.single import open_view, render, sound
 
-__all__ = ["Offer", "Patience", "ViewFile", "ViewStat", "Views", "open_view", "render", "sound"]
+__all__ = ["Offer", "Views", "open_view", "render", "sound"]

@@ -15,12 +15,10 @@ views carry the sound of their span, see `vfsd.views.sounding`; no view has subt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
-
 from vfsd.errors import NotFoundError, ReadOnlyError
 from vfsd.parts import Parts
 from vfsd.reading.tools import Tools
+from vfsd.viewfiles import ViewFile, ViewStat
 from vfsd.views.elsewhere import Elsewhere, MadeElsewhere
 from vfsd.views.explained import EXPLAIN, is_explain_folder
 from vfsd.views.layouts import LAYOUT, LAYOUT_PICTURE, layout_names
@@ -28,7 +26,6 @@ from vfsd.views.objects import OBJECTS
 from vfsd.views.offers import Offer, requested
 from vfsd.views.openviews import OpenViews
 from vfsd.views.rendering import Renderer, RenditionFile
-from vfsd.views.renderqueue import Patience
 from vfsd.views.rendition import Rendition, StillRendition, TextRendition
 from vfsd.views.renditions import FRAMES, INFO, Known, Renditions, is_of_objects
 
@@ -42,43 +39,6 @@ _ENTRIES = [
     (LAYOUT_PICTURE, False),
     (OBJECTS, True),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class ViewStat:
-    """What `stat` tells of a view, or of a folder of views."""
-
-    is_dir: bool
-    size: int  #: bytes; 0 for a folder
-    mtime_ns: int  #: that of the video
-    is_writable: bool = False  #: frames may be offered as it
-
-
-class ViewFile(Protocol):
-    """A view, open for reading."""
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def version(self) -> str:
-        """Stands for its bytes."""
-
-    @property
-    def whole(self) -> int | None:
-        """A descriptor of a file with just these bytes, if there is one; valid until `close`."""
-
-    @property
-    def is_work(self) -> bool:
-        """Whether something has to be computed for it."""
-
-    def readinto(self, buffer: memoryview, offset: int, patience: Patience | None = None) -> int:
-        """Fill `buffer` with what lies at `offset`; short only at the end.  Thread-safe.
-
-        Raises what `patience` does, which is asked now and then while this takes long.
-        """
-
-    def close(self) -> None: ...
 
 
 class Views:

@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
-from vfsd.views.renderqueue import Check, Lane, Patience, Render
+from vfsd.viewfiles import Patience
+from vfsd.views.renderqueue import Check, Lane, Render
 
 Bytes = bytes | memoryview
 """What was rendered; nobody changes it."""

@@ -16,6 +16,7 @@ from vfsd.objects import Progress
 from vfsd.parts import Parts
 from vfsd.reading.accounting import Timing
 from vfsd.reading.tools import Tools
+from vfsd.viewfiles import Patience
 from vfsd.views.candidates import Candidates
 from vfsd.views.decoding import SlotsRead
 from vfsd.views.elsewhere import MadeElsewhere
@@ -23,7 +24,7 @@ from vfsd.views.encoding import EncodedRendition
 from vfsd.views.forerunner import Forerunner
 from vfsd.views.madeslots import MadeSlots
 from vfsd.views.rendercache import Bytes, FileCache, MemoryCache, RenderCache
-from vfsd.views.renderqueue import Check, Lane, Patience, Render
+from vfsd.views.renderqueue import Check, Lane, Render
 from vfsd.views.rendition import (
     PaddedRendition,
     Rendition,

@@ -12,15 +12,13 @@ from collections import deque
 from collections.abc import Callable
 
 from vfsd.forks import at_fork
+from vfsd.viewfiles import Patience
 
 _PATIENCE_SECONDS = 0.1
 """After as long, whoever waits is asked whether he is still there, and then again."""
 
 Check = Callable[[], None]
 """Returns at once, or raises `GivenUpError`: to be called for each picture or packet."""
-
-Patience = Callable[[], None]
-"""Called now and then by a thread that waits; raises `OSError` when it waits in vain."""
 
 
 class GivenUpError(Exception):
