@@ -10,8 +10,10 @@ from vfsd.catalog.detectionquery import DetectionFilter, DetectionQuery
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import BUSY_SECONDS, ChangeWatch
 from vfsd.catalog.query import VideoFilter, VideoQuery
+from vfsd.catalog.seentree import ROOT
 from vfsd.catalog.transactions import Transaction
-from vfsd.catalog.tree import NAME_BYTES, ROOT, Tree, not_there, require_name, split
+from vfsd.catalog.tree import Tree
+from vfsd.catalog.treenames import NAME_BYTES, not_there, require_name, split
 from vfsd.catalog.videos import Objects, Videos
 
 __all__ = [

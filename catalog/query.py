@@ -14,7 +14,8 @@ from sqlalchemy.engine import Connection
 
 from vfsd.catalog.jsonvalues import json_equals
 from vfsd.catalog.schema import nodes, physical_videos, tags, videos
-from vfsd.catalog.tree import ROOT, Tree, split
+from vfsd.catalog.seentree import ROOT, SeenTree
+from vfsd.catalog.treenames import split
 from vfsd.catalog.videos import SELECT_VIDEO, Videos
 from vfsd.errors import ExtraMissingError, NotFoundError
 from vfsd.model import FileState, LogicalVideo, Role
@@ -97,12 +98,12 @@ class VideoQuery:
         with self._reading() as connection:
             wanted = {row.ino for row in connection.execute(self._select())}
             found: dict[int, str] = {}
-            for name, ino in self._walk(Tree(connection), wanted):
+            for name, ino in self._walk(SeenTree(connection), wanted):
                 if ino not in found or name < found[ino]:
                     found[ino] = name
         return sorted(found.items(), key=lambda item: item[1])
 
-    def _walk(self, tree: Tree, wanted: set[int]) -> Iterator[tuple[str, int]]:
+    def _walk(self, tree: SeenTree, wanted: set[int]) -> Iterator[tuple[str, int]]:
         pattern = self._filter.name
         start, above = ROOT, ""
         if pattern is not None:

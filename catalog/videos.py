@@ -33,7 +33,7 @@ from vfsd.catalog.schema import (
     tags,
     videos,
 )
-from vfsd.catalog.tree import Tree
+from vfsd.catalog.seentree import SeenTree
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.framepages import PageBounds
 from vfsd.integrity.blocksums import Place
@@ -321,7 +321,7 @@ class Videos:
         row = self._connection.execute(SELECT_VIDEO.where(condition)).first()
         if row is None:
             raise NotFoundError(missing)
-        paths = Tree(self._connection).paths_of(row.ino)
+        paths = SeenTree(self._connection).paths_of(row.ino)
         return self.value(row, paths[0] if paths else "")
 
     def value(self, row: Row[Any], name: str) -> LogicalVideo:

@@ -17,8 +17,7 @@ import numpy as np
 
 from vfsd import __version__
 from vfsd.budget.reclaim import clear_away
-from vfsd.catalog import Transaction, require_name, split
-from vfsd.catalog.tree import ROOT
+from vfsd.catalog import ROOT, Transaction, require_name, split
 from vfsd.catalog.videos import Page
 from vfsd.codecs import library_versions
 from vfsd.codecs.examine import Examination
