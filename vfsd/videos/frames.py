@@ -234,16 +234,8 @@ class VideoFrames(VideoFacts):
             try:
                 reader = Reader(counted.table, self._tools)
                 return counted, plan, reader.execute(plan, pixel_format=pixel_format)
-            except DamagedFileError as error:
-                tiles = avoiding(tiles, error)
             except (IntegrityError, FileNotFoundError) as error:
-                if plan.tiled:
-                    tiles = self._without_damaged(tiles, error)
-                    continue
-                if isinstance(error, FileNotFoundError) or not self._corrects_table():
-                    raise
-                counted = self._counted()
-                tiles = self._tiles(counted.info, psnr)
+                counted, tiles = self._after(error, plan, counted, tiles, psnr)
 
     def _stream(
         self,
@@ -278,23 +270,16 @@ class VideoFrames(VideoFacts):
                         yield frame
                         resumed = time.perf_counter()
                     return
-                except DamagedFileError as error:
-                    tiles = avoiding(tiles, error)
                 except (IntegrityError, FileNotFoundError) as error:
-                    if rest.tiled:
-                        tiles = self._without_damaged(tiles, error)
-                        continue
-                    if isinstance(error, FileNotFoundError) or not self._corrects_table():
-                        raise
-                    if done and view.frames is not None:
+                    anew, others = self._after(error, rest, counted, tiles, psnr)
+                    if anew is not counted and done and view.frames is not None:
                         raise OutdatedError(
                             f"the frames of {self.name} have just been counted anew, and have "
                             "other numbers than those that were given so far",
                             hint="read them again",
                         ) from error
                     # By time the next one is the next one, whatever its number.
-                    counted = self._counted()
-                    tiles = self._tiles(counted.info, psnr)
+                    counted, tiles = anew, others
         finally:
             if done:
                 numbers, by = plan.frames[:done], counted
@@ -332,6 +317,28 @@ class VideoFrames(VideoFacts):
     def _usual_tiles(self, info: LogicalVideo) -> Tiles:
         """What a read without a `psnr` may use besides the original."""
         return self._tools.sources.of(info, float(self._parts.settings.minimum_psnr))
+
+    def _after(
+        self,
+        error: IntegrityError | FileNotFoundError,
+        plan: ReadPlan,
+        counted: Counted,
+        tiles: Tiles | None,
+        psnr: float | None,
+    ) -> tuple[Counted, Tiles | None]:
+        """What to go by once more where carrying out `plan` has met with `error`.
+
+        Tiles that are damaged are not used, nor frames decoded that are lost where others will do;
+        what the original has not is counted anew.  Raises `error` where none of that helps.
+        """
+        if isinstance(error, DamagedFileError):
+            return counted, avoiding(tiles, error)
+        if plan.tiled:
+            return counted, self._without_damaged(tiles, error)
+        if isinstance(error, FileNotFoundError) or not self._corrects_table():
+            raise error
+        counted = self._counted()
+        return counted, self._tiles(counted.info, psnr)
 
     def _without_damaged(self, tiles: Tiles | None, error: Exception) -> Tiles | None:
         """What may be used instead; None: the original alone."""
