@@ -275,3 +275,9 @@ def digest(fd: int, *, on_progress: Progress | None = None) -> Digest:
         if on_progress is not None:
             on_progress(count)
     return Digest(hasher.hexdigest(), at, summer.finish())
+
+
+def digest_file(path: Path, *, on_progress: Progress | None = None) -> Digest:
+    """What everything in the file at `path` comes to.  Raises `OSError`."""
+    with open(path, "rb", buffering=0) as file:
+        return digest(file.fileno(), on_progress=on_progress)

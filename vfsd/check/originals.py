@@ -18,7 +18,7 @@ from vfsd.integrity.blocksums import Place
 from vfsd.integrity.linkedfile import open_linked
 from vfsd.making.ingest import describe_original, file_version, pages, put_sound
 from vfsd.model import FileState, Node, PhysicalVideo
-from vfsd.objects import digest
+from vfsd.objects import digest_file
 from vfsd.parts import Parts
 
 
@@ -80,8 +80,7 @@ def _index_again(parts: Parts, node: Node) -> bool | None:
     try:
         before = path.stat()
         found = parts.examiner.examine(path)
-        with open(path, "rb") as file:
-            key, size, sums = digest(file.fileno())
+        key, size, sums = digest_file(path)
         if file_version(path.stat()) != file_version(before):
             return False  # somebody writes it, and may be done the next time
     except (OSError, RefusedMediaError):

@@ -31,7 +31,7 @@ from vfsd.framepages import paginate
 from vfsd.integrity.blocksums import BlockSums
 from vfsd.making.arrival import arrival_of_copy, arrival_of_own_file, written_while_read
 from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
-from vfsd.objects import Progress, digest
+from vfsd.objects import Progress, digest_file
 from vfsd.parts import Parts
 from vfsd.processes.examiner import sniff_open
 from vfsd.reading.mending import heal
@@ -71,11 +71,7 @@ def judge(parts: Parts, path: Path, *, name: str | None = None) -> Verdict:
         examination = parts.examiner.examine(path, name=name or path.name)
     except RefusedMediaError as refusal:
         return Refused(str(refusal))
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        found = digest(fd)
-    finally:
-        os.close(fd)
+    found = digest_file(path)
     return Indexed(examination, found.key, found.sums)
 
 
@@ -220,11 +216,7 @@ def ingest_made(
     require_free(parts, source.name, replace)
     examination = parts.examiner.examine(source.path, name=source.name)
     check(examination)
-    fd = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        key, size, sums = digest(fd, on_progress=on_progress)
-    finally:
-        os.close(fd)
+    key, size, sums = digest_file(source.path, on_progress=on_progress)
     verdict = Indexed(examination, key, sums)
     with arrival_of_own_file(parts, source.path, key, size) as arrival:
         arrival.ensure()
@@ -249,11 +241,7 @@ def ingest_link(
         raise UsageError(f"{path} lies inside the store", hint="copy it, or name another file")
     before = path.stat()
     examination = parts.examiner.examine(path, name=path.name)
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        key, size, sums = digest(fd, on_progress=on_progress)
-    finally:
-        os.close(fd)
+    key, size, sums = digest_file(path, on_progress=on_progress)
     _require_unwritten(path, before)
     verdict = Indexed(examination, key, sums, before.st_mtime_ns)
     with parts.catalog.writing() as change:

@@ -35,7 +35,7 @@ from vfsd.frametable import FrameTable
 from vfsd.making.arrival import arrival_of_own_file
 from vfsd.making.ingest import describe_original, pages, put_sound
 from vfsd.model import FileState, LogicalVideo
-from vfsd.objects import digest
+from vfsd.objects import digest_file
 from vfsd.parts import Parts
 from vfsd.retention.archivework import ArchiveWork, Compared, Forecast, OnProgress, require_saving
 from vfsd.retention.decaywork import DecayWork
@@ -210,8 +210,7 @@ class Replacer:
     def _publish(self, path: Path, found: Examination, compared: Compared, reason: str) -> Replaced:
         """Bytes first, then one transaction; then the old bytes go."""
         video = self._video
-        with open(path, "rb") as file:
-            key, size, sums = digest(file.fileno())
+        key, size, sums = digest_file(path)
         now = time.time_ns()
         error, codec = compared.error, self._work.codec.name
         total = video.original.error + error
