@@ -15,7 +15,6 @@ from io import BufferedRandom
 from itertools import islice
 from typing import IO
 
-from vfsd.budget.reclaim import clear_away
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.arrays import PictureMaker
 from vfsd.codecs.cellcheck import psnr
@@ -39,6 +38,7 @@ from vfsd.making.tilework import TileWork
 from vfsd.model import Cell, LogicalVideo, MediaInfo, Segment
 from vfsd.parts import Parts
 from vfsd.reading.decoders import DecoderPool
+from vfsd.reading.mending import drop_segments
 
 FRAME_MARGIN = 3.0
 """dB that luma of a single frame may have less than all of its segment."""
@@ -111,9 +111,7 @@ def take_offer(
             raise RefusedMediaError(f"there are more pictures than the {count} frames of the view")
     except BaseException:
         if made:
-            with parts.catalog.writing() as change:
-                change.segments.delete(segment.id for segment in made)
-            clear_away(parts, keys={segment.object_key for segment in made})
+            drop_segments(parts, made)
         raise
     return made
 
