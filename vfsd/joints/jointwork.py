@@ -178,8 +178,7 @@ class JointWork:
         now = time.time_ns()
         evicted = []
         arrival = arrival_of_bytes(self._parts, pack.data, what)
-        with arrival, self._publishing, self._parts.catalog.writing() as change:
-            arrival.record(change)
+        with arrival, self._publishing, arrival.recorded() as change:
             both: list[int] = []
             for number, run in enumerate((frames.left, frames.right)):
                 segment = self._segment(change, number, run, pack, arrival.key, now)

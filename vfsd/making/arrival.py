@@ -8,7 +8,8 @@ any.  Where nothing comes of it all, the object goes again, unless others have c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,10 +39,17 @@ class Arrival:
         when nobody waits for a lock.  Raises `NoSpaceError`, `OSError`."""
         self._ensure()
 
-    def record(self, change: Transaction) -> None:
-        """Record it in a transaction: once that succeeds, it is no garbage.  Raises as `ensure`."""
+    @contextmanager
+    def recorded(self) -> Iterator[Transaction]:
+        """A transaction in which it is there, and recorded: once that succeeds, it is no garbage.
+
+        Raises as `ensure`, and as any transaction does.
+        """
         self._ensure()
-        change.objects.record(self.key, self.size, now_ns=time.time_ns())
+        with self._parts.catalog.writing() as change:
+            self._ensure()
+            change.objects.record(self.key, self.size, now_ns=time.time_ns())
+            yield change
 
     def withdraw(self, *, patience: float = BUSY_SECONDS) -> None:
         """Delete it, as nothing has come of it, unless others need it by now.

@@ -193,8 +193,7 @@ def ingest_copy(
     verdict = Indexed(examination, found.key, found.sums)
     with arrival:
         _require_unwritten(source.path, before)
-        with parts.catalog.writing() as change:
-            arrival.record(change)
+        with arrival.recorded() as change:
             video, replaced = _put_stored(change, source, verdict, replace)
     _clear_replaced(parts, replaced)
     return video
@@ -218,11 +217,9 @@ def ingest_made(
     check(examination)
     key, size, sums = digest_file(source.path, on_progress=on_progress)
     verdict = Indexed(examination, key, sums)
-    with arrival_of_own_file(parts, source.path, key, size) as arrival:
-        arrival.ensure()
-        with parts.catalog.writing() as change:
-            arrival.record(change)
-            video, replaced = _put_stored(change, source, verdict, replace)
+    arrival = arrival_of_own_file(parts, source.path, key, size)
+    with arrival, arrival.recorded() as change:
+        video, replaced = _put_stored(change, source, verdict, replace)
     _clear_replaced(parts, replaced)
     return video
 

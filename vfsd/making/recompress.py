@@ -165,8 +165,7 @@ def _publish(
         for cell, there in zip(segment.cells, packed, strict=True)
     )
     after = replace(segment, object_key=arrival.key, size=arrival.size, cells=cells)
-    with arrival, parts.catalog.writing() as change:
-        arrival.record(change)
+    with arrival, arrival.recorded() as change:
         change.segments.replace_pack(after, segment.object_key)
         video_id = change.videos.physical(segment.original_id).video_id
         # It may have more bytes than before, at a lower level.

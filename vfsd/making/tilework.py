@@ -271,8 +271,7 @@ class TileWork:
         gain = self._gain(plan, placed)
         arrival = arrival_of_bytes(self._parts, buffer.getvalue(), f"tiles of {self._video.name}")
         with arrival, self._publishing:
-            with self._parts.catalog.writing() as change:
-                arrival.record(change)
+            with arrival.recorded() as change:
                 require_same_bytes(self._video, change)
                 physical = self._encoding(change, plan.layout, now)
                 segment = change.segments.publish(

@@ -219,47 +219,43 @@ class Replacer:
             parameters=self._parameters(),
             error=total,
         )
-        with arrival_of_own_file(self._parts, path, key, size) as arrival:
-            arrival.ensure()
-            with self._parts.catalog.writing() as change:
-                self._require_allowed(change)
-                arrival.record(change)
-                node = change.tree.node(video.ino)
-                change.tree.substitute(
-                    video.ino,
-                    object_key=key,
-                    size=size,
-                    ctime_ns=now,
-                    generation=node.generation + 1,
+        arrival = arrival_of_own_file(self._parts, path, key, size)
+        with arrival, arrival.recorded() as change:
+            self._require_allowed(change)
+            node = change.tree.node(video.ino)
+            change.tree.substitute(
+                video.ino,
+                object_key=key,
+                size=size,
+                ctime_ns=now,
+                generation=node.generation + 1,
+            )
+            changed = change.videos.replace_original(video.id, described, pages(found), digest=key)
+            put_sound(change, changed.original, found)
+            change.integrity.put_sums(changed.original.place, sums)
+            packs = self._drop_derived(change, changed)
+            packs += [one.object_key for one in make_room(change, video.id, now_ns=now)]
+            change.originals.add(
+                Entry(
+                    id=0,
+                    at_ns=now,
+                    action=Action.REPLACED if self._keep is None else Action.DECAYED,
+                    video_id=video.id,
+                    name=changed.name,
+                    reason=reason,
+                    digest=video.digest,
+                    size=video.size,
+                    new_digest=key,
+                    new_size=size,
+                    psnr=psnr_of(total) if total else None,
+                    details={
+                        "codec": codec,
+                        "was": self._media.codec,
+                        "measured": psnr_of(error) if error else None,
+                        **compared.details,
+                    },
                 )
-                changed = change.videos.replace_original(
-                    video.id, described, pages(found), digest=key
-                )
-                put_sound(change, changed.original, found)
-                change.integrity.put_sums(changed.original.place, sums)
-                packs = self._drop_derived(change, changed)
-                packs += [one.object_key for one in make_room(change, video.id, now_ns=now)]
-                change.originals.add(
-                    Entry(
-                        id=0,
-                        at_ns=now,
-                        action=Action.REPLACED if self._keep is None else Action.DECAYED,
-                        video_id=video.id,
-                        name=changed.name,
-                        reason=reason,
-                        digest=video.digest,
-                        size=video.size,
-                        new_digest=key,
-                        new_size=size,
-                        psnr=psnr_of(total) if total else None,
-                        details={
-                            "codec": codec,
-                            "was": self._media.codec,
-                            "measured": psnr_of(error) if error else None,
-                            **compared.details,
-                        },
-                    )
-                )
+            )
         clear_away(self._parts, keys={video.original.object_key or "", *packs})
         return Replaced(changed, codec, video.size, size, psnr_of(error), psnr_of(total))
 
