@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from vfsd.cli.records import VIDEO_FIELDS, video_record
 from vfsd.cli.session import Session
 from vfsd.cli.values import a_byte_count, a_pair
 from vfsd.units import clock, human_bytes
+
+if TYPE_CHECKING:
+    from vfsd.model import LogicalVideo
 
 _DATE = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 
@@ -103,32 +107,9 @@ def command(
         )
         if session.json:
             for video in found:
-                print_json(
-                    {
-                        "name": video.name,
-                        "size": video.size,
-                        "modified": iso_time(video.modified_ns),
-                        **video_record(video),
-                        "tags": sorted(video.tags),
-                        "metadata": dict(video.metadata),
-                        "digest": video.digest,
-                    }
-                )
+                print_json(_record(video))
         elif long:
-            rows = [
-                (
-                    human_bytes(video.size),
-                    str(video.original.frames),
-                    f"{video.original.media.display_width}x{video.original.media.display_height}",
-                    clock(video.original.duration),
-                    video.original.media.codec,
-                    local_time(video.modified_ns),
-                    shown(video.name),
-                    " ".join(sorted(video.tags)),
-                )
-                for video in found
-            ]
-            for line in columns(rows, ">>>><<<<"):
+            for line in columns(map(_row, found), ">>>><<<<"):
                 print_line(line)
         else:
             for name in found.names():
@@ -146,6 +127,32 @@ def command(
     if waiting:
         files = "1 file is" if waiting == 1 else f"{waiting} files are"
         session.remark(f"{files} pending: what was written lately may be videos, too")
+
+
+def _record(video: LogicalVideo) -> dict[str, object]:
+    return {
+        "name": video.name,
+        "size": video.size,
+        "modified": iso_time(video.modified_ns),
+        **video_record(video),
+        "tags": sorted(video.tags),
+        "metadata": dict(video.metadata),
+        "digest": video.digest,
+    }
+
+
+def _row(video: LogicalVideo) -> tuple[str, ...]:
+    original = video.original
+    return (
+        human_bytes(video.size),
+        str(original.frames),
+        f"{original.media.display_width}x{original.media.display_height}",
+        clock(original.duration),
+        original.media.codec,
+        local_time(video.modified_ns),
+        shown(video.name),
+        " ".join(sorted(video.tags)),
+    )
 
 
 def _unix_ns(moment: datetime | None) -> int | None:

@@ -123,12 +123,9 @@ def command(
         if not replace:
             _require_new(video, rows)
         progress.label(f"storing {len(rows)} boxes")
-        if len(rows):
-            video.add_detections(rows, None, examined=seen, replace=replace, on_progress=report)
-        else:
-            video.add_detections(
-                rows, who or file.stem, examined=seen, replace=replace, on_progress=report
-            )
+        # Rows have sources of their own; where there are none, somebody has looked all the same.
+        by_whom = None if len(rows) else who or file.stem
+        video.add_detections(rows, by_whom, examined=seen, replace=replace, on_progress=report)
     sources = rows.sources
     if session.json:
         print_json(
@@ -149,14 +146,20 @@ def command(
     else:
         by = ", ".join(map(str, sources))
         session.remark(f"{len(rows)} boxes{f' by {by}' if by else ''} into {shown(place.name)}")
-        outside = len(rows) - len(rows.clipped(video.width, video.height))
-        if outside:
-            session.remark(
-                f"{outside} of them lie outside of its {video.width}x{video.height} pixels: "
-                "are they of another video, or of another size of it?"
-            )
-        if found.skipped:
-            session.remark(f"{found.skipped} boxes without area were left out")
+        _remark_on_doubts(session, video, found, rows)
+
+
+def _remark_on_doubts(
+    session: Session, video: Video, found: LabelFile, rows: DetectionColumns
+) -> None:
+    outside = len(rows) - len(rows.clipped(video.width, video.height))
+    if outside:
+        session.remark(
+            f"{outside} of them lie outside of its {video.width}x{video.height} pixels: "
+            "are they of another video, or of another size of it?"
+        )
+    if found.skipped:
+        session.remark(f"{found.skipped} boxes without area were left out")
 
 
 def _with_sources(rows: DetectionColumns, file: Path, who: str | Source | None) -> DetectionColumns:
