@@ -22,7 +22,8 @@ from vfsd.codecs.rangenames import names_full_range
 from vfsd.codecs.siting import blank_without_range
 from vfsd.model import MediaInfo
 
-_FULL_RANGE, _LIMITED_RANGE = 2, 1
+FULL_RANGE, LIMITED_RANGE = 2, 1
+"""Numbers of AVColorRange, as pictures and decoders have them."""
 _NOT_TOLD = 2
 _BT601 = 5
 _WEIGHTS = {
@@ -91,9 +92,9 @@ def colors_of(picture: av.VideoFrame) -> tuple[Coding, int, int]:
 def is_full_range(picture: av.VideoFrame) -> bool:
     """Whether luma from 0 to the highest level stands for black to white."""
     name = picture.format.name
-    if picture.color_range == _LIMITED_RANGE:
+    if picture.color_range == LIMITED_RANGE:
         return name.startswith("gray")
-    return picture.color_range == _FULL_RANGE or _is_full_by_name(name)
+    return picture.color_range == FULL_RANGE or _is_full_by_name(name)
 
 
 def _is_full_by_name(pixel_format: str) -> bool:
@@ -106,7 +107,7 @@ def well_named(picture: av.VideoFrame) -> av.VideoFrame:
     Where a stream goes over to limited range, decoders tell it and stay with the format, by whose
     name conversions go.
     """
-    if picture.color_range != _LIMITED_RANGE or not names_full_range(picture.format.name):
+    if picture.color_range != LIMITED_RANGE or not names_full_range(picture.format.name):
         return picture
     made = blank_without_range(picture)
     copy_picture(picture, made)
@@ -121,7 +122,7 @@ def tell_colors(context: VideoCodecContext, media: MediaInfo) -> None:
     if codes is None:
         return
     if codes.is_full_range is not None:
-        context.color_range = _FULL_RANGE if codes.is_full_range else _LIMITED_RANGE
+        context.color_range = FULL_RANGE if codes.is_full_range else LIMITED_RANGE
     context.colorspace = codes.matrix
     context.color_primaries = codes.primaries
     context.color_trc = codes.transfer
@@ -136,7 +137,7 @@ class ColorSettler:
     def __init__(self, media: MediaInfo) -> None:
         self._told = told_coding(media)
         codes = color_codes(planes_range(media), media.color_space, None, None)
-        self._range = _FULL_RANGE if self._told.is_full else _LIMITED_RANGE
+        self._range = FULL_RANGE if self._told.is_full else LIMITED_RANGE
         self._matrix = codes.matrix
         self._is_range_told = codes.is_full_range is not None
         self._reformatter = VideoReformatter()

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from av.error import FFmpegError
 from av.video.reformatter import Interpolation, VideoReformatter
 
-from vfsd.codecs.colors import ColorSettler, is_full_range
+from vfsd.codecs.colors import FULL_RANGE, LIMITED_RANGE, ColorSettler, is_full_range
 from vfsd.codecs.fields import Scanning, shared_by, with_full_chroma
 from vfsd.codecs.pixellayouts import PixelLayout, check_size, pixel_layout
 from vfsd.codecs.planes import (
@@ -46,7 +46,6 @@ _POINTWISE = ("yuv420p", "yuvj420p", "yuv422p", "yuvj422p")
 _PACKED_RGB = ("rgb24", "bgr24", "bgr0")
 _EIGHT_BIT = (*_PACKED_RGB, "gray")
 """Packed forms of eight bits."""
-_FULL_RANGE, _LIMITED_RANGE = 2, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +312,7 @@ class PixelConverter:
         color_range = None
         if not self._layout.channels:
             # Samples keep their range, whatever the name of the format says of it.
-            color_range = _FULL_RANGE if is_full_range(frame) else _LIMITED_RANGE
+            color_range = FULL_RANGE if is_full_range(frame) else LIMITED_RANGE
         try:
             return self._reformatter.reformat(
                 frame,
