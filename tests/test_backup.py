@@ -139,6 +139,26 @@ def test_damage_is_told_and_not_copied(store: Store, target: Path) -> None:
         assert copy.catalog.segments(copy["traffic.mp4"].info) == []
 
 
+@pytest.mark.parametrize("what", ["directory", "pipe", "link"])
+def test_what_lies_in_the_place_of_an_object_is_told_and_not_copied(
+    store: Store, target: Path, what: str
+) -> None:
+    """All else is; as where the disk does not give the bytes of one."""
+    digest = store["portrait.mp4"].info.digest
+    path = store.parts.objects.path(digest)
+    path.unlink()
+    if what == "directory":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(path.with_name("elsewhere"))
+    assert back_up(store.parts, target).damaged == (digest,)
+    store.ingest(FOLDER / "portrait.mp4", "again.mp4")
+    assert back_up(store.parts, target).damaged == ()
+    assert same(store, target)
+
+
 def test_a_file_that_is_written_while_it_is_copied_is_copied_again(
     store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

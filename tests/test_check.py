@@ -78,6 +78,16 @@ def tune_once(store: Store, frames: range) -> Decision:
     )
 
 
+def in_the_place_of(path: Path, what: str) -> None:
+    path.unlink()
+    if what == "directory":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(path.with_name("elsewhere"))
+
+
 def object_of(store: Store) -> Path:
     return store.parts.bytes_of(store["cam/a.mp4"].original)
 
@@ -225,6 +235,44 @@ def test_tiles_whose_packs_are_not_what_they_were(store: Store) -> None:
     finds_and_repairs(store, "tiles")
     assert [path.exists() for path in paths] == [False, False, False, True]
     assert (video.read(region=(0, 0, 20, 20), psnr=float("inf")).data == exact).all()
+
+
+@pytest.mark.parametrize("what", ["directory", "pipe", "link"])
+def test_tiles_in_the_place_of_whose_pack_something_else_lies(store: Store, what: str) -> None:
+    (segment,) = store["cam/a.mp4"].retile("uniform:2x2", span=(0, 1))
+    in_the_place_of(store.parts.objects.path(segment.object_key), what)
+    finds_and_repairs(store, "tiles")
+    assert not store.catalog.segments(store["cam/a.mp4"].info)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("what", ["directory", "pipe", "link"])
+def test_an_object_in_the_place_of_which_something_else_lies(
+    store: Store, what: str, deep: bool
+) -> None:
+    in_the_place_of(object_of(store), what)
+    for repair in (False, True):
+        found = check.run(store.parts, repair=repair, deep=deep)
+        assert "objects" in {one.check for one in found}
+        assert not any(one.repaired for one in found)
+    store.ingest(CLIP, "cam/again.mp4")
+    assert check.run(store.parts, deep=deep) == []
+
+
+def test_directories_among_the_objects(store: Store) -> None:
+    for name in ("ab/short", "ab/" + 62 * "c"):
+        (store.parts.directory.objects / name).mkdir(parents=True)
+    finds_and_repairs(store, "garbage")
+
+
+def test_a_directory_of_somebody_among_the_objects_is_left_alone(store: Store) -> None:
+    theirs = store.parts.directory.objects / "ab" / (62 * "c")
+    theirs.mkdir(parents=True)
+    (theirs / "notes.txt").touch()
+    for repair in (False, True):
+        (found,) = check.run(store.parts, repair=repair)
+        assert (found.check, found.repaired) == ("garbage", False)
+    assert (theirs / "notes.txt").exists()
 
 
 def test_decisions_that_do_not_fit_their_tiles(store: Store) -> None:

@@ -169,7 +169,18 @@ def test_what_a_backup_has_lost_is_named(place: Path) -> None:
         assert not store.parts.objects.exists(key)
 
 
-@pytest.mark.parametrize("damage", ["flipped", "shorter", "link", "gone"])
+def test_what_a_backup_has_no_file_of_is_named(place: Path) -> None:
+    with Store.open(place / "backup") as backup:
+        key = backup["monday.mp4"].info.digest
+        path = backup.parts.objects.path(key)
+    path.unlink()
+    path.mkdir()
+    with Store.open(place / "store") as store:
+        check.collect(store.parts)
+    assert restore(place / "backup", place / "store").missing == (key,)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "shorter", "link", "gone", "directory"])
 def test_what_the_store_has_is_compared_too(place: Path, damage: str) -> None:
     with Store.open(place / "store") as store:
         key = store["tiled.mp4"].info.digest
@@ -184,6 +195,8 @@ def test_what_the_store_has_is_compared_too(place: Path, damage: str) -> None:
         path.unlink()
         if damage == "link":
             path.symlink_to(place / "backup" / "catalog.sqlite3")
+        elif damage == "directory":
+            path.mkdir()
     done = restore(place / "backup", place / "store")
     assert (done.missing, done.emptied) == ((), ())
     assert done.copied >= len(data)

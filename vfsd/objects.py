@@ -24,6 +24,7 @@ from blake3 import blake3
 from vfsd.errors import IntegrityError, NoSpaceError
 from vfsd.inhand import NewFile, hold, is_in_hand, new_name, take_away
 from vfsd.integrity.blocksums import BlockSummer, BlockSums
+from vfsd.integrity.diskfile import UNREADABLE, open_stored
 from vfsd.storedir import StoreDirectory, fsync_path
 
 _CHUNK = 1 << 20
@@ -61,14 +62,11 @@ class ObjectStore:
         return self._root.joinpath(key[:2], key[2:])
 
     def exists(self, key: str) -> bool:
-        return is_key(key) and self.path(key).exists()
+        return is_key(key) and _size(self.path(key)) is not None
 
     def has_size(self, key: str, size: int) -> bool:
         """Whether an object is there, with so many bytes; which these are is not looked at."""
-        try:
-            return self.path(key).stat().st_size == size
-        except FileNotFoundError:
-            return False
+        return _size(self.path(key)) == size
 
     def is_intact(self, key: str, size: int) -> bool:
         """Whether an object is there, and its bytes hash to its name; reads all of it.
@@ -76,12 +74,13 @@ class ObjectStore:
         False where they cannot be read.
         """
         try:
-            with open(self.path(key), "rb", buffering=0, opener=_open_stored) as file:
+            with open(self.path(key), "rb", buffering=0, opener=open_stored) as file:
                 found = os.fstat(file.fileno())
-                is_like_it = stat.S_ISREG(found.st_mode) and found.st_size == size
-                return is_like_it and digest(file.fileno()).key == key
+                return found.st_size == size and digest(file.fileno()).key == key
+        except FileNotFoundError:
+            return False
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.EIO):
+            if error.errno in UNREADABLE:
                 return False
             raise
 
@@ -96,6 +95,15 @@ class ObjectStore:
         """
         with open(source, "rb", buffering=0) as reading:
             return self._put(iter(lambda: reading.read(_CHUNK), b""), str(source), on_progress)
+
+    def put_object(
+        self, other: ObjectStore, key: str, *, on_progress: Progress | None = None
+    ) -> Digest:
+        """As `put_file`, what another store has as this object; what its bytes come to.
+
+        Raises `FileNotFoundError` where it is not there, `IntegrityError` where it cannot be read.
+        """
+        return self._put(_stored_chunks(other.path(key)), f"object {key}", on_progress)
 
     def put_bytes(self, data: bytes, what: str) -> Digest:
         """As `put_file`, what is in memory; `what` names it in errors."""
@@ -164,10 +172,35 @@ class ObjectStore:
 
         Raises `IntegrityError` where they do not hash to `key`, `NoSpaceError`, `OSError`.
         """
+        with (
+            open(source, "rb", buffering=0) as reading,
+            self._compared(
+                iter(lambda: reading.read(_CHUNK), b""), key, source, on_progress
+            ) as new,
+        ):
+            yield new
+
+    @contextmanager
+    def good_copy_of(
+        self, other: ObjectStore, key: str, *, on_progress: Progress | None = None
+    ) -> Iterator[Path]:
+        """As `good_copy`, of what another store has as this object.
+
+        Raises `FileNotFoundError` where it is not there, `IntegrityError` also where it cannot be
+        read.
+        """
+        source = other.path(key)
+        with self._compared(_stored_chunks(source), key, source, on_progress) as new:
+            yield new
+
+    @contextmanager
+    def _compared(
+        self, chunks: Iterable[bytes], key: str, source: Path, on_progress: Progress | None
+    ) -> Iterator[Path]:
         hasher = blake3()
         with self.new_file() as new:
-            with _room_for(f"object {key}"), open(source, "rb", buffering=0) as reading:
-                while chunk := reading.read(_CHUNK):
+            with _room_for(f"object {key}"):
+                for chunk in chunks:
                     hasher.update(chunk)
                     _write_all(new.file, chunk)
                     if on_progress is not None:
@@ -179,16 +212,23 @@ class ObjectStore:
 
     def exchange(self, temporary: Path, key: str) -> None:
         """Let synced bytes that hash to `key` have its name, whatever had it before; who has that
-        open keeps it."""
+        open keeps it.  Raises `IntegrityError` for a directory that is not empty."""
         final = self.path(key)
         final.parent.mkdir(exist_ok=True)
-        temporary.replace(final)
+        try:
+            temporary.replace(final)
+        except IsADirectoryError:
+            _remove_directory(final)
+            temporary.replace(final)
         self._sync_name(key)
 
     def delete(self, key: str) -> None:
-        """Nothing may refer to it any more; that it is gone already is fine, or never could be."""
+        """Nothing may refer to it any more; that it is gone already is fine, or never could be.
+
+        Raises `IntegrityError` for a directory that is not empty.
+        """
         if is_key(key):
-            self.path(key).unlink(missing_ok=True)
+            remove(self.path(key))
 
     def all_keys(self) -> Iterator[str]:
         """Every object, recorded in the catalog or not."""
@@ -230,6 +270,15 @@ class ObjectStore:
         fsync_path(self._root)
 
 
+def _size(path: Path) -> int | None:
+    """Of a stored file; None where there is none, but nothing, a link, a pipe or a directory."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
 def _are_one(one: Path, other: Path) -> bool:
     """Whether both are names of one file."""
     try:
@@ -248,9 +297,42 @@ def _room_for(what: str) -> Iterator[None]:
         raise
 
 
-def _open_stored(path: str, flags: int) -> int:
-    """Links are not followed, and pipes not waited for."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+def _stored_chunks(path: Path) -> Iterator[bytes]:
+    """The bytes of a stored file.  Raises `FileNotFoundError`, and `IntegrityError` where the disk
+    does not give them."""
+    try:
+        with open(path, "rb", buffering=0, opener=open_stored) as file:
+            while chunk := file.read(_CHUNK):
+                yield chunk
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        raise IntegrityError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def remove(path: Path) -> None:
+    """Delete what lies under a name of the store, if it is there.
+
+    Raises `IntegrityError` for a directory that is not empty: what is in it is nobody's we know.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except IsADirectoryError:
+        _remove_directory(path)
+
+
+def _remove_directory(path: Path) -> None:
+    try:
+        path.rmdir()
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        raise IntegrityError(
+            f"{path} is a directory with files in it, in the place of a file of the store",
+            hint="move it away",
+        ) from error
 
 
 def _write_all(file: FileIO, data: bytes) -> None:

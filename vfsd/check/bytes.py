@@ -10,6 +10,7 @@ from vfsd.catalog import Transaction
 from vfsd.errors import IntegrityError
 from vfsd.integrity.blocksums import Place, text
 from vfsd.integrity.byteslook import Looked, look_at
+from vfsd.integrity.diskfile import UNREADABLE
 from vfsd.integrity.linkedfile import require_linked
 from vfsd.parts import Parts
 
@@ -71,7 +72,12 @@ def damage_of_object(parts: Parts, key: str) -> str | None:
     What is damaged of an original is written down, where that may be.
     """
     place = Place(key, None)
-    found = _looked(parts, place, key)
+    try:
+        found = _looked(parts, place, key)
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        return f"it cannot be read: {error.strerror}"
     if found is None or found.is_whole:
         return None
     with parts.catalog.reading() as seen:

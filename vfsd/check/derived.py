@@ -10,6 +10,7 @@ from vfsd.check import budgets as limits
 from vfsd.check.finding import Finding, Run
 from vfsd.codecs.pack import open_pack
 from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.integrity.diskfile import UNREADABLE
 from vfsd.model import Segment
 from vfsd.parts import Parts
 from vfsd.reading.joinedpictures import side_of
@@ -26,21 +27,29 @@ def tiles(run: Run) -> Iterator[Finding]:
         if segment.is_joined:
             joined.setdefault(segment.object_key, []).append(segment)
     for segment in segments:
-        fault, size = None, segment.size
+        fault, size, is_proven = None, segment.size, True
         if segment.is_joined:
             both = joined[segment.object_key]
             size = sum(one.size for one in both)
             if sorted(one.profile for one in both) != sorted(JOINED_SIDES):
                 fault = "the other camera's that they are joined with are gone"
-        fault = fault or _pack_fault(parts, segment, size)
+        try:
+            fault = fault or _pack_fault(parts, segment, size)
+        except OSError as error:
+            if error.errno not in UNREADABLE:
+                raise
+            path = parts.objects.path(segment.object_key)
+            is_proven = not parts.objects.exists(segment.object_key)  # else the disk may come back
+            fault = f"their pack {path} cannot be read: {error.strerror}"
         if fault is None or not _is_same(parts, segment):
             continue
-        if run.repair:
+        repaired = run.repair and is_proven
+        if repaired:
             drop_segments(parts, [segment])
         yield Finding(
             "tiles",
             f"tiles of frames {segment.first_frame} to {segment.end_frame - 1}: {fault}",
-            repaired=run.repair,
+            repaired=repaired,
         )
 
 
@@ -52,7 +61,7 @@ def _is_same(parts: Parts, segment: Segment) -> bool:
 
 
 def _pack_fault(parts: Parts, segment: Segment, expected: int) -> str | None:
-    """What is wrong with a pack that should have so many bytes."""
+    """What is wrong with a pack that should have so many bytes.  Raises `OSError`."""
     try:
         fd, table = open_pack(parts.objects.path(segment.object_key))
     except FileNotFoundError:

@@ -10,7 +10,7 @@ from vfsd.check.spool import remove_stray_spool, stray_spool
 from vfsd.copies.takeover import abandoned, discard_abandoned
 from vfsd.leftovers import leftovers, take_away
 from vfsd.making.recordings import KEPT_DAYS, Recording, recordings
-from vfsd.objects import is_key
+from vfsd.objects import is_key, remove
 from vfsd.parts import Parts
 
 
@@ -48,7 +48,7 @@ def collect(parts: Parts, *, dry_run: bool = False, recording_days: float = KEPT
             discard_unpublished(parts, key)
         take_away(parts, left)
         for path in files:
-            path.unlink(missing_ok=True)
+            remove(path)
         discard_abandoned(parts.directory)
         remove_stray_spool(parts)
     return Collected(unused + stray, left + files + incoming + spooled, size, kept)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from vfsd.budget.reclaim import discard_unpublished, reclaim
 from vfsd.check import bytes as stored
 from vfsd.check.finding import Finding, Run
-from vfsd.errors import NotFoundError
+from vfsd.errors import IntegrityError, NotFoundError
 from vfsd.integrity.blocksums import Place
 from vfsd.leftovers import leftovers, take_away
 from vfsd.making.recordings import recordings
-from vfsd.objects import is_key
+from vfsd.objects import is_key, remove
 from vfsd.parts import Parts
 from vfsd.reading.mending import drop_segments
 
@@ -75,16 +76,24 @@ def garbage(run: Run) -> Iterator[Finding]:
         recorded = seen.objects.sizes()
     for key in parts.objects.all_keys():
         if key not in recorded and not _is_needed(parts, key):  # by somebody who just came
-            if run.repair:
-                discard_unpublished(parts, key)
-            yield Finding("garbage", f"object {key} is not in the catalog", repaired=run.repair)
+            told = f"object {key} is not in the catalog"
+            yield _gone(run, told, partial(discard_unpublished, parts, key))
     for path in leftovers(parts):
         if not run.repair or take_away(parts, [path]):
             yield Finding("garbage", f"{path.name} was left on its way", repaired=run.repair)
     for path in parts.objects.misnamed():
-        if run.repair:
-            path.unlink(missing_ok=True)
-        yield Finding("garbage", f"{path.name} was left on its way", repaired=run.repair)
+        yield _gone(run, f"{path.name} was left on its way", partial(remove, path))
+
+
+def _gone(run: Run, told: str, delete: Callable[[], object]) -> Finding:
+    """The finding that something is garbage, which is deleted where that is asked for."""
+    if not run.repair:
+        return Finding("garbage", told)
+    try:
+        delete()
+    except IntegrityError as error:
+        return Finding("garbage", f"{told}: {error}")
+    return Finding("garbage", told, repaired=True)
 
 
 def unfinished(run: Run) -> Iterator[Finding]:

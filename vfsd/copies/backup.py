@@ -26,6 +26,7 @@ from vfsd.copies.takeover import TRIES, prepare, take_over
 from vfsd.errors import (
     BusyError,
     ExistsError,
+    IntegrityError,
     StoreError,
     UsageError,
 )
@@ -137,11 +138,14 @@ class _Backup:
             self._note(size)
             return True
         try:
-            found, _, sums = self._objects.put_file(
-                self._parts.objects.path(key), on_progress=self._note
+            found, _, sums = self._objects.put_object(
+                self._parts.objects, key, on_progress=self._note
             )
         except FileNotFoundError:
             return key in self._damaged or self._is_missing(key)
+        except IntegrityError:
+            self._damaged.add(key)
+            return True
         if found != key:
             self._damaged.add(key)
             self._objects.delete(found)

@@ -173,9 +173,10 @@ class _Restore:
         if self._objects.is_intact(key, size):
             self._note(size)
             return
-        source = self._backup.objects.path(key)
         try:
-            with self._objects.good_copy(source, key, on_progress=self._note) as good:
+            with self._objects.good_copy_of(
+                self._backup.objects, key, on_progress=self._note
+            ) as good:
                 self._objects.exchange(good, key)
         except (FileNotFoundError, IntegrityError):
             self._missing.append(key)

@@ -15,6 +15,23 @@ AS_BYTES = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 """How files of a store are opened: who made it may have put links and pipes there, which are
 neither followed nor waited for."""
 
+UNREADABLE = frozenset(
+    {
+        errno.EIO,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENXIO,
+        # What file systems and disks say of sums that do not fit, and of bad sectors.
+        errno.EBADMSG,
+        errno.EILSEQ,
+        errno.ENODATA,
+        errno.EREMOTEIO,
+        errno.EUCLEAN,
+    }
+)
+"""With these the disk says that it does not give the bytes of a stored file, or that there is
+nothing which could have any.  Others are about this process, or the machine, and will pass."""
+
 
 def open_stored(path: str | os.PathLike[str], flags: int = 0) -> int:
     """A descriptor of a file of a store, to be read.  `flags` are others of open(2).

@@ -276,8 +276,8 @@ class Scrubber:
                 continue
             with ExitStack() as stack:
                 try:
-                    copy = stack.enter_context(objects.good_copy(source.path(key), key))
-                except IntegrityError:
+                    copy = stack.enter_context(objects.good_copy_of(source, key))
+                except (FileNotFoundError, IntegrityError):
                     continue  # it is damaged there, too
                 with self._parts.catalog.writing() as change:
                     if not change.integrity.is_there(item.place):

@@ -24,6 +24,7 @@ from vfsd.codecs.losslesscells import recompressed
 from vfsd.codecs.pack import PackedCell, write_pack
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.host import at_once
+from vfsd.integrity.diskfile import UNREADABLE
 from vfsd.making.arrival import arrival_of_bytes
 from vfsd.model import LogicalVideo, Segment
 from vfsd.parts import Parts
@@ -145,6 +146,14 @@ def _opened(parts: Parts, segment: Segment) -> OpenPack:
                 raise NotFoundError(f"segment number {segment.id} has changed meanwhile") from error
         raise IntegrityError(
             f"the pack {segment.object_key} is missing", hint="`vfsd fsck --repair` forgets it"
+        ) from error
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        raise IntegrityError(
+            f"the pack {segment.object_key} cannot be read: {error.strerror}",
+            hint="`vfsd fsck` looks at the others, too, `vfsd layout drop` and `vfsd rendition "
+            "drop` forget it",
         ) from error
 
 
