@@ -21,6 +21,7 @@ from tests.fs.driver import Driver
 from tests.killing import killed_at_rename
 from tests.stores import new_store
 from vfsd import check
+from vfsd.catalog import ROOT
 from vfsd.config import Settings
 from vfsd.copies import takeover
 from vfsd.copies.backup import back_up
@@ -28,6 +29,7 @@ from vfsd.copies.copynotes import will_tell
 from vfsd.copies.restore import restore
 from vfsd.errors import BusyError, ExistsError, NoSpaceError, UsageError
 from vfsd.fs import Filesystem
+from vfsd.model import FileState
 from vfsd.objects import ObjectStore
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
@@ -159,6 +161,28 @@ def test_what_lies_in_the_place_of_an_object_is_told_and_not_copied(
     assert same(store, target)
 
 
+@pytest.mark.parametrize("what", ["gone", "directory", "link"])
+def test_private_bytes_that_cannot_be_read_are_named_and_stay_as_they_were(
+    store: Store, target: Path, what: str
+) -> None:
+    with store.catalog.writing() as change:
+        node = change.tree.create(
+            ROOT, "notes", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.PLAIN
+        )
+    path = store.parts.directory.spool_file(node.ino)
+    path.write_text("of monday")
+    assert back_up(store.parts, target).unread == ()
+    path.unlink()
+    if what == "directory":
+        path.mkdir()
+    elif what == "link":
+        path.symlink_to(FOLDER / "traffic.mp4")
+    assert back_up(store.parts, target).unread == ("notes",)
+    store.close()
+    assert restore(target, store.path).emptied == ()
+    assert path.read_text() == "of monday"
+
+
 def test_a_file_that_is_written_while_it_is_copied_is_copied_again(
     store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,15 +192,14 @@ def test_a_file_that_is_written_while_it_is_copied_is_copied_again(
     spool = store.parts.directory.spool_file(store.node("notes.txt").ino)
     fs.close()
     os.utime(spool, ns=(1, 1))
-    copyfile = shutil.copyfile
+    copystat = shutil.copystat
 
-    def and_then_write(source: Path, copy: Path, **how: bool) -> object:
-        copied = copyfile(source, copy, **how)
-        if source == spool:
+    def write_and_then(source: Path, copy: Path) -> None:
+        if source == spool:  # its bytes are copied, its times are not
             spool.write_bytes(b"new words")
-        return copied
+        copystat(source, copy)
 
-    monkeypatch.setattr(shutil, "copyfile", and_then_write)
+    monkeypatch.setattr(shutil, "copystat", write_and_then)
     back_up(store.parts, target)
     monkeypatch.undo()
     copy = target / "spool" / spool.name
@@ -375,7 +398,7 @@ def test_a_full_disk_leaves_the_last_backup(
         raise NoSpaceError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ObjectStore, "put_file", full)
+        patch.setattr(ObjectStore, "put_object", full)
         with pytest.raises(NoSpaceError):
             back_up(store.parts, target)
     with Store.open(target) as copy:

@@ -223,6 +223,22 @@ def test_spool_bytes_that_are_missing_or_in_excess(store: Store) -> None:
     assert "lost" in str(store.node("lost.txt").reason)
 
 
+@pytest.mark.parametrize("what", ["directory", "pipe", "link"])
+def test_what_lies_in_the_place_of_private_bytes_is_told(store: Store, what: str) -> None:
+    with store.catalog.writing() as change:
+        node = change.tree.create(
+            ROOT, "notes", 0o100644, uid=0, gid=0, now_ns=1, state=FileState.PLAIN
+        )
+    path = store.parts.directory.spool_file(node.ino)
+    path.touch()
+    in_the_place_of(path, what)
+    for repair in (False, True):
+        (found,) = check.run(store.parts, repair=repair)
+        assert (found.check, found.repaired) == ("spool", False)
+        assert str(path) in found.message
+    assert not path.with_name("elsewhere").exists()
+
+
 def test_tiles_whose_packs_are_not_what_they_were(store: Store) -> None:
     video = store["cam/a.mp4"]
     exact = video.read(region=(0, 0, 20, 20), psnr=float("inf")).data

@@ -31,6 +31,7 @@ from vfsd.errors import (
     OutOfRangeError,
     ReadOnlyError,
     RefusedMediaError,
+    StoreError,
     StoreVersionError,
     UsageError,
 )
@@ -105,6 +106,37 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     marker.write_text(marker.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(StoreVersionError, match="format 2"):
         Store.open(tmp_path / "s")
+
+
+def test_a_copy_without_empty_directories_is_the_store(store: Store, tmp_path: Path) -> None:
+    """As git, archives and object storage make them."""
+    store.close()
+    for found in (store.path / "objects" / "tmp", store.path / "spool", store.path / "cache"):
+        found.rmdir()
+    with Store.open(store.path, read_only=True) as opened:
+        assert check.run(opened.parts) == []
+    with Store.open(store.path) as opened:
+        opened.ingest(FOLDER / "portrait.mp4")
+        assert check.run(opened.parts, repair=True) == []
+
+
+@pytest.mark.parametrize("what", ["nothing", "a link to a disk that is not mounted", "a file"])
+def test_without_its_objects_no_store_is_opened(store: Store, tmp_path: Path, what: str) -> None:
+    """Checks would take all that it refers to for lost."""
+    store.close()
+    objects = store.path / "objects"
+    objects.rename(tmp_path / "kept")
+    if what == "a file":
+        objects.touch()
+    elif what != "nothing":
+        objects.symlink_to(tmp_path / "disk" / "objects")
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match="lost its directory objects"):
+            Store.open(store.path, read_only=read_only)
+    objects.unlink(missing_ok=True)
+    objects.symlink_to(tmp_path / "kept")
+    with Store.open(store.path) as opened:
+        assert check.run(opened.parts, deep=True) == []
 
 
 def test_a_read_only_store_changes_nothing(store: Store, video: Video) -> None:
@@ -340,6 +372,14 @@ def test_what_is_no_text_names_nothing(store: Store, video: Video, name: Any) ->
         store.move(name, "b.mp4")
     with pytest.raises(UsageError, match="no view"):
         video.view(name)
+
+
+@pytest.mark.parametrize("path", [None, 5, "", "a\0b", b"bytes"])
+def test_what_is_no_path_names_no_file(store: Store, video: Video, path: Any) -> None:
+    ways: list[Callable[[Any], object]] = [Store.open, Store.create, store.ingest, video.save]
+    for way in ways:
+        with pytest.raises(UsageError, match="does not name a"):
+            way(path)
 
 
 @pytest.mark.parametrize("threads", [1.5, 0, -1, "2"])

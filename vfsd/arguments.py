@@ -1,4 +1,4 @@
-"""Numbers that callers give, of Python or of numpy, as the ones that are worked with.
+"""What callers give, numbers and paths, as what is worked with.
 
 numpy's integers keep their size when they are computed with, and overflow; so each is made an int
 once, where it comes in.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from reprlib import repr as shown
 from typing import SupportsFloat, SupportsIndex
 
@@ -53,6 +55,20 @@ def pixels_around(padding: SupportsIndex) -> int:
     if pixels < 0:
         raise UsageError(f"a padding of {pixels} pixels takes some away", hint="give 0 or more")
     return pixels
+
+
+def local_path(value: str | os.PathLike[str], what: str) -> Path:
+    """The name of a file or directory of this machine.  Raises `UsageError` for what names none.
+
+    `what` is what it should name, as in "None does not name {what}".
+    """
+    try:
+        name = os.fspath(value)
+    except TypeError:
+        name = ""
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise UsageError(f"{shown(value)} does not name {what}", hint="give a path, as text")
+    return Path(name)
 
 
 def decibels(value: SupportsFloat) -> float:

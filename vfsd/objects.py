@@ -24,8 +24,8 @@ from blake3 import blake3
 from vfsd.errors import IntegrityError, NoSpaceError
 from vfsd.inhand import NewFile, hold, is_in_hand, new_name, take_away
 from vfsd.integrity.blocksums import BlockSummer, BlockSums
-from vfsd.integrity.diskfile import UNREADABLE, open_stored
-from vfsd.storedir import StoreDirectory, fsync_path
+from vfsd.integrity.diskfile import UNREADABLE, open_stored, stored_chunks
+from vfsd.storedir import StoreDirectory, fsync_path, listed
 
 _CHUNK = 1 << 20
 _KEY = re.compile("[0-9a-f]{64}")
@@ -103,7 +103,7 @@ class ObjectStore:
 
         Raises `FileNotFoundError` where it is not there, `IntegrityError` where it cannot be read.
         """
-        return self._put(_stored_chunks(other.path(key)), f"object {key}", on_progress)
+        return self._put(stored_chunks(other.path(key)), f"object {key}", on_progress)
 
     def put_bytes(self, data: bytes, what: str) -> Digest:
         """As `put_file`, what is in memory; `what` names it in errors."""
@@ -127,7 +127,7 @@ class ObjectStore:
 
     def on_their_way(self) -> list[Path]:
         """Everything under such a name, of writers that live and of those that died."""
-        return sorted(self._tmp.iterdir())
+        return listed(self._tmp)
 
     def _put(self, chunks: Iterable[bytes], what: str, on_progress: Progress | None) -> Digest:
         hasher, summer = blake3(), BlockSummer()
@@ -190,7 +190,7 @@ class ObjectStore:
         read.
         """
         source = other.path(key)
-        with self._compared(_stored_chunks(source), key, source, on_progress) as new:
+        with self._compared(stored_chunks(source), key, source, on_progress) as new:
             yield new
 
     @contextmanager
@@ -295,21 +295,6 @@ def _room_for(what: str) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NoSpaceError(f"no room for {what}: {error.strerror}") from error
         raise
-
-
-def _stored_chunks(path: Path) -> Iterator[bytes]:
-    """The bytes of a stored file.  Raises `FileNotFoundError`, and `IntegrityError` where the disk
-    does not give them."""
-    try:
-        with open(path, "rb", buffering=0, opener=open_stored) as file:
-            while chunk := file.read(_CHUNK):
-                yield chunk
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        if error.errno not in UNREADABLE:
-            raise
-        raise IntegrityError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def remove(path: Path) -> None:

@@ -43,6 +43,9 @@ class Parts:
     def open(cls, path: Path, *, read_only: bool = False) -> Parts:
         """Those of the store in the directory `path`.  Raises as `vfsd.Store.open`."""
         directory = StoreDirectory.open(path)
+        directory.require_objects()
+        if not read_only:
+            directory.lay_out()
         with settled(directory):
             settings = Settings.load(directory.settings)
             catalog = with_reserve(

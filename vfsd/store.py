@@ -12,7 +12,7 @@ from vfsd.advising.advice import Advice
 from vfsd.advising.proposals import Proposal
 from vfsd.advising.tuning import Between, Budget, Tuner, undo
 from vfsd.advising.workload import WorkloadQuery
-from vfsd.arguments import whole_number
+from vfsd.arguments import local_path, whole_number
 from vfsd.budget.keeping import DerivedBudget
 from vfsd.catalog import Catalog, require_database
 from vfsd.config import Settings
@@ -68,11 +68,12 @@ class Store(StoreTree):
         else is just making one there, and `UsageError` or `ExtraMissingError` for a URL that no
         database can have; nothing is made then.
         """
+        root = local_path(path, "a place for a store")
         if catalog_url is not None:
             require_database(catalog_url)
-        with StoreDirectory.creating(Path(path), catalog_url=catalog_url) as directory:
+        with StoreDirectory.creating(root, catalog_url=catalog_url) as directory:
             Catalog.create(directory.catalog_url).close()
-        return cls.open(path)
+        return cls.open(root)
 
     @classmethod
     def open(
@@ -96,7 +97,7 @@ class Store(StoreTree):
             threads = whole_number(threads, "number of threads")
             if threads < 1:
                 raise UsageError(f"{threads} threads decode nothing")
-        parts = Parts.open(Path(path), read_only=read_only)
+        parts = Parts.open(local_path(path, "a store"), read_only=read_only)
         return cls(parts, threads)
 
     def close(self) -> None:

@@ -33,7 +33,14 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
-from vfsd.errors import BusyError, ExistsError, NoStoreError, ReadOnlyError, StoreVersionError
+from vfsd.errors import (
+    BusyError,
+    ExistsError,
+    NoStoreError,
+    ReadOnlyError,
+    StoreError,
+    StoreVersionError,
+)
 from vfsd.inhand import new_name, on_their_way, put_in_place
 from vfsd.mounts.mountinfo import mount_above, mount_at
 
@@ -95,13 +102,8 @@ class StoreDirectory:
                 with suppress(PermissionError):  # a directory may be written by who cannot read it
                     fsync_path(path.parent)
             directory = cls(root, marker)
-            for below in (
-                directory.objects,
-                directory.objects_tmp,
-                directory.spool,
-                directory.cache,
-            ):
-                below.mkdir(exist_ok=True)
+            directory.objects.mkdir(exist_ok=True)
+            directory.lay_out()
             for side in ("", "-wal", "-shm"):
                 (root / f"{CATALOG}{side}").unlink(missing_ok=True)
             yield directory
@@ -154,6 +156,37 @@ class StoreDirectory:
         begun = self.root / _UNFINISHED
         left = [*on_their_way(self.settings), *on_their_way(self.root / _MARKER)]
         return [*left, begun] if begun.exists() else left
+
+    def lay_out(self) -> None:
+        """Make the directories below that are not there, `objects` apart: tools that copy files
+        leave out empty ones.
+
+        Raises `StoreError` where something else lies there, `ReadOnlyError`.
+        """
+        for below in (self.objects_tmp, self.spool, self.cache):
+            try:
+                below.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError) as error:
+                raise StoreError(
+                    f"{below} is no directory", hint="move what lies there away, and try again"
+                ) from error
+            except OSError as error:
+                if error.errno not in (errno.EROFS, errno.EACCES):
+                    raise
+                raise ReadOnlyError(
+                    f"{below} is missing, and cannot be made: {error.strerror}",
+                    hint="say `vfsd ls` of it once as somebody who may write there",
+                ) from error
+
+    def require_objects(self) -> None:
+        """Raises `StoreError` where the place is gone in which all videos lie: without it checks
+        would take all of them for lost, and tiles away."""
+        if not self.objects.is_dir():
+            raise StoreError(
+                f"the store in {self.root} has lost its directory {self.objects.name}",
+                hint="where it lies on another disk, mount that; else put it back, as with "
+                "`vfsd restore`, or make it anew, and `vfsd fsck` tells what is missing",
+            )
 
     @property
     def id(self) -> str:
@@ -267,7 +300,7 @@ class StoreDirectory:
 
     def spooled(self) -> Iterator[tuple[int, Path]]:
         """Every file in the spool with the inode that it belongs to."""
-        for path in self.spool.iterdir():
+        for path in listed(self.spool):
             if path.name.isdigit():
                 yield int(path.name), path
 
@@ -431,6 +464,15 @@ def _alone(root: Path) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def listed(folder: Path) -> list[Path]:
+    """What lies in a directory of a store, in order; nothing where it is not there, as in a copy
+    by a tool that leaves out empty ones."""
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
 
 
 def fsync_path(path: Path) -> None:

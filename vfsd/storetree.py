@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from pathlib import Path
 
+from vfsd.arguments import local_path
 from vfsd.budget.reclaim import clear_away
 from vfsd.catalog import not_there, require_name, split
 from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
@@ -56,7 +56,7 @@ class StoreTree(StoreWrites):
         file meanwhile, `NoSpaceError`; the store is then as it was before.
         """
         self._require_writable()
-        path = Path(source)
+        path = local_path(source, "a file")
         if not path.is_file():
             raise NotFoundError(f"there is no file {path}")
         if isinstance(name, str) and name.endswith("/"):

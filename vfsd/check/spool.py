@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from vfsd.catalog import Transaction
 from vfsd.check.finding import Finding, Run
+from vfsd.errors import IntegrityError
 from vfsd.model import FileState, Node
+from vfsd.objects import remove
 from vfsd.parts import Parts
 
 
@@ -20,27 +25,28 @@ def spool(run: Run) -> Iterator[Finding]:
             for node in seen.tree.files_in_state(wanted)
         ]
     for node in own:
-        if not parts.directory.spool_file(node.ino).exists():
+        path = parts.directory.spool_file(node.ino)
+        if not is_file(path):
             with parts.catalog.reading() as seen:
                 if not _is_same(seen, node):
                     continue  # it has become a video since, or has gone
                 name = " or ".join(map(repr, seen.tree.paths_of(node.ino)))
+            called = f"the bytes of {name or 'a file without a name'} (inode {node.ino})"
+            if os.path.lexists(path):
+                what = "a directory, link or device"
+                yield Finding("spool", f"{called} are not in {path}, {what}: move that away")
+                continue
             if run.repair and not _give_empty(parts, node):
                 continue
-            yield Finding(
-                "spool",
-                f"the bytes of {name or 'a file without a name'} (inode {node.ino}) are missing",
-                repaired=run.repair,
-            )
+            yield Finding("spool", f"{called} are missing", repaired=run.repair)
     stray = list(stray_spool(parts))
     if run.repair:
         remove_stray_spool(parts)
     for ino, path in stray:
         if not run.repair and not path.exists():
             continue  # a mount was about to take it away
-        yield Finding(
-            "spool", f"private bytes of inode {ino} that nobody needs", repaired=run.repair
-        )
+        told = f"private bytes of inode {ino} that nobody needs"
+        yield Finding("spool", told, repaired=run.repair and not os.path.lexists(path))
 
 
 def _is_same(seen: Transaction, node: Node) -> bool:
@@ -57,12 +63,20 @@ def _give_empty(parts: Parts, node: Node) -> bool:
     """Let a file be empty whose bytes are missing; False where that is so no longer."""
     path = parts.directory.spool_file(node.ino)
     with parts.catalog.writing() as change:
-        if not _is_same(change, node) or path.exists():
+        if not _is_same(change, node) or os.path.lexists(path):
             return False
         reason = "its bytes were lost in a crash"
         change.tree.update(node.ino, state=FileState.PLAIN, reason=reason)
         path.touch(mode=0o600)
     return True
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file of the store's own; links are not followed."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def stray_spool(parts: Parts) -> Iterator[tuple[int, Path]]:
@@ -83,4 +97,5 @@ def remove_stray_spool(parts: Parts) -> None:
         needed = change.tree.private_inodes()
         for ino, path in suspects:
             if ino not in needed:
-                path.unlink(missing_ok=True)
+                with suppress(IntegrityError):  # a directory in which somebody has something
+                    remove(path)

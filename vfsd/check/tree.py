@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from vfsd.catalog import ROOT, Transaction
 from vfsd.check.finding import Finding, Run
 from vfsd.check.lostfound import current_shape, make_a_tree
+from vfsd.check.spool import is_file
 from vfsd.making.settle import recover_orphans, settle_file
 from vfsd.model import FileState
 
@@ -38,7 +39,7 @@ def pending(run: Run) -> Iterator[Finding]:
             waiting = seen.tree.files_in_state(FileState.SPOOLED)
             names = {node.ino: seen.tree.paths_of(node.ino) for node in waiting}
         for node in waiting:
-            if not run.parts.directory.spool_file(node.ino).exists():
+            if not is_file(run.parts.directory.spool_file(node.ino)):
                 continue  # "spool" has to see to that first
             done = run.repair and settle_file(run.parts, node) is not None
             name = (names[node.ino] or [f"inode {node.ino}"])[0]

@@ -35,6 +35,7 @@ from vfsd.units import human_bytes
         "copied": "bytes that were not there from the last backup",
         "linked": "videos whose bytes are outside of the store, and not in the backup",
         "damaged": "keys of objects that are damaged or missing, and not in the backup",
+        "unread": "files that are no videos, and could not be read: they are as in the last backup",
         "seconds": "that it took",
     },
     exits=[
@@ -57,7 +58,7 @@ def command(session: Session, target: Path, no_tiles: bool) -> None:
     The copy is a store as it was at one moment, with all bytes compared with their checksums: it
     can be opened and mounted, or copied back.  The store may be mounted and in use meanwhile.
     Until the end DIR holds the last backup; what was interrupted goes on when it is said again.
-    What has gone from the store goes from the backup.  Ends with 30 where objects are damaged.
+    What has gone from the store goes from the backup.  Ends with 30 where something is damaged.
     """
     from vfsd.copies.backup import back_up
 
@@ -77,6 +78,7 @@ def command(session: Session, target: Path, no_tiles: bool) -> None:
                 "copied": done.copied,
                 "linked": list(done.linked),
                 "damaged": list(done.damaged),
+                "unread": list(done.unread),
                 "seconds": seconds,
             }
         )
@@ -89,6 +91,11 @@ def command(session: Session, target: Path, no_tiles: bool) -> None:
         session.remark(f"{shown(name)} lies outside of the store, and is not in the backup")
     for key in done.damaged:
         session.remark(f"object {key} is damaged or missing, and is not in the backup")
+    for name in done.unread:
+        session.remark(
+            f"{shown(name)} could not be read: the backup has it as the last one did, if at all"
+        )
     if done.damaged:
         session.remark("`vfsd fsck --deep` tells what they belong to")
+    if done.damaged or done.unread:
         click.get_current_context().exit(EXIT_FINDINGS)

@@ -22,6 +22,7 @@ from vfsd import check
 from vfsd.catalog import Catalog
 from vfsd.copies.copynotes import CopyNotes, will_tell
 from vfsd.copies.copyplaces import require_apart, told_of_disks
+from vfsd.copies.privatecopy import copy_private
 from vfsd.copies.takeover import TRIES, prepare, take_over
 from vfsd.errors import (
     BusyError,
@@ -53,6 +54,7 @@ class BackedUp:
     copied: int  #: bytes that were not there from the last backup
     linked: tuple[str, ...]  #: videos indexed in place: their bytes are not in it
     damaged: tuple[str, ...]  #: objects whose bytes do not hash to their name; they are not in it
+    unread: tuple[str, ...]  #: files that are no videos, and could not be read; as they were in it
 
 
 def back_up(
@@ -97,12 +99,12 @@ class _Backup:
         self._done = self._total = self._copied = 0
         self._sizes: dict[str, int] = {}  # of the objects that the snapshot refers to
         self._damaged: set[str] = set()
+        self._unread: set[int] = set()  # inodes
         self._sums: dict[str, BlockSums] = {}  # of what was copied
 
     def run(self) -> BackedUp:
         target = self._target
-        for below in (target.objects, target.objects_tmp, target.spool, target.cache):
-            below.mkdir(parents=True, exist_ok=True)
+        target.lay_out()
         snapshot = self._coming.new_catalog
         for _ in range(TRIES):  # what was deleted since the last look could not be copied
             _remove_catalog(snapshot)
@@ -129,6 +131,7 @@ class _Backup:
         self._done, self._total = 0, sum(sizes.values())
         self._sizes = sizes
         self._sources.clear()
+        self._unread.clear()
         there = [self._copy_object(key, size) for key, size in sorted(sizes.items())]
         there += [self._copy_private(ino) for ino in private]
         return all(there)
@@ -172,14 +175,19 @@ class _Backup:
             if copy.exists() and self._notes.is_copy(ino, found, copy.stat()):
                 self._sources[ino] = found
                 return True
-            shutil.copy2(source, coming)
+            copy_private(source, coming)
             # Who writes into it meanwhile gives it another time, which the copy must not have.
             os.utime(coming, ns=(found.st_atime_ns, found.st_mtime_ns))
+        except IntegrityError:
+            self._unread.add(ino)
+            return True
         except FileNotFoundError:
             with self._parts.catalog.reading() as seen:
                 node = seen.tree.nodes([ino]).get(ino)
-            gone = (FileState.SPOOLED, FileState.PLAIN)
-            return node is not None and node.state in gone  # it was never synced; as after a crash
+            if node is None or node.state not in (FileState.SPOOLED, FileState.PLAIN):
+                return False
+            self._unread.add(ino)  # it was never synced, as after a crash, or has been lost since
+            return True
         fsync_path(coming)
         if tells:
             self._sources[ino] = found
@@ -224,6 +232,7 @@ class _Backup:
                 videos = seen.tree.files_in_state(FileState.VIDEO)
                 referenced = seen.objects.referenced()
                 held = {k: size for k, size in seen.objects.sizes().items() if k in referenced}
+                unread = [name for ino in self._unread for name in seen.tree.paths_of(ino)]
             names = {info.ino: info.name for info in store.catalog.find()}
             private = [path.stat().st_size for _, path in store.parts.directory.spooled()]
         return BackedUp(
@@ -233,6 +242,7 @@ class _Backup:
             self._copied,
             tuple(sorted(names.get(n.ino, f"inode {n.ino}") for n in videos if n.link_path)),
             tuple(sorted(self._damaged)),
+            tuple(sorted(unread)),
         )
 
     def _note(self, count: int) -> None:

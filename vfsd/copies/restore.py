@@ -18,6 +18,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from vfsd.copies.copyplaces import require_apart, told_of_disks
+from vfsd.copies.privatecopy import copy_private
 from vfsd.copies.takeover import TRIES, prepare, require_closed, take_over
 from vfsd.errors import (
     ExistsError,
@@ -108,8 +109,7 @@ class _Restore:
     def run(self) -> None:
         """Raises `StoreError` where others take away what is copied."""
         backup, target = self._backup, self._target
-        for below in (target.objects, target.objects_tmp, target.spool, target.cache):
-            below.mkdir(parents=True, exist_ok=True)
+        target.lay_out()
         coming = prepare(target)
         backup.catalog.copy_to(coming.new_catalog)
         with backup.catalog.reading() as seen:
@@ -186,8 +186,8 @@ class _Restore:
     def _bring_private(self, ino: int, coming: StoreDirectory) -> None:
         copy = coming.spool_file(ino)
         try:
-            shutil.copy2(self._backup.directory.spool_file(ino), copy)
-        except FileNotFoundError:
+            copy_private(self._backup.directory.spool_file(ino), copy)
+        except (FileNotFoundError, IntegrityError):
             copy.touch(mode=0o600)  # else it would have what lies there in the store
             self._emptied.append(ino)
         fsync_path(copy)
@@ -252,7 +252,11 @@ def _keep_old(target: StoreDirectory) -> Path | None:
     for path in old:
         os.link(path, kept / path.name)
     for _, path in target.spooled():
-        os.link(path, kept / "spool" / path.name)
+        beside = kept / "spool" / path.name
+        if path.is_dir():
+            path.replace(beside)  # it is no file, and would be in the way of one
+        else:
+            os.link(path, beside, follow_symlinks=False)
     fsync_path(kept / "spool")
     fsync_path(kept)
     return kept

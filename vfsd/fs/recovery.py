@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 
 from vfsd.budget.reclaim import reclaim
@@ -47,7 +48,7 @@ def recover(parts: Parts) -> Recovered:
     emptied = 0
     for ino in spooled:
         path = parts.directory.spool_file(ino)
-        if not path.exists():
+        if not os.path.lexists(path):
             # As with any file that was never synced: the name survived, the bytes did not.
             with parts.catalog.reading() as seen:
                 name = " or ".join(map(repr, seen.tree.paths_of(ino)))

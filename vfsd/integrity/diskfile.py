@@ -6,7 +6,10 @@ import errno
 import mmap
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
+
+from vfsd.errors import IntegrityError
 
 CHUNK = 1 << 20
 """Bytes that are read at a time; places are multiples of it."""
@@ -43,6 +46,23 @@ def open_stored(path: str | os.PathLike[str], flags: int = 0) -> int:
         os.close(fd)
         raise OSError(errno.EIO, "it is no regular file", os.fspath(path))
     return fd
+
+
+def stored_chunks(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """The bytes of a file of a store, piece by piece.
+
+    Raises `FileNotFoundError`, and `IntegrityError` where the disk does not give them.
+    """
+    try:
+        with open(path, "rb", buffering=0, opener=open_stored) as file:
+            while chunk := file.read(CHUNK):
+                yield chunk
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
+        raise IntegrityError(f"{os.fspath(path)} cannot be read: {error.strerror}") from error
 
 
 class DiskFile:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from vfsd import grammar
+from vfsd.arguments import local_path
 from vfsd.errors import IntegrityError
 from vfsd.objects import Progress
 from vfsd.units import Seconds
@@ -49,7 +50,9 @@ class VideoFiles(VideoFacts):
         that are done.  Raises `ExistsError` unless `replace`, `UsageError` for what cannot be
         made, `OutOfRangeError`, `OSError`.
         """
-        form = grammar.form_of(Path(path).suffix.lower().removeprefix("."), codec, format)
+        form = grammar.form_of(
+            local_path(path, "a file").suffix.lower().removeprefix("."), codec, format
+        )
         view = view_of(self._counted(), span=span, frames=frames, region=region, fps=fps)
         request = grammar.Request(view, form, size, psnr)
         return self.save_view(path, request, replace=replace, on_progress=on_progress)
@@ -63,7 +66,7 @@ class VideoFiles(VideoFacts):
         on_progress: Progress | None = None,
     ) -> int:
         """As `save`, for a request of `vfsd.grammar`."""
-        target = Path(path)
+        target = local_path(path, "a file")
         try:
             return self._rendered(target, request, replace, on_progress)
         except IntegrityError:

@@ -1,0 +1,27 @@
+"""Copies of files that are no videos, as one store has them, for another."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from vfsd.integrity.diskfile import stored_chunks
+
+
+def copy_private(source: Path, copy: Path) -> None:
+    """Copy a file of a store with its times and mode; there is no copy where that fails.
+
+    Raises `FileNotFoundError` where it is not there, `IntegrityError` where the disk does not give
+    it, or something else lies there, `OSError` where it cannot be written.
+    """
+    chunks = stored_chunks(source)
+    try:
+        with open(copy, "wb", buffering=0) as file:
+            for chunk in chunks:
+                view = memoryview(chunk)
+                while view:
+                    view = view[file.write(view) :]
+        shutil.copystat(source, copy)
+    except BaseException:
+        copy.unlink(missing_ok=True)
+        raise
