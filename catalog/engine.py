@@ -28,7 +28,7 @@ from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DatabaseError, DBAPIError
 
 from vfsd.catalog.databaseurl import parsed_url, require_database
-from vfsd.catalog.failures import error_for_users
+from vfsd.catalog.failures import LOST, error_for_users
 from vfsd.catalog.gate import Gate
 from vfsd.catalog.onewriter import OneWriter, busy
 from vfsd.catalog.rows import parsed_json, strange_values
@@ -270,12 +270,16 @@ class Database:
         return not is_busy
 
     def copy_to(self, path: Path) -> None:
-        """Copy the file as it is at one moment.  Raises `sqlite3.Error`."""
+        """Copy the file as it is at one moment.
+
+        Raises `IntegrityError` where its pages do not make a database, `sqlite3.Error`.
+        """
         with self.gate.passed(), closing(self.engine.raw_connection()) as connection:
             driver: Any = connection.driver_connection
             with closing(sqlite3.connect(path)) as copy:
                 driver.backup(copy)
                 copy.execute("PRAGMA journal_mode = DELETE")
+                _require_whole(copy, self.path)
 
     def damage(self) -> list[str]:
         """What SQLite finds wrong with the file and its references; other servers see to theirs."""
@@ -430,3 +434,17 @@ def _patient(driver: Any, seconds: float) -> Iterator[None]:
         yield
     finally:
         driver.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+
+
+def _require_whole(copy: sqlite3.Connection, path: str | None) -> None:
+    """Pages are copied as they are, whatever is in them: raises `IntegrityError` where they make
+    no database.  What rows say is not looked at."""
+    copy.execute("PRAGMA ignore_check_constraints = ON")
+    try:
+        told = [str(line) for (line,) in copy.execute("PRAGMA integrity_check(20)")]
+    except sqlite3.DatabaseError as error:
+        found = error_for_users(error, path, BUSY_SECONDS)
+        raise found or error from error
+    wrong = [line for line in told if line != "ok" and not line.startswith("NULL value in")]
+    if wrong:
+        raise IntegrityError(f"the catalog {path or ''} is damaged: {wrong[0]}", hint=LOST)

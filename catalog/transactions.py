@@ -130,7 +130,8 @@ class CatalogTransactions:
     def copy_to(self, path: Path) -> None:
         """Copy it as it is at one moment to a file that is not there yet.
 
-        Only where it is a file itself.  Raises `sqlite3.Error`.
+        Only where it is a file itself.  Raises `IntegrityError` where that is damaged, so that the
+        copy takes nobody's place, `sqlite3.Error`.
         """
         self._database.copy_to(path)
 

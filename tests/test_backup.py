@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +29,7 @@ from vfsd.copies import takeover
 from vfsd.copies.backup import back_up
 from vfsd.copies.copynotes import will_tell
 from vfsd.copies.restore import restore
-from vfsd.errors import BusyError, ExistsError, NoSpaceError, UsageError
+from vfsd.errors import BusyError, ExistsError, IntegrityError, NoSpaceError, UsageError
 from vfsd.fs import Filesystem
 from vfsd.model import FileState
 from vfsd.objects import ObjectStore
@@ -385,6 +387,48 @@ def test_a_sign_that_makes_no_sense_is_told_of(store: Store, target: Path, sign:
     path.write_text("")
     back_up(store.parts, target)
     assert same(store, target)
+
+
+@pytest.mark.parametrize("table", ["labels", "decisions", "segments"])
+def test_a_damaged_catalog_leaves_the_last_backup(store: Store, target: Path, table: str) -> None:
+    """Whether or not making a backup has to look at what is damaged."""
+    names = list(store)
+    back_up(store.parts, target)
+    store.close()
+    _damage(store.path / "catalog.sqlite3", table)
+    with (
+        Store.open(store.path) as damaged,
+        pytest.raises(IntegrityError, match="is damaged: "),
+    ):
+        back_up(damaged.parts, target)
+    with Store.open(target) as copy:
+        assert list(copy) == names
+        assert check.run(copy.parts, deep=True) == []
+    restore(target, store.path)
+    with Store.open(store.path) as restored:
+        assert check.run(restored.parts) == []
+
+
+def test_a_damaged_backup_takes_no_place(store: Store, target: Path) -> None:
+    back_up(store.parts, target)
+    store.close()
+    _damage(target / "catalog.sqlite3", "labels")
+    with pytest.raises(IntegrityError, match="is damaged: "):
+        restore(target, store.path)
+    with Store.open(store.path) as kept:
+        assert check.run(kept.parts) == []
+
+
+def _damage(catalog: Path, table: str) -> None:
+    """Zeros in the place of the first page of a table."""
+    with closing(sqlite3.connect(catalog)) as raw:
+        (page,) = raw.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", [table]
+        ).fetchone()
+        (size,) = raw.execute("PRAGMA page_size").fetchone()
+    with open(catalog, "r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(bytes(size))
 
 
 def test_a_full_disk_leaves_the_last_backup(

@@ -16,6 +16,7 @@ from vfsd.errors import (
     EXIT_INTERRUPTED,
     BusyError,
     ExistsError,
+    IntegrityError,
     NoSpaceError,
     UsageError,
 )
@@ -42,6 +43,7 @@ from vfsd.units import human_bytes
         UsageError,
         ExistsError,
         BusyError,
+        IntegrityError,
         NoSpaceError,
         EXIT_FINDINGS,
         EXIT_INTERRUPTED,

@@ -65,7 +65,7 @@ def back_up(
     Without `derived`, tiles and renditions are left out.  What was interrupted is gone on with by
     doing it again; until it is done the backup is the last one.  Raises `UsageError`, `ExistsError`
     for a directory that is something else, `BusyError` where somebody uses the backup,
-    `NoSpaceError`.
+    `IntegrityError` for a damaged catalog, `NoSpaceError`.
     """
     target = target.absolute()
     source = parts.directory

@@ -61,7 +61,8 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
     What was interrupted is gone on with by doing it again; until it is done the store is what it
     was.  Raises `NoStoreError` where there is no backup, `UsageError` for a store that is none,
     `ExistsError` for a target that is another store, a backup or something else, `BusyError` where
-    somebody uses one of the two, `ReadOnlyError`, `NoSpaceError`.
+    somebody uses one of the two, `IntegrityError` where the catalog of the backup is damaged,
+    `ReadOnlyError`, `NoSpaceError`.
     """
     source, directory = StoreDirectory.open(backup), StoreDirectory.unmarked(target.absolute())
     if not source.backup_sign.exists():
