@@ -95,6 +95,21 @@ def test_what_is_not_theirs_stays_as_it_is(all_may: Path) -> None:
     assert (all_may / "f").read_bytes() == b"x"
 
 
+def test_who_writes_sees_that_set_id_bits_are_gone(all_may: Path) -> None:
+    """At once: who asks for the mode alone, as stat(1) does and the kernel before it runs a
+    program, would be told for a second what the kernel remembers."""
+    path = all_may / "program"
+    as_user(_ANN, "os.close(os.open(a[0], os.O_CREAT | os.O_WRONLY, 0o777))", path)
+    for change in (
+        "(f := os.open(a[0], os.O_WRONLY), os.write(f, b'y'), os.close(f))",
+        "os.truncate(a[0], 3)",
+        "(f := os.open(a[0], os.O_WRONLY), os.posix_fallocate(f, 0, 5000), os.close(f))",
+        "os.close(os.open(a[0], os.O_WRONLY | os.O_TRUNC))",
+    ):
+        told = "os.execvp('stat', ['stat', '-c', '%a', a[0]])"
+        assert as_user(_ANN, f"(os.chmod(a[0], 0o6777), {change}, {told})", path) == "777"
+
+
 def test_a_sticky_directory(all_may: Path) -> None:
     os.chmod(all_may, 0o1777)
     for name in ("f", "g"):

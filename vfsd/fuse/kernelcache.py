@@ -61,13 +61,15 @@ class KernelCache:
 
         To libfuse, and so to the kernel, names of one file are different files: what changes
         through one of them would be seen through the others only when the cache has expired.
-        So it is with a name that has gone, and is still open.
+        So it is with a name that has gone, and is still open.  And set-ID bits go with a write, of
+        which the kernel takes no notice, as it leaves that to us.
         libfuse looks at the timeout when the callback has returned.  Should another thread come in
         between, a change may be seen a second late.
         """
         is_offered = handle is not None and found.is_view and bool(found.mode & stat.S_IWUSR)
         is_one = found.nlink < 2 and not self._open.is_elsewhere(found.ino, path, handle)
-        allowed = (is_one or stat.S_ISDIR(found.mode)) and not is_offered
+        may_lose_bits = stat.S_ISREG(found.mode) and found.mode & (stat.S_ISUID | stat.S_ISGID)
+        allowed = (is_one or stat.S_ISDIR(found.mode)) and not is_offered and not may_lose_bits
         if allowed is not self._is_caching:
             self._is_caching = allowed
             self._config.attr_timeout = self._attr_timeout if allowed else 0.0
