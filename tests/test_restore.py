@@ -17,6 +17,7 @@ from tests.killing import ingest_and_die, killed_at_rename
 from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog import Catalog
+from vfsd.config import Settings
 from vfsd.copies import takeover
 from vfsd.copies.backup import back_up
 from vfsd.copies.restore import _Restore, restore
@@ -89,6 +90,16 @@ def test_what_was_there_is_kept_beside_it(place: Path) -> None:
         assert list(old.find().names()) == ["friday.mkv", "since.avi", "tiled.mp4"]
     private = sorted(path.read_bytes() for path in (kept / "spool").iterdir())
     assert private == [b"of friday, and more", b"since"]
+
+
+def test_settings_go_back_also_to_none(place: Path) -> None:
+    assert not (place / "backup" / "config.toml").exists()
+    (place / "store" / "config.toml").write_text("tune = false\n")
+    replaced = restore(place / "backup", place / "store").replaced
+    with Store.open(place / "store") as store:
+        assert store.settings == Settings()
+    assert replaced is not None
+    assert (replaced / "config.toml").read_text() == "tune = false\n"
 
 
 def test_a_store_is_made_where_none_is(place: Path) -> None:

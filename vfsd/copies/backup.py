@@ -12,7 +12,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from vfsd import check
 from vfsd.catalog import Catalog
 from vfsd.copies.copynotes import CopyNotes, will_tell
 from vfsd.copies.copyplaces import require_apart, told_of_disks
-from vfsd.copies.privatecopy import copy_private
+from vfsd.copies.privatecopy import bring_settings, copy_private
 from vfsd.copies.takeover import TRIES, prepare, take_over
 from vfsd.errors import (
     BusyError,
@@ -197,8 +196,7 @@ class _Backup:
     def _publish(self) -> bool:
         """False where objects are gone again."""
         target, source = self._target, self._parts.directory
-        if source.settings.exists():
-            shutil.copy2(source.settings, self._coming.settings)
+        bring_settings(source, target, self._coming)
         if not take_over(target, self._has_all):
             return False
         for ino, found in self._sources.items():

@@ -1,4 +1,4 @@
-"""Copies of files that are no videos, as one store has them, for another."""
+"""Copies of files that are no videos, and of settings, as one store has them, for another."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from vfsd.integrity.diskfile import stored_chunks
+from vfsd.storedir import StoreDirectory
 
 
 def copy_private(source: Path, copy: Path) -> None:
@@ -25,3 +26,14 @@ def copy_private(source: Path, copy: Path) -> None:
     except BaseException:
         copy.unlink(missing_ok=True)
         raise
+
+
+def bring_settings(source: StoreDirectory, target: StoreDirectory, coming: StoreDirectory) -> None:
+    """Lay into `coming` what the settings of `target` are to be: those of `source`.
+
+    Where that has none, and so the usual ones, those that `target` has must not stay.
+    """
+    if source.settings.exists():
+        shutil.copy2(source.settings, coming.settings)
+    elif target.settings.exists():
+        coming.settings.touch()

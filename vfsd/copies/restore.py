@@ -18,7 +18,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from vfsd.copies.copyplaces import require_apart, told_of_disks
-from vfsd.copies.privatecopy import copy_private
+from vfsd.copies.privatecopy import bring_settings, copy_private
 from vfsd.copies.takeover import TRIES, prepare, require_closed, take_over
 from vfsd.errors import (
     ExistsError,
@@ -120,8 +120,7 @@ class _Restore:
         self._sizes = {key: size for key, size in sizes.items() if key in referenced}
         for ino in private:
             self._bring_private(ino, coming)
-        if backup.directory.settings.exists():
-            shutil.copy2(backup.directory.settings, coming.settings)
+        bring_settings(backup.directory, target, coming)
         for _ in range(TRIES):
             self._bring_objects()
             # Numbers of tiles will be given again, and views in the cache may go by them.
@@ -240,12 +239,12 @@ def _kept(source: StoreDirectory) -> Iterator[None]:
 
 
 def _keep_old(target: StoreDirectory) -> Path | None:
-    """Give the catalog and the private files names by which they stay; where.
+    """Give the catalog, the settings and the private files names by which they stay; where.
 
     They take no room of their own before others take their place.
     """
     log, _ = target.beside_catalog()
-    old = [path for path in (target.catalog_file, log) if path.exists()]
+    old = [path for path in (target.catalog_file, log, target.settings) if path.exists()]
     if not old:
         return None
     kept = _new_place(target)
