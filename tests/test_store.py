@@ -108,6 +108,19 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
         Store.open(tmp_path / "s")
 
 
+@pytest.mark.parametrize("marker", [None, "", "[]", '{"format": 1, "id": "\\ud800"}'])
+def test_a_marker_that_cannot_be_read_is_told_of(store: Store, marker: str | None) -> None:
+    path = store.path / "vfsd-store.json"
+    path.unlink()
+    if marker is None:
+        path.mkdir()
+    else:
+        path.write_text(marker)
+    with pytest.raises(NoStoreError, match=r"vfsd-store\.json cannot be read") as raised:
+        Store.open(store.path)
+    assert "vfsd restore" in (raised.value.hint or "")
+
+
 def test_a_copy_without_empty_directories_is_the_store(store: Store, tmp_path: Path) -> None:
     """As git, archives and object storage make them."""
     store.close()

@@ -121,7 +121,7 @@ class StoreDirectory:
         try:
             marker = json.loads((root / _MARKER).read_text(encoding="utf-8"))
             number = int(marker["format"])
-            str(marker["id"])
+            str(marker["id"]).encode()  # it is shown
         except (FileNotFoundError, NotADirectoryError):
             if (root / CATALOG).exists():
                 raise NoStoreError(
@@ -131,8 +131,18 @@ class StoreDirectory:
             raise NoStoreError(
                 f"there is no store in {root}", hint=f"make one with `vfsd init {root}`"
             ) from None
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            raise NoStoreError(f"{root / _MARKER} cannot be read: {error}") from error
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+            IsADirectoryError,
+        ) as error:
+            raise NoStoreError(
+                f"{root / _MARKER} cannot be read: {error}",
+                hint="put it back from a backup of this store (`vfsd restore`)",
+            ) from error
         if number > FORMAT:
             raise StoreVersionError(
                 f"{root} has store format {number}, this vfsd knows up to {FORMAT}",
