@@ -167,6 +167,14 @@ def test_doctor_says_what_to_do_about_a_store_that_is_not_there(place: Path) -> 
     assert "vfsd init" in store["advice"]
 
 
+def test_doctor_finds_that_the_objects_are_gone(run: Run, place: Path) -> None:
+    (place / "videos" / "objects").rename(place / "elsewhere")
+    done = run("doctor", "--json")
+    (store,) = (found for found in done.objects if found["check"] == "store")
+    assert (done.code, store["status"]) == (30, "fail")
+    assert "mount that" in store["advice"]
+
+
 def test_doctor_finds_a_catalog_that_cannot_be_opened(run: Run, place: Path) -> None:
     for name in ("catalog.sqlite3", "catalog.sqlite3-wal", "catalog.sqlite3-shm"):
         (place / "videos" / name).unlink(missing_ok=True)

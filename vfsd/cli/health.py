@@ -58,6 +58,7 @@ def store(root: Path) -> Iterator[Diagnosis]:
     """One store; what cannot be asked because something else fails is left out."""
     try:
         directory = StoreDirectory.open(root)
+        directory.require_objects()
     except VfsdError as error:
         yield Diagnosis("store", FAIL, str(error), error.hint)
         return
