@@ -22,10 +22,10 @@ from benchmarks.common import arguments, finish, table
 from benchmarks.joined import camera_pairs
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.archive import archive_codec, decode_run, encode_run
-from vfsd.codecs.cellcheck import psnr
 from vfsd.codecs.compose import cut_out
 from vfsd.codecs.planes import plane_samples
 from vfsd.codecs.siting import blank_like
+from vfsd.distortion import psnr_of_squares
 from vfsd.errors import NotFoundError, NothingSavedError
 from vfsd.joints.jointfit import JointFit
 from vfsd.joints.jointsettings import JoinSettings
@@ -149,7 +149,7 @@ def _coded(joint: Joint, like: Video, sides: Sequence[list[VideoFrame]], quality
         weaver.right(planes["middle"], planes.get("right"), out[1])
         for side in range(2):
             worst[side] = max(worst[side], *errors_of(out[side], plane_samples(pair[side])))
-    return Pieces(size, (psnr(worst[0], 255), psnr(worst[1], 255)))
+    return Pieces(size, (psnr_of_squares(worst[0], 255), psnr_of_squares(worst[1], 255)))
 
 
 def _part(picture: VideoFrame, rect: Rect) -> VideoFrame:

@@ -15,8 +15,7 @@ import av
 from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
 
-from vfsd.codecs.cellcheck import numbered_packet
-from vfsd.codecs.context import decoder_for
+from vfsd.codecs.context import decoder_for, numbered_packet
 from vfsd.codecs.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.fidelity import picture_error
 from vfsd.codecs.openencoder import new_encoder, open_encoder

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 import av
 from av.error import FFmpegError
-from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
-from av.video.stream import VideoStream
 
 from vfsd.codecs.comparing import Shot, SitedComparer, Squares, Tally
-from vfsd.codecs.context import decoder_for
+from vfsd.codecs.context import decoder_for, numbered_packet
 from vfsd.codecs.pack import CellStream
-from vfsd.distortion import LOSSLESS_PSNR
 from vfsd.errors import IntegrityError
 from vfsd.likeness import Likeness
 
@@ -118,21 +114,3 @@ def _decoded(cell: CellStream, between: Callable[[], None]) -> Iterator[av.Video
         yield from decoder.decode(None)
     except FFmpegError as error:
         raise IntegrityError("a packet of a cell does not decode") from error
-
-
-def numbered_packet(number: int, payload: bytes | memoryview) -> Packet[VideoStream]:
-    """For a decoder, whose picture will have that number.
-
-    It is not flagged as a key packet: no decoder of what we encode goes by that.
-    """
-    packet = cast("Packet[VideoStream]", Packet(len(payload)))
-    packet.update(bytes(payload))  # a copy, with the padding that decoders rely on
-    packet.pts = packet.dts = number
-    return packet
-
-
-def psnr(mean_square: float, peak: int) -> float:
-    """dB; `LOSSLESS_PSNR` at most."""
-    if mean_square <= 0:
-        return LOSSLESS_PSNR
-    return min(LOSSLESS_PSNR, 10 * math.log10(peak * peak / mean_square))

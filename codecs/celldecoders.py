@@ -9,8 +9,7 @@ from typing import Protocol
 import av
 from av.error import FFmpegError
 
-from vfsd.codecs.cellcheck import numbered_packet
-from vfsd.codecs.context import decoder_for
+from vfsd.codecs.context import decoder_for, numbered_packet
 from vfsd.codecs.losslesscells import LosslessCellDecoder
 from vfsd.codecs.pack import PackedCell
 from vfsd.codecs.siting import Sited

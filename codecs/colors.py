@@ -16,7 +16,7 @@ import numpy.typing as npt
 from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import ColorRange, VideoReformatter
 
-from vfsd.codecs.media import color_codes, told_colors
+from vfsd.codecs.colorcodes import color_codes, told_colors
 from vfsd.codecs.planes import copy_picture, plane_samples, shares
 from vfsd.codecs.rangenames import names_full_range
 from vfsd.codecs.siting import blank_without_range

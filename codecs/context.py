@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import av
+from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
+from av.video.stream import VideoStream
 
 from vfsd.codecs import nal
 from vfsd.codecs.source import MAX_PIXELS
@@ -95,3 +99,14 @@ def decoder_for(codec: str, extradata: bytes | None) -> VideoCodecContext:
     context.extradata = extradata or None
     prepare(context, strict=True)
     return context
+
+
+def numbered_packet(number: int, payload: bytes | memoryview) -> Packet[VideoStream]:
+    """For a decoder, whose picture will have that number.
+
+    It is not flagged as a key packet: no decoder of what we encode goes by that.
+    """
+    packet = cast("Packet[VideoStream]", Packet(len(payload)))
+    packet.update(bytes(payload))  # a copy, with the padding that decoders rely on
+    packet.pts = packet.dts = number
+    return packet

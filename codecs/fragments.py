@@ -13,8 +13,8 @@ import numpy as np
 
 from vfsd.codecs import records
 from vfsd.codecs.boxes import box, full_box, media_box
+from vfsd.codecs.colorcodes import ColorCodes
 from vfsd.codecs.segments import (
-    ColorCodes,
     PacketTimes,
     SegmentIndex,
     SoundPackets,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import av
 import cv2
 
-from vfsd.codecs.cellcheck import psnr
 from vfsd.codecs.planes import plane_samples
+from vfsd.distortion import psnr_of_squares
 
 
 def plane_errors(one: av.VideoFrame, other: av.VideoFrame) -> list[float]:
@@ -16,7 +16,7 @@ def plane_errors(one: av.VideoFrame, other: av.VideoFrame) -> list[float]:
 
 
 def square_error(decibels: float, peak: int) -> float:
-    """The mean square error that a PSNR tells; `vfsd.codecs.cellcheck.psnr` reversed."""
+    """The mean square error that a PSNR tells; `vfsd.distortion.psnr_of_squares` reversed."""
     return float(peak * peak / 10 ** (decibels / 10))
 
 
@@ -26,4 +26,4 @@ def summed(one: float, other: float, peak: int) -> float:
     The square roots of mean square errors are distances, and the triangle inequality holds.
     """
     distance = square_error(one, peak) ** 0.5 + square_error(other, peak) ** 0.5
-    return psnr(distance**2, peak)
+    return psnr_of_squares(distance**2, peak)

@@ -12,8 +12,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from vfsd.codecs.colorcodes import ColorCodes
 from vfsd.codecs.segments import (
-    ColorCodes,
     PacketTimes,
     SegmentIndex,
     SoundPackets,

@@ -13,8 +13,8 @@ from av.stream import Disposition, Stream
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
+from vfsd.codecs.colorcodes import PRIMARIES, RANGES, SPACES, TRANSFERS
 from vfsd.codecs.rangenames import names_full_range
-from vfsd.codecs.segments import ColorCodes
 from vfsd.codecs.sidedata import known_side_data
 from vfsd.codecs.sniff import Container
 from vfsd.errors import RefusedMediaError
@@ -23,80 +23,7 @@ from vfsd.model import MediaInfo, SideStream
 _MAX_TAGS = 64
 _MAX_TAG_LENGTH = 1000
 _NOT_FILMED = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
-_NOT_TOLD = 2
 _PROGRESSIVE = (0, 1)  # of AVFieldOrder: unknown, progressive
-
-# Names of FFmpeg's numbers; what is not listed (unspecified, reserved) is not told.
-_RANGES = {1: "limited", 2: "full"}
-_SPACES = {
-    0: "rgb",
-    1: "bt709",
-    4: "fcc",
-    5: "bt470bg",
-    6: "smpte170m",
-    7: "smpte240m",
-    8: "ycgco",
-    9: "bt2020nc",
-    10: "bt2020c",
-    14: "ictcp",
-}
-_PRIMARIES = {
-    1: "bt709",
-    4: "bt470m",
-    5: "bt470bg",
-    6: "smpte170m",
-    7: "smpte240m",
-    8: "film",
-    9: "bt2020",
-    10: "smpte428",
-    11: "smpte431",
-    12: "smpte432",
-    22: "ebu3213",
-}
-_TRANSFERS = {
-    1: "bt709",
-    4: "gamma22",
-    5: "gamma28",
-    6: "smpte170m",
-    7: "smpte240m",
-    8: "linear",
-    9: "log100",
-    10: "log316",
-    11: "iec61966-2-4",
-    12: "bt1361e",
-    13: "iec61966-2-1",
-    14: "bt2020-10",
-    15: "bt2020-12",
-    16: "smpte2084",
-    17: "smpte428",
-    18: "arib-std-b67",
-}
-
-
-def color_codes(
-    color_range: str | None, space: str | None, primaries: str | None, transfer: str | None
-) -> ColorCodes:
-    """The numbers of names as `MediaInfo` has them; FFmpeg's are those of ISO/IEC 23091-2."""
-    is_full = None if color_range is None else color_range == "full"
-    return ColorCodes(
-        _code(_SPACES, space), _code(_PRIMARIES, primaries), _code(_TRANSFERS, transfer), is_full
-    )
-
-
-def told_colors(media: MediaInfo) -> ColorCodes | None:
-    """What a file tells of the colours of its pictures; None where that is nothing.
-
-    Whether packets tell it or the container does: who copies packets has to say it again.
-    """
-    codes = color_codes(
-        media.color_range, media.color_space, media.color_primaries, media.color_transfer
-    )
-    is_told = codes != color_codes(None, None, None, None)
-    return codes if is_told else None
-
-
-def _code(names: dict[int, str], name: str | None) -> int:
-    return next((code for code, known in names.items() if known == name), _NOT_TOLD)
 
 
 def choose_stream(opened: InputContainer) -> VideoStream:
@@ -146,10 +73,10 @@ def describe(
         stream_index=stream.index,
         rotation=rotation,
         sample_aspect_ratio=Fraction(ratio) if ratio else None,
-        color_range="full" if full_range else _RANGES.get(frame.color_range),
-        color_space=_SPACES.get(frame.colorspace),
-        color_primaries=_PRIMARIES.get(frame.color_primaries),
-        color_transfer=_TRANSFERS.get(frame.color_trc),
+        color_range="full" if full_range else RANGES.get(frame.color_range),
+        color_space=SPACES.get(frame.colorspace),
+        color_primaries=PRIMARIES.get(frame.color_primaries),
+        color_transfer=TRANSFERS.get(frame.color_trc),
         bit_depth=frame.format.components[0].bits,
         interlaced=frame.interlaced_frame or context.field_order not in _PROGRESSIVE,
         reorder_delay=context.reorder_depth,

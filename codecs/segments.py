@@ -15,20 +15,11 @@ from typing import Protocol
 
 import numpy as np
 
+from vfsd.codecs.colorcodes import ColorCodes
 from vfsd.framepages import Ints
 
 LEAST_PADDING = 2
 """A segment fills its place, or leaves as many bytes over at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColorCodes:
-    """What samples mean, in the numbers of ISO/IEC 23091-2; 2: not told."""
-
-    matrix: int
-    primaries: int
-    transfer: int
-    is_full_range: bool | None
 
 
 @dataclass(frozen=True, slots=True)

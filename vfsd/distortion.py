@@ -58,3 +58,10 @@ def psnr_left(psnr: float, error: float) -> float | None:
     have `psnr` against the first one; None where nothing is good enough."""
     left = error_of(psnr) - error
     return psnr if error <= 0 else None if left <= 0 else psnr_of(left)
+
+
+def psnr_of_squares(mean_square: float, peak: int) -> float:
+    """dB of a mean square error of samples up to `peak`; `LOSSLESS_PSNR` at most."""
+    if mean_square <= 0:
+        return LOSSLESS_PSNR
+    return min(LOSSLESS_PSNR, 10 * math.log10(peak * peak / mean_square))

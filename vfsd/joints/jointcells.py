@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.cellcheck import psnr
 from vfsd.codecs.celldecoders import cell_decoder
 from vfsd.codecs.comparing import Comparer, Shot, Tally
 from vfsd.codecs.pack import CellStream, PackedCell, write_pack
 from vfsd.codecs.planes import plane_samples
 from vfsd.codecs.siting import blank_like
 from vfsd.codecs.tiles import CellEncoder, TileCodec
+from vfsd.distortion import psnr_of_squares
 from vfsd.likeness import Likeness
 from vfsd.making.ratefactors import TRIES, RateFactors
 from vfsd.model import MediaInfo
@@ -69,7 +69,7 @@ def woven_psnr(joint: Joint, left: Pictures, right: Pictures) -> float:
         weaver.left([p[:, :at] for p, at in zip(mine, seams, strict=True)], middle, shown[0])
         weaver.right(middle, [p[:, at:] for p, at in zip(its, edges, strict=True)], shown[1])
         worst = max(worst, *errors_of(shown[0], mine), *errors_of(shown[1], its))
-    return psnr(worst, _PEAK)
+    return psnr_of_squares(worst, _PEAK)
 
 
 class JointEncoder:

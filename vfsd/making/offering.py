@@ -17,7 +17,6 @@ from typing import IO
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.arrays import PictureMaker
-from vfsd.codecs.cellcheck import psnr
 from vfsd.codecs.colors import ColorSettler
 from vfsd.codecs.comparing import Comparer, DirectColours, Shot, Tally
 from vfsd.codecs.likeness import plane_errors, square_error, summed
@@ -27,7 +26,7 @@ from vfsd.codecs.planes import copy_colors
 from vfsd.codecs.scale import PictureFormat, PictureScaler, require_smaller
 from vfsd.codecs.siting import Sited, siting_of
 from vfsd.codecs.tiles import tile_codec
-from vfsd.distortion import LOSSLESS_PSNR, SCALED, error_of, psnr_of
+from vfsd.distortion import LOSSLESS_PSNR, SCALED, error_of, psnr_of, psnr_of_squares
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
@@ -196,9 +195,10 @@ class _OfferedWork(TileWork):
             (max(chroma, default=0.0), self._least - CHROMA_MARGIN, "chroma"),
         ):
             if error > square_error(least, self._peak):
+                has = psnr_of_squares(error, self._peak)
                 raise RefusedMediaError(
-                    f"{what} of frame {frame} has {psnr(error, self._peak):.1f} dB against the "
-                    f"original in that size, and {least:.0f} are needed"
+                    f"{what} of frame {frame} has {has:.1f} dB against the original in "
+                    f"that size, and {least:.0f} are needed"
                 )
 
     # -- as the work of making tiles asks for it

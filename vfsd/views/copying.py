@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from vfsd.codecs import nal
+from vfsd.codecs.colorcodes import told_colors
 from vfsd.codecs.fragments import MP4_CODECS
 from vfsd.codecs.framing import Framing, framing_for_container, framing_for_stream
 from vfsd.codecs.matroska import MATROSKA_CODECS, MAX_PACKET
-from vfsd.codecs.media import told_colors
 from vfsd.codecs.mux import muxer_for
 from vfsd.codecs.packets import PacketReader
 from vfsd.codecs.segments import LEAST_PADDING, PacketTimes, SegmentIndex, Track

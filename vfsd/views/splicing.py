@@ -22,8 +22,8 @@ import numpy as np
 from blake3 import blake3
 
 from vfsd.codecs import nal
+from vfsd.codecs.colorcodes import told_colors
 from vfsd.codecs.framing import Framing, framing_for_stream, framing_of_encoder
-from vfsd.codecs.media import told_colors
 from vfsd.codecs.mux import muxer_for
 from vfsd.codecs.packets import PacketReader
 from vfsd.codecs.segments import (
