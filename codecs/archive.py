@@ -15,10 +15,10 @@ import av
 from av.error import FFmpegError
 from av.video.codeccontext import VideoCodecContext
 
+from vfsd.codecs.coders import new_encoder, open_encoder
 from vfsd.codecs.context import decoder_for, numbered_packet
 from vfsd.codecs.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.fidelity import picture_error
-from vfsd.codecs.openencoder import new_encoder, open_encoder
 from vfsd.codecs.planes import chroma_shares
 from vfsd.codecs.siting import SITINGS
 from vfsd.errors import IntegrityError, UsageError

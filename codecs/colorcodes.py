@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from vfsd.model import MediaInfo
 
 _NOT_TOLD = 2
-RANGES = {1: "limited", 2: "full"}
+LIMITED_RANGE, FULL_RANGE = 1, 2
+"""Numbers of AVColorRange, as pictures and decoders have them."""
+RANGES = {LIMITED_RANGE: "limited", FULL_RANGE: "full"}
 SPACES = {
     0: "rgb",
     1: "bt709",

@@ -16,14 +16,12 @@ import numpy.typing as npt
 from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import ColorRange, VideoReformatter
 
-from vfsd.codecs.colorcodes import color_codes, told_colors
+from vfsd.codecs.colorcodes import FULL_RANGE, LIMITED_RANGE, color_codes, told_colors
 from vfsd.codecs.planes import copy_picture, plane_samples, shares
 from vfsd.codecs.rangenames import names_full_range
 from vfsd.codecs.siting import blank_without_range
 from vfsd.model import MediaInfo
 
-FULL_RANGE, LIMITED_RANGE = 2, 1
-"""Numbers of AVColorRange, as pictures and decoders have them."""
 _NOT_TOLD = 2
 _BT601 = 5
 _WEIGHTS = {

@@ -10,6 +10,7 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs import nal
+from vfsd.codecs.coders import DECODERS, new_decoder
 from vfsd.codecs.source import MAX_PIXELS
 from vfsd.codecs.traits import INTRA_CODECS
 from vfsd.errors import RefusedMediaError
@@ -18,7 +19,6 @@ from vfsd.model import MediaInfo
 _PLAIN_CODECS = INTRA_CODECS | {"hevc", "vp8", "vp9", "av1"}
 _CROPPED = 4
 _FEW_PIXELS = 1 << 22
-_DECODERS = {"av1": "libdav1d"}  # FFmpeg's own needs hardware
 
 
 def decoder_context(
@@ -32,7 +32,7 @@ def decoder_context(
     raises `FFmpegError` instead.  Raises `RefusedMediaError` when there is no decoder.
     """
     try:
-        context = av.CodecContext.create(_DECODERS.get(media.codec, media.codec), "r")
+        context = av.CodecContext.create(DECODERS.get(media.codec, media.codec), "r")
     except ValueError as error:
         raise RefusedMediaError(f"there is no decoder for {media.codec}") from error
     if not isinstance(context, VideoCodecContext):
@@ -83,14 +83,6 @@ def prepare(
     context.options = {"max_pixels": str(pixels)}
     if strict:
         context.options["err_detect"] = "explode"
-
-
-def new_decoder(codec: str) -> VideoCodecContext:
-    """A decoder for a codec of video that FFmpeg is known to have, about which all is to be said
-    yet."""
-    context = av.CodecContext.create(_DECODERS.get(codec, codec), "r")
-    assert isinstance(context, VideoCodecContext)
-    return context
 
 
 def decoder_for(codec: str, extradata: bytes | None) -> VideoCodecContext:

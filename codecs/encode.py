@@ -30,12 +30,12 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 
 from vfsd.codecs import bits, nal
+from vfsd.codecs.coders import new_encoder, open_encoder
 from vfsd.codecs.colorcodes import ColorCodes, color_codes
 from vfsd.codecs.colors import planes_range
 from vfsd.codecs.ffv1slices import ffv1_slices
 from vfsd.codecs.hevc_numbers import renumbered_set, renumbered_slice
 from vfsd.codecs.obu import sequence_header, without_delimiter
-from vfsd.codecs.openencoder import new_encoder, open_encoder
 from vfsd.codecs.planes import plane_samples
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo

@@ -15,8 +15,7 @@ import av
 import numpy as np
 from av.error import FFmpegError
 
-from vfsd.codecs.context import new_decoder
-from vfsd.codecs.openencoder import new_encoder
+from vfsd.codecs.coders import new_decoder, new_encoder
 from vfsd.codecs.planes import plane_bytes
 
 _WANTED = 4

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
 
+from vfsd.codecs.coders import SVT_AV1_SOON
 from vfsd.codecs.encode import LARGEST_SIDE, NOMINAL_RATE
 from vfsd.codecs.givensound import SoundForm
-from vfsd.codecs.openencoder import SVT_AV1_SOON
 from vfsd.errors import UsageError
 
 _TRUE_RATES = range(10, 241)

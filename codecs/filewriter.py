@@ -22,11 +22,11 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from vfsd.codecs.archive import ArchiveCodec, encoder_options
+from vfsd.codecs.coders import open_encoder
 from vfsd.codecs.fileforms import FileForm
 from vfsd.codecs.filetimes import FileTimes
 from vfsd.codecs.givensound import SoundFeed, sound_feed
 from vfsd.codecs.groupencoder import GROUP_CODECS, GroupEncoder, group_media
-from vfsd.codecs.openencoder import open_encoder
 from vfsd.codecs.samples import SampleArray, Samples
 from vfsd.codecs.siting import SITINGS
 from vfsd.codecs.soundpieces import SoundPieces

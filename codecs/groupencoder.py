@@ -20,7 +20,7 @@ from av.video.stream import VideoStream
 
 from vfsd.codecs.archive import ARCHIVE_CODECS, ArchiveCodec, EncodedRun, encode_run
 from vfsd.codecs.coarsest import coarsest_run
-from vfsd.codecs.openencoder import SVT_AV1_SOON
+from vfsd.codecs.coders import SVT_AV1_SOON
 from vfsd.distortion import error_of
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo

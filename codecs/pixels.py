@@ -19,7 +19,8 @@ import numpy.typing as npt
 from av.error import FFmpegError
 from av.video.reformatter import Interpolation, VideoReformatter
 
-from vfsd.codecs.colors import FULL_RANGE, LIMITED_RANGE, ColorSettler, is_full_range
+from vfsd.codecs.colorcodes import FULL_RANGE, LIMITED_RANGE
+from vfsd.codecs.colors import ColorSettler, is_full_range
 from vfsd.codecs.fields import Scanning, shared_by, with_full_chroma
 from vfsd.codecs.pixellayouts import PixelLayout, check_size, pixel_layout
 from vfsd.codecs.planes import (

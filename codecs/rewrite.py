@@ -17,8 +17,8 @@ from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
 from vfsd.codecs.archive import ArchiveCodec, EncodedRun, encoder_options, prepare_encoder
+from vfsd.codecs.coders import open_encoder
 from vfsd.codecs.encode import NOMINAL_RATE
-from vfsd.codecs.openencoder import open_encoder
 from vfsd.codecs.sidedata import has_unknown_side_data, known_side_data
 from vfsd.codecs.source import Source, demuxed_to_the_end, open_container, open_stream
 from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError

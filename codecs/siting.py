@@ -15,7 +15,7 @@ import numpy as np
 from av.error import FFmpegError
 from av.video.reformatter import Interpolation
 
-from vfsd.codecs.context import new_decoder
+from vfsd.codecs.coders import new_decoder
 from vfsd.codecs.planes import copy_colors, copy_picture, plane_bytes
 from vfsd.codecs.rangenames import without_range
 

@@ -20,13 +20,13 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.cellcheck import CellCheck
+from vfsd.codecs.coders import new_encoder, open_encoder
 from vfsd.codecs.comparing import Shot, SitedComparer
 from vfsd.codecs.compose import cut_out
 from vfsd.codecs.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.kvazaar import MOST_COLUMNS, MOST_ROWS, TREE_BLOCK, require_kvazaar
 from vfsd.codecs.lossless import HIGHEST, PIXEL_FORMATS
-from vfsd.codecs.openencoder import new_encoder, open_encoder
 from vfsd.codecs.pack import CellStream
 from vfsd.codecs.planes import copy_colors
 from vfsd.codecs.siting import blank, siting_of

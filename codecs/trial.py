@@ -13,10 +13,10 @@ import cv2
 import numpy as np
 
 from vfsd.codecs.celldecoders import cell_decoder
+from vfsd.codecs.coders import new_encoder, open_encoder
 from vfsd.codecs.comparing import Shot
 from vfsd.codecs.hevc_tiles import STITCHABLE
 from vfsd.codecs.kvazaar import kvazaar_available
-from vfsd.codecs.openencoder import new_encoder, open_encoder
 from vfsd.codecs.pack import CellStream, PackedCell
 from vfsd.codecs.segmentcells import encode_cells
 from vfsd.codecs.tiles import TILE_CODECS, TileCodec

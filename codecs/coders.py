@@ -1,4 +1,6 @@
-"""Making and opening encoders, which must neither talk nor push in front of all else."""
+"""Encoders and decoders of video by their names; encoders are opened without letting them talk, or
+push in front of all else.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,9 @@ from contextlib import contextmanager, suppress
 
 from av.codec.context import CodecContext
 from av.video.codeccontext import VideoCodecContext
+
+DECODERS = {"av1": "libdav1d"}
+"""By codec, where it is not FFmpeg's own; that of AV1 needs hardware."""
 
 SVT_AV1_SOON = "pred-struct=2:hierarchical-levels=2:lp=1"
 """Packets not long after their pictures.
@@ -23,6 +28,14 @@ def new_encoder(name: str) -> VideoCodecContext:
     """An encoder of video that FFmpeg is known to have, by the name of the encoder (``libx264``);
     not open yet."""
     context = CodecContext.create(name, "w")
+    assert isinstance(context, VideoCodecContext)
+    return context
+
+
+def new_decoder(codec: str) -> VideoCodecContext:
+    """A decoder for a codec of video that FFmpeg is known to have, about which all is to be said
+    yet."""
+    context = CodecContext.create(DECODERS.get(codec, codec), "r")
     assert isinstance(context, VideoCodecContext)
     return context
 
