@@ -38,7 +38,7 @@ from blake3 import blake3
 
 from benchmarks.common import ROOT, arguments, finish, footage, table
 from benchmarks.mounting import vfsd_mount
-from vfsd.codecs.source import Source
+from vfsd.codecs.decoding.source import Source
 from vfsd.errors import DamagedFileError, VfsdError
 from vfsd.framepages import PacketFlag
 from vfsd.frames import Pixels

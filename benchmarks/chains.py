@@ -18,9 +18,9 @@ import av
 import numpy as np
 
 from benchmarks.common import arguments, finish, footage, table
-from vfsd.codecs.archive import ARCHIVE_CODECS, ArchiveCodec, decode_run, encode_run
-from vfsd.codecs.examine import examine
-from vfsd.codecs.fidelity import picture_error
+from vfsd.codecs.encoding.archive import ARCHIVE_CODECS, ArchiveCodec, decode_run, encode_run
+from vfsd.codecs.encoding.fidelity import picture_error
+from vfsd.codecs.examining.examine import examine
 from vfsd.distortion import psnr_of
 from vfsd.model import MediaInfo
 

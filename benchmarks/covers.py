@@ -21,10 +21,10 @@ import av
 from benchmarks.common import arguments, finish, table
 from benchmarks.joined import camera_pairs
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.archive import archive_codec, decode_run, encode_run
-from vfsd.codecs.compose import cut_out
-from vfsd.codecs.planes import plane_samples
-from vfsd.codecs.siting import blank_like
+from vfsd.codecs.encoding.archive import archive_codec, decode_run, encode_run
+from vfsd.codecs.pictures.compose import cut_out
+from vfsd.codecs.pictures.planes import plane_samples
+from vfsd.codecs.pictures.siting import blank_like
 from vfsd.distortion import psnr_of_squares
 from vfsd.errors import NotFoundError, NothingSavedError
 from vfsd.joints.jointfit import JointFit

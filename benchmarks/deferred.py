@@ -2,7 +2,7 @@
 
 Some pictures in a row of each clip, as RGB (in which VSS keeps raw pictures) and as yuv420p (in
 which decoders give them): as they are, as one Zstandard frame of all of them, and as packets of
-`vfsd.codecs.lossless`, each at several levels.  Every sample is compared with what was given.
+`vfsd.codecs.cells.lossless`, each at several levels.  Every sample is compared with what was given.
 Speeds are bytes of raw pictures by CPU seconds of one thread, medians of the runs.
 """
 
@@ -21,9 +21,9 @@ import av
 import zstandard
 
 from benchmarks.common import Result, arguments, finish, footage, table
-from vfsd.codecs.lossless import PicturePacker, PictureUnpacker
-from vfsd.codecs.planes import plane_bytes
-from vfsd.codecs.siting import siting_of
+from vfsd.codecs.cells.lossless import PicturePacker, PictureUnpacker
+from vfsd.codecs.pictures.planes import plane_bytes
+from vfsd.codecs.pictures.siting import siting_of
 
 CLIPS = (
     "real/nflx_OldTownCross_1080p.mp4",

@@ -27,7 +27,7 @@ import cv2
 
 from benchmarks.common import arguments, finish, footage, table
 from benchmarks.mounting import vfsd_mount
-from vfsd.codecs.planes import plane_bytes
+from vfsd.codecs.pictures.planes import plane_bytes
 from vfsd.config import Settings
 from vfsd.store import Store
 from vfsd.videos.video import Video

@@ -42,7 +42,7 @@ from benchmarks.common import (
     table,
     used,
 )
-from vfsd.codecs.tiles import tile_codec
+from vfsd.codecs.cells.tiles import tile_codec
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.making.planned import PlannedSegment

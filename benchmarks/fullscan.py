@@ -28,7 +28,7 @@ from benchmarks.common import Timing, arguments, finish, footage, interleaved, p
 from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
-from vfsd.codecs.tiles import tile_codec
+from vfsd.codecs.cells.tiles import tile_codec
 from vfsd.detect import MotionDetector
 from vfsd.frames import Pixels
 from vfsd.making.relayout import drop

@@ -15,11 +15,11 @@ import numpy as np
 from benchmarks.common import footage, table
 from sample_videos.cameras import Cameras
 from sample_videos.scene import Scene
-from vfsd.codecs.celldecoders import cell_decoder
-from vfsd.codecs.comparing import Shot
-from vfsd.codecs.pack import CellStream, PackedCell
-from vfsd.codecs.segmentcells import encode_cells
-from vfsd.codecs.tiles import tile_codec
+from vfsd.codecs.cells.celldecoders import cell_decoder
+from vfsd.codecs.cells.pack import CellStream, PackedCell
+from vfsd.codecs.cells.segmentcells import encode_cells
+from vfsd.codecs.cells.tiles import tile_codec
+from vfsd.codecs.pictures.comparing import Shot
 from vfsd.model import MediaInfo
 from vfsd.overlap.features import features_of
 from vfsd.overlap.geometry import Picture, size_of

@@ -32,7 +32,7 @@ from sample_videos import FOLDER, GroundTruth
 from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
-from vfsd.codecs.tiles import TILE_CODECS
+from vfsd.codecs.cells.tiles import TILE_CODECS
 from vfsd.detections import DetectionColumns
 from vfsd.host import host_name
 from vfsd.making.planned import PlannedSegment, TileSettings

@@ -39,8 +39,8 @@ from benchmarks.region_readers import Pixels, Read, Task, pyav_whole, readers
 from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
-from vfsd.codecs.comparing import Shot
-from vfsd.codecs.tiles import TILE_CODECS, CellEncoder
+from vfsd.codecs.cells.tiles import TILE_CODECS, CellEncoder
+from vfsd.codecs.pictures.comparing import Shot
 from vfsd.model import MediaInfo
 from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout

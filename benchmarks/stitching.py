@@ -28,12 +28,12 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from benchmarks.common import arguments, finish, footage, interleaved, table
-from vfsd.codecs import nal
-from vfsd.codecs.encode import EncoderSettings
-from vfsd.codecs.hevc_tiles import STITCHABLE, TileStream
-from vfsd.codecs.kvazaar import TREE_BLOCK, encode_tiled, kvazaar_available
-from vfsd.codecs.planes import plane_bytes
-from vfsd.codecs.stitch import Stitched, stitch
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.encoding.encode import EncoderSettings
+from vfsd.codecs.pictures.planes import plane_bytes
+from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, TileStream
+from vfsd.codecs.stitching.kvazaar import TREE_BLOCK, encode_tiled, kvazaar_available
+from vfsd.codecs.stitching.stitch import Stitched, stitch
 from vfsd.tiling.geometry import Rect
 
 Planes = list[npt.NDArray[np.uint8]]

@@ -25,10 +25,10 @@ from unittest import mock
 
 import numpy as np
 
-import vfsd.codecs.segmentcells
+import vfsd.codecs.cells.segmentcells
 from benchmarks.common import Timing, Usage, arguments, finish, footage, paired_ratio, table, used
 from benchmarks.spatial import around, some_region
-from vfsd.codecs.tiles import CellEncoder, TileCodec, tile_codec
+from vfsd.codecs.cells.tiles import CellEncoder, TileCodec, tile_codec
 from vfsd.errors import UsageError
 from vfsd.making.planned import PlannedSegment, TileSettings
 from vfsd.making.relayout import drop
@@ -203,7 +203,7 @@ def aimed(store: Store, video: Video, cut: list[PlannedSegment], psnr: float) ->
     """What it takes when cells have to be as good as `psnr`, and how good they then are."""
     media = video.original.media
     _Counting.pixels = 0
-    with mock.patch.object(vfsd.codecs.segmentcells, "CellEncoder", _Counting):
+    with mock.patch.object(vfsd.codecs.cells.segmentcells, "CellEncoder", _Counting):
         segments, usage = used(partial(video.retile, cut, settings=TileSettings(psnr=psnr)))
     drop(store.parts, video.info, range(len(video)))
     return {

@@ -6,11 +6,11 @@ import math
 
 import av
 
-from vfsd.codecs.compose import Composer
-from vfsd.codecs.context import decoder_for
-from vfsd.codecs.pack import open_pack
-from vfsd.codecs.pixels import PixelConverter
-from vfsd.codecs.siting import Sited
+from vfsd.codecs.cells.pack import open_pack
+from vfsd.codecs.decoding.context import decoder_for
+from vfsd.codecs.pictures.compose import Composer
+from vfsd.codecs.pictures.pixels import PixelConverter
+from vfsd.codecs.pictures.siting import Sited
 from vfsd.frames import Pixels
 from vfsd.host import host_name
 from vfsd.model import MeasuredCost, Segment

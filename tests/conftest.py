@@ -15,7 +15,7 @@ from hypothesis import settings
 
 from sample_videos import Encoding, Scene, write
 from tests.stores import new_store
-from vfsd.codecs.kvazaar import kvazaar_available
+from vfsd.codecs.stitching.kvazaar import kvazaar_available
 from vfsd.errors import EnvironmentMissingError
 from vfsd.fuse.binding import require_fuse
 from vfsd.fuse.options import MountOptions

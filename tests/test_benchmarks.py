@@ -23,7 +23,7 @@ from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
 from tests.fault.layer import has_compiler
-from vfsd.codecs.kvazaar import kvazaar_available
+from vfsd.codecs.stitching.kvazaar import kvazaar_available
 
 ROOT = FOLDER.parent
 

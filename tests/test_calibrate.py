@@ -9,9 +9,9 @@ import pytest
 
 from tests.stores import new_store
 from vfsd.advising import calibrate
-from vfsd.codecs import trial
-from vfsd.codecs.hevc_tiles import STITCHABLE
-from vfsd.codecs.trial import TRIAL_CODECS, trials
+from vfsd.codecs.cells import trial
+from vfsd.codecs.cells.trial import TRIAL_CODECS, trials
+from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
 from vfsd.errors import UsageError
 from vfsd.host import host_name
 from vfsd.model import MeasuredCost

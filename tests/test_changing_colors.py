@@ -25,8 +25,8 @@ from tests.codings import (
     shown,
 )
 from tests.views.conftest import Shelf
-from vfsd.codecs.colors import coding_of, colors_of, told_coding
-from vfsd.codecs.decode import FrameDecoder
+from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.pictures.colors import coding_of, colors_of, told_coding
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.host import host_name
 from vfsd.making.offering import like_stored

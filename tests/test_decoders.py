@@ -15,7 +15,7 @@ from av.video.stream import VideoStream
 
 from sample_videos import FOLDER
 from tests.stores import new_store
-from vfsd.codecs.packets import PacketReader
+from vfsd.codecs.decoding.packets import PacketReader
 from vfsd.store import Store
 from vfsd.videos.video import Video
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vfsd.codecs.archive import ARCHIVE_CODECS, decode_run, encode_run
-from vfsd.codecs.fidelity import picture_error
-from vfsd.codecs.scale import PictureScaler
+from vfsd.codecs.encoding.archive import ARCHIVE_CODECS, decode_run, encode_run
+from vfsd.codecs.encoding.fidelity import picture_error
+from vfsd.codecs.pictures.scale import PictureScaler
 from vfsd.distortion import LOSSLESS_PSNR, chained_psnr, error_of, psnr_left, psnr_of
 from vfsd.model import MediaInfo
 

@@ -10,7 +10,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
 from vfsd.advising.calibrate import measure
-from vfsd.codecs import trial
+from vfsd.codecs.cells import trial
 from vfsd.errors import UsageError
 from vfsd.host import host_name
 from vfsd.making.planned import PlannedSegment

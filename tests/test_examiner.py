@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sample_videos import FOLDER
-from vfsd.codecs.examine import Examination, examine
-from vfsd.codecs.exchange import pack_examination, unpack_examination
+from vfsd.codecs.examining.examine import Examination, examine
+from vfsd.codecs.examining.exchange import pack_examination, unpack_examination
 from vfsd.errors import IntegrityError, RefusedMediaError
 from vfsd.framepages import PacketColumns
 from vfsd.processes.examineorders import Limits

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
-from vfsd.codecs.pixels import needed_area
+from vfsd.codecs.pictures.pixels import needed_area
 from vfsd.detections import Detection
 from vfsd.store import Store
 from vfsd.tiling import Rect, TileLayout

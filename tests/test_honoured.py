@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.composing import take_tiles
 from tests.stores import new_store
 from vfsd.catalog.engine import Database
-from vfsd.codecs.pixellayouts import PIXEL_FORMATS, pixel_layout
+from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
 from vfsd.frames import Pixels
 from vfsd.making.planned import TileSettings
 from vfsd.store import Store

@@ -11,8 +11,8 @@ import pytest
 
 from vfsd.advising.workload import read_workload
 from vfsd.cli.layoutfile import read_layout_file
-from vfsd.codecs.celldecoders import cell_decoder
-from vfsd.codecs.pack import PackedCell, read_table
+from vfsd.codecs.cells.celldecoders import cell_decoder
+from vfsd.codecs.cells.pack import PackedCell, read_table
 from vfsd.config import Settings
 from vfsd.errors import IntegrityError, NoStoreError, UsageError
 from vfsd.framepages import PageBounds, decode_page

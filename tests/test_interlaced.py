@@ -12,10 +12,10 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.composing import take_tiles
-from vfsd.codecs.fields import Scanning
-from vfsd.codecs.pixels import PixelConverter
-from vfsd.codecs.planes import fingerprint, plane_samples
-from vfsd.codecs.siting import SITINGS, blank
+from vfsd.codecs.pictures.fields import Scanning
+from vfsd.codecs.pictures.pixels import PixelConverter
+from vfsd.codecs.pictures.planes import fingerprint, plane_samples
+from vfsd.codecs.pictures.siting import SITINGS, blank
 from vfsd.frames import Pixels
 from vfsd.making.planned import TileSettings
 from vfsd.store import Store

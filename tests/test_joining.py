@@ -23,8 +23,8 @@ from tests.composing import take_tiles
 from tests.stores import new_store
 from vfsd import Store
 from vfsd.check import run as check
-from vfsd.codecs.pack import open_pack
-from vfsd.codecs.planes import plane_samples
+from vfsd.codecs.cells.pack import open_pack
+from vfsd.codecs.pictures.planes import plane_samples
 from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
 from vfsd.joints.jointsettings import JoinSettings
 from vfsd.making.planned import TileSettings

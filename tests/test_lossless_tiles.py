@@ -15,7 +15,7 @@ from tests.composing import take_tiles
 from vfsd import check
 from vfsd.budget.deferred import due, is_due, level_for
 from vfsd.catalog.segments import Segments
-from vfsd.codecs.losslesscells import LosslessCellDecoder
+from vfsd.codecs.cells.losslesscells import LosslessCellDecoder
 from vfsd.errors import IntegrityError, NoSpaceError, NotFoundError, UsageError
 from vfsd.making.planned import PlannedSegment, TileSettings
 from vfsd.making.recompress import compress, compressible, recompress

@@ -15,7 +15,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.composing import take_tiles
 from vfsd import check
-from vfsd.codecs.pack import CellStream, read_table, write_pack
+from vfsd.codecs.cells.pack import CellStream, read_table, write_pack
 from vfsd.detections import Detection
 from vfsd.errors import DamagedPackError, IntegrityError
 from vfsd.making.planned import TileSettings

@@ -13,8 +13,8 @@ import pytest
 
 from sample_videos import FOLDER, Encoding, Scene, write
 from tests.traps import FileTrap, PortTrap, file_trap, port_trap
-from vfsd.codecs.boxes import box, full_box
-from vfsd.codecs.examine import examine
+from vfsd.codecs.containers.boxes import box, full_box
+from vfsd.codecs.examining.examine import examine
 from vfsd.errors import RefusedMediaError
 from vfsd.processes.examineorders import Limits
 from vfsd.processes.examiner import Examiner

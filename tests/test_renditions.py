@@ -14,9 +14,9 @@ import pytest
 from sample_videos import FOLDER
 from tests.composing import take_tiles
 from vfsd.catalog import Transaction
-from vfsd.codecs.celldecoders import StreamCellDecoder
-from vfsd.codecs.pack import open_pack
-from vfsd.codecs.pixels import PixelConverter
+from vfsd.codecs.cells.celldecoders import StreamCellDecoder
+from vfsd.codecs.cells.pack import open_pack
+from vfsd.codecs.pictures.pixels import PixelConverter
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.frames import Pixels
 from vfsd.making.planned import TileSettings

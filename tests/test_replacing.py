@@ -20,7 +20,7 @@ from tests.replaceable import rich_clip
 from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog.videos import Videos
-from vfsd.codecs.siting import siting_of
+from vfsd.codecs.pictures.siting import siting_of
 from vfsd.detections import Detection, Source
 from vfsd.errors import (
     BusyError,

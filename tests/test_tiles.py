@@ -15,12 +15,12 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.composing import DEAR_ORIGINALS, Composed, take_tiles
-from vfsd.codecs import kvazaar as kvazaar_program
-from vfsd.codecs import stitchable
-from vfsd.codecs.celldecoders import StreamCellDecoder
-from vfsd.codecs.hevc_tiles import STITCHABLE, TileStream
-from vfsd.codecs.kvazaar import encode_tiled
-from vfsd.codecs.tiles import TILE_CODECS, tile_codec
+from vfsd.codecs.cells import stitchable
+from vfsd.codecs.cells.celldecoders import StreamCellDecoder
+from vfsd.codecs.cells.tiles import TILE_CODECS, tile_codec
+from vfsd.codecs.stitching import kvazaar as kvazaar_program
+from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, TileStream
+from vfsd.codecs.stitching.kvazaar import encode_tiled
 from vfsd.errors import ExtraMissingError, IntegrityError, NotFoundError, UsageError
 from vfsd.frames import Pixels
 from vfsd.making.planned import PlannedSegment, TileSettings

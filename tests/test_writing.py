@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from sample_videos import FOLDER
 from tests.writing import is_as_before, smooth
 from vfsd.check import collect, run
-from vfsd.codecs.pixellayouts import PIXEL_FORMATS, pixel_layout
+from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
 from vfsd.errors import (
     BusyError,
     ExistsError,

@@ -7,7 +7,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.writing import is_as_before, smooth
-from vfsd.codecs.pixellayouts import pixel_layout
+from vfsd.codecs.pictures.pixellayouts import pixel_layout
 from vfsd.errors import BusyError, UsageError
 from vfsd.frames import Pixels
 from vfsd.store import Store

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.writing import is_as_before, smooth
-from vfsd.codecs.filetimes import LATEST_IN_MATROSKA, LONGEST_STEP, FileTimes
+from vfsd.codecs.containers.filetimes import LATEST_IN_MATROSKA, LONGEST_STEP, FileTimes
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.making.ingest import Source, ingest_made
 from vfsd.store import Store

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vfsd.advising.workload import WorkloadQuery
     from vfsd.catalog import Catalog
-    from vfsd.codecs.samples import SoundFormat
+    from vfsd.codecs.sound.samples import SoundFormat
     from vfsd.detections import Detection, DetectionColumns, Source
     from vfsd.errors import VfsdError
     from vfsd.frames import Frame, Frames
@@ -55,7 +55,7 @@ _HOMES = {
     "Frames": "vfsd.frames",
     "JoinSettings": "vfsd.joints.jointsettings",
     "Rect": "vfsd.tiling",
-    "SoundFormat": "vfsd.codecs.samples",
+    "SoundFormat": "vfsd.codecs.sound.samples",
     "Source": "vfsd.detections",
     "Store": "vfsd.store",
     "TileSettings": "vfsd.making.planned",

@@ -237,7 +237,7 @@ class Segment:
     end_frame: int
     layout: TileLayout  #: of `picture`, which is not turned upright yet
     profile: str
-    """The tile codec, see `vfsd.codecs.tiles`, one of `VIEW_PROFILES`, or one of `JOINED_SIDES`."""
+    """The tile codec (`vfsd.codecs.cells.tiles`), one of `VIEW_PROFILES`, or of `JOINED_SIDES`."""
     object_key: str  #: the pack
     size: int  #: bytes of the pack; of a joined segment, its share of them
     psnr: float  #: dB, of the worst cell

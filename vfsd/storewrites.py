@@ -13,11 +13,11 @@ from typing import TypedDict, Unpack
 
 from vfsd.arguments import width_and_height
 from vfsd.catalog import split
-from vfsd.codecs.examine import Examination
-from vfsd.codecs.filetimes import FileTimes
-from vfsd.codecs.givensound import Sounding
-from vfsd.codecs.pixellayouts import pixel_layout
-from vfsd.codecs.samples import SoundFormat
+from vfsd.codecs.containers.filetimes import FileTimes
+from vfsd.codecs.examining.examine import Examination
+from vfsd.codecs.pictures.pixellayouts import pixel_layout
+from vfsd.codecs.sound.givensound import Sounding
+from vfsd.codecs.sound.samples import SoundFormat
 from vfsd.errors import NoSpaceError, NotFoundError, ReadOnlyError, UsageError
 from vfsd.frames import Pixels
 from vfsd.making.givenpixels import Given, Raw, chunks, is_raw, pictures, pictures_of_bytes

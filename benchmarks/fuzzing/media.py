@@ -14,16 +14,16 @@ import numpy as np
 from benchmarks.common import footage
 from benchmarks.fuzzing.engine import Target
 from sample_videos import FOLDER, Encoding, Scene, write
-from vfsd.codecs import bits, h264_sets, nal, obu
-from vfsd.codecs.celldecoders import cell_decoder
-from vfsd.codecs.examine import examine_source
-from vfsd.codecs.exchange import pack_examination, unpack_examination
-from vfsd.codecs.hevc_picturesets import PictureSet
-from vfsd.codecs.hevc_sets import SequenceSet, VideoSet
-from vfsd.codecs.hevc_tiles import Sets, slices_of
-from vfsd.codecs.pack import CellStream, read_table, write_pack
-from vfsd.codecs.source import Source
-from vfsd.codecs.traits import inspector
+from vfsd.codecs.bitstreams import bits, h264_sets, nal, obu
+from vfsd.codecs.bitstreams.hevc_picturesets import PictureSet
+from vfsd.codecs.bitstreams.hevc_sets import SequenceSet, VideoSet
+from vfsd.codecs.bitstreams.traits import inspector
+from vfsd.codecs.cells.celldecoders import cell_decoder
+from vfsd.codecs.cells.pack import CellStream, read_table, write_pack
+from vfsd.codecs.decoding.source import Source
+from vfsd.codecs.examining.examine import examine_source
+from vfsd.codecs.examining.exchange import pack_examination, unpack_examination
+from vfsd.codecs.stitching.hevc_tiles import Sets, slices_of
 from vfsd.errors import IntegrityError, RefusedMediaError
 from vfsd.framepages import PacketColumns, PageBounds, decode_page, encode_page
 
@@ -109,7 +109,7 @@ def _packs() -> list[bytes]:
 
 
 def _lossless() -> CellStream:
-    from vfsd.codecs.lossless import PicturePacker
+    from vfsd.codecs.cells.lossless import PicturePacker
 
     packer = PicturePacker(1)
     pictures = [packer.pack(picture) for picture in _pictures()]
@@ -128,7 +128,7 @@ def _encoded() -> CellStream:
     from fractions import Fraction
     from pathlib import Path
 
-    from vfsd.codecs.examine import examine
+    from vfsd.codecs.examining.examine import examine
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.mp4"

@@ -16,7 +16,7 @@ import pytest
 
 from sample_videos import read_frame_number
 from tests.cli.conftest import Run
-from vfsd.codecs.pixellayouts import PIXEL_FORMATS
+from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS
 from vfsd.errors import UsageError
 from vfsd.forms import PIXEL_LAYOUTS
 from vfsd.framepages import PacketColumns, paginate

@@ -11,9 +11,9 @@ from pathlib import Path
 import av
 import pytest
 
-from vfsd.codecs.decode import FrameDecoder
-from vfsd.codecs.examine import Examination
-from vfsd.codecs.planes import plane_bytes
+from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.examining.examine import Examination
+from vfsd.codecs.pictures.planes import plane_bytes
 from vfsd.frametable import FrameTable
 
 

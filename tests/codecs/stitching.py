@@ -17,11 +17,11 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from sample_videos import Scene
-from vfsd.codecs import nal
-from vfsd.codecs.encode import EncoderSettings
-from vfsd.codecs.hevc_tiles import TileStream
-from vfsd.codecs.kvazaar import encode_tiled
-from vfsd.codecs.planes import plane_bytes
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.encoding.encode import EncoderSettings
+from vfsd.codecs.pictures.planes import plane_bytes
+from vfsd.codecs.stitching.hevc_tiles import TileStream
+from vfsd.codecs.stitching.kvazaar import encode_tiled
 from vfsd.tiling.geometry import Rect
 
 Planes = tuple[npt.NDArray[Any], ...]

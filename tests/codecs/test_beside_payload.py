@@ -14,8 +14,8 @@ from av.video.stream import VideoStream
 
 from tests.codecs.making import make_clip, pictures
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
-from vfsd.codecs import packets
-from vfsd.codecs.examine import Examination, examine
+from vfsd.codecs.decoding import packets
+from vfsd.codecs.examining.examine import Examination, examine
 from vfsd.framepages import PacketFlag
 from vfsd.model import Access
 

@@ -9,16 +9,16 @@ import av
 import numpy as np
 import pytest
 
-from vfsd.codecs.colors import (
+from vfsd.codecs.pictures.colors import (
     ColorSettler,
     coding_of,
     planes_range,
     told_coding,
     well_named,
 )
-from vfsd.codecs.pixels import PixelConverter
-from vfsd.codecs.planes import plane_samples, shares
-from vfsd.codecs.siting import blank, siting_of
+from vfsd.codecs.pictures.pixels import PixelConverter
+from vfsd.codecs.pictures.planes import plane_samples, shares
+from vfsd.codecs.pictures.siting import blank, siting_of
 from vfsd.model import MediaInfo
 
 MEDIA = MediaInfo("", "h264", None, 64, 48, "yuv420p", Fraction(1, 25), None)

@@ -17,10 +17,10 @@ from av.video.stream import VideoStream
 from sample_videos import FOLDER
 from tests.codecs.making import make_clip
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
-from vfsd.codecs.decode import FrameDecoder
-from vfsd.codecs.examine import examine
-from vfsd.codecs.packets import PacketReader
-from vfsd.codecs.source import Source
+from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.decoding.packets import PacketReader
+from vfsd.codecs.decoding.source import Source
+from vfsd.codecs.examining.examine import examine
 from vfsd.errors import IntegrityError, OutOfRangeError
 from vfsd.framepages import PacketFlag
 from vfsd.frametable import DecodeRun

@@ -16,15 +16,15 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from sample_videos import Scene
-from vfsd.codecs import nal
-from vfsd.codecs.encode import (
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.encoding.encode import (
     WORST_QUALITY,
     EncoderSettings,
     encode,
     parameter_sets,
     require_encodable,
 )
-from vfsd.codecs.planes import plane_samples
+from vfsd.codecs.pictures.planes import plane_samples
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
 

@@ -15,8 +15,8 @@ import pytest
 from sample_videos import FOLDER
 from tests.codecs.making import make_clip, pictures
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
-from vfsd.codecs.examine import examine
-from vfsd.codecs.source import Source, open_container
+from vfsd.codecs.decoding.source import Source, open_container
+from vfsd.codecs.examining.examine import examine
 from vfsd.errors import RefusedMediaError
 from vfsd.framepages import PacketFlag
 from vfsd.model import Access, SideStream
@@ -244,6 +244,6 @@ def test_an_interrupt_in_the_middle_of_a_read_is_not_swallowed(
             raise KeyboardInterrupt
         return pread(fd, size, offset)
 
-    monkeypatch.setattr("vfsd.codecs.source.os.pread", interrupted)
+    monkeypatch.setattr("vfsd.codecs.decoding.source.os.pread", interrupted)
     with pytest.raises(KeyboardInterrupt):
         examine(FOLDER / "traffic.mp4")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.codecs.reference import checksum, decoder_for, ffmpeg_checksums, ffmpeg_packets, table_of
 from tests.conftest import footage_folder
-from vfsd.codecs.examine import Examination, examine
+from vfsd.codecs.examining.examine import Examination, examine
 from vfsd.errors import RefusedMediaError
 from vfsd.framepages import PacketFlag
 from vfsd.frametable import FrameTable

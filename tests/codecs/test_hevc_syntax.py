@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfsd.codecs.bits import (
+from vfsd.codecs.bitstreams.bits import (
     BitReader,
     BitWriter,
     DamagedError,
@@ -16,10 +16,10 @@ from vfsd.codecs.bits import (
     escaped_offset,
     unescaped,
 )
-from vfsd.codecs.hevc_levels import LEVELS, Demand
-from vfsd.codecs.hevc_picturesets import PictureSet
-from vfsd.codecs.hevc_sets import SequenceSet, VideoSet
-from vfsd.codecs.hevc_slices import SliceSyntax
+from vfsd.codecs.bitstreams.hevc_levels import LEVELS, Demand
+from vfsd.codecs.bitstreams.hevc_picturesets import PictureSet
+from vfsd.codecs.bitstreams.hevc_sets import SequenceSet, VideoSet
+from vfsd.codecs.bitstreams.hevc_slices import SliceSyntax
 from vfsd.errors import RefusedMediaError
 
 ZEROS = st.lists(st.sampled_from([0, 0, 0, 1, 2, 3, 4, 255]), max_size=40).map(bytes)

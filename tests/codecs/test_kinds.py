@@ -11,7 +11,7 @@ import pytest
 from sample_videos import CLIPS, FOLDER, GroundTruth
 from tests.codecs.making import make_clip
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
-from vfsd.codecs.examine import Examination, examine
+from vfsd.codecs.examining.examine import Examination, examine
 from vfsd.framepages import PacketFlag
 from vfsd.model import Access
 

@@ -16,10 +16,10 @@ import pytest
 from av.video.codeccontext import VideoCodecContext
 
 from tests.codecs.stitching import by_ffmpeg, samples, scene, settings
-from vfsd.codecs import kvazaar as encoder
-from vfsd.codecs import nal
-from vfsd.codecs.hevc_tiles import Sets
-from vfsd.codecs.kvazaar import encode_tile, encode_tiled, kvazaar_available
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.stitching import kvazaar as encoder
+from vfsd.codecs.stitching.hevc_tiles import Sets
+from vfsd.codecs.stitching.kvazaar import encode_tile, encode_tiled, kvazaar_available
 from vfsd.errors import ExtraMissingError, UsageError, VfsdError
 from vfsd.tiling.geometry import Rect
 

@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sample_videos import FOLDER
-from vfsd.codecs.celldecoders import cell_decoder
-from vfsd.codecs.comparing import Shot
-from vfsd.codecs.differences import folded, from_neighbours, onto_neighbours, unfolded
-from vfsd.codecs.lossless import (
+from vfsd.codecs.cells.celldecoders import cell_decoder
+from vfsd.codecs.cells.differences import folded, from_neighbours, onto_neighbours, unfolded
+from vfsd.codecs.cells.lossless import (
     HIGHEST,
     PIXEL_FORMATS,
     RAW,
@@ -24,9 +23,10 @@ from vfsd.codecs.lossless import (
     PictureUnpacker,
     stands_alone,
 )
-from vfsd.codecs.losslesscells import LosslessCellDecoder, LosslessCellEncoder, recompressed
-from vfsd.codecs.pack import CellStream, PackedCell
-from vfsd.codecs.planes import copy_colors, fingerprint, plane_bytes
+from vfsd.codecs.cells.losslesscells import LosslessCellDecoder, LosslessCellEncoder, recompressed
+from vfsd.codecs.cells.pack import CellStream, PackedCell
+from vfsd.codecs.pictures.comparing import Shot
+from vfsd.codecs.pictures.planes import copy_colors, fingerprint, plane_bytes
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.likeness import IDENTICAL
 from vfsd.model import MediaInfo

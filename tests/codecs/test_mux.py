@@ -14,19 +14,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sample_videos import FOLDER
-from vfsd.codecs import nal
-from vfsd.codecs.encode import EncoderSettings, encode, parameter_sets
-from vfsd.codecs.examine import examine
-from vfsd.codecs.framing import (
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.containers.framing import (
     Framing,
     framing_for_container,
     framing_for_stream,
     framing_of_encoder,
 )
-from vfsd.codecs.mux import muxer_for
-from vfsd.codecs.packets import PacketReader
-from vfsd.codecs.planes import fingerprint
-from vfsd.codecs.segments import Muxer, PacketTimes, SegmentIndex, Track, overhead, rounded
+from vfsd.codecs.containers.mux import muxer_for
+from vfsd.codecs.containers.segments import (
+    Muxer,
+    PacketTimes,
+    SegmentIndex,
+    Track,
+    overhead,
+    rounded,
+)
+from vfsd.codecs.decoding.packets import PacketReader
+from vfsd.codecs.encoding.encode import EncoderSettings, encode, parameter_sets
+from vfsd.codecs.examining.examine import examine
+from vfsd.codecs.pictures.planes import fingerprint
 from vfsd.framepages import Ints, PacketFlag
 from vfsd.frametable import FrameTable
 from vfsd.model import MediaInfo

@@ -12,9 +12,9 @@ import pytest
 
 from sample_videos import FOLDER, Encoding, Scene, write
 from tests.codecs.making import pictures
-from vfsd.codecs.encode import EncoderSettings, encode
-from vfsd.codecs.tiles import TILE_CODECS
-from vfsd.codecs.trial import trials
+from vfsd.codecs.cells.tiles import TILE_CODECS
+from vfsd.codecs.cells.trial import trials
+from vfsd.codecs.encoding.encode import EncoderSettings, encode
 from vfsd.store import Store
 
 SCENE = Scene(frames=5)

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from sample_videos import FOLDER
 from tests.codecs.reference import decoder_for
-from vfsd.codecs.examine import examine
-from vfsd.codecs.pixellayouts import PIXEL_FORMATS
-from vfsd.codecs.pixels import PixelConverter
-from vfsd.codecs.planes import plane_samples
+from vfsd.codecs.examining.examine import examine
+from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS
+from vfsd.codecs.pictures.pixels import PixelConverter
+from vfsd.codecs.pictures.planes import plane_samples
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect

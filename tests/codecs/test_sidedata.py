@@ -10,8 +10,8 @@ import pytest
 
 from tests.codecs.making import make_clip
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums
-from vfsd.codecs.examine import examine
-from vfsd.codecs.rewrite import require_plain_pictures
+from vfsd.codecs.encoding.rewrite import require_plain_pictures
+from vfsd.codecs.examining.examine import examine
 from vfsd.errors import RefusedMediaError
 
 _START_OF_IMAGE = 2  # bytes

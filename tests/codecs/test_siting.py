@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
-from vfsd.codecs.compose import Composer
-from vfsd.codecs.lossless import PIXEL_FORMATS
-from vfsd.codecs.pixels import PixelConverter
-from vfsd.codecs.planes import fingerprint, plane_bytes
-from vfsd.codecs.siting import SITINGS, blank, blank_like, siting_of
+from vfsd.codecs.cells.lossless import PIXEL_FORMATS
+from vfsd.codecs.pictures.compose import Composer
+from vfsd.codecs.pictures.pixels import PixelConverter
+from vfsd.codecs.pictures.planes import fingerprint, plane_bytes
+from vfsd.codecs.pictures.siting import SITINGS, blank, blank_like, siting_of
 from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
 

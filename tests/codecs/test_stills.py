@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from vfsd.codecs.stills import BEST_JPEG, WORST_JPEG, jpeg, png
+from vfsd.codecs.encoding.stills import BEST_JPEG, WORST_JPEG, jpeg, png
 from vfsd.errors import UsageError
 
 

@@ -33,15 +33,15 @@ from tests.codecs.stitching import (
     settings,
     tiles,
 )
-from vfsd.codecs import kvazaar
-from vfsd.codecs.encode import EncoderSettings, encode, parameter_sets
-from vfsd.codecs.extract import extract, extract_all
-from vfsd.codecs.fragments import FragmentMuxer
-from vfsd.codecs.framing import framing_of_encoder
-from vfsd.codecs.hevc_tiles import STITCHABLE, Sets, TileStream
-from vfsd.codecs.kvazaar import encode_tile, encode_tiled
-from vfsd.codecs.segments import PacketTimes, Track, overhead
-from vfsd.codecs.stitch import Stitched, Stitcher, common_sets, most_bytes, stitch
+from vfsd.codecs.containers.fragments import FragmentMuxer
+from vfsd.codecs.containers.framing import framing_of_encoder
+from vfsd.codecs.containers.segments import PacketTimes, Track, overhead
+from vfsd.codecs.encoding.encode import EncoderSettings, encode, parameter_sets
+from vfsd.codecs.stitching import kvazaar
+from vfsd.codecs.stitching.extract import extract, extract_all
+from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, Sets, TileStream
+from vfsd.codecs.stitching.kvazaar import encode_tile, encode_tiled
+from vfsd.codecs.stitching.stitch import Stitched, Stitcher, common_sets, most_bytes, stitch
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.tiling.geometry import Rect
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfsd.codecs.scan import NONE, Scan
-from vfsd.codecs.timeline import Timeline, continued, settle
+from vfsd.codecs.examining.scan import NONE, Scan
+from vfsd.codecs.examining.timeline import Timeline, continued, settle
 from vfsd.framepages import Ints
 
 

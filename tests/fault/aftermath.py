@@ -11,8 +11,8 @@ import numpy as np
 from tests.fault.operations import Operation, Place
 from tests.fault.state import State, state_of
 from vfsd import check
-from vfsd.codecs.examine import Examination
-from vfsd.codecs.examine import examine as examine_file
+from vfsd.codecs.examining.examine import Examination
+from vfsd.codecs.examining.examine import examine as examine_file
 from vfsd.errors import NoStoreError, VfsdError
 from vfsd.fs import Filesystem
 from vfsd.model import FileState

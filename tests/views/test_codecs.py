@@ -20,9 +20,9 @@ from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_encoded import numbers, shown
 from tests.views.test_players import _ffprobe, psnr
-from vfsd.codecs.fidelity import picture_error
-from vfsd.codecs.filelayouts import Lossless, lossless_layout
-from vfsd.codecs.planes import plane_bytes
+from vfsd.codecs.encoding.fidelity import picture_error
+from vfsd.codecs.pictures.filelayouts import Lossless, lossless_layout
+from vfsd.codecs.pictures.planes import plane_bytes
 from vfsd.distortion import psnr_of
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.forms import CODECS, CONTAINERS

@@ -16,10 +16,10 @@ from sample_videos import FOLDER, Scene, read_frame_number
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
-from vfsd.codecs.encode import WORST_QUALITY, EncoderSettings, encode, parameter_sets
-from vfsd.codecs.fragments import FragmentMuxer
-from vfsd.codecs.framing import framing_of_encoder
-from vfsd.codecs.segments import PacketTimes, Track, overhead
+from vfsd.codecs.containers.fragments import FragmentMuxer
+from vfsd.codecs.containers.framing import framing_of_encoder
+from vfsd.codecs.containers.segments import PacketTimes, Track, overhead
+from vfsd.codecs.encoding.encode import WORST_QUALITY, EncoderSettings, encode, parameter_sets
 from vfsd.errors import UsageError
 from vfsd.views import Views, allotment, encodedrun
 from vfsd.views.allotment import coarsest

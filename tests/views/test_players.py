@@ -16,7 +16,7 @@ import pytest
 
 from sample_videos import CLIPS, read_frame_number
 from tests.views.conftest import Shelf, decoded
-from vfsd.codecs.planes import fingerprint
+from vfsd.codecs.pictures.planes import fingerprint
 from vfsd.videos.video import Video
 
 CONTAINERS = ("mp4", "mkv", "h264", "hevc", "y4m")

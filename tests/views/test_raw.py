@@ -13,7 +13,7 @@ from tests.composing import take_tiles
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
-from vfsd.codecs.planes import plane_bytes, plane_samples
+from vfsd.codecs.pictures.planes import plane_bytes, plane_samples
 from vfsd.errors import UsageError
 from vfsd.making.planned import TileSettings
 from vfsd.videos.video import Video

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.views.conftest import Shelf
-from vfsd.codecs.decode import FrameDecoder
+from vfsd.codecs.decoding.decode import FrameDecoder
 from vfsd.views.encoding import EncodedRendition
 from vfsd.views.rendering import RenditionFile
 from vfsd.views.slots import EvenSlots, ListedSlots, Slots

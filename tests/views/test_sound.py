@@ -22,7 +22,7 @@ from tests.fault.older import execute
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from vfsd import grammar
-from vfsd.codecs.planes import fingerprint
+from vfsd.codecs.pictures.planes import fingerprint
 from vfsd.store import Store
 from vfsd.videos.video import Video
 from vfsd.views import Views

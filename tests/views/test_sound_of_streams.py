@@ -14,8 +14,8 @@ import pytest
 from tests.codecs.talking import RATE, make_talking
 from tests.stores import new_store
 from tests.views.test_sound import begins, packets, samples, shelved, shelved_before
-from vfsd.codecs.soundunits import UnitPackets, UnitReader
-from vfsd.codecs.source import Source, open_container
+from vfsd.codecs.decoding.source import Source, open_container
+from vfsd.codecs.sound.soundunits import UnitPackets, UnitReader
 
 WRAPS = {"output_ts_offset": "95442.2"}
 """Seconds after which the clock of MPEG-TS, 33 bits at 90 kHz, starts again within the clip."""

@@ -19,8 +19,8 @@ from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import psnr
 from vfsd import grammar
-from vfsd.codecs import nal
-from vfsd.codecs.planes import fingerprint
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.pictures.planes import fingerprint
 from vfsd.videos.video import Video
 from vfsd.views import Views
 from vfsd.views.footage import footage_of

@@ -20,10 +20,10 @@ from tests.composing import Composed
 from tests.stores import new_store
 from tests.views.conftest import Shelf, decoded
 from tests.views.test_players import times
-from vfsd.codecs import nal
-from vfsd.codecs.celldecoders import StreamCellDecoder
-from vfsd.codecs.decode import FrameDecoder
-from vfsd.codecs.hevc_tiles import STITCHABLE
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.cells.celldecoders import StreamCellDecoder
+from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
 from vfsd.errors import IntegrityError
 from vfsd.making.planned import PlannedSegment, TileSettings
 from vfsd.reading.packs import PackPool

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.views.conftest import Shelf, decoded
-from vfsd.codecs.decode import FrameDecoder
+from vfsd.codecs.decoding.decode import FrameDecoder
 from vfsd.reading.packs import PackPool
 from vfsd.tiling import Rect
 

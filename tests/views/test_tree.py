@@ -8,8 +8,8 @@ import pytest
 
 from sample_videos import CLIPS
 from tests.views.conftest import Shelf
-from vfsd.codecs.decode import FrameDecoder
-from vfsd.codecs.packets import PacketReader
+from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.decoding.packets import PacketReader
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.views import Views
 from vfsd.views import folder as views_module

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.views.conftest import Shelf, decoded
-from vfsd.codecs.decode import FrameDecoder
+from vfsd.codecs.decoding.decode import FrameDecoder
 from vfsd.views.workshop import Turns
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
-from vfsd.codecs.tiles import VIEW_CODECS
+from vfsd.codecs.cells.tiles import VIEW_CODECS
 from vfsd.distortion import chained_psnr
 from vfsd.integrity.blocksums import merged
 from vfsd.model import LogicalVideo, Segment

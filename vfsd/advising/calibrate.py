@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
-from vfsd.codecs.trial import TRIAL_CODECS, can_be_tried, trials
+from vfsd.codecs.cells.trial import TRIAL_CODECS, can_be_tried, trials
 from vfsd.errors import UsageError
 from vfsd.host import host_name
 from vfsd.making.ingest import software

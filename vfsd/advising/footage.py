@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from vfsd.catalog import Catalog
-from vfsd.codecs.tiles import TileCodec
+from vfsd.codecs.cells.tiles import TileCodec
 from vfsd.detections import DetectionColumns
 from vfsd.frametable import FrameTable
 from vfsd.labelexpr import parse_labels

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from vfsd.advising.athand import AtHand
 from vfsd.advising.present import Present
 from vfsd.advising.readqueries import Asked, asked_by, sizes_asked_by
-from vfsd.codecs.tiles import TILE_CODECS
+from vfsd.codecs.cells.tiles import TILE_CODECS
 from vfsd.distortion import FINEST_PSNR, psnr_left
 from vfsd.making.planned import PlannedSegment, TileSettings
 from vfsd.model import Decision, LogicalVideo, PhysicalVideo, Reason, Segment

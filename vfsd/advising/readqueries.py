@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vfsd.codecs.pixels import needed_area
+from vfsd.codecs.pictures.pixels import needed_area
 from vfsd.labelexpr import format_labels
 from vfsd.model import MediaInfo, Read
 from vfsd.tiling import Rect

@@ -14,7 +14,7 @@ from vfsd.budget.budgets import Held
 from vfsd.budget.eviction import by_benefit
 from vfsd.budget.room import allowed, entries
 from vfsd.catalog import Transaction
-from vfsd.codecs.lossless import HIGHEST, RAW
+from vfsd.codecs.cells.lossless import HIGHEST, RAW
 from vfsd.errors import NotFoundError
 from vfsd.model import Segment
 from vfsd.parts import Parts

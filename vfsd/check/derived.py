@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from vfsd.check import budgets as limits
 from vfsd.check.finding import Finding, Run
-from vfsd.codecs.pack import open_pack
+from vfsd.codecs.cells.pack import open_pack
 from vfsd.errors import IntegrityError, NotFoundError
 from vfsd.integrity.diskfile import UNREADABLE
 from vfsd.model import Segment

@@ -176,7 +176,7 @@ def _layout_file(video: Video, planned: Sequence[PlannedSegment]) -> bytes:
 
 
 def _drawn(video: Video, advice: Advice) -> bytes:
-    from vfsd.codecs.stills import png
+    from vfsd.codecs.encoding.stills import png
     from vfsd.drawing.curves import panel
 
     curves = {one.title: one.curve[None] for one in advice.outcomes}

@@ -94,7 +94,7 @@ def _codecs(check: str, wanted: Sequence[str], is_there: Callable[[str], bool]) 
 
 
 def _has_decoder(codec: str) -> bool:
-    from vfsd.codecs.context import decoder_context
+    from vfsd.codecs.decoding.context import decoder_context
     from vfsd.model import MediaInfo
 
     try:
@@ -105,7 +105,7 @@ def _has_decoder(codec: str) -> bool:
 
 
 def _has_encoder(codec: str) -> bool:
-    from vfsd.codecs.encode import EncoderSettings, parameter_sets
+    from vfsd.codecs.encoding.encode import EncoderSettings, parameter_sets
 
     try:
         parameter_sets(EncoderSettings(codec, 64, 64, 23, Fraction(25)))

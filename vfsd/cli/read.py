@@ -158,7 +158,7 @@ def _work(
     if target.kind == "video":
         return _render
     if target.kind == "raw":
-        from vfsd.codecs.filelayouts import is_in_rows
+        from vfsd.codecs.pictures.filelayouts import is_in_rows
         from vfsd.views.pictures import view_picture_form
 
         view = request.sized(video.width, video.height)

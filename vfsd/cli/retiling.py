@@ -14,9 +14,9 @@ from pathlib import Path
 
 from vfsd.cli.layout.records import SEGMENT_FIELDS, SHOW_FIELDS
 from vfsd.cli.layoutfile import read_layout_file
-from vfsd.codecs.pixels import needed_area
-from vfsd.codecs.scale import require_smaller
-from vfsd.codecs.tiles import TileCodec, tile_codec
+from vfsd.codecs.cells.tiles import TileCodec, tile_codec
+from vfsd.codecs.pictures.pixels import needed_area
+from vfsd.codecs.pictures.scale import require_smaller
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.host import cores
 from vfsd.labelexpr import parse_labels

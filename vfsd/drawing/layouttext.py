@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
-from vfsd.codecs.tiles import tile_codec
+from vfsd.codecs.cells.tiles import tile_codec
 from vfsd.errors import UsageError
 from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo, Segment

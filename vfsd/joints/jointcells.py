@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.celldecoders import cell_decoder
-from vfsd.codecs.comparing import Comparer, Shot, Tally
-from vfsd.codecs.pack import CellStream, PackedCell, write_pack
-from vfsd.codecs.planes import plane_samples
-from vfsd.codecs.siting import blank_like
-from vfsd.codecs.tiles import CellEncoder, TileCodec
+from vfsd.codecs.cells.celldecoders import cell_decoder
+from vfsd.codecs.cells.pack import CellStream, PackedCell, write_pack
+from vfsd.codecs.cells.tiles import CellEncoder, TileCodec
+from vfsd.codecs.pictures.comparing import Comparer, Shot, Tally
+from vfsd.codecs.pictures.planes import plane_samples
+from vfsd.codecs.pictures.siting import blank_like
 from vfsd.distortion import psnr_of_squares
 from vfsd.likeness import Likeness
 from vfsd.making.ratefactors import TRIES, RateFactors

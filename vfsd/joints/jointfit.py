@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.pixels import PixelConverter
-from vfsd.codecs.planes import plane_samples
+from vfsd.codecs.pictures.pixels import PixelConverter
+from vfsd.codecs.pictures.planes import plane_samples
 from vfsd.detect.scaling import fitted
 from vfsd.model import MediaInfo
 from vfsd.overlap.cutting import Cut, cut

@@ -10,10 +10,10 @@ from vfsd.budget.reclaim import clear_away
 from vfsd.budget.room import make_room
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.colors import ColorSettler
-from vfsd.codecs.planes import plane_samples
-from vfsd.codecs.siting import blank_like
-from vfsd.codecs.tiles import tile_codec
+from vfsd.codecs.cells.tiles import tile_codec
+from vfsd.codecs.pictures.colors import ColorSettler
+from vfsd.codecs.pictures.planes import plane_samples
+from vfsd.codecs.pictures.siting import blank_like
 from vfsd.distortion import chained_psnr
 from vfsd.errors import OutdatedError
 from vfsd.frametable import FrameTable

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from vfsd.budget.reclaim import clear_away
-from vfsd.codecs.cellcheck import require_decodable
-from vfsd.codecs.pack import CellStream
-from vfsd.codecs.tiles import VIEW_CODECS
+from vfsd.codecs.cells.cellcheck import require_decodable
+from vfsd.codecs.cells.pack import CellStream
+from vfsd.codecs.cells.tiles import VIEW_CODECS
 from vfsd.errors import UsageError
 from vfsd.frametable import FrameTable
 from vfsd.likeness import Likeness

@@ -9,8 +9,8 @@ from typing import IO, TypeAlias, TypeGuard
 import numpy as np
 
 from vfsd.arguments import width_and_height
-from vfsd.codecs.fileforms import require_size
-from vfsd.codecs.pixellayouts import pixel_layout
+from vfsd.codecs.encoding.fileforms import require_size
+from vfsd.codecs.pictures.pixellayouts import pixel_layout
 from vfsd.errors import UsageError
 from vfsd.frames import Frame, Frames, Pixels
 

@@ -20,7 +20,7 @@ from vfsd.budget.reclaim import clear_away
 from vfsd.catalog import ROOT, Transaction, require_name, split
 from vfsd.catalog.videos import Page
 from vfsd.codecs import library_versions
-from vfsd.codecs.examine import Examination
+from vfsd.codecs.examining.examine import Examination
 from vfsd.errors import (
     ExistsError,
     NotFoundError,

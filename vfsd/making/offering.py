@@ -16,16 +16,16 @@ from itertools import islice
 from typing import IO
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.arrays import PictureMaker
-from vfsd.codecs.colors import ColorSettler
-from vfsd.codecs.comparing import Comparer, DirectColours, Shot, Tally
-from vfsd.codecs.likeness import plane_errors, square_error, summed
-from vfsd.codecs.pack import CellStream
-from vfsd.codecs.picturefile import PictureFile
-from vfsd.codecs.planes import copy_colors
-from vfsd.codecs.scale import PictureFormat, PictureScaler, require_smaller
-from vfsd.codecs.siting import Sited, siting_of
-from vfsd.codecs.tiles import tile_codec
+from vfsd.codecs.cells.pack import CellStream
+from vfsd.codecs.cells.tiles import tile_codec
+from vfsd.codecs.pictures.arrays import PictureMaker
+from vfsd.codecs.pictures.colors import ColorSettler
+from vfsd.codecs.pictures.comparing import Comparer, DirectColours, Shot, Tally
+from vfsd.codecs.pictures.likeness import plane_errors, square_error, summed
+from vfsd.codecs.pictures.picturefile import PictureFile
+from vfsd.codecs.pictures.planes import copy_colors
+from vfsd.codecs.pictures.scale import PictureFormat, PictureScaler, require_smaller
+from vfsd.codecs.pictures.siting import Sited, siting_of
 from vfsd.distortion import LOSSLESS_PSNR, SCALED, error_of, psnr_of, psnr_of_squares
 from vfsd.errors import RefusedMediaError, UsageError
 from vfsd.frames import Pixels

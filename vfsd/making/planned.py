@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from vfsd.arguments import decibels, whole_number
-from vfsd.codecs.tiles import TileCodec
+from vfsd.codecs.cells.tiles import TileCodec
 from vfsd.errors import UsageError
 from vfsd.tiling import TileLayout
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from vfsd.codecs.tiles import TileCodec
+from vfsd.codecs.cells.tiles import TileCodec
 from vfsd.distortion import LOSSLESS_PSNR
 from vfsd.making.planned import TileSettings
 

@@ -19,9 +19,9 @@ from time import time_ns
 from vfsd.arguments import whole_number
 from vfsd.budget.reclaim import clear_away
 from vfsd.budget.room import make_room
-from vfsd.codecs.lossless import HIGHEST, RAW
-from vfsd.codecs.losslesscells import recompressed
-from vfsd.codecs.pack import PackedCell, write_pack
+from vfsd.codecs.cells.lossless import HIGHEST, RAW
+from vfsd.codecs.cells.losslesscells import recompressed
+from vfsd.codecs.cells.pack import PackedCell, write_pack
 from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.host import at_once
 from vfsd.integrity.diskfile import UNREADABLE

@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from vfsd.budget.reclaim import clear_away
-from vfsd.codecs.pack import write_pack
-from vfsd.codecs.scale import require_smaller
-from vfsd.codecs.tiles import TileCodec, require_encoder, tile_codec
+from vfsd.codecs.cells.pack import write_pack
+from vfsd.codecs.cells.tiles import TileCodec, require_encoder, tile_codec
+from vfsd.codecs.pictures.scale import require_smaller
 from vfsd.distortion import FINEST_PSNR, psnr_left
 from vfsd.errors import UsageError, VfsdError
 from vfsd.frametable import FrameTable

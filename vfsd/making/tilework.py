@@ -16,11 +16,11 @@ from vfsd.budget.reclaim import clear_away
 from vfsd.budget.room import make_room
 from vfsd.catalog import Transaction
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.comparing import DirectColours, Shot
-from vfsd.codecs.pack import CellStream, PackedCell, write_pack
-from vfsd.codecs.scale import PictureScaler
-from vfsd.codecs.segmentcells import EncodedCell, encode_cells
-from vfsd.codecs.tiles import TileCodec
+from vfsd.codecs.cells.pack import CellStream, PackedCell, write_pack
+from vfsd.codecs.cells.segmentcells import EncodedCell, encode_cells
+from vfsd.codecs.cells.tiles import TileCodec
+from vfsd.codecs.pictures.comparing import DirectColours, Shot
+from vfsd.codecs.pictures.scale import PictureScaler
 from vfsd.distortion import LOSSLESS_PSNR, psnr_left
 from vfsd.errors import IntegrityError, NotFoundError
 from vfsd.frametable import FrameTable

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from reprlib import repr as shown
 
 from vfsd.arguments import decibels, whole_number
-from vfsd.codecs.fileforms import (
+from vfsd.codecs.encoding.fileforms import (
     BT709,
     COLOR_RANGES,
     COLOR_SPACES,
@@ -22,10 +22,10 @@ from vfsd.codecs.fileforms import (
     stored_format,
     told_rate,
 )
-from vfsd.codecs.givensound import SoundForm, Sounding
-from vfsd.codecs.pixellayouts import pixel_layout
-from vfsd.codecs.rangenames import names_full_range
-from vfsd.codecs.samples import SoundFormat
+from vfsd.codecs.pictures.pixellayouts import pixel_layout
+from vfsd.codecs.pictures.rangenames import names_full_range
+from vfsd.codecs.sound.givensound import SoundForm, Sounding
+from vfsd.codecs.sound.samples import SoundFormat
 from vfsd.errors import UsageError
 from vfsd.units import Seconds, rate, seconds
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Generic, SupportsIndex, TypeAlias, TypeVar
 import numpy as np
 
 from vfsd.arguments import whole_number
-from vfsd.codecs.arrays import PictureMaker
-from vfsd.codecs.filetimes import FileTimes
-from vfsd.codecs.filewriter import FileWriter
-from vfsd.codecs.samples import SampleArray, Samples
+from vfsd.codecs.containers.filetimes import FileTimes
+from vfsd.codecs.encoding.filewriter import FileWriter
+from vfsd.codecs.pictures.arrays import PictureMaker
+from vfsd.codecs.sound.samples import SampleArray, Samples
 from vfsd.errors import NoSpaceError, UsageError
 from vfsd.forks import Origin, at_fork, keep_for_good
 from vfsd.frames import Pixels

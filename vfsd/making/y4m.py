@@ -13,7 +13,7 @@ from typing import IO
 
 import numpy as np
 
-from vfsd.codecs.pixellayouts import check_size, pixel_layout
+from vfsd.codecs.pictures.pixellayouts import check_size, pixel_layout
 from vfsd.errors import UsageError
 from vfsd.frames import Pixels
 
@@ -41,7 +41,7 @@ class Y4mHeader:
     width: int
     height: int
     rate: Fraction  #: pictures per second
-    pixel_format: str  #: as in `vfsd.codecs.pixels`
+    pixel_format: str  #: as in `vfsd.codecs.pictures.pixels`
     color_range: str | None  #: "limited", "full" or not told
     sample_aspect_ratio: Fraction | None
 

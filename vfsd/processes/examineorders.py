@@ -16,7 +16,7 @@ from vfsd.errors import IntegrityError
 PROGRESS = b"P"
 """Two i64: bytes done, bytes in all."""
 FOUND = b"F"
-"""An examination, see `vfsd.codecs.exchange`."""
+"""An examination, see `vfsd.codecs.examining.exchange`."""
 REFUSED = b"R"
 """A `Complaint`: the file is no video that can be served."""
 UNREADABLE = b"U"

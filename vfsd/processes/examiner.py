@@ -1,7 +1,7 @@
 """Examining files in processes of their own, so that a file that breaks FFmpeg breaks nothing else.
 
-`Examiner.examine` does what `vfsd.codecs.examine.examine` does.  A file whose first bytes are those
-of no video is refused here; everything else that touches it happens in a child of
+`Examiner.examine` does what `vfsd.codecs.examining.examine.examine` does.  A file whose first bytes
+are those of no video is refused here; everything else that touches it happens in a child of
 `vfsd.processes.examineworker`, which is kept warm, within `Limits`.  What comes back is plain data
 that is looked at before it is believed.
 """
@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from vfsd.codecs.examine import Examination
-from vfsd.codecs.exchange import most_bytes, unpack_examination
-from vfsd.codecs.sniff import HEAD_BYTES, sniff
+from vfsd.codecs.containers.sniff import HEAD_BYTES, sniff
+from vfsd.codecs.examining.examine import Examination
+from vfsd.codecs.examining.exchange import most_bytes, unpack_examination
 from vfsd.errors import BusyError, IntegrityError, RefusedMediaError
 from vfsd.forks import at_fork, keep_for_good
 from vfsd.processes.examineorders import (
@@ -124,7 +124,7 @@ class Examiner:
         full: bool = False,
         on_progress: OnProgress | None = None,
     ) -> Examination:
-        """Probe a file and build its frame table; see `vfsd.codecs.examine.examine`.
+        """Probe a file and build its frame table; see `vfsd.codecs.examining.examine.examine`.
 
         `name` is what messages call it (default: the last part of `path`).  With `full` every
         frame is decoded.  `on_progress` is told (bytes done, bytes in all); it may raise to cancel.

@@ -25,9 +25,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from vfsd.codecs.examine import examine_source
-from vfsd.codecs.exchange import pack_examination
-from vfsd.codecs.source import OpenFile, Source
+from vfsd.codecs.decoding.source import OpenFile, Source
+from vfsd.codecs.examining.examine import examine_source
+from vfsd.codecs.examining.exchange import pack_examination
 from vfsd.errors import RefusedMediaError
 from vfsd.processes.examineorders import (
     BYTES,

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.compose import Composer
-from vfsd.codecs.pixels import PixelConverter
+from vfsd.codecs.pictures.compose import Composer
+from vfsd.codecs.pictures.pixels import PixelConverter
 from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.forks import Origin
 from vfsd.frames import Pixels

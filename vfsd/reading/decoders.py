@@ -13,8 +13,8 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.decode import FrameDecoder
-from vfsd.codecs.planes import copy_picture, is_like, picture_bytes
+from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.pictures.planes import copy_picture, is_like, picture_bytes
 from vfsd.errors import ClosedError
 from vfsd.forks import at_fork, keep_for_good
 from vfsd.framepages import Ints

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vfsd.codecs.tiles import TILE_CODECS
+from vfsd.codecs.cells.tiles import TILE_CODECS
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.making.planned import PlannedSegment, TileSettings

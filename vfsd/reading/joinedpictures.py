@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.pack import PackedCell
-from vfsd.codecs.planes import plane_samples, shares
-from vfsd.codecs.siting import blank_like
+from vfsd.codecs.cells.pack import PackedCell
+from vfsd.codecs.pictures.planes import plane_samples, shares
+from vfsd.codecs.pictures.siting import blank_like
 from vfsd.errors import IntegrityError
 from vfsd.overlap.geometry import Size
 from vfsd.overlap.joint import Joint, Plane, Share, Weaver, upright

@@ -9,9 +9,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from time import thread_time
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.celldecoders import CellDecoder, cell_decoder
-from vfsd.codecs.fields import Scanning
-from vfsd.codecs.pack import PackedCell, open_pack
+from vfsd.codecs.cells.celldecoders import CellDecoder, cell_decoder
+from vfsd.codecs.cells.pack import PackedCell, open_pack
+from vfsd.codecs.pictures.fields import Scanning
 from vfsd.errors import ClosedError, DamagedPackError, IntegrityError
 from vfsd.forks import at_fork, keep_for_good
 from vfsd.model import Segment

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from vfsd.codecs.filepixels import FilePixelConverter
+from vfsd.codecs.pictures.filepixels import FilePixelConverter
 from vfsd.errors import DamagedFileError, OutOfRangeError
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable

@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.pixels import Held, PixelConverter
+from vfsd.codecs.pictures.pixels import Held, PixelConverter
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
 from vfsd.frametable import DecodeRun, FrameTable

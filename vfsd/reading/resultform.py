@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vfsd.codecs.filelayouts import file_layout
-from vfsd.codecs.pixellayouts import PixelLayout
-from vfsd.codecs.planes import chroma_shares
+from vfsd.codecs.pictures.filelayouts import file_layout
+from vfsd.codecs.pictures.pixellayouts import PixelLayout
+from vfsd.codecs.pictures.planes import chroma_shares
 from vfsd.distortion import (
     COLOURED,
     LEVEL,
@@ -25,7 +25,7 @@ from vfsd.tiling import Rect
 
 @dataclass(frozen=True, slots=True)
 class ResultForm:
-    """A region of the displayed frame, scaled, in a layout of `vfsd.codecs.filelayouts`.
+    """A region of the displayed frame, scaled, in a layout of `vfsd.codecs.pictures.filelayouts`.
 
     Its dB are those of the samples that the result has: of gray, or of the worst of Y, U and V, or
     of the worst of R, G and B.

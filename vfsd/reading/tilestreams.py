@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.compose import Composer
-from vfsd.codecs.pixels import PixelConverter
+from vfsd.codecs.pictures.compose import Composer
+from vfsd.codecs.pictures.pixels import PixelConverter
 from vfsd.frames import Pixels
 from vfsd.model import MediaInfo
 from vfsd.orientation import in_display, in_picture

@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.archive import (
+from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.encoding.archive import (
     EncodedRun,
     Measure,
     archive_codec,
     encode_run,
     whole_picture_error,
 )
-from vfsd.codecs.coarsest import coarsest_run
-from vfsd.codecs.colors import colors_of
-from vfsd.codecs.decode import FrameDecoder
-from vfsd.codecs.fidelity import pairs, picture_error
-from vfsd.codecs.rewrite import (
+from vfsd.codecs.encoding.coarsest import coarsest_run
+from vfsd.codecs.encoding.fidelity import pairs, picture_error
+from vfsd.codecs.encoding.rewrite import (
     FileRewriter,
     require_plain,
     require_plain_pictures,
     require_rewritable,
 )
-from vfsd.codecs.siting import siting_of
+from vfsd.codecs.pictures.colors import colors_of
+from vfsd.codecs.pictures.siting import siting_of
 from vfsd.distortion import psnr_of
 from vfsd.errors import NothingSavedError, RefusedMediaError
 from vfsd.frametable import FrameTable

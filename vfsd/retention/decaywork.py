@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Iterator
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.archive import EncodedRun, Measure
-from vfsd.codecs.decode import FrameDecoder
-from vfsd.codecs.fidelity import composed, low_passed, masked_error, pairs, picture_error
+from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.encoding.archive import EncodedRun, Measure
+from vfsd.codecs.encoding.fidelity import composed, low_passed, masked_error, pairs, picture_error
 from vfsd.distortion import psnr_of
 from vfsd.errors import UsageError
 from vfsd.frametable import FrameTable

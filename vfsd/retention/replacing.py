@@ -16,9 +16,9 @@ from pathlib import Path
 from vfsd.budget.reclaim import clear_away
 from vfsd.budget.room import make_room
 from vfsd.catalog import Transaction
-from vfsd.codecs.decode import FrameDecoder
-from vfsd.codecs.examine import Examination
-from vfsd.codecs.sidestreams import require_same_beside
+from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.examining.examine import Examination
+from vfsd.codecs.examining.sidestreams import require_same_beside
 from vfsd.distortion import error_of, psnr_of
 from vfsd.errors import (
     BusyError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vfsd.codecs.examine import Examination
+from vfsd.codecs.examining.examine import Examination
 from vfsd.errors import RefusedMediaError
 from vfsd.frametable import FrameTable
 from vfsd.model import MediaInfo, PhysicalVideo

@@ -12,8 +12,8 @@ from vfsd.advising.footage import AsPlanned, TableOriginal, footage_of, rates_of
 from vfsd.advising.readqueries import asked_by
 from vfsd.advising.strategies import Case
 from vfsd.advising.workload import WorkloadQuery
-from vfsd.codecs.pixels import needed_area
-from vfsd.codecs.tiles import tile_codec
+from vfsd.codecs.cells.tiles import tile_codec
+from vfsd.codecs.pictures.pixels import needed_area
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.host import host_name
 from vfsd.labelexpr import format_labels

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.codecs.pixels import needed_margin
+from vfsd.codecs.pictures.pixels import needed_margin
 from vfsd.detections import DetectionColumns
 from vfsd.making.planned import PlannedSegment
 from vfsd.model import MediaInfo

@@ -110,7 +110,7 @@ class VideoFrames(VideoFacts):
         its pixels are converted.  `size` is (width, height) of the result, up to 16384 pixels
         each.  With `fps`, the frame that is on the screen at each multiple of ``1 / fps`` from the
         start of the span.  `format` is rgb24, bgr24, gray, or a planar one (see
-        `vfsd.codecs.pixels`).
+        `vfsd.codecs.pictures.pixels`).
 
         Tiles and renditions are used where that is cheaper and every frame of the result still has
         at least `psnr` dB, in each plane or channel of `format`, against what the original would

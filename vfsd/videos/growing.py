@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from vfsd.codecs.prefix import FragmentedPrefix
+from vfsd.codecs.examining.prefix import FragmentedPrefix
 from vfsd.errors import BusyError, RefusedMediaError, UsageError
 from vfsd.frames import Frame
 from vfsd.frametable import GrowingTable

@@ -8,9 +8,9 @@ from reprlib import repr as shown
 from vfsd.advising.footage import AsPlanned, TableOriginal, footage_of, rates_of
 from vfsd.arguments import pixels_around, width_and_height
 from vfsd.budget.deferred import wanted_level
-from vfsd.codecs.pixels import needed_area
-from vfsd.codecs.scale import require_smaller
-from vfsd.codecs.tiles import tile_codec
+from vfsd.codecs.cells.tiles import tile_codec
+from vfsd.codecs.pictures.pixels import needed_area
+from vfsd.codecs.pictures.scale import require_smaller
 from vfsd.errors import UsageError
 from vfsd.host import host_name
 from vfsd.labelexpr import Labels

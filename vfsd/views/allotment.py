@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vfsd.codecs.encode import INTRA_CODECS
+from vfsd.codecs.encoding.encode import INTRA_CODECS
 from vfsd.framepages import Ints, PacketFlag
 from vfsd.frametable import FrameTable
 

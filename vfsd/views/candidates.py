@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from vfsd.codecs.framing import Framing
-from vfsd.codecs.nal import DamagedError
-from vfsd.codecs.pack import CellStream
+from vfsd.codecs.bitstreams.nal import DamagedError
+from vfsd.codecs.cells.pack import CellStream
+from vfsd.codecs.containers.framing import Framing
 from vfsd.likeness import Likeness
 from vfsd.parts import Parts
 from vfsd.tiling.cost import VIEW_PROFILES

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vfsd.codecs import nal
-from vfsd.codecs.colorcodes import told_colors
-from vfsd.codecs.fragments import MP4_CODECS
-from vfsd.codecs.framing import Framing, framing_for_container, framing_for_stream
-from vfsd.codecs.matroska import MATROSKA_CODECS, MAX_PACKET
-from vfsd.codecs.mux import muxer_for
-from vfsd.codecs.packets import PacketReader
-from vfsd.codecs.segments import LEAST_PADDING, PacketTimes, SegmentIndex, Track
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.colorcodes import told_colors
+from vfsd.codecs.containers.fragments import MP4_CODECS
+from vfsd.codecs.containers.framing import Framing, framing_for_container, framing_for_stream
+from vfsd.codecs.containers.matroska import MATROSKA_CODECS, MAX_PACKET
+from vfsd.codecs.containers.mux import muxer_for
+from vfsd.codecs.containers.segments import LEAST_PADDING, PacketTimes, SegmentIndex, Track
+from vfsd.codecs.decoding.packets import PacketReader
 from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints, PacketColumns, PacketFlag
 from vfsd.grammar import Form

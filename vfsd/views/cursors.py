@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.pixels import Held
+from vfsd.codecs.pictures.pixels import Held
 from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.framepages import Ints
 from vfsd.reading.plan import avoiding, is_stream, plan_pictures

@@ -15,8 +15,10 @@ from functools import cached_property
 
 import numpy as np
 
-from vfsd.codecs.colors import ColorSettler
-from vfsd.codecs.encode import (
+from vfsd.codecs.cells.tiles import VIEW_CODECS
+from vfsd.codecs.containers.framing import NAL_CODECS, Framing, with_start_codes
+from vfsd.codecs.containers.segments import PacketTimes
+from vfsd.codecs.encoding.encode import (
     INTRA_CODECS,
     UNEVEN_CODECS,
     WORST_QUALITY,
@@ -25,9 +27,7 @@ from vfsd.codecs.encode import (
     parameter_sets,
     require_encodable,
 )
-from vfsd.codecs.framing import NAL_CODECS, Framing, with_start_codes
-from vfsd.codecs.segments import PacketTimes
-from vfsd.codecs.tiles import VIEW_CODECS
+from vfsd.codecs.pictures.colors import ColorSettler
 from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels

@@ -15,10 +15,10 @@ from fractions import Fraction
 import numpy as np
 from blake3 import blake3
 
-from vfsd.codecs.encode import EncoderSettings, parameter_sets
-from vfsd.codecs.framing import Framing, framing_of_encoder
-from vfsd.codecs.mux import muxer_for
-from vfsd.codecs.segments import LEAST_PADDING, Muxer, SegmentIndex, Track, overhead
+from vfsd.codecs.containers.framing import Framing, framing_of_encoder
+from vfsd.codecs.containers.mux import muxer_for
+from vfsd.codecs.containers.segments import LEAST_PADDING, Muxer, SegmentIndex, Track, overhead
+from vfsd.codecs.encoding.encode import EncoderSettings, parameter_sets
 from vfsd.framepages import Ints
 from vfsd.grammar import Form
 from vfsd.model import MediaInfo

@@ -12,7 +12,7 @@ import json
 from typing import Any
 
 from vfsd import grammar
-from vfsd.codecs.filelayouts import lossless_layout
+from vfsd.codecs.pictures.filelayouts import lossless_layout
 from vfsd.errors import NotFoundError
 from vfsd.model import MediaInfo
 from vfsd.reading.explain import explain, record

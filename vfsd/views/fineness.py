@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from vfsd.codecs.encode import WORST_QUALITY
+from vfsd.codecs.encoding.encode import WORST_QUALITY
 
 QUALITY = {"h264": 20, "hevc": 20, "av1": 28, "mjpeg": 3, "ffv1": 0}
 """Quantisers that are hard to tell from the source, see `EncoderSettings`; FFV1 has none."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vfsd.codecs.soundunits import UNITED
+from vfsd.codecs.sound.soundunits import UNITED
 from vfsd.framepages import PacketFlag
 from vfsd.frametable import FrameTable
 from vfsd.model import LogicalVideo, MediaInfo, PhysicalVideo, Sound

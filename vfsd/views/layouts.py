@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from vfsd.catalog import Catalog
-from vfsd.codecs.plainstills import png, png_size
+from vfsd.codecs.pictures.plainstills import png, png_size
 from vfsd.drawing.layoutfacts import layout_facts
 from vfsd.drawing.layoutpicture import draw_layout, picture_size
 from vfsd.drawing.lettering import Picture

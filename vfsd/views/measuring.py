@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vfsd.codecs.cellcheck import CellCheck
-from vfsd.codecs.comparing import PlaneComparer
-from vfsd.codecs.encode import EncoderSettings
+from vfsd.codecs.cells.cellcheck import CellCheck
+from vfsd.codecs.encoding.encode import EncoderSettings
+from vfsd.codecs.pictures.comparing import PlaneComparer
 from vfsd.errors import IntegrityError
 from vfsd.frames import Pixels
 from vfsd.likeness import Likeness

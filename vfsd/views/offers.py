@@ -17,8 +17,8 @@ from io import BufferedReader, FileIO
 
 from vfsd import grammar
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.decode import FrameDecoder
-from vfsd.codecs.pixellayouts import PIXEL_FORMATS, pixel_layout
+from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
 from vfsd.errors import NoSpaceError, NotFoundError, RefusedMediaError, UsageError, VfsdError
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable

@@ -14,9 +14,9 @@ from fractions import Fraction
 
 from vfsd.aspect import scaled_aspect, upright_aspect
 from vfsd.codecs import VideoFrame
-from vfsd.codecs.filelayouts import lossless_layout
-from vfsd.codecs.filepixels import FilePixelConverter
-from vfsd.codecs.pixels import Held
+from vfsd.codecs.pictures.filelayouts import lossless_layout
+from vfsd.codecs.pictures.filepixels import FilePixelConverter
+from vfsd.codecs.pictures.pixels import Held
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.frames import Pixels
 from vfsd.grammar import Form

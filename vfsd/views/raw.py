@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
-from vfsd.codecs.colors import told_coding
+from vfsd.codecs.pictures.colors import told_coding
 from vfsd.frames import Pixels
 from vfsd.grammar import Form
 from vfsd.view import View

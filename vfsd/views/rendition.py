@@ -16,8 +16,8 @@ from blake3 import blake3
 
 from vfsd import __version__
 from vfsd.codecs import library_versions
-from vfsd.codecs.plainstills import npy, npy_size, png, png_size
-from vfsd.codecs.stills import BEST_JPEG, jpeg
+from vfsd.codecs.encoding.stills import BEST_JPEG, jpeg
+from vfsd.codecs.pictures.plainstills import npy, npy_size, png, png_size
 from vfsd.errors import OutOfRangeError
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels

@@ -15,8 +15,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.codecs.segments import Muxer, SoundPackets, SoundTrack, rounded
-from vfsd.codecs.soundentries import takes
+from vfsd.codecs.containers.segments import Muxer, SoundPackets, SoundTrack, rounded
+from vfsd.codecs.containers.soundentries import takes
 from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable

@@ -6,9 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from vfsd.codecs import h264_sets, hevc_numbers, nal, records
-from vfsd.codecs.bits import BitReader, unescaped
-from vfsd.codecs.encode import EncoderSettings, parameter_sets
+from vfsd.codecs.bitstreams import h264_sets, hevc_numbers, nal, records
+from vfsd.codecs.bitstreams.bits import BitReader, unescaped
+from vfsd.codecs.encoding.encode import EncoderSettings, parameter_sets
 from vfsd.model import MediaInfo
 
 _PIXEL_FORMATS = ("yuv420p", "yuvj420p")

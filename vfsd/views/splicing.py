@@ -21,12 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 from blake3 import blake3
 
-from vfsd.codecs import nal
-from vfsd.codecs.colorcodes import told_colors
-from vfsd.codecs.framing import Framing, framing_for_stream, framing_of_encoder
-from vfsd.codecs.mux import muxer_for
-from vfsd.codecs.packets import PacketReader
-from vfsd.codecs.segments import (
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.colorcodes import told_colors
+from vfsd.codecs.containers.framing import Framing, framing_for_stream, framing_of_encoder
+from vfsd.codecs.containers.mux import muxer_for
+from vfsd.codecs.containers.segments import (
     LEAST_PADDING,
     Muxer,
     PacketTimes,
@@ -34,6 +33,7 @@ from vfsd.codecs.segments import (
     Track,
     overhead,
 )
+from vfsd.codecs.decoding.packets import PacketReader
 from vfsd.errors import IntegrityError
 from vfsd.framepages import PacketColumns, PacketFlag
 from vfsd.grammar import Form

@@ -17,14 +17,14 @@ from collections.abc import Sequence
 import numpy as np
 from blake3 import blake3
 
-from vfsd.codecs import nal, records
-from vfsd.codecs.framing import Framing, with_start_codes
-from vfsd.codecs.hevc_tiles import TileStream
-from vfsd.codecs.matroska import MAX_PACKET
-from vfsd.codecs.mux import muxer_for
-from vfsd.codecs.segments import LEAST_PADDING, PacketTimes, SegmentIndex, Track
-from vfsd.codecs.stitch import MOST_PICTURE_SETS, Stitcher, most_bytes
-from vfsd.codecs.stitchheads import Grid, StreamHead, stream_head
+from vfsd.codecs.bitstreams import nal, records
+from vfsd.codecs.containers.framing import Framing, with_start_codes
+from vfsd.codecs.containers.matroska import MAX_PACKET
+from vfsd.codecs.containers.mux import muxer_for
+from vfsd.codecs.containers.segments import LEAST_PADDING, PacketTimes, SegmentIndex, Track
+from vfsd.codecs.stitching.hevc_tiles import TileStream
+from vfsd.codecs.stitching.stitch import MOST_PICTURE_SETS, Stitcher, most_bytes
+from vfsd.codecs.stitching.stitchheads import Grid, StreamHead, stream_head
 from vfsd.errors import IntegrityError, RefusedMediaError, UsageError
 from vfsd.framepages import Ints
 from vfsd.grammar import Form

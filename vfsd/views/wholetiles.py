@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from vfsd.codecs.hevc_tiles import STITCHABLE
-from vfsd.codecs.stitchheads import Grid
+from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
+from vfsd.codecs.stitching.stitchheads import Grid
 from vfsd.model import Segment
 from vfsd.reading.tileplan import Good
 from vfsd.tiling import Rect

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 
-from vfsd.codecs.packets import PacketReader
-from vfsd.codecs.soundunits import UNITED, UnitReader
+from vfsd.codecs.decoding.packets import PacketReader
+from vfsd.codecs.sound.soundunits import UNITED, UnitReader
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.model import Access, PhysicalVideo, Sound

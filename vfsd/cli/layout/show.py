@@ -161,7 +161,7 @@ def _draw(
 
 
 def _write(picture: Picture, out: Path, replace: bool) -> None:
-    from vfsd.codecs.stills import BEST_JPEG, jpeg, png
+    from vfsd.codecs.encoding.stills import BEST_JPEG, jpeg, png
     from vfsd.wholefiles import whole_file
 
     data = png(picture) if out.suffix.lower() == ".png" else jpeg(picture, quantiser=BEST_JPEG)

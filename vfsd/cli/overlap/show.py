@@ -104,7 +104,7 @@ def _draw(
     out: Path,
     replace: bool,
 ) -> None:
-    from vfsd.codecs.stills import BEST_JPEG, jpeg, png
+    from vfsd.codecs.encoding.stills import BEST_JPEG, jpeg, png
     from vfsd.drawing.overlappicture import draw_pair
     from vfsd.wholefiles import whole_file
 

@@ -1,0 +1,1 @@
+"""What streams say bit by bit: units, parameter sets, slice headers."""

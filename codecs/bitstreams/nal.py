@@ -1,0 +1,267 @@
+"""NAL units of H.264 and HEVC: splitting packets, parameter sets, and the few fields we need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vfsd.codecs.bitstreams.bits import BitReader, unescaped
+from vfsd.codecs.bitstreams.bits import DamagedError as DamagedError
+
+START_CODE = b"\0\0\0\1"
+
+H264_IDR, H264_SEI, H264_SPS, H264_PPS = 5, 6, 7, 8
+HEVC_VPS, HEVC_SPS, HEVC_PPS = 32, 33, 34
+
+
+# ------------------------------------------------------------------------------------- splitting
+
+
+def prefix_size(codec: str, extradata: bytes) -> int:
+    """Bytes of the length before each unit (1, 2 or 4), or 0 where start codes part them.
+
+    Told from the codec configuration: an avcC or hvcC record begins with a 1, or, as early
+    writers of hvcC did, with a 0 that is not part of a start code.
+    """
+    if codec == "h264" and len(extradata) >= 7 and extradata[0] == 1:
+        return (extradata[4] & 3) + 1
+    if codec == "hevc" and len(extradata) >= 23 and extradata[:3] not in (b"\0\0\0", b"\0\0\1"):
+        return (extradata[21] & 3) + 1
+    return 0
+
+
+def units(packet: bytes, prefix: int) -> Iterator[tuple[int, int]]:
+    """(start, end) of each NAL unit in `packet`, without start codes and trailing zeros.
+
+    Raises `DamagedError` where the lengths do not fill the packet, or no start code is found.
+    """
+    return _prefixed_units(packet, prefix) if prefix else _annexb_units(packet)
+
+
+def _prefixed_units(packet: bytes, prefix: int) -> Iterator[tuple[int, int]]:
+    at, end = 0, len(packet)
+    while at < end:
+        start = at + prefix
+        at = start + int.from_bytes(packet[at:start], "big")
+        if start >= end or at > end or at == start:
+            raise DamagedError("a length does not fit")
+        yield start, at
+
+
+def _annexb_units(packet: bytes) -> Iterator[tuple[int, int]]:
+    code = packet.find(b"\0\0\1")
+    if code < 0:
+        raise DamagedError("no start code")
+    while code >= 0:
+        start = code + 3
+        code = packet.find(b"\0\0\1", start)
+        end = len(packet) if code < 0 else code
+        while end > start and packet[end - 1] == 0:
+            end -= 1
+        if end > start:
+            yield start, end
+
+
+# ---------------------------------------------------------------------------- parameter sets
+
+
+def unit_type(codec: str, unit: bytes) -> int:
+    return unit[0] >> 1 & 0x3F if codec == "hevc" else unit[0] & 0x1F
+
+
+def is_parameter_set(codec: str, kind: int) -> bool:
+    if codec == "hevc":
+        return HEVC_VPS <= kind <= HEVC_PPS
+    return kind in (H264_SPS, H264_PPS)
+
+
+def holds_slice(codec: str, kind: int) -> bool:
+    return kind < HEVC_VPS if codec == "hevc" else 1 <= kind <= H264_IDR
+
+
+def parameter_sets(codec: str, extradata: bytes) -> tuple[bytes, ...]:
+    """The parameter sets in a codec configuration, in its order; empty where it has none.
+
+    `extradata` is an avcC or hvcC record or, as elementary and transport streams have it, Annex B.
+    Raises `DamagedError`.
+    """
+    if not extradata:
+        return ()
+    if not prefix_size(codec, extradata):
+        found = [extradata[a:b] for a, b in _annexb_units(extradata)]
+        return tuple(u for u in found if is_parameter_set(codec, unit_type(codec, u)))
+    return tuple(_hvcc_units(extradata) if codec == "hevc" else _avcc_units(extradata))
+
+
+def _avcc_units(record: bytes) -> Iterator[bytes]:
+    at, left = 6, record[5] & 0x1F
+    while left:
+        unit, at = _counted(record, at)
+        yield unit
+        left -= 1
+    left, at = record[at] if at < len(record) else 0, at + 1
+    while left:
+        unit, at = _counted(record, at)
+        yield unit
+        left -= 1
+
+
+def _hvcc_units(record: bytes) -> Iterator[bytes]:
+    at = 23
+    for _ in range(record[22]):
+        if at + 3 > len(record):
+            raise DamagedError("the hvcC record is too short")
+        kind = record[at] & 0x3F
+        left, at = int.from_bytes(record[at + 1 : at + 3], "big"), at + 3
+        while left:
+            unit, at = _counted(record, at)
+            if is_parameter_set("hevc", kind):
+                yield unit
+            left -= 1
+
+
+def _counted(record: bytes, at: int) -> tuple[bytes, int]:
+    start = at + 2
+    end = start + int.from_bytes(record[at:start], "big")
+    if start > len(record) or end > len(record) or end == start:
+        raise DamagedError("the codec configuration is too short")
+    return record[start:end], end
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceParameters:
+    """What a sequence parameter set says of the pictures."""
+
+    profile_bytes: bytes  #: H.264: profile, constraints, level; HEVC: the general profile, 12 bytes
+    chroma_format: int  #: 0 gray, 1 4:2:0, 2 4:2:2, 3 4:4:4
+    luma_depth: int  #: bits
+    chroma_depth: int
+    has_fields: bool  #: H.264: pictures may be coded as two fields
+    sublayers: int = 1  #: HEVC: temporal sub-layers
+    nested: bool = False  #: HEVC: temporal sub-layers may be switched to anywhere
+
+
+_H264_HIGH_PROFILES = frozenset((100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135))
+
+
+def parse_h264_sps(unit: bytes) -> SequenceParameters:
+    """From a sequence parameter set with its NAL header.  Raises `DamagedError`."""
+    if len(unit) < 5:
+        raise DamagedError("the sequence parameter set is too short")
+    reader = BitReader(unescaped(unit)[4:])
+    reader.golomb()  # its id
+    chroma, luma_depth, chroma_depth = 1, 8, 8
+    if unit[1] in _H264_HIGH_PROFILES:
+        chroma = reader.golomb()
+        if chroma == 3:
+            reader.flag()  # separate colour planes
+        luma_depth, chroma_depth = 8 + reader.golomb(), 8 + reader.golomb()
+        reader.flag()  # lossless bypass
+        if reader.flag():
+            skip_scaling_lists(reader, 8 if chroma != 3 else 12)
+    skip_picture_order(reader)
+    reader.golomb()  # reference frames
+    reader.flag()  # gaps allowed
+    reader.golomb()  # width
+    reader.golomb()  # height
+    return SequenceParameters(unit[1:4], chroma, luma_depth, chroma_depth, not reader.flag())
+
+
+def skip_scaling_lists(reader: BitReader, lists: int) -> None:
+    """Those of an H.264 sequence parameter set, behind the flag that there are any."""
+    for ordinal in range(lists):
+        if not reader.flag():
+            continue
+        last = following = 8
+        for _ in range(16 if ordinal < 6 else 64):
+            if following:
+                following = (last + reader.signed_golomb()) % 256
+            last = following or last
+
+
+def skip_picture_order(reader: BitReader) -> None:
+    """How an H.264 sequence parameter set numbers pictures, in decode and in display order."""
+    reader.golomb()  # frame number length
+    order_type = reader.golomb()
+    if order_type == 0:
+        reader.golomb()
+    elif order_type == 1:
+        reader.flag()
+        reader.signed_golomb()
+        reader.signed_golomb()
+        for _ in range(min(reader.golomb(), 256)):
+            reader.signed_golomb()
+
+
+def parse_hevc_sps(unit: bytes) -> SequenceParameters:
+    """From a sequence parameter set with its NAL header.  Raises `DamagedError`."""
+    if len(unit) < 15:
+        raise DamagedError("the sequence parameter set is too short")
+    reader = BitReader(unescaped(unit)[2:])
+    reader.bits(4)  # id of the video parameter set
+    sublayers = reader.bits(3) + 1
+    nested = reader.flag()
+    profile = bytes(reader.bits(8) for _ in range(12))
+    present = [(reader.flag(), reader.flag()) for _ in range(sublayers - 1)]
+    if sublayers > 1:
+        reader.bits(2 * (9 - sublayers))
+    for has_profile, has_level in present:
+        reader.bits(88 * has_profile + 8 * has_level)
+    reader.golomb()  # its id
+    chroma = reader.golomb()
+    if chroma == 3:
+        reader.flag()
+    reader.golomb()  # width
+    reader.golomb()  # height
+    if reader.flag():  # conformance window
+        for _ in range(4):
+            reader.golomb()
+    luma_depth, chroma_depth = 8 + reader.golomb(), 8 + reader.golomb()
+    return SequenceParameters(profile, chroma, luma_depth, chroma_depth, False, sublayers, nested)
+
+
+def hevc_pps_hides_pictures(unit: bytes) -> bool:
+    """Whether a picture parameter set lets slices mark pictures as not to be output."""
+    reader = BitReader(unescaped(unit)[2:])
+    reader.golomb()
+    reader.golomb()
+    reader.flag()  # dependent slices
+    return reader.flag()
+
+
+def h264_recovery_is_exact(sei: bytes) -> bool:
+    """Whether a SEI unit says that decoding from its picture on is exact at once."""
+    payload = unescaped(sei)[1:]
+    at = 0
+    while at + 2 <= len(payload) and payload[at] != 0x80:
+        kind = size = 0
+        while at < len(payload) and payload[at] == 0xFF:
+            kind, at = kind + 255, at + 1
+        if at >= len(payload):
+            return False
+        kind, at = kind + payload[at], at + 1
+        while at < len(payload) and payload[at] == 0xFF:
+            size, at = size + 255, at + 1
+        if at >= len(payload):
+            return False
+        size, at = size + payload[at], at + 1
+        if kind == 6:
+            try:
+                reader = BitReader(payload[at : at + size])
+                return reader.golomb() == 0 and reader.flag() and not reader.flag()
+            except DamagedError:
+                return False
+        at += size
+    return False
+
+
+_X264 = bytes.fromhex("dc45e9bde6d948b7962cd820d923eeef") + b"x264 - core "
+
+
+def x264_build(packet: bytes) -> int | None:
+    """The version that x264 writes into the first packet of a stream; None: not x264's."""
+    found = packet.find(_X264, 0, 4096)
+    if found < 0:
+        return None
+    digits = packet[found + len(_X264) :][:8].split()[:1]
+    return int(digits[0]) if digits and digits[0].isdigit() else None

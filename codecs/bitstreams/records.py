@@ -1,0 +1,106 @@
+"""Codec configuration records: what MP4 and Matroska tell a decoder once, ahead of all packets."""
+
+from __future__ import annotations
+
+import struct
+
+from vfsd.codecs.bitstreams import nal
+
+_EXTENDED_H264_PROFILES = frozenset((100, 110, 122, 144, 244))
+"""Profiles whose avcC record also tells the chroma format (ISO/IEC 14496-15, 5.3.3.1.2)."""
+
+_VP9_LEVEL = 50
+"""What a vpcC record must claim and a VP9 stream does not tell: enough for 4096x2176 at 60 Hz."""
+_VP9_PIXELS = {"yuv420p": (0, 8, 1), "yuv422p": (1, 8, 2), "yuv444p": (1, 8, 3)}
+_UNSPECIFIED = 2
+
+
+def avcc(sets: tuple[bytes, ...], prefix: int) -> bytes:
+    """An AVCDecoderConfigurationRecord of these parameter sets, with their NAL headers.
+
+    It claims the highest profile and level that any of them does, and the constraints that all do.
+    `prefix` is the number of bytes of the length before each unit of a packet.  Raises
+    `nal.DamagedError` where a set is missing or does not parse.
+    """
+    sequences = [unit for unit in sets if nal.unit_type("h264", unit) == nal.H264_SPS]
+    pictures = [unit for unit in sets if nal.unit_type("h264", unit) == nal.H264_PPS]
+    if not sequences or not pictures or len(sequences) > 31 or len(pictures) > 255:
+        raise nal.DamagedError("no usable parameter sets")
+    all_told = [nal.parse_h264_sps(unit) for unit in sequences]
+    told = max(all_told, key=lambda each: each.profile_bytes[0])
+    constraints, level = 0xFF, 0
+    for each in all_told:
+        constraints &= each.profile_bytes[1]
+        level = max(level, each.profile_bytes[2])
+    profile = told.profile_bytes[0]
+    record = bytearray((1, profile, constraints, level, 0xFC | prefix - 1))
+    record.append(0xE0 | len(sequences))
+    record += b"".join(_counted(unit) for unit in sequences)
+    record.append(len(pictures))
+    record += b"".join(_counted(unit) for unit in pictures)
+    if profile in _EXTENDED_H264_PROFILES:
+        record += bytes((0xFC | told.chroma_format,))
+        record += bytes((0xF8 | told.luma_depth - 8, 0xF8 | told.chroma_depth - 8, 0))
+    return bytes(record)
+
+
+def hvcc(sets: tuple[bytes, ...], prefix: int, *, is_complete: bool = True) -> bytes:
+    """An HEVCDecoderConfigurationRecord; as `avcc`.
+
+    It is complete unless packets bring further parameter sets along.
+    """
+    kinds = (nal.HEVC_VPS, nal.HEVC_SPS, nal.HEVC_PPS)
+    arrays = [[unit for unit in sets if nal.unit_type("hevc", unit) == kind] for kind in kinds]
+    if not all(arrays):
+        raise nal.DamagedError("no usable parameter sets")
+    # Of those of several encoders, the one with the highest profile, else level.
+    all_told = [nal.parse_hevc_sps(unit) for unit in arrays[1]]
+    told = max(all_told, key=lambda each: (each.profile_bytes[0] & 0x1F, each.profile_bytes[-1]))
+    record = bytearray(b"\x01" + told.profile_bytes + b"\xf0\x00\xfc")
+    record += bytes((0xFC | told.chroma_format, 0xF8 | told.luma_depth - 8))
+    record += bytes((0xF8 | told.chroma_depth - 8, 0, 0))
+    record.append(told.sublayers << 3 | told.nested << 2 | prefix - 1)
+    record.append(len(arrays))
+    for kind, units in zip(kinds, arrays, strict=True):
+        record += struct.pack(">BH", is_complete << 7 | kind, len(units))
+        record += b"".join(_counted(unit) for unit in units)
+    return bytes(record)
+
+
+def vpcc(pixel_format: str) -> bytes | None:
+    """The contents of a vpcC box for VP9; None for pixels that we do not describe.
+
+    What the packets tell themselves, colours among it, is left unspecified.
+    """
+    told = _VP9_PIXELS.get(pixel_format)
+    if told is None:
+        return None
+    profile, depth, chroma = told
+    fields = (profile, _VP9_LEVEL, depth << 4 | chroma << 1) + (_UNSPECIFIED,) * 3
+    return b"\x01\0\0\0" + bytes(fields) + b"\0\0"
+
+
+PICTURE_STREAM, SOUND_STREAM = 0x11, 0x15
+"""Kinds of streams as an esds box tells them, with the bit that is always set."""
+
+MPEG4_OBJECT, JPEG_OBJECT = 0x20, 0x6C
+"""Object types of ISO/IEC 14496-1, table 5."""
+
+
+def esds(configuration: bytes, object_type: int, kind: int = PICTURE_STREAM) -> bytes:
+    """The contents of an esds box for that object type (ISO/IEC 14496-1, 7.2.6)."""
+    decoder = struct.pack(">BBHBII", object_type, kind, 0, 0, 0, 0)
+    if configuration:
+        decoder += _descriptor(5, configuration)
+    stream = struct.pack(">HB", 1, 0) + _descriptor(4, decoder) + _descriptor(6, b"\x02")
+    return b"\0\0\0\0" + _descriptor(3, stream)
+
+
+def _counted(unit: bytes) -> bytes:
+    return struct.pack(">H", len(unit)) + unit
+
+
+def _descriptor(tag: int, body: bytes) -> bytes:
+    size = len(body)
+    digits = bytes(0x80 | size >> shift & 0x7F for shift in (21, 14, 7))
+    return bytes((tag,)) + digits + bytes((size & 0x7F,)) + body

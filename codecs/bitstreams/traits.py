@@ -1,0 +1,225 @@
+"""What a packet's own bytes tell of it: may decoding start here, does anything refer to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from vfsd.codecs.bitstreams import nal
+
+INTRA_CODECS = frozenset(
+    {"mjpeg", "ljpeg", "png", "jpeg2000", "rawvideo", "v210", "v410", "r210", "prores", "dnxhd"}
+    | {"cfhd", "dvvideo", "huffyuv", "ffvhuff", "utvideo", "magicyuv"}
+)
+"""Codecs whose pictures all decode alone."""
+
+
+class Trait:
+    """Bits of a whole number; not an `IntFlag`, which costs more than reading the packet."""
+
+    STARTS = 1  #: decoding that starts here is exact, for all that is shown after it
+    RESETS = 2  #: and nothing that follows is shown before it
+    LEADING = 4  #: shown before the key picture it follows, and needs what lies before that
+    UNREFERENCED = 8  #: no other picture needs it
+    HIDDEN = 16  #: shows no picture
+    PARAMETERS = 32  #: holds every kind of parameter set that decoding needs
+    FOREIGN = 64  #: holds a parameter set that the codec configuration does not
+    ODD = 128  #: something that only a decode can judge
+    DAMAGED = 256  #: does not parse
+    SUBLAYER = 0x7000  #: HEVC: a number, that of the temporal sub-layer
+
+
+_SUBLAYER_UNIT = 0x1000
+
+Inspector = Callable[[bytes, bool], int]
+"""Takes a packet and whether the container calls it a key packet."""
+
+
+def settled(traits: Sequence[int]) -> npt.NDArray[np.int64]:
+    """The traits of all packets of a stream, now that all are known.
+
+    HEVC marks a picture as unreferenced within its sub-layer; higher ones may still refer to it.
+    """
+    settled = np.array(traits, np.int64)
+    sublayers = settled & Trait.SUBLAYER
+    if len(sublayers):
+        settled[sublayers < sublayers.max()] &= ~Trait.UNREFERENCED
+    return settled
+
+
+def inspector(codec: str, extradata: bytes) -> Inspector | None:
+    """What reads the packets of `codec`; None when their bytes are not looked into."""
+    if codec == "h264":
+        return _H264(extradata)
+    if codec == "hevc":
+        return _Hevc(extradata)
+    if codec == "vp8":
+        return _vp8
+    if codec == "vp9":
+        return _vp9
+    if codec in ("av1", "png"):
+        # PNG's decoder adds what no key packet is to the last picture, which only the container
+        # tells.
+        return _keyed
+    if codec in INTRA_CODECS:
+        return _intra
+    return None
+
+
+def _parameter_sets(codec: str, extradata: bytes) -> set[bytes]:
+    try:
+        return set(nal.parameter_sets(codec, extradata))
+    except nal.DamagedError:
+        return set()
+
+
+class _H264:
+    def __init__(self, extradata: bytes) -> None:
+        self._prefix = nal.prefix_size("h264", extradata)
+        self._known = _parameter_sets("h264", extradata)
+
+    def __call__(self, packet: bytes, key: bool) -> int:
+        traits = Trait.UNREFERENCED
+        sequence = picture = coded = recovers = False
+        try:
+            for start, end in nal.units(packet, self._prefix):
+                head = packet[start]
+                kind = head & 0x1F
+                if 1 <= kind <= 5:
+                    coded = True
+                    if kind == nal.H264_IDR:
+                        traits |= Trait.STARTS | Trait.RESETS
+                    elif kind != 1:
+                        traits |= Trait.ODD  # data partitions
+                    if head & 0x60:
+                        traits &= ~Trait.UNREFERENCED
+                elif kind in (nal.H264_SPS, nal.H264_PPS):
+                    unit = packet[start:end]
+                    sequence |= kind == nal.H264_SPS
+                    picture |= kind == nal.H264_PPS
+                    if unit not in self._known:
+                        traits |= Trait.FOREIGN
+                elif kind == nal.H264_SEI and key:
+                    recovers |= nal.h264_recovery_is_exact(packet[start:end])
+        except nal.DamagedError:
+            return Trait.DAMAGED
+        if not coded:
+            return Trait.DAMAGED
+        if sequence or picture:
+            traits &= ~Trait.UNREFERENCED
+            if sequence and picture:
+                traits |= Trait.PARAMETERS
+        if key and not traits & Trait.STARTS:
+            traits |= Trait.STARTS if recovers else Trait.ODD
+        return traits
+
+
+class _Hevc:
+    def __init__(self, extradata: bytes) -> None:
+        self._prefix = nal.prefix_size("hevc", extradata)
+        self._known = _parameter_sets("hevc", extradata)
+
+    def __call__(self, packet: bytes, key: bool) -> int:
+        traits = 0
+        kinds = set()
+        try:
+            for start, end in nal.units(packet, self._prefix):
+                if end - start < 2:
+                    return Trait.DAMAGED
+                if packet[start] & 1 or packet[start + 1] & 0xF8:
+                    continue  # another layer
+                kind = packet[start] >> 1 & 0x3F
+                kinds.add(kind)
+                if kind < 32:
+                    traits |= self._coded(kind) | ((packet[start + 1] & 7) - 1) * _SUBLAYER_UNIT
+                elif kind <= nal.HEVC_PPS:
+                    unit = packet[start:end]
+                    if unit not in self._known:
+                        traits |= Trait.FOREIGN
+                elif kind in (36, 37):  # end of sequence: what a CRA does after it is different
+                    traits |= Trait.ODD
+        except nal.DamagedError:
+            return Trait.DAMAGED
+        if not any(kind < 32 for kind in kinds):
+            return Trait.DAMAGED
+        if kinds & {nal.HEVC_VPS, nal.HEVC_SPS, nal.HEVC_PPS}:
+            traits &= ~Trait.UNREFERENCED
+            if kinds >= {nal.HEVC_VPS, nal.HEVC_SPS, nal.HEVC_PPS}:
+                traits |= Trait.PARAMETERS
+        if key and not traits & Trait.STARTS:
+            traits |= Trait.ODD
+        return traits
+
+    def _coded(self, kind: int) -> int:
+        if kind == 20:
+            return Trait.STARTS | Trait.RESETS
+        if kind in (19, 21):  # an IDR picture that others may precede on the screen; a CRA picture
+            return Trait.STARTS
+        if kind >= 16:  # broken links
+            return Trait.ODD
+        traits = Trait.LEADING if kind in (8, 9) else 0
+        return traits if kind & 1 else traits | Trait.UNREFERENCED
+
+
+def _vp8(packet: bytes, key: bool) -> int:
+    if not packet:
+        return Trait.DAMAGED
+    traits = 0 if packet[0] & 0x10 else Trait.HIDDEN
+    if not packet[0] & 1:
+        traits |= Trait.STARTS | Trait.RESETS
+    return traits
+
+
+def _vp9(packet: bytes, key: bool) -> int:
+    frames = _vp9_frames(packet)
+    if not frames:
+        return Trait.DAMAGED
+    shown = starts = 0
+    for ordinal, head in enumerate(frames):
+        if head >> 6 != 2:
+            return Trait.DAMAGED
+        # Two bits of marker, two of profile (and a third for profile 3), existing, type, shown.
+        at = 3 - (head >> 4 & 3 == 3)
+        if head >> at & 1:
+            shown += 1
+            continue
+        if ordinal == 0:
+            starts = not head >> (at - 1) & 1
+        shown += head >> (at - 2) & 1
+    traits = Trait.STARTS | Trait.RESETS if starts else 0
+    if shown == 0:
+        traits |= Trait.HIDDEN
+    if shown > 1 or key != bool(starts):
+        traits |= Trait.ODD
+    return traits
+
+
+def _vp9_frames(packet: bytes) -> list[int]:
+    """The first byte of each frame of a packet, which may be a superframe."""
+    if not packet:
+        return []
+    marker = packet[-1]
+    if marker >> 5 == 0b110:
+        count, width = (marker & 7) + 1, (marker >> 3 & 3) + 1
+        index = count * width + 2
+        if len(packet) > index and packet[-index] == marker:
+            at, heads = 0, []
+            for entry in range(len(packet) - index + 1, len(packet) - 1, width):
+                size = int.from_bytes(packet[entry : entry + width], "little")
+                if size:
+                    if at >= len(packet) - index:
+                        return []
+                    heads.append(packet[at])
+                at += size
+            return heads
+    return [packet[0]]
+
+
+def _keyed(packet: bytes, key: bool) -> int:
+    return Trait.STARTS | Trait.RESETS if key else 0
+
+
+def _intra(packet: bytes, key: bool) -> int:
+    return Trait.STARTS | Trait.RESETS | Trait.UNREFERENCED

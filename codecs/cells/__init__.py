@@ -1,0 +1,1 @@
+"""Cells: as what tiles, renditions and joints are stored."""

@@ -1,0 +1,193 @@
+"""Packs: one object with all cells of one segment, and a table of where their packets lie.
+
+``vfpk`` and a version (2, u8), the length of the table and its CRC-32 (u32 each, little-endian),
+the table (JSON, UTF-8), then the cells, each a run of packets without anything between them.  The
+table is an object: "frames", and "cells", a list by tile of "codec", "width" and "height" (of the
+stored pictures), "extradata" (hexadecimal), "at" (bytes from the end of the table to the first
+packet), "sizes" (bytes of each packet, one for each frame), "sums" (their CRC-32, u32,
+little-endian, in base64), and "siting", where chroma lies in what the pictures were made from, if
+the stream itself says otherwise.  Version 1, which is still read, has no checksums.  In the pack
+of two joined segments, the cells are the pieces of both, and "joint" says how pictures are made of
+them (`vfsd.overlap.joint`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from vfsd.codecs.pictures.siting import SITINGS
+from vfsd.errors import IntegrityError
+from vfsd.integrity.diskfile import open_stored
+
+_HEAD = struct.Struct("<4sBI")
+_SUM = struct.Struct("<I")
+_MAGIC, _VERSION = b"vfpk", 2
+_WITHOUT_SUMS = 1
+_FIRST_READ = 4096
+_LONGEST_TABLE = 1 << 28
+_LARGEST = 1 << 48
+_WIDEST = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCell:
+    """One stream of a pack.  Its i-th packet shows the i-th frame of the segment."""
+
+    codec: str  #: FFmpeg's name
+    width: int  #: of the stored pictures: the tile's, made even
+    height: int
+    extradata: bytes
+    offsets: tuple[int, ...]  #: bytes from the start of the pack to each packet, and to the end
+    sums: tuple[int, ...] | None = None  #: CRC-32 of each packet; not in packs of version 1
+    siting: str | None = (
+        None  #: where chroma lies (`vfsd.codecs.pictures.siting`); None: as decoders say
+    )
+
+    @property
+    def position(self) -> int:
+        return self.offsets[0]
+
+    @property
+    def size(self) -> int:
+        return self.offsets[-1] - self.offsets[0]
+
+    def is_whole(self, number: int, packet: bytes | memoryview) -> bool:
+        """Whether those are the bytes that were once written as its packet of that number."""
+        return self.sums is None or zlib.crc32(packet) == self.sums[number]
+
+
+@dataclass(frozen=True, slots=True)
+class CellStream:
+    """A cell as it comes from an encoder."""
+
+    codec: str
+    width: int
+    height: int
+    extradata: bytes
+    packets: Sequence[bytes]
+    siting: str | None = None  #: as in `PackedCell`
+
+
+@dataclass(frozen=True, slots=True)
+class PackTable:
+    """What a pack says of itself."""
+
+    cells: list[PackedCell]  #: by tile; of a joint, by piece
+    joint: Mapping[str, Any] | None = None
+
+
+def write_pack(
+    file: BinaryIO, cells: Sequence[CellStream], joint: Mapping[str, Any] | None = None
+) -> list[PackedCell]:
+    """Write a pack; the cells as `read_table` would find them."""
+    at = 0
+    rows = []
+    for cell in cells:
+        sizes = [len(packet) for packet in cell.packets]
+        rows.append(
+            {
+                "codec": cell.codec,
+                "width": cell.width,
+                "height": cell.height,
+                "extradata": cell.extradata.hex(),
+                "at": at,
+                "sizes": sizes,
+                "sums": _packed(zlib.crc32(packet) for packet in cell.packets),
+                **({} if cell.siting is None else {"siting": cell.siting}),
+            }
+        )
+        at += sum(sizes)
+    frames = len(cells[0].packets)
+    described = {"frames": frames, "cells": rows} | ({} if joint is None else {"joint": joint})
+    table = json.dumps(described, separators=(",", ":")).encode()
+    file.write(_HEAD.pack(_MAGIC, _VERSION, len(table)) + _SUM.pack(zlib.crc32(table)))
+    file.write(table)
+    for cell in cells:
+        file.writelines(cell.packets)
+    return _parsed(table, _HEAD.size + _SUM.size + len(table)).cells
+
+
+def read_table(read_at: Callable[[int, int], bytes]) -> PackTable:
+    """What is in a pack.  `read_at` reads up to so many bytes at an offset.
+
+    Raises `IntegrityError` for what is no pack.
+    """
+    start = read_at(0, _FIRST_READ)
+    if len(start) < _HEAD.size:
+        raise IntegrityError("a pack is cut off")
+    magic, version, length = _HEAD.unpack_from(start)
+    if magic != _MAGIC or not 0 < version <= _VERSION or length > _LONGEST_TABLE:
+        raise IntegrityError("this is no pack of tiles that this version of vfsd knows")
+    begin = _HEAD.size if version == _WITHOUT_SUMS else _HEAD.size + _SUM.size
+    end = begin + length
+    table = start[begin:end]
+    if len(table) < length:
+        table += read_at(len(start), end - len(start))
+    if version != _WITHOUT_SUMS and start[_HEAD.size : begin] != _SUM.pack(zlib.crc32(table)):
+        raise IntegrityError("the table of a pack is damaged")
+    try:
+        return _parsed(table, end)
+    except (ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
+        raise IntegrityError(f"the table of a pack is damaged: {error}") from error
+
+
+def open_pack(path: Path) -> tuple[int, PackTable]:
+    """A descriptor of a pack, and what is in it.  Raises `IntegrityError`, `OSError`."""
+    fd = open_stored(path)
+    try:
+        return fd, read_table(lambda at, size: os.pread(fd, size, at))
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _parsed(table: bytes, end: int) -> PackTable:
+    found = json.loads(table)
+    frames = found["frames"]
+    joint = found.get("joint")
+    if not isinstance(joint, dict | None):
+        raise ValueError("a joint is no object")
+    cells = []
+    for row in found["cells"]:
+        sizes = row["sizes"]
+        if len(sizes) != frames:
+            raise ValueError("a cell has another number of packets")
+        if not all(_is_count(number, _LARGEST) for number in (*sizes, row["at"])):
+            raise ValueError("a cell has packets that cannot be")
+        if not all(row[side] and _is_count(row[side], _WIDEST) for side in ("width", "height")):
+            raise ValueError("a cell has pictures that cannot be")
+        if not isinstance(row["codec"], str):
+            raise ValueError("a cell has no codec")
+        offsets = tuple(accumulate(sizes, initial=end + row["at"]))
+        extradata = bytes.fromhex(row["extradata"])
+        sums = _unpacked(row["sums"]) if "sums" in row else None
+        if sums is not None and len(sums) != frames:
+            raise ValueError("a cell has another number of checksums")
+        siting = row.get("siting")
+        if siting is not None and siting not in SITINGS:
+            raise ValueError("a cell has chroma where it cannot be")
+        form = (row["codec"], row["width"], row["height"], extradata)
+        cells.append(PackedCell(*form, offsets, sums, siting))
+    return PackTable(cells, joint)
+
+
+def _is_count(value: object, most: int) -> bool:
+    return type(value) is int and 0 <= value <= most
+
+
+def _packed(sums: Iterable[int]) -> str:
+    return base64.b64encode(b"".join(map(_SUM.pack, sums))).decode()
+
+
+def _unpacked(text: str) -> tuple[int, ...]:
+    data = base64.b64decode(text, validate=True)
+    return tuple(value for (value,) in _SUM.iter_unpack(data))

@@ -1,0 +1,1 @@
+"""Containers as bytes, and what goes into them."""

@@ -1,0 +1,1 @@
+"""From stored packets to pictures."""

@@ -1,0 +1,1 @@
+"""From pictures to streams and files."""

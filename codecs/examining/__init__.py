@@ -1,0 +1,1 @@
+"""What a file holds, and how far it may be believed."""

@@ -1,0 +1,73 @@
+"""Why a file is not taken at its word about its frames, and has to be decoded from end to end."""
+
+from __future__ import annotations
+
+import numpy as np
+from av.video.stream import VideoStream
+
+from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.traits import INTRA_CODECS, Trait
+from vfsd.codecs.containers.sniff import Container
+from vfsd.codecs.examining.scan import NONE, Scan
+
+_WHOLE_PICTURES = ("mp4", "mov", "matroska", "webm")
+"""Containers whose packets hold both fields of a picture."""
+
+
+def doubt_of(container: Container, stream: VideoStream, scanned: Scan) -> str:
+    """Why the table has to be proven by decoding; empty when it need not be."""
+    codec = stream.codec_context.codec.canonical_name
+    traits = scanned.traits
+    if not scanned.inspected:
+        return f"packets of {codec} are not looked into"
+    if scanned.error or scanned.corrupt.any():
+        return "the container is damaged"
+    if (traits & Trait.DAMAGED != 0).any() or not scanned.size.all():
+        return "a packet is damaged"
+    if scanned.discard.any():
+        return "an edit list hides pictures"
+    if scanned.reconfigured or (traits & Trait.FOREIGN != 0).any():
+        return "the codec configuration changes on the way"
+    if not traits[0] & Trait.STARTS:
+        return "it does not start with a key picture"
+    if (traits & Trait.ODD != 0).any():
+        return "key pictures that may not be exact"
+    if (scanned.pts == NONE).any():
+        return "not every picture has a time stamp"
+    if not container.timed and not (codec in INTRA_CODECS and (np.diff(scanned.pts) > 0).all()):
+        return f"{container.name} files do not time pictures"
+    if _has_odd_parameters(container, codec, stream.codec_context.extradata or b""):
+        return "fields or hidden pictures may have packets of their own"
+    if not _keys_part_the_pictures(scanned):
+        return "time stamps that contradict the key pictures"
+    return ""
+
+
+def _has_odd_parameters(container: Container, codec: str, extradata: bytes) -> bool:
+    try:
+        for unit in nal.parameter_sets(codec, extradata) if codec in ("h264", "hevc") else ():
+            kind = nal.unit_type(codec, unit)
+            if codec == "hevc" and kind == nal.HEVC_PPS and nal.hevc_pps_hides_pictures(unit):
+                return True
+            if codec == "h264" and kind == nal.H264_SPS and container.name not in _WHOLE_PICTURES:
+                return nal.parse_h264_sps(unit).has_fields
+    except nal.DamagedError:
+        return True
+    return False
+
+
+def _keys_part_the_pictures(scanned: Scan) -> bool:
+    """Whether time stamps are unique, and run over a key picture as its kind allows."""
+    pts = scanned.pts[scanned.traits & Trait.HIDDEN == 0]
+    traits = scanned.traits[scanned.traits & Trait.HIDDEN == 0]
+    if len(np.unique(pts)) < len(pts):
+        return False
+    keys = np.flatnonzero(traits & Trait.STARTS)
+    before = np.maximum.accumulate(pts)
+    after = np.minimum.accumulate(pts[::-1])[::-1]
+    resets = keys[traits[keys] & Trait.RESETS != 0]
+    return bool(
+        (before[keys] == pts[keys]).all()
+        and (after[resets] == pts[resets]).all()
+        and (after[keys[1:]] > pts[keys[:-1]]).all()
+    )

@@ -1,0 +1,332 @@
+"""What a file holds: its media description and its frame table, or why it is refused.
+
+Two ways lead to a table.  Where the container gives every picture a time stamp and the packets'
+own bytes tell where decoding may start, those are believed, after the first pictures have been
+decoded and found to agree.  Everything else is decoded from end to end, and each key packet is
+tried.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import av
+import numpy as np
+from av.error import FFmpegError
+from av.video.stream import VideoStream
+
+from vfsd.codecs.bitstreams.traits import Trait
+from vfsd.codecs.containers.sniff import HEAD_BYTES, Container, sniff
+from vfsd.codecs.decoding.context import prepare
+from vfsd.codecs.decoding.packets import PacketReader
+from vfsd.codecs.decoding.source import Source, discard_others, open_container
+from vfsd.codecs.examining.doubts import doubt_of
+from vfsd.codecs.examining.media import choose_stream, describe
+from vfsd.codecs.examining.scan import NONE, Scan, scan
+from vfsd.codecs.examining.soundscan import SoundScan, scan_sound, without_sound
+from vfsd.codecs.examining.tablecolumns import (
+    h264_leading,
+    packet_flags,
+    proven_times,
+    reorder_delay,
+)
+from vfsd.codecs.examining.timeline import Timeline, settle
+from vfsd.codecs.examining.verify import Decoded, KeyProof, decode_all
+from vfsd.codecs.pictures.planes import fingerprint
+from vfsd.errors import DamagedFileError, IntegrityError, RefusedMediaError
+from vfsd.framepages import Ints, PacketColumns, PacketFlag
+from vfsd.frametable import FrameTable
+from vfsd.model import Access, MediaInfo
+
+_SAMPLE_PACKETS = 12
+"""As many are decoded to see whether the container can be believed."""
+_COMPARED = 3
+"""Of these as many pictures are compared, sample by sample, with those of the demuxer's packets."""
+_MAX_UNSTABLE = 0.02
+"""Of all frames: those that may look different each time, for damage, in a file that is served."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """Everything that ingest stores about a video file."""
+
+    media: MediaInfo
+    access: Access
+    columns: PacketColumns  #: packets in decode order
+    order: Ints  #: packets that show a frame, in display order
+    end_pts: int  #: when the last frame stops being shown, in ticks
+    verified: bool  #: a full decode has confirmed the table
+    notes: tuple[str, ...]  #: oddities, for people
+    sound: SoundScan | None = None  #: None: there is no audio stream
+
+
+def examine(
+    path: str | os.PathLike[str],
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+    name: str | None = None,
+    full: bool = False,
+) -> Examination:
+    """Probe a file and build its frame table.
+
+    `on_progress` is told (bytes done, bytes in all) now and then, from the start again for each
+    pass that it takes; it may raise to cancel.  `name` is what messages call the file (default:
+    the last part of `path`).  With `full` every frame is decoded even where the container can be
+    believed.
+
+    Raises `RefusedMediaError` when the bytes are no video that can be served, `OSError`, and
+    `DamagedFileError` of an original.
+    """
+    called = name or os.path.basename(os.fspath(path))
+    with Source(path) as source:
+        return examine_source(source, called, on_progress=on_progress, full=full)
+
+
+def examine_source(
+    source: Source,
+    called: str,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+    full: bool = False,
+) -> Examination:
+    """As `examine`, of what is open already; it stays so."""
+    try:
+        result = _Examiner(source, on_progress).examine(full)
+        source.check()
+        return result
+    except RefusedMediaError as refusal:
+        _raise_damage(source)
+        raise RefusedMediaError(f"{called}: {refusal}", hint=refusal.hint) from refusal
+    except MemoryError:
+        raise  # of FFmpeg, too: it tells of the machine, not of the file
+    except DamagedFileError:
+        raise
+    except (FFmpegError, IntegrityError) as error:
+        _raise_damage(source)
+        raise RefusedMediaError(f"{called}: cannot be read: {error}") from error
+
+
+def _raise_damage(source: Source) -> None:
+    """What FFmpeg made of damage is not what is wrong."""
+    if isinstance(source.interrupted_by, DamagedFileError):
+        raise source.interrupted_by
+
+
+class _Examiner:
+    def __init__(self, source: Source, on_progress: Callable[[int, int], None] | None) -> None:
+        self._source = source
+        self._on_progress = on_progress
+        self._container: Container = sniff(source.read_at(0, HEAD_BYTES))
+        self._scanned: Scan | None = None  # what the container says of all packets
+
+    def examine(self, full: bool) -> Examination:
+        result = self._examine(full)
+        found = scan_sound(self._source, self._container, self._on_progress)
+        if found is not None and found.sound.reason is None and self._was_retimed(result):
+            reason = "the pictures' time stamps had to be set right"
+            found = without_sound(found.sound.codec, found.sound.stream_index, reason)
+        return replace(result, sound=found)
+
+    def _was_retimed(self, result: Examination) -> bool:
+        """Whether the timeline is no longer the one that the sound goes by."""
+        told = self._scanned
+        if told is None:
+            return True
+        if not self._container.timed:
+            # Pictures go by the times of decoding, here as in players.
+            return bool((told.dts == NONE).any() or (np.diff(told.dts) <= 0).any())
+        known = told.pts[result.order] != NONE
+        agree = result.columns.pts[result.order] == told.pts[result.order]
+        return not known.any() or not agree[known].all()
+
+    def _examine(self, full: bool) -> Examination:
+        try:
+            opened = open_container(self._source, self._container.name)
+        except MemoryError:
+            raise
+        except FFmpegError as error:
+            raise RefusedMediaError(f"damaged or cut off: {_reason(error)}") from error
+        with opened:
+            stream = choose_stream(opened)
+            discard_others(opened, stream)
+            scanned = scan(self._source, self._container, opened, stream, self._on_progress)
+            self._scanned = scanned
+            if not len(scanned):
+                raise RefusedMediaError("it holds no picture: the media data is missing")
+            first = _first_frames(stream, scanned)
+            doubt = doubt_of(self._container, stream, scanned)
+            if first and not doubt:
+                media, notes = describe(self._container, opened, stream, first[0])
+                believed = self._believe(scanned, media, list(map(fingerprint, first)), notes)
+                if believed is None:
+                    doubt = "its first pictures are not those that its packets promise"
+                elif not full:
+                    return believed
+            decoded = decode_all(self._source, self._container, stream.index, self._on_progress)
+            if decoded.first is None:
+                raise RefusedMediaError("no picture of it can be decoded")
+            media, notes = describe(self._container, opened, stream, decoded.first)
+        if doubt:
+            notes.append(f"decoded from end to end: {doubt}")
+        return self._prove(scanned, media, decoded, notes)
+
+    def _believe(
+        self, scanned: Scan, media: MediaInfo, first_prints: list[int], notes: list[str]
+    ) -> Examination | None:
+        """The table as container and packets tell it; None where a sample contradicts it."""
+        hidden = scanned.traits & Trait.HIDDEN != 0
+        shown = np.flatnonzero(~hidden)
+        order = shown[np.argsort(scanned.pts[shown], kind="stable")]
+        flags = packet_flags(scanned, hidden)
+        flags[h264_leading(media, scanned)] |= np.uint8(PacketFlag.LEADING)
+        delay = reorder_delay(order)
+        if delay > media.reorder_delay and media.codec in ("h264", "hevc"):
+            return None
+        times = self._times(scanned, scanned.pts, scanned.dts, order, media, delay)
+        result = self._examination(scanned, media, order, flags, times, delay, notes)
+        return result if self._sample_agrees(result, first_prints) else None
+
+    def _sample_agrees(self, result: Examination, first_prints: list[int]) -> bool:
+        """Whether the first packets show one picture each, in the order of the table, and the
+        first of all are those that they should be."""
+        packets = min(_SAMPLE_PACKETS, len(result.columns))
+        expected = [int(packet) for packet in result.order if packet < packets]
+        order: list[int] = []
+        with PacketReader(
+            self._source.shared, result.media, result.access, _table(result)
+        ) as reader:
+            context = reader.context()
+            for packet in [*reader.packets(0, packets), None]:
+                try:
+                    frames = context.decode(packet)
+                except MemoryError:
+                    raise
+                except FFmpegError:
+                    return False
+                for frame in frames:
+                    shown = len(order)
+                    if shown < len(first_prints) and fingerprint(frame) != first_prints[shown]:
+                        return False
+                    order.append(-1 if frame.pts is None else frame.pts)
+        return order == expected
+
+    def _prove(
+        self, scanned: Scan, media: MediaInfo, decoded: Decoded, notes: list[str]
+    ) -> Examination:
+        """The table as a full decode tells it."""
+        order = decoded.order
+        hidden = np.ones(len(scanned), np.bool_)
+        hidden[order] = False
+        flags = packet_flags(scanned, hidden)
+        if (scanned.traits & Trait.FOREIGN != 0).any():
+            bare = scanned.traits & Trait.PARAMETERS == 0
+            flags[bare] &= ~np.uint8(PacketFlag.KEY)
+        if scanned.reconfigured:
+            flags[1:] &= ~np.uint8(PacketFlag.KEY)
+        if hidden.any():
+            notes.append(f"packets that show no picture of their own: {int(hidden.sum())}")
+        delay = max(reorder_delay(order), media.reorder_delay)
+        pts, dts = proven_times(self._container, scanned, decoded, media, notes)
+        times = self._times(scanned, pts, dts, order, media, delay)
+        result = self._examination(scanned, media, order, flags, times, delay, notes)
+        unstable: set[int] = set()
+        for access in (result.access, result.access, Access.SEQUENTIAL):
+            proof = KeyProof(
+                self._source,
+                result.media,
+                access,
+                result.columns,
+                decoded,
+                result.end_pts,
+                unstable=unstable,
+            )
+            if proof.run(self._on_progress, self._source.size):
+                if unstable:
+                    notes = [f"damaged frames that may differ from read to read: {len(unstable)}"]
+                    result = replace(result, notes=(*result.notes, *notes))
+                columns = replace(result.columns, flags=proof.flags)
+                return replace(result, access=access, columns=columns, verified=True)
+            # What is left of a cut-off picture may be whatever was in memory.
+            few = len(proof.unstable) <= max(1, len(order) * _MAX_UNSTABLE)
+            unstable = proof.unstable if few else set()
+        raise RefusedMediaError("it is damaged, and each decode gives other pictures")
+
+    def _times(
+        self, scanned: Scan, pts: Ints, dts: Ints, order: Ints, media: MediaInfo, delay: int
+    ) -> Timeline:
+        return settle(
+            pts,
+            dts,
+            scanned.duration,
+            order,
+            reorder_delay=delay,
+            time_base=media.time_base,
+            rate=media.average_rate,
+        )
+
+    def _examination(
+        self,
+        scanned: Scan,
+        media: MediaInfo,
+        order: Ints,
+        flags: np.ndarray[tuple[int], np.dtype[np.uint8]],
+        times: Timeline,
+        delay: int,
+        notes: list[str],
+    ) -> Examination:
+        if scanned.error:
+            notes.append(f"cut off: the container ends with: {scanned.error}")
+        repeats = len(np.unique(scanned.position)) < len(scanned)
+        listed = self._container.demuxer == "mov" and (bool(scanned.discard.any()) or repeats)
+        return Examination(
+            media=replace(
+                media,
+                average_rate=times.average_rate,
+                variable_rate=times.variable_rate,
+                edit_list=listed,
+                reorder_delay=max(delay, media.reorder_delay),
+            ),
+            access=_access(self._container, scanned),
+            columns=PacketColumns(times.pts, times.dts, scanned.position, scanned.size, flags),
+            order=order,
+            end_pts=times.end_pts,
+            verified=False,
+            notes=tuple(notes),
+        )
+
+
+def _access(container: Container, scanned: Scan) -> Access:
+    if scanned.sliced and not scanned.reconfigured:
+        return Access.EXTENT
+    if container.name in ("mpegts", "mpegps") and not scanned.reconfigured:
+        return Access.DEMUX
+    return Access.SEQUENTIAL
+
+
+def _first_frames(stream: VideoStream, scanned: Scan) -> list[av.VideoFrame]:
+    """The first pictures, as the decoder that FFmpeg sets up gives them; none: not at once."""
+    prepare(stream.codec_context)
+    found: list[av.VideoFrame] = []
+    for packet in [*scanned.head, None]:
+        try:
+            frames = stream.codec_context.decode(packet)
+        except MemoryError:
+            raise
+        except FFmpegError:
+            break
+        found += frames
+        if len(found) >= _COMPARED:
+            break
+    return found[:_COMPARED]
+
+
+def _table(result: Examination) -> FrameTable:
+    return FrameTable.in_memory(
+        result.columns, result.order, time_base=result.media.time_base, end_pts=result.end_pts
+    )
+
+
+def _reason(error: FFmpegError) -> str:
+    return error.strerror or type(error).__name__

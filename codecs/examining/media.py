@@ -1,0 +1,135 @@
+"""The description of a video stream, put together from its container and its first picture."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from fractions import Fraction
+
+import av
+from av.container import InputContainer
+from av.sidedata.sidedata import Type as SideDataType
+from av.stream import Disposition, Stream
+from av.video.codeccontext import VideoCodecContext
+from av.video.stream import VideoStream
+
+from vfsd.codecs.bitstreams.colorcodes import PRIMARIES, RANGES, SPACES, TRANSFERS
+from vfsd.codecs.containers.sniff import Container
+from vfsd.codecs.decoding.sidedata import known_side_data
+from vfsd.codecs.pictures.rangenames import names_full_range
+from vfsd.errors import RefusedMediaError
+from vfsd.model import MediaInfo, SideStream
+
+_MAX_TAGS = 64
+_MAX_TAG_LENGTH = 1000
+_NOT_FILMED = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
+_PROGRESSIVE = (0, 1)  # of AVFieldOrder: unknown, progressive
+
+
+def choose_stream(opened: InputContainer) -> VideoStream:
+    """The first video stream that is no cover picture.
+
+    Raises `RefusedMediaError` when there is none, or none that can be decoded.
+    """
+    videos = opened.streams.video
+    filmed = [stream for stream in videos if not stream.disposition & _NOT_FILMED]
+    if not filmed:
+        if videos:
+            raise RefusedMediaError("its only picture is a cover or a still image")
+        if opened.streams.audio:
+            raise RefusedMediaError("audio only")
+        raise RefusedMediaError("it holds no video stream")
+    stream = filmed[0]
+    if stream.codec_context is None:
+        raise RefusedMediaError("its video codec is not known")
+    if _codec_tag(stream.codec_context) in ("encv", "drmi"):
+        raise RefusedMediaError("the video is encrypted")
+    return stream
+
+
+def describe(
+    container: Container, opened: InputContainer, stream: VideoStream, frame: av.VideoFrame
+) -> tuple[MediaInfo, list[str]]:
+    """All that can be told before the frame table is known, and notes for people.
+
+    `frame` is a picture as the stream's own decoder gives it.  Left at their defaults:
+    `variable_rate` and `edit_list`.
+    """
+    context = stream.codec_context
+    notes: list[str] = []
+    rotation = _rotation(frame, notes)
+    ratio = stream.sample_aspect_ratio or context.sample_aspect_ratio
+    full_range = names_full_range(frame.format.name)
+    return MediaInfo(
+        container=container.name,
+        codec=context.codec.canonical_name,
+        codec_tag=_codec_tag(context),
+        profile=stream.profile,
+        width=frame.width,
+        height=frame.height,
+        pixel_format=frame.format.name,
+        time_base=stream.time_base or Fraction(1, 1_000_000),
+        average_rate=stream.average_rate or None,
+        stream_index=stream.index,
+        rotation=rotation,
+        sample_aspect_ratio=Fraction(ratio) if ratio else None,
+        color_range="full" if full_range else RANGES.get(frame.color_range),
+        color_space=SPACES.get(frame.colorspace),
+        color_primaries=PRIMARIES.get(frame.color_primaries),
+        color_transfer=TRANSFERS.get(frame.color_trc),
+        bit_depth=frame.format.components[0].bits,
+        interlaced=frame.interlaced_frame or context.field_order not in _PROGRESSIVE,
+        reorder_delay=context.reorder_depth,
+        extradata=context.extradata or b"",
+        side_streams=tuple(_side_streams(opened, stream)),
+        tags=_tags(opened, stream),
+    ), notes
+
+
+def _codec_tag(context: VideoCodecContext) -> str:
+    try:
+        return context.codec_tag.rstrip("\0")
+    except UnicodeDecodeError:
+        return ""
+
+
+def _rotation(frame: av.VideoFrame, notes: list[str]) -> int:
+    """Clockwise degrees that turn `frame` upright."""
+    for data in known_side_data(frame):
+        if data.type != SideDataType.DISPLAYMATRIX:
+            continue
+        a, b, _, c, d = struct.unpack_from("<5i", bytes(data))
+        if a * d - b * c < 0:
+            notes.append("the display matrix mirrors the picture; it is shown unmirrored")
+            return 0
+        exact = -frame.rotation % 360
+        upright = (exact + 45) // 90 * 90 % 360
+        if upright != exact:
+            notes.append(f"turned by {exact} degrees; shown turned by {upright}")
+        return upright
+    return 0
+
+
+def _side_streams(opened: InputContainer, kept: VideoStream) -> Iterator[SideStream]:
+    for stream in opened.streams:
+        if stream.index != kept.index:
+            yield _side_stream(stream)
+
+
+def _side_stream(stream: Stream) -> SideStream:
+    context = stream.codec_context
+    audio = context if stream.type == "audio" else None
+    return SideStream(
+        index=stream.index,
+        kind=stream.type,
+        codec=context.codec.canonical_name if context is not None else "unknown",
+        language=stream.metadata.get("language"),
+        channels=getattr(audio, "channels", None),
+        sample_rate=getattr(audio, "sample_rate", None),
+    )
+
+
+def _tags(opened: InputContainer, stream: VideoStream) -> dict[str, str]:
+    tags = {**stream.metadata, **opened.metadata}
+    short = {k: v[:_MAX_TAG_LENGTH] for k, v in sorted(tags.items()) if v}
+    return dict(list(short.items())[:_MAX_TAGS])

@@ -1,0 +1,253 @@
+"""Proof by decoding: which frames a file really yields, and where decoding may start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import av
+import numpy as np
+from av.error import FFmpegError
+
+from vfsd.codecs.containers.sniff import Container
+from vfsd.codecs.decoding.context import prepare
+from vfsd.codecs.decoding.decode import EXTRA_PACKETS, FrameDecoder
+from vfsd.codecs.decoding.source import Source, demuxed_to_the_end, open_stream
+from vfsd.codecs.examining.scan import Progress
+from vfsd.codecs.pictures.colors import UNTOLD, coding_of
+from vfsd.codecs.pictures.planes import fingerprint
+from vfsd.codecs.pictures.rangenames import without_range
+from vfsd.errors import RefusedMediaError
+from vfsd.framepages import Ints, PacketColumns, PacketFlag
+from vfsd.frametable import FrameTable
+from vfsd.model import Access, MediaInfo
+
+_WITHOUT_KEY = ~np.uint8(PacketFlag.KEY)
+_PROGRESS_PACKETS = 16
+_MAX_DRAIN_ERRORS = 64
+_MAX_MERGED = 8
+"""After as many key packets that lead to other pictures, no key packet of the file is believed."""
+
+
+_GOES_ON = 8
+"""Runs of as many packets are tried with the key packet after them, and one in as many others."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The outcome of decoding a whole stream in order, as FFmpeg's command does it."""
+
+    order: Ints  #: the packet of each frame, in the decoder's output order
+    fed: Ints  #: the packet that the decoder had just been given when the frame came out
+    prints: dict[int, int]  #: packet -> checksum of its frame
+    first: av.VideoFrame | None
+
+
+def decode_all(
+    source: Source, container: Container, stream_index: int, on_progress: Progress | None
+) -> Decoded:
+    """Decode every packet in order with one thread, with the decoder that FFmpeg sets up.
+
+    Raises `RefusedMediaError` when the picture changes its size or format on the way, or a packet
+    holds several pictures.
+    """
+    opened, stream = open_stream(source, container.name, stream_index)
+    context = stream.codec_context
+    prepare(context)
+    total = source.size
+    frames = _Frames()
+    index = -1
+    for index, packet in enumerate(demuxed_to_the_end(opened, stream)):
+        if not packet.size:
+            continue
+        if on_progress and index % _PROGRESS_PACKETS == 0:
+            on_progress(min(total, max(0, packet.pos or 0)), total)
+        packet.pts = packet.dts = index
+        try:
+            frames.add(index, context.decode(packet))
+        except MemoryError:
+            raise  # it tells of the machine, not of the file
+        except FFmpegError:
+            continue
+    for _ in range(_MAX_DRAIN_ERRORS):
+        try:
+            frames.add(index + 1, context.decode(None))
+        except EOFError:
+            break
+        except MemoryError:
+            raise
+        except FFmpegError:
+            continue
+        break
+    opened.close()
+    return Decoded(
+        order=np.array(frames.order, np.int64),
+        fed=np.array(frames.fed, np.int64),
+        prints=frames.prints,
+        first=frames.first,
+    )
+
+
+class _Frames:
+    def __init__(self) -> None:
+        self.order: list[int] = []
+        self.fed: list[int] = []
+        self.prints: dict[int, int] = {}
+        self.first: av.VideoFrame | None = None
+        self._form: tuple[int, int, str] | None = None
+
+    def add(self, fed: int, frames: Iterable[av.VideoFrame]) -> None:
+        for frame in frames:
+            # What pictures mean may change, of which the one range of levels has names of its own.
+            form = (frame.width, frame.height, without_range(frame.format.name))
+            if self._form is None:
+                self._form, self.first = form, frame
+            if form != self._form:
+                raise RefusedMediaError(
+                    f"the picture changes on the way, from {_form(self._form)} to {_form(form)}"
+                )
+            if frame.pts is None or frame.pts in self.prints:
+                raise RefusedMediaError("a packet holds several pictures")
+            self.order.append(frame.pts)
+            self.fed.append(fed)
+            self.prints[frame.pts] = _fingerprint(frame)
+
+
+def _form(form: tuple[int, int, str]) -> str:
+    return f"{form[0]}x{form[1]} {form[2]}"
+
+
+def _fingerprint(frame: av.VideoFrame) -> int:
+    """Of its samples, and of what they mean: decoders go on with what they were told last."""
+    return hash((fingerprint(frame), coding_of(frame, UNTOLD)))
+
+
+# ----------------------------------------------------------------------------------- key packets
+
+
+class KeyProof:
+    """Tries every key packet of a table by decoding from it, as a read will.
+
+    `columns.flags` holds the candidates for KEY and DISPOSABLE.  `flags` is the outcome: KEY where
+    decoding may start, LEADING where it must start one key earlier, DISPOSABLE where nothing
+    changes when the packet is left out.  Packets in `unstable` are not held to anything; where
+    the proof fails, those are added that a decode from the first packet gives other pictures of.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        media: MediaInfo,
+        access: Access,
+        columns: PacketColumns,
+        decoded: Decoded,
+        end_pts: int,
+        *,
+        unstable: Collection[int] = (),
+    ) -> None:
+        self.flags = columns.flags.copy()
+        self.unstable = set(unstable)
+        self._decoded = decoded
+        self._columns = columns
+        self._rank = {int(packet): rank for rank, packet in enumerate(decoded.order)}
+        table = FrameTable.in_memory(
+            columns, decoded.order, time_base=media.time_base, end_pts=end_pts
+        )
+        self._decoder = FrameDecoder(source.shared, media, access, table)
+        self._is_demuxed = access is not Access.EXTENT
+        self._alive: Callable[[], None] = lambda: None
+
+    def run(self, on_progress: Progress | None, total: int) -> bool:
+        """False when not even a decode from the first packet gives the same pictures again.
+
+        `on_progress` is called between pictures, too, with what it was told last.
+        """
+        keys = [int(k) for k in np.flatnonzero(self.flags & PacketFlag.KEY)]
+        starts = sorted({0, *keys})
+        trusted: list[int] = []
+        refused = 0
+        with self._decoder:
+            for start, end in zip(starts, [*starts[1:], len(self.flags)], strict=True):
+                if on_progress:
+                    done = min(total, max(0, int(self._columns.position[start])))
+                    self._alive = partial(on_progress, done, total)
+                self._alive()
+                if self._accept(start, end, trusted):
+                    trusted.append(start)
+                else:
+                    refused += 1
+                    self.flags[start] &= _WITHOUT_KEY
+                    if refused > _MAX_MERGED or not trusted:
+                        return self._only_first()
+                    if self._wrong(trusted[-1], end, self._shown(start, end)):
+                        return self._only_first()
+                self._try_disposing(trusted[-1], start, end)
+        return True
+
+    def _accept(self, start: int, end: int, trusted: list[int]) -> bool:
+        """Whether decoding from `start` gives all up to `end`, but for what leads."""
+        past = self._past(start, end)
+        wrong = self._wrong(start, past, self._shown(start, past))
+        beyond = {packet for packet in wrong if packet >= end}
+        if beyond and not self._wrong(end, past, beyond):
+            return False
+        wrong -= beyond  # damaged, wherever decoding starts
+        if not wrong:
+            return True
+        if not trusted or start not in self._rank:
+            return False
+        leading = {p for p in wrong if self._rank[p] < self._rank[start]}
+        if leading != wrong or self._wrong(trusted[-1], end, leading):
+            return False
+        self.flags[sorted(leading)] |= np.uint8(PacketFlag.LEADING)
+        return True
+
+    def _past(self, start: int, end: int) -> int:
+        """How far to decode from `start`, to try what leads to the key packet `end`.
+
+        Reads go on over key packets, with a decoder that has seen other pictures: one packet more
+        shows what that makes of packets that are not the demuxer's own.
+        """
+        is_tried = end - start >= _GOES_ON or start % _GOES_ON == 0
+        return min(end + (is_tried and not self._is_demuxed), len(self.flags))
+
+    def _try_disposing(self, key: int, start: int, end: int) -> None:
+        """Leave all out that nothing is said to refer to; what remains must stay as it is."""
+        packets = np.arange(start, end)
+        unneeded = set(packets[self.flags[start:end] & PacketFlag.DISPOSABLE != 0].tolist())
+        if unneeded:
+            rest = self._shown(start, end) - unneeded
+            if key == start:
+                rest = {p for p in rest if not self.flags[p] & PacketFlag.LEADING}
+            if self._wrong(key, end, rest, skip=unneeded):
+                self.flags[start:end] &= ~np.uint8(PacketFlag.DISPOSABLE)
+
+    def _only_first(self) -> bool:
+        self.flags[1:] &= _WITHOUT_KEY
+        self.flags &= ~np.uint8(PacketFlag.LEADING | PacketFlag.DISPOSABLE)
+        packets = len(self.flags)
+        differing = self._wrong(0, packets, self._shown(0, packets))
+        self.unstable |= differing
+        return not differing
+
+    def _shown(self, start: int, end: int) -> set[int]:
+        return {p for p in range(start, end) if p in self._rank and p not in self.unstable}
+
+    def _wrong(
+        self, start: int, end: int, wanted: set[int], skip: Collection[int] = ()
+    ) -> set[int]:
+        """Which of the wanted packets' frames differ, or fail, when decoding from `start`."""
+        got = dict(self._surveyed(start, end, skip))
+        if not got.keys() >= wanted:
+            late = min(len(self.flags), end + EXTRA_PACKETS)
+            for packet, found in self._surveyed(start, late, skip):
+                got.setdefault(packet, found)
+        return {packet for packet in wanted if got.get(packet) != self._decoded.prints[packet]}
+
+    def _surveyed(self, start: int, end: int, skip: Collection[int]) -> Iterator[tuple[int, int]]:
+        """(packet, checksum of its frame)"""
+        for number, (packet, frame) in enumerate(self._decoder.survey(start, end, skip=skip)):
+            if number % _PROGRESS_PACKETS == 0:
+                self._alive()
+            yield packet, _fingerprint(frame)

@@ -1,0 +1,1 @@
+"""Tiles that become one stream without being encoded."""
