@@ -38,7 +38,7 @@ from vfsd.errors import (
 from vfsd.frames import Pixels
 from vfsd.fs import Filesystem
 from vfsd.model import FileState
-from vfsd.objects import digest
+from vfsd.objects import digest_file
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
 from vfsd.videos.video import Video
@@ -233,7 +233,7 @@ def test_a_file_that_is_written_while_it_is_indexed_is_refused(
         examiner = store.parts.examiner
         monkeypatch.setattr(examiner, "examine", and_then_append(examiner.examine))
     else:
-        monkeypatch.setattr("vfsd.making.ingest.digest", and_then_append(digest))
+        monkeypatch.setattr("vfsd.making.ingest.digest_file", and_then_append(digest_file))
     with pytest.raises(BusyError, match="was written while it was read"):
         store.ingest(mine, link=True)
     assert "mine.mp4" not in store

@@ -273,7 +273,7 @@ def test_results_do_not_change_with_the_next_frame(source: str, wanted: str) -> 
 
 def test_errors_say_what_is_wrong() -> None:
     media = _media(96, 64, "yuv420p")
-    with pytest.raises(UsageError, match="cmyk is no pixel format") as usage:
+    with pytest.raises(UsageError, match="'cmyk' is no pixel format") as usage:
         PixelConverter(media, pixel_format="cmyk")
     assert "rgb24" in str(usage.value.hint)
     with pytest.raises(OutOfRangeError, match=r"97x64\+0\+0 reaches beyond the frame of 96x64"):
