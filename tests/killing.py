@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 _INGEST = """
@@ -17,19 +20,7 @@ for name in sys.argv[3:]:
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
-_AT_RENAME = """
-import os, signal, sys
-
-left = int(sys.argv[1])
-
-def count(event, _):
-    global left
-    if event == "os.rename":
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        left -= 1
-
-"""
+_FORK = multiprocessing.get_context("fork")
 
 
 def ingest_and_die(store: Path, video: Path, *names: str) -> None:
@@ -40,10 +31,25 @@ def ingest_and_die(store: Path, video: Path, *names: str) -> None:
     assert (store / "catalog.sqlite3-wal").stat().st_size > 0
 
 
-def killed_at_rename(number: int, code: str, *arguments: object) -> bool:
-    """Run a program that calls `sys.addaudithook(count)` and is killed when it renames so many
-    files and one more; whether it was.  Its arguments are ``sys.argv[2:]``."""
-    words = [sys.executable, "-c", _AT_RENAME + code, str(number), *map(str, arguments)]
-    done = subprocess.run(words, check=False)
-    assert done.returncode in (0, -signal.SIGKILL)
-    return done.returncode != 0
+def killed_at_rename(number: int, work: Callable[[Callable[[], None]], None]) -> bool:
+    """Do `work` in a child that is killed when it renames so many files and one more; whether it
+    was.  Renames count from when `work` calls what it is given."""
+
+    def run() -> None:
+        left = number
+
+        def count(event: str, _: object) -> None:
+            nonlocal left
+            if event == "os.rename":
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left -= 1
+
+        work(lambda: sys.addaudithook(count))
+        os._exit(0)
+
+    child = _FORK.Process(target=run)
+    child.start()
+    child.join()
+    assert child.exitcode in (0, -signal.SIGKILL)
+    return child.exitcode != 0

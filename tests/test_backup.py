@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import closing
@@ -265,17 +265,6 @@ def test_a_change_in_the_tick_of_the_copy_is_copied_again(tmp_path: Path) -> Non
     assert missed == 0
 
 
-_BACK_UP = """
-from pathlib import Path
-from vfsd.copies.backup import back_up
-from vfsd.store import Store
-
-with Store.open(sys.argv[2]) as store:
-    sys.addaudithook(count)
-    back_up(store.parts, Path(sys.argv[3]))
-"""
-
-
 def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_path: Path) -> None:
     it = Driver(Filesystem(store.parts))
     for name in "ab":
@@ -291,7 +280,13 @@ def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_pat
     for number in range(20):
         target = tmp_path / str(number)
         shutil.copytree(tmp_path / "monday", target)
-        was_killed = killed_at_rename(number, _BACK_UP, store.path, target)
+
+        def work(count: Callable[[], None], target: Path = target) -> None:
+            with Store.open(store.path) as mine:
+                count()
+                back_up(mine.parts, target)
+
+        was_killed = killed_at_rename(number, work)
         with Store.open(target) as copy:
             check.run(copy.parts, repair=True)
             assert check.run(copy.parts, deep=True) == []

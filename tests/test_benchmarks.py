@@ -144,7 +144,7 @@ def test_tiling_cost(tmp_path: Path) -> None:
 
 
 def test_overlap(tmp_path: Path) -> None:
-    figures = run(tmp_path, "overlap", "--frames", "8", "--width", "320")["figures"]
+    figures = run(tmp_path, "overlap", "--frames", "5", "--width", "256")["figures"]
     found = figures["discovery"]
     assert (found["recall"], found["false_joins"]) == (1, 0)
     assert len(figures["joining"]) == 3

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -135,15 +136,6 @@ def test_another_backup_goes_on_from_there(place: Path) -> None:
         assert check.run(backup.parts, deep=True) == []
 
 
-_RESTORE = """
-from pathlib import Path
-from vfsd.copies.restore import _Restore, restore
-
-sys.addaudithook(count)
-restore(Path(sys.argv[2]), Path(sys.argv[3]))
-"""
-
-
 @pytest.mark.parametrize("where", ["over the store", "anew"])
 def test_killed_anywhere_it_is_the_old_store_or_the_backup(place: Path, where: str) -> None:
     found = []
@@ -151,7 +143,12 @@ def test_killed_anywhere_it_is_the_old_store_or_the_backup(place: Path, where: s
         target = place / str(number)
         if where == "over the store":
             shutil.copytree(place / "store", target)
-        was_killed = killed_at_rename(number, _RESTORE, place / "backup", target)
+
+        def work(count: Callable[[], None], target: Path = target) -> None:
+            count()
+            restore(place / "backup", target)
+
+        was_killed = killed_at_rename(number, work)
         try:
             with Store.open(target) as store:
                 found.append(tuple(store))
