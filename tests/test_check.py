@@ -358,9 +358,14 @@ def test_what_somebody_keeps_beside_the_settings_is_theirs(store: Store) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["vfsd-store.json.tmp", f".vfsd-store.json.999999999-{'0' * 32}.tmp"]
+    "name",
+    [
+        "vfsd-store.json.tmp",
+        f".vfsd-store.json.999999999-{'0' * 32}.tmp",
+        f".suspects.json.999999999-{'0' * 32}.tmp",
+    ],
 )
-def test_a_marker_that_was_on_its_way_when_its_writer_died(store: Store, name: str) -> None:
+def test_a_file_that_was_on_its_way_when_its_writer_died(store: Store, name: str) -> None:
     left = store.path / name
     left.write_text("half")
     finds_and_repairs(store, "garbage")

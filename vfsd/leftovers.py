@@ -12,8 +12,9 @@ from vfsd.parts import Parts
 
 
 def leftovers(parts: Parts, *, but: Sequence[Recording] | None = None) -> list[Path]:
-    """Bytes that nobody writes any more, and that belong to nobody: objects, settings, markers, and
-    copies that a mount or a backup made.  Not those of recordings, `but` of these, or of all."""
+    """Bytes that nobody writes any more, and that belong to nobody: objects, files beside the
+    catalog, and copies that a mount or a backup made.  Not those of recordings, `but` of these, or
+    of all."""
     kept = {one.path for one in (recordings(parts) if but is None else but)}
     own = [path for path in parts.objects.leftovers() if parts.objects.main_file(path) not in kept]
     beside = [*parts.directory.files_on_their_way(), *parts.directory.spool_copies()]

@@ -162,9 +162,10 @@ class StoreDirectory:
         put_in_place(root / _MARKER, json.dumps(marker, indent=2) + "\n")
 
     def files_on_their_way(self) -> list[Path]:
-        """Settings and markers that somebody writes, or that those who died have left."""
+        """Those beside the catalog that somebody writes, or that those who died have left."""
         begun = self.root / _UNFINISHED
-        left = [*on_their_way(self.settings), *on_their_way(self.root / _MARKER)]
+        files = (self.settings, self.suspects, self.root / _MARKER)
+        left = [path for file in files for path in on_their_way(file)]
         return [*left, begun] if begun.exists() else left
 
     def lay_out(self) -> None:

@@ -30,6 +30,7 @@ from pathlib import Path
 
 from vfsd.errors import RefusedMediaError
 from vfsd.forks import at_fork
+from vfsd.inhand import put_in_place
 from vfsd.model import PhysicalVideo
 from vfsd.reserve import NO_SPACE, with_reserve
 from vfsd.storedir import StoreDirectory, fsync_path
@@ -203,11 +204,8 @@ class Suspects:
         return self._known
 
     def _save(self, known: dict[str, Suspicion]) -> None:
-        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         told = {key: asdict(suspicion) for key, suspicion in sorted(known.items())}
-        temporary.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-        fsync_path(temporary)
-        temporary.replace(self._path)
+        put_in_place(self._path, json.dumps(told, indent=1) + "\n")
         fsync_path(self._path.parent)
 
 
