@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from vfsd.errors import BusyError
 from vfsd.fs.xattrs import TUNER
 from vfsd.mounts import askmount, mounting
 from vfsd.mounts.mountinfo import mount_at
-from vfsd.programs import command, environment
+from vfsd.programs import environment
 from vfsd.store import Store
 
 pytestmark = pytest.mark.mount
@@ -86,7 +87,7 @@ def test_unmounting_and_mounting_say_it(stopped: Mounted, tmp_path: Path, by_lin
 
 def test_the_command_does_not_wait_either(stopped: Mounted) -> None:
     done = subprocess.run(
-        command("vfsd", "umount", str(stopped.at)),
+        [sys.executable, "-m", "vfsd", "umount", stopped.at],
         env=environment(),
         capture_output=True,
         text=True,

@@ -16,7 +16,7 @@ from vfsd.cli.command import CONTEXT, Command, Group, Suggesting, common_options
 from vfsd.cli.exitcodes import EXIT_BROKEN_PIPE
 from vfsd.cli.failure import guarded, let_go_of_stdout
 from vfsd.cli.session import Session
-from vfsd.programs import be_calm
+from vfsd.programs import be_brief, be_calm
 
 SECTIONS: Mapping[str, Sequence[str]] = MappingProxyType(
     {
@@ -202,6 +202,7 @@ def main() -> None:
     """The console script."""
     _open_closed_streams()
     be_calm()
+    be_brief()
     for stream in (sys.stdout, sys.stderr):
         # Names of files need not be UTF-8; what came in as bytes goes out as the same bytes.
         reconfigure = getattr(stream, "reconfigure", None)

@@ -197,7 +197,7 @@ def _tunes(store: Store) -> bool:
     return (store.settings.tune or store.settings.compress) and not store.parts.read_only
 
 
-def _main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> None:
     """Become a daemon: ``PIPE JSON``, where PIPE is the number of an inherited descriptor."""
     pipe, task = int(arguments[0]), json.loads(arguments[1])
     if os.fork() > 0:
@@ -231,7 +231,3 @@ def _main(arguments: list[str]) -> None:
             message = f"{type(error).__name__}: {error}"
             report({"error": MountError.__name__, "message": message, "hint": None})
         sys.exit(1)
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1:])

@@ -18,7 +18,6 @@ import resource
 import select
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -233,7 +232,3 @@ class _Progress:
         if now - self._told >= _TELL_SECONDS:
             self._told = now
             self._tell(PROGRESS, BYTES.pack(done, total))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

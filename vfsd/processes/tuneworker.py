@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from contextlib import suppress
 
 from vfsd.mounts import mountlog
@@ -74,7 +73,3 @@ def _end_with(parent: int) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     end_with(parent)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
