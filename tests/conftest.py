@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from sqlalchemy.engine import Dialect, Engine
+from sqlalchemy.util import LRUCache
 
 from sample_videos import Encoding, Scene, write
 from tests.stores import new_store
+from vfsd.catalog.engine import Database
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
 from vfsd.errors import EnvironmentMissingError
 from vfsd.fuse.binding import require_fuse
@@ -47,6 +50,25 @@ def warm_workers() -> Iterator[None]:
         patch.setattr("vfsd.parts.Examiner", partial(Examiner, workers=workers))
         yield
     workers.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def statements_compiled_once() -> Iterator[None]:
+    """What one catalog was asked, SQLAlchemy need not compile anew for the next one, which is a
+    sixth of what tests with a store of their own take."""
+    make_engine = Database._make_engine
+    compiled = LRUCache[object, object](4096)
+    dialects: dict[str, Dialect] = {}
+
+    def make(database: Database) -> Engine:
+        engine = make_engine(database)
+        engine.dialect = dialects.setdefault(engine.dialect.name, engine.dialect)
+        engine.update_execution_options(compiled_cache=compiled)
+        return engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Database, "_make_engine", make)
+        yield
 
 
 @pytest.fixture(autouse=True)
