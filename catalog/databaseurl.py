@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError
@@ -45,3 +46,8 @@ def require_database(url: str) -> None:
             f"the driver of that database is not installed: {error}",
             hint="pip install 'vfsd[postgresql]' for postgresql+psycopg://, else that driver",
         ) from error
+
+
+def files_of(path: str) -> list[Path]:
+    """An SQLite file, and what SQLite has beside it: its log, shared memory and journal."""
+    return [Path(f"{path}{side}") for side in ("", "-wal", "-shm", "-journal")]

@@ -27,7 +27,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DatabaseError, DBAPIError
 
-from vfsd.catalog.databaseurl import parsed_url, require_database
+from vfsd.catalog.databaseurl import files_of, parsed_url, require_database
 from vfsd.catalog.failures import LOST, error_for_users
 from vfsd.catalog.gate import Gate
 from vfsd.catalog.onewriter import OneWriter, busy
@@ -40,6 +40,7 @@ from vfsd.errors import (
     StoreError,
 )
 from vfsd.forks import at_fork, before_fork, keep_for_good
+from vfsd.regularfiles import require_regular
 
 BUSY_SECONDS = 60
 _NOTE_SECONDS = 1
@@ -62,9 +63,11 @@ class Database:
     """An engine that survives a fork and speaks our errors."""
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
-        """Raises as `require_database` does."""
+        """Raises as `require_database` and `require_regular` do."""
         require_database(url)
         self.url = parsed_url(url)
+        if self.path:
+            require_regular(*files_of(self.path))
         self.read_only = read_only
         self._unwritten = UnwrittenFile.at(self.path) if read_only and self.path else None
         self._is_closed = False

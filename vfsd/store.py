@@ -90,8 +90,9 @@ class Store(StoreTree):
         process of its own.
 
         Raises `NoStoreError` where there is none, `StoreVersionError` for one that a newer vfsd
-        wrote, `BusyError`, `UsageError`, and `ReadOnlyError` where a backup or a restore was
-        killed just before its end, and the store cannot be written to finish it.
+        wrote, `StoreError` where something that is no file has the name of one, `BusyError`,
+        `UsageError`, and `ReadOnlyError` where a backup or a restore was killed just before its
+        end, and the store cannot be written to finish it.
         """
         if threads is not None:
             threads = whole_number(threads, "number of threads")

@@ -43,6 +43,7 @@ from vfsd.errors import (
 )
 from vfsd.inhand import new_name, on_their_way, put_in_place
 from vfsd.mounts.mountinfo import mount_above, mount_at
+from vfsd.regularfiles import is_regular_or_missing, require_regular
 
 FORMAT = 1
 """Of everything below the directory but the catalog, which has revisions of its own."""
@@ -116,9 +117,11 @@ class StoreDirectory:
 
     @classmethod
     def open(cls, root: Path) -> StoreDirectory:
-        """Raises `NoStoreError`, or `StoreVersionError` for a newer format."""
+        """Raises `NoStoreError`, `StoreVersionError` for a newer format, and as `require_files`."""
         root = root.absolute()
         try:
+            if not is_regular_or_missing(root / _MARKER):
+                raise ValueError("it is no regular file")
             marker = json.loads((root / _MARKER).read_text(encoding="utf-8"))
             number = int(marker["format"])
             str(marker["id"]).encode()  # it is shown
@@ -137,7 +140,6 @@ class StoreDirectory:
             TypeError,
             OverflowError,
             RecursionError,
-            IsADirectoryError,
         ) as error:
             raise NoStoreError(
                 f"{root / _MARKER} cannot be read: {error}",
@@ -148,7 +150,9 @@ class StoreDirectory:
                 f"{root} has store format {number}, this vfsd knows up to {FORMAT}",
                 hint="install the version of vfsd that wrote it, or a newer one",
             )
-        return cls(root, marker)
+        directory = cls(root, marker)
+        directory.require_files()
+        return directory
 
     @classmethod
     def unmarked(cls, root: Path) -> StoreDirectory:
@@ -168,6 +172,29 @@ class StoreDirectory:
         left = [path for file in files for path in on_their_way(file)]
         return [*left, begun] if begun.exists() else left
 
+    def require_files(self) -> None:
+        """Raises `StoreError` where something else lies under the name of a file, see
+        `vfsd.regularfiles`, or of the directory of what is to come."""
+        coming = self.incoming
+        if os.path.lexists(coming.root) and not coming.root.is_dir():
+            raise _no_directory(coming.root)
+        require_regular(
+            self.root / _MARKER,
+            self.settings,
+            self.catalog_file,
+            *self.beside_catalog(),
+            self.rollback_journal,
+            self.reserve,
+            self.mount_lock,
+            self.decoding_note,
+            self.rendering_note,
+            self.suspects,
+            self.backup_sign,
+            self.backup_notes,
+            coming.catalog_file,
+            coming.settings,
+        )
+
     def lay_out(self) -> None:
         """Make the directories below that are not there, `objects` apart: tools that copy files
         leave out empty ones.
@@ -178,9 +205,7 @@ class StoreDirectory:
             try:
                 below.mkdir(parents=True, exist_ok=True)
             except (FileExistsError, NotADirectoryError) as error:
-                raise StoreError(
-                    f"{below} is no directory", hint="move what lies there away, and try again"
-                ) from error
+                raise _no_directory(below) from error
             except OSError as error:
                 if error.errno not in (errno.EROFS, errno.EACCES):
                     raise
@@ -316,7 +341,11 @@ class StoreDirectory:
                 yield int(path.name), path
 
     def sync_spooled(self, ino: int) -> None:
-        """Make the private bytes of an inode, and that they are there, survive a power cut."""
+        """Make the private bytes of an inode, and that they are there, survive a power cut.
+
+        Raises `FileNotFoundError`, `StoreError` where something else lies there.
+        """
+        require_regular(self.spool_file(ino))
         fsync_path(self.spool_file(ino))
         fsync_path(self.spool)
 
@@ -441,6 +470,10 @@ def _shares_lock(fd: int) -> bool:
     return True
 
 
+def _no_directory(path: Path) -> StoreError:
+    return StoreError(f"{path} is no directory", hint="move what lies there away, and try again")
+
+
 def _require_no_store(root: Path) -> None:
     """Raises `ExistsError`."""
     if (root / _MARKER).exists():
@@ -455,9 +488,10 @@ def _alone(root: Path) -> Iterator[int]:
     """Be the only one who makes a store in a directory; gives the file that says so.
 
     That is the note that it is unfinished, which becomes the marker: whoever comes later makes
-    another, and finds the marker beside it.  Raises `BusyError`, `ExistsError`.
+    another, and finds the marker beside it.  Raises `BusyError`, `ExistsError`, `StoreError`.
     """
     begun = root / _UNFINISHED
+    require_regular(begun)
     fd = os.open(begun, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:
@@ -488,7 +522,7 @@ def listed(folder: Path) -> list[Path]:
 
 def fsync_path(path: Path) -> None:
     """Make a file's bytes, or a directory's entries, survive a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         os.fsync(fd)
     finally:

@@ -64,7 +64,8 @@ def back_up(
     Without `derived`, tiles and renditions are left out.  What was interrupted is gone on with by
     doing it again; until it is done the backup is the last one.  Raises `UsageError`, `ExistsError`
     for a directory that is something else, `BusyError` where somebody uses the backup,
-    `IntegrityError` for a damaged catalog, `NoSpaceError`.
+    `IntegrityError` for a damaged catalog, `StoreError` where something that is no file has the
+    name of one, `NoSpaceError`.
     """
     target = target.absolute()
     source = parts.directory
@@ -252,7 +253,9 @@ class _Backup:
 @contextmanager
 def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
     """Have a backup for oneself, once it is known to be one of this store, or nothing yet."""
-    sign = StoreDirectory.unmarked(target).backup_sign
+    directory = StoreDirectory.unmarked(target)
+    directory.require_files()
+    sign = directory.backup_sign
     if target.exists() and not sign.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ExistsError(f"{target} is neither empty nor a backup", hint="name another directory")
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -270,7 +273,7 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
                 f"{target} is a backup of another store", hint="name another directory"
             )
         # A mount would have the catalog open of which another takes the place.
-        with StoreDirectory.unmarked(target).held_for("a backup is being written into it"):
+        with directory.held_for("a backup is being written into it"):
             yield
     finally:
         os.close(fd)

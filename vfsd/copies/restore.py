@@ -62,7 +62,8 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
     was.  Raises `NoStoreError` where there is no backup, `UsageError` for a store that is none,
     `ExistsError` for a target that is another store, a backup or something else, `BusyError` where
     somebody uses one of the two, `IntegrityError` where the catalog of the backup is damaged,
-    `ReadOnlyError`, `NoSpaceError`.
+    `StoreError` where something that is no file has the name of one, `ReadOnlyError`,
+    `NoSpaceError`.
     """
     source, directory = StoreDirectory.open(backup), StoreDirectory.unmarked(target.absolute())
     if not source.backup_sign.exists():
@@ -76,6 +77,7 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
             f"{directory.root} cannot be written",
             hint="look at its owner and permissions, and at how its disk is mounted",
         )
+    directory.require_files()
     with told_of_disks(directory.root):
         directory.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (

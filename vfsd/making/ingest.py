@@ -80,7 +80,7 @@ def glance(path: str | os.PathLike[str], *, name: str) -> Refused | None:
 
     Raises `OSError` where the file cannot be read.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is waited for else
     try:
         sniff_open(fd, name)
     except RefusedMediaError as refusal:

@@ -19,6 +19,7 @@ from pathlib import Path
 from vfsd.errors import BusyError, ClosedError, IntegrityError, StoreError
 from vfsd.forks import at_fork
 from vfsd.inhand import NewFile, is_in_hand
+from vfsd.integrity.diskfile import open_stored
 from vfsd.objects import ObjectStore
 
 _NOTE = ".json"
@@ -136,5 +137,6 @@ def _noted(objects: ObjectStore) -> Iterator[Unfinished]:
         with suppress(
             OSError, ValueError, KeyError, TypeError, RecursionError
         ):  # it may go at any moment
-            name = json.loads(note.read_text(encoding="ascii"))["name"]
+            with open(note, encoding="ascii", opener=open_stored) as file:
+                name = json.load(file)["name"]
             yield Unfinished(str(name), note.with_name(note.name.removesuffix(_NOTE)))

@@ -134,7 +134,7 @@ class Examiner:
         where the machine has no room for another process.
         """
         called = name or os.path.basename(os.fspath(path))
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is waited for else
         try:
             return self.examine_open(fd, called, full=full, on_progress=on_progress)
         finally:

@@ -14,6 +14,7 @@ from vfsd.errors import BusyError, RefusedMediaError, UsageError
 from vfsd.frames import Frame
 from vfsd.frametable import GrowingTable
 from vfsd.inhand import is_in_hand
+from vfsd.integrity.diskfile import open_stored
 from vfsd.making.ingest import describe_original
 from vfsd.making.unfinished import Unfinished
 from vfsd.model import LogicalVideo
@@ -48,7 +49,7 @@ class GrowingVideo(VideoSequence):
         """
         self._is_written = is_written
         self._refreshing = threading.Lock()
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = open_stored(path)
         try:
             self._prefix = FragmentedPrefix(self._fd, name)
             found = self._prefix.advance()

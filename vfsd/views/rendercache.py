@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
+from vfsd.integrity.diskfile import open_stored
 from vfsd.viewfiles import Patience
 from vfsd.views.renderqueue import Check, Lane, Render
 
@@ -73,7 +74,8 @@ class FileCache:
         """What a file has, which is no older or younger for that."""
         path = self._directory / name
         try:
-            data = path.read_bytes()
+            with open(path, "rb", opener=open_stored) as file:
+                data = file.read()
         except OSError:
             return None
         if blake3(data[_CHECKSUM:]).digest() != data[:_CHECKSUM]:
