@@ -512,7 +512,7 @@ def test_a_backup_knows_nothing_of_damage_elsewhere(place: Path, tmp_path: Path)
             assert len(seen.integrity.places_with_sums()) == 1
 
 
-@pytest.mark.parametrize("what", ["nothing", "fifo", "link", "directory", "short"])
+@pytest.mark.parametrize("what", ["nothing", "fifo", "link", "directory", "short", "above"])
 def test_an_original_that_is_no_more_there_is_damaged_as_a_whole(
     place: Path, tmp_path: Path, what: str
 ) -> None:
@@ -528,6 +528,9 @@ def test_an_original_that_is_no_more_there_is_damaged_as_a_whole(
             path.mkdir()
         elif what == "short":
             path.write_bytes(b"")
+        elif what == "above":
+            shutil.rmtree(path.parent)
+            path.parent.touch()
         video = store["cam/a.mp4"]
         with pytest.raises(DamagedFileError) as caught:
             video.frames([5], psnr=math.inf)
@@ -540,6 +543,12 @@ def test_an_original_that_is_no_more_there_is_damaged_as_a_whole(
         assert found.repaired is None
         if what == "directory":
             path.rmdir()
+        elif what == "above":
+            assert len(back_up(store.parts, tmp_path / "backup").damaged) == 1
+            with pytest.raises(IntegrityError, match="is no directory"):
+                store.ingest(CLIP, "again.mp4")
+            check.run(store.parts, repair=True)
+            assert not path.parent.exists()
         good = tmp_path / "good.mp4"
         good.write_bytes(whole)
         store.ingest(good, "again.mp4")

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Self
 
 from vfsd.errors import BusyError, NotFoundError
+from vfsd.regularfiles import remove
 
 _PID = re.compile(r"(?:^|\.)([0-9]{1,9})-")
 _HOW = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
@@ -127,11 +128,11 @@ def is_in_hand(path: Path) -> bool:
 def take_away(path: Path) -> bool:
     """Delete what the dead have left under a temporary name; whether it is gone.
 
-    Raises `OSError`.
+    Raises `IntegrityError` for a directory that is not empty, `OSError`.
     """
     try:
         with claimed(path):
-            path.unlink(missing_ok=True)
+            remove(path)
     except NotFoundError:
         path.unlink(missing_ok=True)  # a link that leads nowhere
     except BusyError:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from vfsd.errors import IntegrityError
 from vfsd.inhand import is_in_hand
 from vfsd.inhand import take_away as take_file_away
 from vfsd.making.recordings import Recording, recordings
 from vfsd.parts import Parts
+
+_log = logging.getLogger(__name__)
 
 
 def leftovers(parts: Parts, *, but: Sequence[Recording] | None = None) -> list[Path]:
@@ -22,13 +26,17 @@ def leftovers(parts: Parts, *, but: Sequence[Recording] | None = None) -> list[P
 
 
 def take_away(parts: Parts, left: Sequence[Path]) -> list[Path]:
-    """Delete `leftovers`; those that are gone.  Others have come into somebody's hands since.
+    """Delete `leftovers`; those that are gone.  Others have come into somebody's hands since, or
+    are directories in which something lies.
 
     Raises `OSError`.
     """
     tmp = parts.directory.objects_tmp
-    return [
-        path
-        for path in left
-        if (parts.objects.take_away(path) if path.parent == tmp else take_file_away(path))
-    ]
+    gone = []
+    for path in left:
+        try:
+            if parts.objects.take_away(path) if path.parent == tmp else take_file_away(path):
+                gone.append(path)
+        except IntegrityError as error:
+            _log.warning("%s", error)
+    return gone

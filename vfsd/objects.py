@@ -25,6 +25,7 @@ from vfsd.errors import IntegrityError, NoSpaceError
 from vfsd.inhand import NewFile, hold, is_in_hand, new_name, take_away
 from vfsd.integrity.blocksums import BlockSummer, BlockSums
 from vfsd.integrity.diskfile import UNREADABLE, open_stored, stored_chunks
+from vfsd.regularfiles import remove, remove_directory
 from vfsd.storedir import StoreDirectory, fsync_path, listed
 
 _CHUNK = 1 << 20
@@ -212,13 +213,19 @@ class ObjectStore:
 
     def exchange(self, temporary: Path, key: str) -> None:
         """Let synced bytes that hash to `key` have its name, whatever had it before; who has that
-        open keeps it.  Raises `IntegrityError` for a directory that is not empty."""
+        open keeps it.  Raises `IntegrityError` for a directory that is not empty, and where
+        something else lies in the place of the one above."""
         final = self.path(key)
-        final.parent.mkdir(exist_ok=True)
+        try:
+            final.parent.mkdir(exist_ok=True)
+        except FileExistsError as error:
+            raise IntegrityError(
+                f"{final.parent} is no directory", hint="move what lies there away, and try again"
+            ) from error
         try:
             temporary.replace(final)
         except IsADirectoryError:
-            _remove_directory(final)
+            remove_directory(final)
             temporary.replace(final)
         self._sync_name(key)
 
@@ -240,9 +247,13 @@ class ObjectStore:
 
     def _named(self) -> Iterator[tuple[str, Path]]:
         for folder in sorted(self._root.iterdir()):
-            if len(folder.name) == 2:
-                for path in sorted(folder.iterdir()):
-                    yield folder.name + path.name, path
+            if len(folder.name) != 2:
+                continue
+            if not folder.is_dir():
+                yield folder.name, folder
+                continue
+            for path in sorted(folder.iterdir()):
+                yield folder.name + path.name, path
 
     def leftovers(self) -> list[Path]:
         """What writers that died have left on its way."""
@@ -255,14 +266,14 @@ class ObjectStore:
     def take_away(self, path: Path) -> bool:
         """Delete one of the `leftovers`; whether it is gone, or somebody has it in hand by now.
 
-        Raises `OSError`.
+        Raises `IntegrityError` for a directory that is not empty, `OSError`.
         """
         main = self.main_file(path)
         if main == path:
             return take_away(path)
         if is_in_hand(main):
             return False
-        path.unlink(missing_ok=True)
+        remove(path)
         return True
 
     def _sync_name(self, key: str) -> None:
@@ -274,7 +285,7 @@ def _size(path: Path) -> int | None:
     """Of a stored file; None where there is none, but nothing, a link, a pipe or a directory."""
     try:
         found = path.lstat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
@@ -283,7 +294,7 @@ def _are_one(one: Path, other: Path) -> bool:
     """Whether both are names of one file."""
     try:
         return os.path.samestat(one.lstat(), other.lstat())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
@@ -295,29 +306,6 @@ def _room_for(what: str) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NoSpaceError(f"no room for {what}: {error.strerror}") from error
         raise
-
-
-def remove(path: Path) -> None:
-    """Delete what lies under a name of the store, if it is there.
-
-    Raises `IntegrityError` for a directory that is not empty: what is in it is nobody's we know.
-    """
-    try:
-        path.unlink(missing_ok=True)
-    except IsADirectoryError:
-        _remove_directory(path)
-
-
-def _remove_directory(path: Path) -> None:
-    try:
-        path.rmdir()
-    except OSError as error:
-        if error.errno != errno.ENOTEMPTY:
-            raise
-        raise IntegrityError(
-            f"{path} is a directory with files in it, in the place of a file of the store",
-            hint="move it away",
-        ) from error
 
 
 def _write_all(file: FileIO, data: bytes) -> None:

@@ -1,7 +1,8 @@
-"""What lies under the names of files, before anybody opens them.
+"""What lies under the names of files, before anybody opens or deletes them.
 
 A store may come from anywhere, and anything may lie in it.  open(2) waits at a pipe until somebody
-comes to its other end, for ever as a rule, and SQLite does so too.
+comes to its other end, for ever as a rule, and SQLite does so too.  Directories in which something
+lies are nobody's to delete.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import stat
 from pathlib import Path
 
-from vfsd.errors import StoreError
+from vfsd.errors import IntegrityError, StoreError
 
 
 def require_regular(*paths: Path) -> None:
@@ -33,3 +34,32 @@ def is_regular_or_missing(path: Path) -> bool:
         if error.errno == errno.ELOOP:
             return False
         raise
+
+
+def is_full_directory(path: Path) -> bool:
+    """Whether `remove` would refuse it."""
+    return path.is_dir() and not path.is_symlink() and any(path.iterdir())
+
+
+def remove(path: Path) -> None:
+    """Delete what lies under a name of the store, if it is there.
+
+    Raises `IntegrityError` for a directory that is not empty: what is in it is nobody's we know.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except IsADirectoryError:
+        remove_directory(path)
+
+
+def remove_directory(path: Path) -> None:
+    """The same, for what is known to be a directory."""
+    try:
+        path.rmdir()
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        raise IntegrityError(
+            f"{path} is a directory with files in it, in the place of a file of the store",
+            hint="move it away",
+        ) from error

@@ -104,6 +104,43 @@ def test_gc_takes_away_what_nothing_refers_to(run: Run, place: Path) -> None:
     assert run("gc", "--json").object["bytes"] == 0
 
 
+def test_gc_goes_on_past_directories_in_which_something_lies(run: Run, place: Path) -> None:
+    store = place / "videos"
+    full = [
+        store / "objects" / "tmp" / "left",
+        store / "objects" / "ab" / ("c" * 62),
+        store / "objects" / "ab" / "no-key",
+        store / "spool" / "4711",
+        store / f".config.toml.1-{'0' * 32}.tmp",
+    ]
+    for path in full:
+        path.mkdir(parents=True)
+        (path / "mine").touch()
+    (store / "objects" / "zz").touch()
+    gone = [store / "objects" / "tmp" / "more", store / "objects" / "zz"]
+    gone[0].touch()
+    planned = run("gc", "--dry-run", "--json")
+    assert (planned.code, planned.object["files"], planned.object["objects"]) == (30, 2, [])
+    assert all(path.exists() for path in gone)
+    done = run("gc", "--json")
+    assert done.code == 30
+    assert sorted(done.object["stuck"]) == sorted(map(str, full))
+    assert (done.object["files"], done.object["objects"]) == (2, [])
+    assert not any(path.exists() for path in gone)
+    assert all((path / "mine").exists() for path in full)
+    told = run("gc")
+    assert told.code == 30
+    assert all(f"{path} is a directory" in told.err.replace("\n", "") for path in full)
+    checked = run("fsck", "--repair", "--json")
+    assert checked.code == 30
+    assert not any(found["repaired"] for found in checked.objects)
+    for path in full:
+        (path / "mine").unlink()
+    assert run("gc", "--json").code == 0
+    assert not any(path.exists() for path in full)
+    assert run("fsck").code == 0
+
+
 def test_verify_decodes_everything(run: Run) -> None:
     done = run("verify", TRAFFIC, "cam1/open-gop.mkv", "--json")
     assert [(video["status"], video["frames"]) for video in done.objects] == [

@@ -118,6 +118,18 @@ def test_private_files_of_nobody_are_removed(it: Driver, store: Store, crashed: 
     assert after.read("/a") == b"x"
 
 
+def test_directories_in_which_something_lies_do_not_keep_a_store_from_being_mounted(
+    it: Driver, store: Store, crashed: Crash
+) -> None:
+    directory = store.parts.directory
+    full = (directory.spool_file(4711), directory.objects_tmp / "left")
+    for path in full:
+        path.mkdir()
+        (path / "mine").touch()
+    it.write("/a", b"bytes")
+    assert crashed().read("/a") == b"bytes"
+
+
 def test_the_private_file_of_a_published_video_is_removed(
     it: Driver, store: Store, crashed: Crash, video: bytes
 ) -> None:

@@ -15,8 +15,9 @@ from functools import partial
 
 from vfsd.budget.room import make_room_in_store
 from vfsd.catalog import BUSY_SECONDS, Transaction
-from vfsd.errors import NotFoundError, StoreError
+from vfsd.errors import IntegrityError, NotFoundError, StoreError
 from vfsd.parts import Parts
+from vfsd.regularfiles import remove
 from vfsd.reserve import keep_reserve
 
 _AT_ONCE = 100
@@ -102,7 +103,10 @@ def _in_batches(parts: Parts, deletions: Sequence[Callable[[Transaction], None]]
         with parts.catalog.writing() as change:
             began = time.monotonic()
             for delete in deletions[done : done + _AT_ONCE]:
-                delete(change)
+                try:
+                    delete(change)
+                except IntegrityError as error:  # a directory, in which somebody has something
+                    _log.warning("%s", error)
                 done += 1
                 if time.monotonic() - began > _AT_ONCE_SECONDS:
                     break
@@ -118,7 +122,7 @@ def _delete_object(parts: Parts, key: str, change: Transaction) -> None:
 
 def _delete_private(parts: Parts, ino: int, change: Transaction) -> None:
     if not _exists(change, ino):
-        parts.directory.spool_file(ino).unlink(missing_ok=True)
+        remove(parts.directory.spool_file(ino))
 
 
 def _exists(change: Transaction, ino: int) -> bool:

@@ -15,9 +15,10 @@ from vfsd.errors import IntegrityError, NotFoundError
 from vfsd.integrity.blocksums import Place
 from vfsd.leftovers import leftovers, take_away
 from vfsd.making.recordings import recordings
-from vfsd.objects import is_key, remove
+from vfsd.objects import is_key
 from vfsd.parts import Parts
 from vfsd.reading.mending import drop_segments
+from vfsd.regularfiles import is_full_directory, remove
 
 
 def objects(run: Run) -> Iterator[Finding]:
@@ -51,7 +52,7 @@ def _is_needed(parts: Parts, key: str) -> bool:
 def _fault(path: Path, size: int) -> str | None:
     try:
         found = path.lstat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return f"is missing ({size} bytes)"
     if not stat.S_ISREG(found.st_mode):
         return f"is no file of {size} bytes, but a directory, link or device"
@@ -79,8 +80,11 @@ def garbage(run: Run) -> Iterator[Finding]:
             told = f"object {key} is not in the catalog"
             yield _gone(run, told, partial(discard_unpublished, parts, key))
     for path in leftovers(parts):
-        if not run.repair or take_away(parts, [path]):
-            yield Finding("garbage", f"{path.name} was left on its way", repaired=run.repair)
+        told = f"{path.name} was left on its way"
+        if is_full_directory(path):
+            yield _gone(run, told, partial(remove, path))
+        elif not run.repair or take_away(parts, [path]):
+            yield Finding("garbage", told, repaired=run.repair)
     for path in parts.objects.misnamed():
         yield _gone(run, f"{path.name} was left on its way", partial(remove, path))
 

@@ -12,8 +12,8 @@ from vfsd.catalog import Transaction
 from vfsd.check.finding import Finding, Run
 from vfsd.errors import IntegrityError
 from vfsd.model import FileState, Node
-from vfsd.objects import remove
 from vfsd.parts import Parts
+from vfsd.regularfiles import remove
 
 
 def spool(run: Run) -> Iterator[Finding]:

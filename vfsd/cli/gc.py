@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import print_json, print_line
+from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.session import Session
 from vfsd.cli.values import Number
+from vfsd.errors import EXIT_FINDINGS
 from vfsd.units import human_bytes
 
 
@@ -24,7 +25,9 @@ from vfsd.units import human_bytes
         "bytes": "how much room they took",
         "dry_run": "whether they are still there",
         "recordings": "number of recordings that were not finished, and stay",
+        "stuck": "list of directories in the places of files, in which something lies: they stay",
     },
+    exits=[EXIT_FINDINGS],
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.option(
@@ -41,7 +44,7 @@ def command(session: Session, dry_run: bool, recordings: float) -> None:
 
     Objects that no file uses, and what was left half-written by a process that died.  Recordings
     that were not finished go when nobody has written to them for 30 days: `vfsd recover` makes
-    videos of them.
+    videos of them.  Ends with 30 where a directory stays in which something lies.
     """
     from vfsd import check
 
@@ -55,16 +58,20 @@ def command(session: Session, dry_run: bool, recordings: float) -> None:
                 "bytes": found.bytes,
                 "dry_run": dry_run,
                 "recordings": len(found.kept),
+                "stuck": [str(path) for path in found.stuck],
             }
         )
-        return
-    if not session.quiet:
+    elif not session.quiet:
         print_line(
             f"{len(found.objects)} objects and {len(found.files)} files, "
             f"{human_bytes(found.bytes)}" + (", could go" if dry_run else "")
         )
-    if found.kept:
+    if found.kept and not session.json:
         session.remark(
             f"recordings that were not finished stay: {len(found.kept)}; `vfsd recover --dry-run` "
             "lists them"
         )
+    for path in found.stuck:
+        session.remark(f"{shown(str(path))} is a directory in which something lies: move it away")
+    if found.stuck:
+        click.get_current_context().exit(EXIT_FINDINGS)

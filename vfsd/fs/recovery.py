@@ -7,11 +7,13 @@ import os
 from dataclasses import dataclass
 
 from vfsd.budget.reclaim import reclaim
+from vfsd.errors import IntegrityError
 from vfsd.leftovers import leftovers, take_away
 from vfsd.making.recordings import recordings
 from vfsd.making.settle import recover_orphans
 from vfsd.model import FileState
 from vfsd.parts import Parts
+from vfsd.regularfiles import remove
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +69,11 @@ def _remove_stray(parts: Parts, private: set[int]) -> int:
     left = leftovers(parts)
     if stray or left:
         parts.catalog.sync()
+    gone = 0
     for path in stray:
-        path.unlink(missing_ok=True)
-    return len(stray) + len(take_away(parts, left))
+        try:
+            remove(path)
+            gone += 1
+        except IntegrityError as error:
+            _log.warning("%s", error)
+    return gone + len(take_away(parts, left))

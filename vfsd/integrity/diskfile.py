@@ -23,6 +23,7 @@ UNREADABLE = frozenset(
         errno.EIO,
         errno.EISDIR,
         errno.ELOOP,
+        errno.ENOTDIR,
         errno.ENXIO,
         # What file systems and disks say of sums that do not fit, and of bad sectors.
         errno.EBADMSG,

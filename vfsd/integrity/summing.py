@@ -29,7 +29,7 @@ _MEMORY = 32 << 20
 """Bytes of maps and sums that are kept, and those of one file: of some 100 GB of videos."""
 _WITHOUT_SECONDS = 10.0
 """How long it is believed that a file has no sums yet."""
-_LOST = (errno.ENOENT, errno.ELOOP, errno.EIO, errno.ENXIO)
+_LOST = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.ENXIO)
 
 
 class SummedFiles:
