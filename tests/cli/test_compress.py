@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -63,6 +64,41 @@ def test_as_hard_as_the_budget_asks_for(run: Run, place: Path) -> None:
         assert store[TRAFFIC].compress() == []
         store[TRAFFIC].budget.set(done["bytes"])
         assert len(store[TRAFFIC].compress()) == 4
+
+
+@pytest.mark.parametrize("what", ["damaged", "missing", "directory", "unreadable"])
+def test_what_cannot_be_read_is_named_and_the_rest_compressed(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    assert run("budget", "set", TRAFFIC, "none").code == 0
+    assert run("retile", TRAFFIC, *RAW).code == 0
+    with Store.open(place / "videos") as store:
+        (first, *_) = store.catalog.segments(store[TRAFFIC].info)
+        path = store.parts.objects.path(first.object_key)
+    if what == "damaged":
+        data = bytearray(path.read_bytes())
+        data[first.cells[0].position + 10_000] ^= 1
+        path.write_bytes(data)
+    elif what == "unreadable":
+        pread, number = os.pread, path.stat().st_ino
+
+        def failing(fd: int, size: int, position: int) -> bytes:
+            if os.fstat(fd).st_ino == number and position > first.cells[0].position:
+                raise OSError(errno.EIO, "Input/output error")
+            return pread(fd, size, position)
+
+        monkeypatch.setattr(os, "pread", failing)
+    else:
+        path.unlink()
+        if what == "directory":
+            path.mkdir()
+    done = run("compress", "--level", "3", "--jobs", "1", "--json")
+    assert (done.code, done.object["segments"]) == (30, 3)
+    assert done.object["unread"] == [[first.first_frame, first.end_frame]]
+    again = run("compress", "--level", "3")
+    assert again.code == 30
+    assert again.out.startswith(f"{TRAFFIC}: 0 segments")
+    assert f"frames {first.first_frame} to {first.end_frame - 1} of {TRAFFIC} stay" in again.err
 
 
 def test_what_was_interrupted_goes_on(

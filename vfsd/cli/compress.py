@@ -13,6 +13,7 @@ from vfsd.cli.progress import Progress
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
 from vfsd.errors import (
+    EXIT_FINDINGS,
     EXIT_INTERRUPTED,
     IntegrityError,
     NoSpaceError,
@@ -23,6 +24,7 @@ from vfsd.errors import (
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
+    from vfsd.model import Segment
     from vfsd.store import Store
     from vfsd.videos.video import Video
 
@@ -41,11 +43,20 @@ _LEVEL = 9
         "level": "how hard they are compressed now, at least; 0: as they were",
         "segments": "number of segments that were compressed",
         "kept": "number of segments of lossless tiles that were compressed as hard already",
+        "unread": "[first, end] of the frames of each segment whose tiles are damaged, or could "
+        "not be read: they stay as they are",
         "before": "bytes that they took before",
         "bytes": "bytes that they take now",
         "seconds": "that it took",
     },
-    exits=[NotFoundError, ReadOnlyError, IntegrityError, NoSpaceError, EXIT_INTERRUPTED],
+    exits=[
+        NotFoundError,
+        ReadOnlyError,
+        IntegrityError,
+        NoSpaceError,
+        EXIT_FINDINGS,
+        EXIT_INTERRUPTED,
+    ],
     listing=True,
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
@@ -74,16 +85,21 @@ def command(
 
     A VIDEO is a name or a pattern; without one all are looked at.  What is compressed as hard
     already stays as it is.  Pixels stay the same, and each segment is replaced by itself: what was
-    interrupted with Ctrl-C goes on when it is said again.
+    interrupted with Ctrl-C goes on when it is said again.  Ends with 30 where tiles are damaged or
+    could not be read.
     """
     if by_budget and level is not None:
         raise UsageError("give either --level or --by-budget, not both")
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root, writing=True) as store:
         videos = videos_named(store, paths) if names else list(store.find())
+        unread = 0
         for video in videos:
             asked = _asked_for(store, video) if by_budget else level or _LEVEL
-            _compress(session, store, video, asked, jobs, is_named=bool(names))
+            unread += _compress(session, store, video, asked, jobs, is_named=bool(names))
+    if unread:
+        session.remark("`vfsd fsck --deep --repair` forgets tiles that are damaged")
+        click.get_current_context().exit(EXIT_FINDINGS)
 
 
 def _asked_for(store: Store, video: Video) -> int:
@@ -94,20 +110,31 @@ def _asked_for(store: Store, video: Video) -> int:
 
 def _compress(
     session: Session, store: Store, video: Video, level: int, jobs: int | None, *, is_named: bool
-) -> None:
+) -> int:
+    """How many segments could not be read."""
     from vfsd.making.recompress import compressible, lossless_segments
 
     there = lossless_segments(store.parts, video.info)
     if not there and not is_named:
-        return
+        return 0
     waiting = compressible(store.parts, video.info, level) if level else []
     size = {segment.id: segment.size for segment in waiting}
     total = sum(size.values())
     label = f"compressing {video.name}"
+    unread: list[tuple[Segment, IntegrityError]] = []
     began = time.monotonic()
     try:
         with Progress(label, total, shown=session.shows_progress, in_bytes=True) as progress:
-            made = video.compress(level, jobs=jobs, on_progress=progress.reach) if waiting else []
+            made = (
+                video.compress(
+                    level,
+                    jobs=jobs,
+                    on_progress=progress.reach,
+                    on_unread=lambda *one: unread.append(one),
+                )
+                if waiting
+                else []
+            )
     except KeyboardInterrupt:
         left = len(compressible(store.parts, video.info, level))
         session.remark(
@@ -119,6 +146,11 @@ def _compress(
     after = sum(segment.size for segment in made)
     kept = len(there) - len(waiting)
     seconds = time.monotonic() - began
+    for segment, error in unread:
+        session.remark(
+            f"frames {segment.first_frame} to {segment.end_frame - 1} of {shown(video.name)} stay "
+            f"as they are: {error}"
+        )
     if session.json:
         print_json(
             {
@@ -126,23 +158,22 @@ def _compress(
                 "level": level,
                 "segments": len(made),
                 "kept": kept,
+                "unread": [[one.first_frame, one.end_frame] for one, _ in unread],
                 "before": before,
                 "bytes": after,
                 "seconds": seconds,
             }
         )
-        return
-    if not made:
+    elif not made and not unread:
         if there and not level:
-            print_line(
-                f"{shown(video.name)}: nothing to do, less than a quarter of its budget is used"
-            )
-            return
-        nothing = f"all {kept} segments are compressed as hard" if kept else "no lossless tiles"
+            nothing = "less than a quarter of its budget is used"
+        else:
+            nothing = f"all {kept} segments are compressed as hard" if kept else "no lossless tiles"
         print_line(f"{shown(video.name)}: nothing to do, {nothing}")
-        return
-    print_line(
-        f"{shown(video.name)}: {len(made)} segments, {human_bytes(before)} became "
-        f"{human_bytes(after)} in {seconds:.1f} s"
-        + (f"; {kept} segments were compressed as hard" if kept else "")
-    )
+    else:
+        print_line(
+            f"{shown(video.name)}: {len(made)} segments, {human_bytes(before)} became "
+            f"{human_bytes(after)} in {seconds:.1f} s"
+            + (f"; {kept} segments were compressed as hard" if kept else "")
+        )
+    return len(unread)

@@ -66,7 +66,7 @@ def command(session: Session, dry_run: bool, recordings: float) -> None:
             f"{len(found.objects)} objects and {len(found.files)} files, "
             f"{human_bytes(found.bytes)}" + (", could go" if dry_run else "")
         )
-    if found.kept and not session.json:
+    if found.kept:
         session.remark(
             f"recordings that were not finished stay: {len(found.kept)}; `vfsd recover --dry-run` "
             "lists them"

@@ -40,6 +40,9 @@ OnBytes = Callable[[int], None]
 OnProgress = Callable[[int, int], None]
 """Called with (bytes done, bytes in all) of the old packs; may raise to give up."""
 
+OnUnread = Callable[[Segment, IntegrityError], None]
+"""Called with a segment whose pack is damaged, missing or unreadable, and why; may raise it."""
+
 
 def lossless_segments(parts: Parts, video: LogicalVideo) -> list[Segment]:
     """Tiles and renditions of a video that are lossless, with those kept for a step back."""
@@ -79,7 +82,9 @@ def recompress(
     if segment.profile != LOSSLESS:
         raise UsageError(f"tiles of {segment.profile!r} cannot be compressed any more")
     pack = _opened(parts, segment)
-    streams = [recompressed(cell, _packets(pack, cell, on_bytes), level) for cell in pack.cells]
+    streams = [
+        recompressed(cell, _packets(segment, pack, cell, on_bytes), level) for cell in pack.cells
+    ]
     buffer = io.BytesIO()
     packed = write_pack(buffer, streams)
     return _publish(parts, segment, level, packed, buffer.getvalue())
@@ -92,11 +97,12 @@ def compress(
     *,
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
+    on_unread: OnUnread | None = None,
 ) -> list[Segment]:
     """Compress those segments, `jobs` at a time (default: one for each core); how they are now.
 
-    Those that are gone, or others have changed, meanwhile are left out.  Raises as `recompress`;
-    what was done until then stays.
+    Those that are gone, or others have changed, meanwhile are left out, and so are those that
+    `on_unread` is told of.  Raises as `recompress`; what was done until then stays.
     """
     total = sum(segment.size for segment in segments)
     done = 0
@@ -117,12 +123,20 @@ def compress(
     made: list[Segment] = []
     workers = min(at_once(jobs), len(segments)) or 1
     with ThreadPoolExecutor(workers, thread_name_prefix="compress") as executor:
-        running: set[Future[Segment | None]] = {executor.submit(work, one) for one in segments}
+        submitted = {executor.submit(work, one): one for one in segments}
+        running: set[Future[Segment | None]] = set(submitted)
         try:
             while running:
                 ended, running = wait(running, _HEARTBEAT_SECONDS, FIRST_COMPLETED)
-                found = [future.result() for future in ended]
-                made += [segment for segment in found if segment is not None]
+                for future in ended:
+                    try:
+                        segment = future.result()
+                    except IntegrityError as error:
+                        if on_unread is None:
+                            raise
+                        on_unread(submitted[future], error)
+                    else:
+                        made += [] if segment is None else [segment]
                 while not counted.empty():
                     done += counted.get()
                 if on_progress is not None:
@@ -148,20 +162,34 @@ def _opened(parts: Parts, segment: Segment) -> OpenPack:
             f"the pack {segment.object_key} is missing", hint="`vfsd fsck --repair` forgets it"
         ) from error
     except OSError as error:
-        if error.errno not in UNREADABLE:
-            raise
-        raise IntegrityError(
-            f"the pack {segment.object_key} cannot be read: {error.strerror}",
-            hint="`vfsd fsck` looks at the others, too, `vfsd layout drop` and `vfsd rendition "
-            "drop` forget it",
-        ) from error
+        raise _meant(segment, error) from error
 
 
-def _packets(pack: OpenPack, cell: PackedCell, on_bytes: OnBytes | None) -> Iterator[memoryview]:
-    for packet in pack.packets(cell, 0, len(cell.offsets) - 1):
+def _packets(
+    segment: Segment, pack: OpenPack, cell: PackedCell, on_bytes: OnBytes | None
+) -> Iterator[memoryview]:
+    packets = pack.packets(cell, 0, len(cell.offsets) - 1)
+    while True:
+        try:
+            packet = next(packets, None)
+        except OSError as error:
+            raise _meant(segment, error) from error
+        if packet is None:
+            return
         yield packet
         if on_bytes is not None:
             on_bytes(len(packet))
+
+
+def _meant(segment: Segment, error: OSError) -> OSError | IntegrityError:
+    """What it means that a pack cannot be read."""
+    if error.errno not in UNREADABLE:
+        return error
+    return IntegrityError(
+        f"the pack {segment.object_key} cannot be read: {error.strerror}",
+        hint="`vfsd fsck` looks at the others, too, `vfsd layout drop` and `vfsd rendition "
+        "drop` forget it",
+    )
 
 
 def _publish(

@@ -15,7 +15,7 @@ from vfsd.errors import UsageError
 from vfsd.host import host_name
 from vfsd.labelexpr import Labels
 from vfsd.making.planned import PlannedSegment, TileSettings
-from vfsd.making.recompress import compress, compressible
+from vfsd.making.recompress import OnUnread, compress, compressible
 from vfsd.making.retile import OnProgress, retile
 from vfsd.model import Segment
 from vfsd.reading.estimate import Estimate, estimate
@@ -147,20 +147,24 @@ class VideoTiles(VideoLabels, VideoFrames):
         *,
         jobs: int | None = None,
         on_progress: OnProgress | None = None,
+        on_unread: OnUnread | None = None,
     ) -> list[Segment]:
         """Compress lossless tiles and renditions that are not compressed so hard yet.
 
         `level` is 1 to 19, or None: as hard as budgets ask for, which is not at all while they are
         not a quarter full; see `vfsd.budget.deferred`.  Pixels stay the same; the segments that
-        changed are returned, as they are now.  `on_progress` is told bytes.  Raises as
-        `vfsd.making.recompress.compress`.
+        changed are returned, as they are now.  `on_progress` is told bytes, and `on_unread` each
+        segment that cannot be read, and why: it is left as it is.  Without that the first one ends
+        it.  Raises as `vfsd.making.recompress.compress`.
         """
         if level is None:
             level = wanted_level(self._parts, self.info.id)
             if not level:
                 return []
         waiting = compressible(self._parts, self.info, level)
-        return compress(self._parts, waiting, level, jobs=jobs, on_progress=on_progress)
+        return compress(
+            self._parts, waiting, level, jobs=jobs, on_progress=on_progress, on_unread=on_unread
+        )
 
     def estimate(
         self,
