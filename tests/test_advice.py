@@ -68,6 +68,9 @@ def test_layouts_make_reads_cheaper_and_nothing_worse(store: Store, video: Video
 
 def test_few_reads_are_not_worth_a_tile(video: Video) -> None:
     advice = video.advise([WorkloadQuery("car"), WorkloadQuery("dog", times=3)])
+    assert repr(advice).startswith(f"<Advice: 4 queries, {len(advice.sots)} SOTs, ")
+    assert f"best is {advice.best.name!r}, 1.00 of the time without tiles" in repr(advice)
+    assert repr(advice.best).startswith(f"<Outcome {advice.best.name!r}: ")
     assert advice.best.name == "none"
     assert advice.layouts() == []
     assert (advice.queries, advice.idle) == (4, 3)

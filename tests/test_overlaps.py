@@ -56,6 +56,11 @@ def test_cameras_of_one_place_are_found_and_others_are_not(store: Store) -> None
     assert (report.videos, report.unreadable) == (4, {})
     assert {what for what, _, _ in told} == {"looking at videos", "comparing pairs"}
     assert told[-1][1] == told[-1][2] == report.compared
+    assert repr(report) == (
+        f"<OverlapReport: 4 videos, {report.compared} pairs compared, {len(report.pairs)} show the "
+        "same place, 1 can be joined, 0 videos unreadable>"
+    )
+    assert repr(pair) == f"<VideoPair 'west.mp4' and 'east.mp4': join, {pair.saved:.2f} saved>"
 
 
 def test_the_same_camera_at_another_time_is_refused(store: Store) -> None:

@@ -35,6 +35,12 @@ class Outcome:
     bytes: float  #: of all tiles that there are in the end
     tilings: Mapping[int, Tiling]  #: of SOTs, in the end
 
+    def __repr__(self) -> str:
+        return (
+            f"<Outcome {self.name!r}: {self.seconds:.3f} s of CPU time for {len(self.decoding)} "
+            f"queries, {len(self.tilings)} SOTs tiled>"
+        )
+
     @property
     def seconds(self) -> float:
         """All of it."""
@@ -55,6 +61,13 @@ class Advice:
     sots: Sequence[range]  #: the frames of each
     regions: int  #: different ones in the workload
     patches: int  #: that strategies took them for, to decide
+
+    def __repr__(self) -> str:
+        return (
+            f"<Advice: {self.queries} queries, {len(self.sots)} SOTs, {len(self.outcomes)} "
+            f"strategies; best is {self.best.name!r}, {self.relative(self.best):.2f} of the time "
+            "without tiles>"
+        )
 
     @property
     def queries(self) -> int:

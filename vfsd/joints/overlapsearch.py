@@ -49,6 +49,12 @@ class VideoPair:
     right: Video
     overlap: Overlap
 
+    def __repr__(self) -> str:
+        return (
+            f"<VideoPair {self.left.name!r} and {self.right.name!r}: "
+            f"{self.overlap.verdict.value}, {self.saved:.2f} saved>"
+        )
+
     @property
     def saved(self) -> float:
         """The part of both files' bytes that would be saved, about."""
@@ -63,6 +69,13 @@ class OverlapReport:
     videos: int  #: that were looked at
     compared: int  #: pairs of them, whose colours are alike
     unreadable: Mapping[str, VfsdError]  #: by name: videos that could not be looked at
+
+    def __repr__(self) -> str:
+        return (
+            f"<OverlapReport: {self.videos} videos, {self.compared} pairs compared, "
+            f"{len(self.pairs)} show the same place, {len(self.joinable)} can be joined, "
+            f"{len(self.unreadable)} videos unreadable>"
+        )
 
     @property
     def joinable(self) -> Sequence[VideoPair]:
