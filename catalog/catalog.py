@@ -9,6 +9,8 @@ from numbers import Integral, Real
 from reprlib import repr as shown
 from typing import Any
 
+from vfsd.arguments import how_many, whole_number
+from vfsd.catalog.given import require_encoding, require_info
 from vfsd.catalog.holdings import Holdings, Used
 from vfsd.catalog.integrity import Integrity
 from vfsd.catalog.jsonvalues import require_keys
@@ -69,6 +71,8 @@ class Catalog(SeenInVideos):
             raise UsageError(f"{name!r} is no name", hint='a pattern, as in "cam1/*.mp4"')
         if isinstance(tags, str):
             raise UsageError(f"{tags!r} is no set of tags", hint=f"give {{{tags!r}}}")
+        if not isinstance(tags, Iterable):
+            raise UsageError(f"{shown(tags)} is no set of tags", hint='give some, as in {"night"}')
         for word, key in ((codec, "codec"), (container, "container")):
             if word is not None and not isinstance(word, str):
                 raise UsageError(f"{shown(word)} is no {key}", hint="give one, by its name")
@@ -94,20 +98,23 @@ class Catalog(SeenInVideos):
     def unverified(self, limit: int = 100) -> list[LogicalVideo]:
         """Videos whose frame table no full decode has confirmed yet, the newest first."""
         with self.reading() as seen:
-            return seen.videos.unverified(limit)
+            return seen.videos.unverified(how_many(limit, "number of videos"))
 
     def names(self, video: LogicalVideo) -> list[str]:
         """Every name of a video; more than one where it has hard links."""
+        require_info(video)
         with self.reading() as seen:
             return seen.tree.paths_of(video.ino)
 
     def physicals(self, video: LogicalVideo) -> list[PhysicalVideo]:
         """All stored encodings, the original first."""
+        require_info(video)
         with self.reading() as seen:
             return seen.videos.physicals(video.id)
 
     def provenance(self, physical: PhysicalVideo) -> list[PhysicalVideo]:
         """The chain from `physical` back to the original that it was made from, itself first."""
+        require_encoding(physical)
         chain = [physical]
         with self.reading() as seen:
             while chain[-1].parent_id is not None:
@@ -116,21 +123,25 @@ class Catalog(SeenInVideos):
 
     def segments(self, video: LogicalVideo) -> list[Segment]:
         """The tiled runs of frames that reads may use, with their cells, by their first frame."""
+        require_info(video)
         with self.reading() as seen:
             return seen.segments.active(video.original.id)
 
     def renditions(self, video: LogicalVideo) -> list[Segment]:
         """The runs of frames that are stored in other sizes, by their first frame."""
+        require_info(video)
         with self.reading() as seen:
             return seen.segments.renditions(video.original.id)
 
     def joined(self, video: LogicalVideo) -> list[Segment]:
         """The runs of frames that are kept together with another camera's, by their first frame."""
+        require_info(video)
         with self.reading() as seen:
             return seen.segments.joined(video.original.id)
 
     def unreadable_frames(self, video: LogicalVideo) -> list[range]:
         """The frames of the original that are known to be lost, as their bytes are damaged."""
+        require_info(video)
         damage = self.damaged_bytes(video.original)
         if not damage:
             return []
@@ -138,6 +149,7 @@ class Catalog(SeenInVideos):
 
     def damaged_bytes(self, original: PhysicalVideo) -> tuple[range, ...]:
         """The bytes of an original that are known to be damaged, ascending."""
+        require_encoding(original)
         with self.reading() as seen:
             found = seen.integrity.inspection(original.place)
         return () if found is None else found.damage
@@ -145,6 +157,7 @@ class Catalog(SeenInVideos):
     def cost_factor(self, video: LogicalVideo) -> float | None:
         """How many times as much as its codec's rule says decoding the original takes; None where
         that was not measured."""
+        require_info(video)
         with self.reading() as seen:
             return seen.videos.cost_factor(video.original.id)
 
@@ -163,6 +176,8 @@ class Catalog(SeenInVideos):
         `since` is Unix time in nanoseconds: only those that began then or later.  What is read
         meanwhile is not among them.
         """
+        _require_info_or_none(video)
+        since = None if since is None else whole_number(since, "time in nanoseconds")
         before: int | None = None
         while True:
             with self.reading() as seen:
@@ -179,12 +194,14 @@ class Catalog(SeenInVideos):
 
     def read_areas(self, video: LogicalVideo, frames: range) -> list[ReadArea]:
         """Where the reads looked that have touched some of `frames`, the most often first."""
+        require_info(video)
         with self.reading() as seen:
             return seen.reads.areas(video.id, frames)
 
     def decisions(self, video: LogicalVideo | None = None) -> list[Decision]:
         """Which tiles of a video, or of all, were made because of reads, and why; the newest
         first."""
+        _require_info_or_none(video)
         with self.reading() as seen:
             return seen.decisions.newest(None if video is None else video.id)
 
@@ -217,6 +234,7 @@ class Catalog(SeenInVideos):
 
     def forget_reads(self, video: LogicalVideo | None = None) -> int:
         """Forget the reads of a video, or of all; how many."""
+        _require_info_or_none(video)
         with self.writing() as change:
             return change.reads.remove(None if video is None else video.id)
 
@@ -228,6 +246,7 @@ class Catalog(SeenInVideos):
         Raises `NotFoundError` where the encoding has gone, as its video was removed or replaced;
         so does what reads a page later.
         """
+        require_encoding(physical)
         with self.reading() as seen:
             bounds = seen.videos.page_bounds(physical.id)
             if not bounds:
@@ -247,6 +266,7 @@ class Catalog(SeenInVideos):
         None where it has no audio stream, or where nobody has looked for it yet: see
         `MediaInfo.side_streams`.  Pages are read as needed.
         """
+        require_encoding(physical)
         with self.reading() as seen:
             sound = seen.sounds.of(physical.id)
             bounds = seen.sounds.page_bounds(physical.id)
@@ -262,6 +282,7 @@ class Catalog(SeenInVideos):
 
     def gops(self, physical: PhysicalVideo) -> Iterator[Gop]:
         """Runs of packets that start at a key frame, in decode order."""
+        require_encoding(physical)
         return self.frame_table(physical).gops()
 
     def locate(self, physical: PhysicalVideo, frames: range) -> list[ByteRange]:
@@ -270,6 +291,7 @@ class Catalog(SeenInVideos):
         For containers that cut packets up (MPEG-TS) a range starts where its packet starts, and
         its size is that of the packet's content.  Raises `OutOfRangeError`.
         """
+        require_encoding(physical)
         table = self.frame_table(physical)
         packets = sorted(int(p) for p in table.packets_of(frames))
         ranges: list[tuple[int, int]] = []
@@ -289,7 +311,7 @@ class Catalog(SeenInVideos):
 
     def tag(self, video: LogicalVideo, *words: str) -> LogicalVideo:
         """Add tags; the video as it is afterwards.  Raises `UsageError` for what are no words."""
-        _require_info(video)
+        require_info(video)
         with self.writing() as change:
             change.videos.require(video)
             change.videos.add_tags(video.id, words)
@@ -297,7 +319,7 @@ class Catalog(SeenInVideos):
 
     def untag(self, video: LogicalVideo, *words: str) -> LogicalVideo:
         """Remove tags, those that it does not have included."""
-        _require_info(video)
+        require_info(video)
         with self.writing() as change:
             change.videos.require(video)
             change.videos.remove_tags(video.id, words)
@@ -308,7 +330,7 @@ class Catalog(SeenInVideos):
 
         Raises `UsageError` for what JSON cannot hold.
         """
-        _require_info(video)
+        require_info(video)
         with self.writing() as change:
             change.videos.require(video)
             merged = dict(change.videos.get(video.id).metadata) | values
@@ -317,13 +339,10 @@ class Catalog(SeenInVideos):
             return change.videos.get(video.id)
 
 
-def _require_info(video: object) -> None:
-    """Raises `UsageError` for a name, and for a `Video`, which has what is asked for."""
-    if not isinstance(video, LogicalVideo):
-        raise UsageError(
-            f"{shown(video)} is not what the catalog says of a video",
-            hint="give `video.info`, or what `Catalog.video` or `Catalog.find` gave",
-        )
+def _require_info_or_none(video: object) -> None:
+    """None stands for all videos."""
+    if video is not None:
+        require_info(video)
 
 
 def _interval(given: Interval | None, what: str) -> Interval | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from reprlib import repr as shown
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError
@@ -19,6 +20,8 @@ def parsed_url(url: str) -> sa.URL:
 
     Raises `UsageError` for what is no URL.
     """
+    if not isinstance(url, str):
+        raise UsageError(f"{shown(url)} is no URL of a catalog", hint=_URLS)
     path = url.removeprefix(_FILE)
     folder = os.path.dirname(path)
     if path != url and "?" in folder and os.path.isdir(folder):

@@ -11,6 +11,7 @@ import numpy as np
 from vfsd.catalog.detectionquery import DetectionQuery, make_filter, require_same_bytes
 from vfsd.catalog.detections import Detections, Progress
 from vfsd.catalog.frameranges import ranges_of
+from vfsd.catalog.given import require_info
 from vfsd.catalog.transactions import CatalogTransactions
 from vfsd.detections import (
     DetectionColumns,
@@ -54,6 +55,7 @@ class SeenInVideos(CatalogTransactions):
         video does not have, `NotFoundError` when the video's bytes have changed since it was
         looked up.
         """
+        require_info(video)
         parts = rows.by_source() if source is None else [(source_from(source), rows)]
         ranges = [] if examined is None else _looked_at(examined, video)
         done = 0
@@ -87,6 +89,7 @@ class SeenInVideos(CatalogTransactions):
         Numbers from 0 on, ranges of them, or a mask.  Raises `UsageError` for what is neither,
         `OutOfRangeError`, `NotFoundError` as `add_detections` does.
         """
+        require_info(video)
         ranges = _looked_at(frames, video)
         with self._about(video) as index:
             index.mark_examined(video.id, ranges, source_from(source))
@@ -105,6 +108,7 @@ class SeenInVideos(CatalogTransactions):
         too: those among `frames`, which are given as to `detections`.  Raises `UsageError` for
         what stands for no frames, and for labels that would have to hold together.
         """
+        require_info(video)
         wanted = None if labels is None else _any_of(labels)
         with self._about(video) as index:
             return index.remove(
@@ -132,6 +136,7 @@ class SeenInVideos(CatalogTransactions):
         `frames`: numbers, of which negative ones count from the end and those of no frame find
         nothing, or a mask.  Raises `UsageError` for what is neither.
         """
+        require_info(video)
         chosen = None if frames is None else frames_meant(frames, video.original.frames)
         what = make_filter(labels, chosen, region, source, min_confidence, track, attributes)
         return DetectionQuery(self._database.reading, video, what)
@@ -140,16 +145,19 @@ class SeenInVideos(CatalogTransactions):
         self, video: LogicalVideo, *, source: str | Source | None = None
     ) -> list[LabelSummary]:
         """The labels that a video has boxes of, by name, with their numbers.  Reads every box."""
+        require_info(video)
         with self.reading() as seen:
             return seen.detections.summary(video.id, _source_ids(seen.detections, source))
 
     def sources(self, video: LogicalVideo) -> list[Source]:
         """Who has said anything of a video, or has examined any of it."""
+        require_info(video)
         with self.reading() as seen:
             return seen.detections.sources_of(video.id)
 
     def examined(self, video: LogicalVideo, source: str | Source | None = None) -> list[Examined]:
         """The frames that have been looked at, by source, then by frame."""
+        require_info(video)
         with self.reading() as seen:
             return seen.detections.examined(video.id, _source_ids(seen.detections, source))
 

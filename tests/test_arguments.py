@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.stores import new_store
-from vfsd import Detection, DetectionColumns, Rect, Source, Video, WorkloadQuery
+from vfsd import Catalog, Detection, DetectionColumns, Rect, Source, Video, WorkloadQuery
 from vfsd.detect import MotionDetector
 from vfsd.errors import NotFoundError, UsageError, VfsdError
 from vfsd.store import Store
@@ -149,6 +149,18 @@ def test_a_question_that_makes_no_sense_finds_not_just_nothing(
         lambda video: video.advise("car"),
         lambda video: video.advise(["car"]),
         lambda video: video.advise(WorkloadQuery("car")),
+        lambda video: video.advise(newest=-1),
+        lambda video: video.estimate(None),
+        lambda video: video.estimate([], settings="small"),
+        lambda video: video.world(["car"], settings="small"),
+        lambda video: video.size_world("small"),
+        lambda video: video.add_detections([], "yolo", replace=np.array([True, False])),
+        lambda video: video.detect(MotionDetector(), replace="no"),
+        lambda video: video.pin(tiles=np.zeros(2)),
+        lambda video: video.unpin(tiles="tiles"),
+        lambda video: video.budget.evictions("all"),
+        lambda video: video.budget.evictions(-1),
+        lambda video: video.budget.what_if(None),
         lambda _: WorkloadQuery("car", times="20"),  # type: ignore[arg-type]
         lambda _: WorkloadQuery("car", times=2.5),  # type: ignore[arg-type]
         lambda _: WorkloadQuery("car", frames=[1, 2]),  # type: ignore[arg-type]
@@ -181,6 +193,35 @@ def test_what_a_video_cannot_do_is_said(video: Video, act: Callable[[Any], objec
         lambda store: store.catalog.set_metadata(store[NAME].info, site=math.nan),
         lambda store: store.overlaps(NAME),
         lambda store: store.tune(NAME),
+        lambda store: store.tune(5),
+        lambda store: store.tune(budget=np.zeros(2)),
+        lambda store: store.overlaps(5),
+        lambda store: store.join(NAME, NAME, settings=np.zeros(2)),
+        lambda store: store.join(NAME, NAME, dry_run="no"),
+        lambda store: store.recover(None),
+        lambda store: store.set_policy(None, None),
+        lambda store: store.undo([]),
+        lambda store: store.ingest(TRAFFIC, NAME, replace=np.array([True, False])),
+        lambda store: store.ingest(TRAFFIC, NAME, replace="no"),
+        lambda store: store.ingest(TRAFFIC, NAME, link=1),
+        lambda store: store.move(NAME, "b.mp4", replace=np.array([True, False])),
+        lambda store: store.remove("cam1", recursive="yes"),
+        lambda store: store.write("a.mp4", [], fps=25, replace=None),
+        lambda store: store.writer("a.mp4", width=8, height=8, fps=25, replace=np.zeros(2)),
+        lambda store: Store.open(store.path, read_only=np.zeros(2)),  # type: ignore[arg-type]
+        lambda store: Store.create(store.path / "new", catalog_url=5),  # type: ignore[arg-type]
+        lambda _: Catalog.open(None),  # type: ignore[arg-type]
+        lambda store: list(store.find(tags=None)),
+        lambda store: store.catalog.unverified("all"),
+        lambda store: store.catalog.names(NAME),
+        lambda store: store.catalog.segments(store[NAME]),
+        lambda store: list(store.catalog.reads(NAME)),
+        lambda store: list(store.catalog.reads(since="yesterday")),
+        lambda store: store.catalog.decisions(5),
+        lambda store: store.catalog.detections(NAME),
+        lambda store: store.catalog.labels(store[NAME]),
+        lambda store: store.catalog.frame_table(store[NAME].info),
+        lambda store: store.catalog.locate(NAME, range(3)),
     ],
 )
 def test_what_a_store_cannot_do_is_said(kept: Store, act: Callable[[Any], object]) -> None:
@@ -203,6 +244,18 @@ def test_what_is_done_to_a_video_that_has_gone_names_it(store: Store) -> None:
     for act in acts:
         with pytest.raises(NotFoundError, match=NAME):
             act()
+
+
+@pytest.mark.parametrize("replace", [np.array([True, False]), np.zeros(2), "no", 1, None])
+def test_to_replace_or_not_is_told_by_a_truth_value(
+    video: Video, tmp_path: Path, replace: Any
+) -> None:
+    (tmp_path / "a.mp4").write_text("mine")
+    with pytest.raises(UsageError, match=r"replace=.* is neither yes nor no"):
+        video.save(tmp_path / "a.mp4", span=(0, 1), replace=replace)
+    assert (tmp_path / "a.mp4").read_text() == "mine"
+    yes: Any = np.bool_(True)
+    assert video.save(tmp_path / "a.mp4", span=(0, 1), replace=yes) > 1000
 
 
 @pytest.mark.parametrize("number", [int, float, Decimal, Fraction, np.int64, np.float32])

@@ -12,9 +12,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from reprlib import repr as shown
-from typing import SupportsFloat, SupportsIndex
+from typing import SupportsFloat, SupportsIndex, TypeVar
 
 from vfsd.errors import UsageError
+
+_MOST = (1 << 63) - 1
+
+T = TypeVar("T")
 
 
 def whole_number(value: SupportsIndex, what: str) -> int:
@@ -28,6 +32,38 @@ def whole_number(value: SupportsIndex, what: str) -> int:
         except TypeError:
             pass
     raise UsageError(f"{shown(value)} is no {what}", hint="give a whole number")
+
+
+def how_many(value: SupportsIndex, what: str) -> int:
+    """A whole number from 0 on, as large as a database takes one.  Raises `UsageError`."""
+    number = whole_number(value, what)
+    if number < 0:
+        raise UsageError(f"{number} is no {what}", hint="give 0 or more")
+    return min(number, _MOST)
+
+
+def yes_or_no(value: object, what: str) -> bool:
+    """A truth value, numpy's too.  Raises `UsageError` for all else, arrays and words above all.
+
+    `what` is the name of the argument.
+    """
+    if isinstance(value, bool):
+        return value
+    kind = getattr(getattr(value, "dtype", None), "kind", None)
+    if kind == "b" and getattr(value, "shape", None) == ():
+        return bool(value)
+    raise UsageError(f"{what}={shown(value)} is neither yes nor no", hint="give True or False")
+
+
+def given_or_usual(value: T | None, kind: type[T]) -> T:
+    """What was given of that kind, or the usual one for None.  Raises `UsageError`."""
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        raise UsageError(
+            f"{shown(value)} is no {kind.__name__}", hint=f"give a vfsd.{kind.__name__}, or None"
+        )
+    return value
 
 
 def whole_numbers(

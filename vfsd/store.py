@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any
 
 from vfsd.advising.advice import Advice
 from vfsd.advising.proposals import Proposal
 from vfsd.advising.tuning import Between, Budget, Tuner, undo
 from vfsd.advising.workload import WorkloadQuery
-from vfsd.arguments import local_path, whole_number
+from vfsd.arguments import given_or_usual, local_path, whole_number, yes_or_no
 from vfsd.budget.keeping import DerivedBudget
 from vfsd.catalog import Catalog, require_database
 from vfsd.config import Settings
@@ -94,6 +95,7 @@ class Store(StoreTree):
         `UsageError`, and `ReadOnlyError` where a backup or a restore was killed just before its
         end, and the store cannot be written to finish it.
         """
+        read_only = yes_or_no(read_only, "read_only")
         if threads is not None:
             threads = whole_number(threads, "number of threads")
             if threads < 1:
@@ -230,12 +232,15 @@ class Store(StoreTree):
         What it had taken the place of is used again.  Raises `NotFoundError`, `ExistsError` where
         it was taken back before, `OutdatedError` where something later has its place.
         """
-        return undo(self._parts, decision)[0]
+        number = None if decision is None else whole_number(decision, "number of a decision")
+        return undo(self._parts, number)[0]
 
     def _named(self, names: Iterable[str]) -> list[Video]:
-        """Raises `UsageError` for one name, which is no list of its letters."""
+        """Raises `UsageError` for one name, which is no list of its letters, and for no list."""
         if isinstance(names, str):
             raise UsageError(f"{names!r} is one name", hint=f"give a list: [{names!r}]")
+        if not isinstance(names, Iterable):
+            raise UsageError(f"{shown(names)} are no names", hint="give a list of them")
         return [self[name] for name in names]
 
     def _read_lately(self) -> list[Video]:
@@ -292,14 +297,14 @@ class Store(StoreTree):
         others stay as they are, and so does what is joined already.  With `dry_run` nothing is
         stored.  Raises as `vfsd.joints.joining.join`.
         """
-        if not dry_run:
+        if not yes_or_no(dry_run, "dry_run"):
             self._require_writable()
         return join(
             self._parts,
             self._tools,
             self[one],
             self[other],
-            settings or JoinSettings(),
+            given_or_usual(settings, JoinSettings),
             seconds_each=seconds_each,
             dry_run=dry_run,
             jobs=jobs,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from reprlib import repr as shown
 
-from vfsd.arguments import local_path
+from vfsd.arguments import local_path, yes_or_no
 from vfsd.budget.reclaim import clear_away
 from vfsd.catalog import not_there, require_name, split
 from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
@@ -56,6 +57,7 @@ class StoreTree(StoreWrites):
         file meanwhile, `NoSpaceError`; the store is then as it was before.
         """
         self._require_writable()
+        link, replace = yes_or_no(link, "link"), yes_or_no(replace, "replace")
         path = local_path(source, "a file")
         if not path.is_file():
             raise NotFoundError(f"there is no file {path}")
@@ -77,6 +79,8 @@ class StoreTree(StoreWrites):
         `UsageError` for the store as a whole, and for what is no policy.
         """
         self._require_writable()
+        if not isinstance(path, str):
+            raise UsageError(f"{shown(path)} names no video", hint="give its name, as text")
         chosen = Policy.parse(policy) if isinstance(policy, str) else policy
         folders = split(path) if path.endswith("/") else []
         for name in folders:
@@ -93,6 +97,7 @@ class StoreTree(StoreWrites):
         directory that is not empty.
         """
         self._require_writable()
+        recursive = yes_or_no(recursive, "recursive")
         gone, inodes = self._parts.with_reserve(lambda: self._remove_names(path, recursive))
         clear_away(self._parts, inodes=inodes)
         return gone
@@ -134,6 +139,7 @@ class StoreTree(StoreWrites):
         `ExistsError` (unless `replace`, for files), `UsageError` for a name that no mount can show.
         """
         self._require_writable()
+        replace = yes_or_no(replace, "replace")
         *above, name = split(old) or [""]
         if not name or not split(new):
             raise UsageError("the root of a store cannot be moved")

@@ -9,9 +9,10 @@ from functools import partial
 from io import FileIO
 from itertools import chain
 from pathlib import Path
+from reprlib import repr as shown
 from typing import TypedDict, Unpack
 
-from vfsd.arguments import width_and_height
+from vfsd.arguments import width_and_height, yes_or_no
 from vfsd.catalog import split
 from vfsd.codecs.containers.filetimes import FileTimes
 from vfsd.codecs.examining.examine import Examination
@@ -109,6 +110,7 @@ class StoreWrites:
         """
         if isinstance(form.get("sound"), SoundFormat):
             raise UsageError("sound in pieces is for a writer", hint="see Store.writer")
+        replace = yes_or_no(replace, "replace")
         timed = form.get("fps") is not None or form.get("time_base") is not None
         if is_raw(data):
             if not timed and size is None:
@@ -146,6 +148,7 @@ class StoreWrites:
 
         Raises `UsageError`, `ExistsError` (unless `replace`), `BusyError`, `NoSpaceError`.
         """
+        replace = yes_or_no(replace, "replace")
         return self._writer(name, (width, height), WriteForm(**form), replace, _CLOSE_AGAIN)
 
     def growing(self, name: str) -> GrowingVideo:
@@ -187,6 +190,10 @@ class StoreWrites:
         recording is kept then.
         """
         self._require_writable()
+        if not isinstance(recording, Recording):
+            raise UsageError(
+                f"{shown(recording)} is no recording", hint="give one of Store.recordings()"
+            )
         with recording.claimed():
             name = free_name(self._parts, recording) if name is None else "/".join(split(name))
             source = Source(recording.path, name, recording.path.stat().st_size)

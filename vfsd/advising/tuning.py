@@ -13,6 +13,7 @@ from functools import partial
 
 from vfsd.advising.admissions import Admissions, Publish
 from vfsd.advising.proposals import Proposal, by_value, proposals_for
+from vfsd.arguments import given_or_usual
 from vfsd.budget.fitting import Room
 from vfsd.budget.reclaim import clear_away
 from vfsd.budget.room import make_room
@@ -110,7 +111,7 @@ class Tuner:
 
     def next(self, budget: Budget | None = None) -> Proposal | None:
         """The best that can be had for `budget`; None: there is nothing to do."""
-        budget = budget or Budget()
+        budget = given_or_usual(budget, Budget)
         return next((one for one in self.proposals() if budget.allows(one)), None)
 
     def make(self, proposal: Proposal) -> Decision:
@@ -156,7 +157,7 @@ class Tuner:
         What somebody else has seen to meanwhile is thought of anew.  `on_progress` is told (frames
         done, frames in all), and may raise to give up; what was finished until then stays.
         """
-        left, made = budget or Budget(), list[Decision]()
+        left, made = given_or_usual(budget, Budget), list[Decision]()
         outdated = True
         while outdated:
             outdated = False

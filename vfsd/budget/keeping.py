@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from vfsd.arguments import how_many
 from vfsd.budget.budgets import Eviction, Held, Limit, Pin, Usage, WhatIf
 from vfsd.budget.reclaim import clear_away
 from vfsd.budget.room import choose, make_room, make_room_in_store
 from vfsd.catalog import Transaction
-from vfsd.errors import NotFoundError, ReadOnlyError
+from vfsd.errors import NotFoundError, ReadOnlyError, UsageError
 from vfsd.model import LogicalVideo, Role
 from vfsd.parts import Parts
 from vfsd.reading.tools import Tools
@@ -71,7 +72,8 @@ class DerivedBudget:
         Raises `UsageError`.
         """
         chosen = _limit(limit)
-        assert chosen is not None
+        if chosen is None:
+            raise UsageError("None is no limit", hint="give one, as in 2GiB, 10x or none")
         self._tools.reads.flush()
         with self._parts.catalog.reading() as seen:
             held = seen.holdings.held(self._id)
@@ -91,8 +93,9 @@ class DerivedBudget:
 
     def evictions(self, limit: int | None = None) -> list[Eviction]:
         """What went to make room, the newest first."""
+        most = None if limit is None else how_many(limit, "number of evictions")
         with self._parts.catalog.reading() as seen:
-            return seen.evictions.newest(self._id, limit)
+            return seen.evictions.newest(self._id, most)
 
 
 def pin(

@@ -12,6 +12,7 @@ from vfsd.advising.footage import AsPlanned, TableOriginal, footage_of, rates_of
 from vfsd.advising.readqueries import asked_by
 from vfsd.advising.strategies import Case
 from vfsd.advising.workload import WorkloadQuery
+from vfsd.arguments import how_many
 from vfsd.codecs.cells.tiles import tile_codec
 from vfsd.codecs.pictures.pixels import needed_area
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
@@ -82,7 +83,9 @@ class VideoAdvice(VideoLabels, VideoFrames):
 
     def _remembered(self, newest: int) -> list[Query]:
         self._tools.reads.flush()
-        reads = list(islice(self._parts.catalog.reads(self.info), newest))
+        reads = list(
+            islice(self._parts.catalog.reads(self.info), how_many(newest, "number of reads"))
+        )
         found = [asked.query for asked in asked_by(reads, self.original.media)]
         if not found:
             what = "only whole frames were read" if reads else "no read is remembered"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vfsd.arguments import width_and_height
+from vfsd.arguments import width_and_height, yes_or_no
 from vfsd.budget import keeping
 from vfsd.budget.budgets import Held, Pin
 from vfsd.budget.keeping import DerivedBudget
@@ -66,7 +66,7 @@ class VideoBudget(VideoFacts):
 
 
 def _role(tiles: bool, size: tuple[int, int] | None) -> Role | None:
-    if tiles and size is not None:
+    if yes_or_no(tiles, "tiles") and size is not None:
         raise UsageError("give either tiles or the size of a rendition, not both")
     if size is not None:
         return Role.RENDITION

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vfsd.arguments import yes_or_no
 from vfsd.detections import Detection, DetectionColumns, Ints, Source
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.frames import Frame
@@ -56,6 +57,7 @@ class VideoDetect(VideoLabels, VideoFrames):
         """
         from vfsd.detect.chunks import plan_chunks
 
+        replace = yes_or_no(replace, "replace")
         info = self.info  # by which frames are numbered here, whatever becomes of it meanwhile
         media = info.original.media
         width, height = media.display_width, media.display_height

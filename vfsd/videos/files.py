@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from vfsd import grammar
-from vfsd.arguments import local_path
+from vfsd.arguments import local_path, yes_or_no
 from vfsd.errors import IntegrityError
 from vfsd.objects import Progress
 from vfsd.units import Seconds
@@ -66,7 +66,7 @@ class VideoFiles(VideoFacts):
         on_progress: Progress | None = None,
     ) -> int:
         """As `save`, for a request of `vfsd.grammar`."""
-        target = local_path(path, "a file")
+        target, replace = local_path(path, "a file"), yes_or_no(replace, "replace")
         try:
             return self._rendered(target, request, replace, on_progress)
         except IntegrityError:

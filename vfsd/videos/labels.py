@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from vfsd.arguments import yes_or_no
 from vfsd.catalog import DetectionQuery
 from vfsd.detections import (
     Attributes,
@@ -84,7 +85,12 @@ class VideoLabels(VideoFacts):
             else DetectionColumns.from_detections(detections)
         )
         return self._parts.catalog.add_detections(
-            self.info, rows, source, examined=examined, replace=replace, on_progress=on_progress
+            self.info,
+            rows,
+            source,
+            examined=examined,
+            replace=yes_or_no(replace, "replace"),
+            on_progress=on_progress,
         )
 
     def mark_examined(

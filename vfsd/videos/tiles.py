@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from reprlib import repr as shown
 
 from vfsd.advising.footage import AsPlanned, TableOriginal, footage_of, rates_of
-from vfsd.arguments import pixels_around, width_and_height
+from vfsd.arguments import given_or_usual, pixels_around, width_and_height
 from vfsd.budget.deferred import wanted_level
 from vfsd.codecs.cells.tiles import tile_codec
 from vfsd.codecs.pictures.pixels import needed_area
@@ -92,11 +92,7 @@ class VideoTiles(VideoLabels, VideoFrames):
         what was finished until then stays.
         """
         self._require_verified()
-        settings = TileSettings() if settings is None else settings
-        if not isinstance(settings, TileSettings):
-            raise UsageError(
-                f"{shown(settings)} are no settings", hint='give TileSettings(codec="small")'
-            )
+        settings = given_or_usual(settings, TileSettings)
         media = self.original.media
         if isinstance(layout, str):
             codec = tile_codec(settings.codec, media)
@@ -184,9 +180,9 @@ class VideoTiles(VideoLabels, VideoFrames):
             needed_area(media, "rgb24", view.region or media.frame_rect, None),
             self.original,
             self.table,
-            planned,
+            _planned(planned),
             tiles.costs,
-            settings=settings or TileSettings(),
+            settings=given_or_usual(settings, TileSettings),
             known=tiles.segments,
         )
 
@@ -204,7 +200,7 @@ class VideoTiles(VideoLabels, VideoFrames):
         hold what they are for would be made, where the codec can; the rest is read from the
         original.
         """
-        settings = settings or TileSettings()
+        settings = given_or_usual(settings, TileSettings)
         tiles = self._usual_tiles(self.info)
         codec = tile_codec(settings.codec, self.original.media)
         catalog = self._parts.catalog
@@ -226,7 +222,7 @@ class VideoTiles(VideoLabels, VideoFrames):
 
         `at_hand` tells of what need not be encoded; None: nothing is.
         """
-        settings = settings or TileSettings()
+        settings = given_or_usual(settings, TileSettings)
         tiles = self._usual_tiles(self.info)
         media = self.original.media
         codec = tile_codec(settings.codec, media)
