@@ -79,11 +79,18 @@ class Videos:
         return self._one(videos.c.id == video_id, f"there is no video number {video_id}")
 
     def require(self, video: LogicalVideo) -> None:
-        """Raises `NotFoundError`, which names it, for a video that has gone since it was found."""
-        query = sa.select(videos.c.id).where(videos.c.id == video.id)
-        if self._connection.execute(query).first() is None:
+        """Raises `NotFoundError`, which names it, for a video that has gone since it was found, and
+        for one of another store, whose number may be that of any here."""
+        query = sa.select(videos.c.created_ns).where(videos.c.id == video.id)
+        found = self._connection.execute(query).first()
+        if found is None:
             raise NotFoundError(
                 f"the video {video.name!r} is no longer there", hint="look it up again by its name"
+            )
+        if found.created_ns != video.created_ns:
+            raise NotFoundError(
+                f"the video {video.name!r} is of another store than this",
+                hint="look it up here by its name, or ask the catalog of its own store",
             )
 
     def unverified(self, limit: int) -> list[LogicalVideo]:

@@ -258,6 +258,22 @@ def test_to_replace_or_not_is_told_by_a_truth_value(
     assert video.save(tmp_path / "a.mp4", span=(0, 1), replace=yes) > 1000
 
 
+def test_what_another_store_says_of_a_video_is_refused(store: Store, tmp_path: Path) -> None:
+    mine = store.ingest(TRAFFIC, NAME)
+    with new_store(tmp_path / "other") as other:
+        info = other.ingest(TRAFFIC, "theirs.mp4").info
+    assert (info.id, info.digest) == (mine.info.id, mine.info.digest)
+    acts: list[Callable[[], object]] = [
+        lambda: store.catalog.tag(info, "night"),
+        lambda: store.catalog.untag(info, "night"),
+        lambda: store.catalog.set_metadata(info, site=1),
+    ]
+    for act in acts:
+        with pytest.raises(NotFoundError, match=r"'theirs.mp4' is of another store"):
+            act()
+    assert not store[NAME].info.tags
+
+
 @pytest.mark.parametrize("number", [int, float, Decimal, Fraction, np.int64, np.float32])
 def test_bounds_are_numbers_of_any_kind(kept: Store, number: Callable[[int], Any]) -> None:
     bounds = (number(1), number(10))
