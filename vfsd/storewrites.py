@@ -24,7 +24,7 @@ from vfsd.frames import Pixels
 from vfsd.making.givenpixels import Given, Raw, chunks, is_raw, pictures, pictures_of_bytes
 from vfsd.making.ingest import Source, ingest_made, require_free
 from vfsd.making.recordings import Recording, free_name, recordings
-from vfsd.making.unfinished import Unfinished, begin, may_pass, unfinished
+from vfsd.making.unfinished import RECOVER, Unfinished, begin, may_pass, unfinished
 from vfsd.making.writeform import WriteForm
 from vfsd.making.writer import Ticks, VideoWriter, ticks
 from vfsd.model import FileState, LogicalVideo
@@ -37,7 +37,6 @@ from vfsd.videos.video import Video
 Written = Callable[[int], None]
 """Called with the number of pictures, or of bytes of a stream, since the last call."""
 
-_RECOVER = "`vfsd recover` makes a video of it"
 _CLOSE_AGAIN = "close its writer again, or let `vfsd recover` do that when this process has ended"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -244,7 +243,7 @@ class StoreWrites:
         times = None if pts is None else ticks(pts)
         if size is None:
             size = pixel_layout(form.format).size(first[0].shape)
-        writer = self._writer(name, size, form, replace, _RECOVER)
+        writer = self._writer(name, size, form, replace, RECOVER)
         try:
             with writer:
                 for picture, own in chain([first], each):
@@ -277,7 +276,7 @@ class StoreWrites:
                     if on_progress is not None:
                         on_progress(len(chunk))
             has_come = True
-            with _told(file, _RECOVER):
+            with _told(file, RECOVER):
                 video = self._publish(file, replace)
         except BaseException as error:
             if has_come and may_pass(error):
@@ -332,7 +331,7 @@ def _told_of_part(file: Unfinished) -> Iterator[None]:
     except BaseException as error:
         if may_pass(error):
             error.add_note(
-                f"what has come of {file.name!r} is not lost: it is {file.path}; {_RECOVER}"
+                f"what has come of {file.name!r} is not lost: it is {file.path}; {RECOVER}"
             )
         raise
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.cli.conftest import run_command
 from tests.fault.state import difference, image_of, state_of
 from tests.fs.driver import Driver, failing
 from tests.stores import new_store
@@ -287,6 +288,31 @@ def test_a_stream_is_kept_up_to_where_the_disk_was_full(place: Path) -> None:
         (one,) = store.recordings()
         assert len(store.recover(one)) == len(store["a.mp4"])
         assert is_sound(store)
+
+
+def test_who_has_filled_the_disk_with_a_recording_is_told_how_to_get_the_room_back(
+    place: Path,
+) -> None:
+    with filled(place):
+        os.truncate(place.with_name("other"), 1 << 20)
+        with (
+            Store.open(place) as store,
+            pytest.raises(NoSpaceError) as caught,
+            store.writer("live.mp4", width=160, height=120, fps=5, quality=1) as writer,
+        ):
+            writer.write(islice(noisy(), 10_000))
+        assert "`vfsd gc --recordings 0`" in caught.value.__notes__[0]
+        for command in ("doctor", "fsck"):
+            told = run_command("-s", place, command)
+            (line,) = (one for one in told.out.splitlines() if "'live.mp4'" in one)
+            assert "--recordings 0`" in told.out[told.out.index(line) :]
+        before = os.statvfs(place)
+        assert run_command("-s", place, "gc", "--recordings", "0").code == 0
+        after = os.statvfs(place)
+        assert (after.f_bavail - before.f_bavail) * after.f_frsize > 500_000
+        with Store.open(place) as store:
+            assert not store.recordings()
+            assert is_sound(store)
 
 
 def test_things_are_taken_away_as_often_as_the_disk_was_filled(small_disk: Path) -> None:

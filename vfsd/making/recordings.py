@@ -39,7 +39,8 @@ class Recording:
     def __str__(self) -> str:
         return (
             f"a recording of {self.name!r} was not finished ({human_bytes(self.size)}): "
-            f"`vfsd recover` makes a video of it, `vfsd gc` deletes it after {KEPT_DAYS} days"
+            f"`vfsd recover` makes a video of it, `vfsd gc` deletes it after {KEPT_DAYS} days, "
+            "with `--recordings 0` at once"
         )
 
     def is_older(self, days: float) -> bool:

@@ -22,6 +22,12 @@ from vfsd.inhand import NewFile, is_in_hand
 from vfsd.integrity.diskfile import open_stored
 from vfsd.objects import ObjectStore
 
+RECOVER = (
+    "`vfsd recover` makes a video of it; until then it keeps its room, which "
+    "`vfsd gc --recordings 0` gives back"
+)
+"""What can be done about one that is left."""
+
 _NOTE = ".json"
 
 _log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from vfsd.errors import NoSpaceError, UsageError
 from vfsd.forks import Origin, at_fork, keep_for_good
 from vfsd.frames import Pixels
 from vfsd.making.givenpixels import Given, pictures
-from vfsd.making.unfinished import Unfinished, begin, may_pass
+from vfsd.making.unfinished import RECOVER, Unfinished, begin, may_pass
 from vfsd.making.writeform import WriteForm
 from vfsd.parts import Parts
 
@@ -285,7 +285,7 @@ class VideoWriter(Generic[_V]):
             if self.frames:
                 self._cut_by.add_note(
                     f"what was written of {self.name!r} is not lost: it is {self.unfinished.path}; "
-                    "`vfsd recover` makes a video of it"
+                    f"{RECOVER}"
                 )
             if self._cut_by is error:
                 raise
