@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -90,6 +91,40 @@ def in_the_place_of(path: Path, what: str) -> None:
 
 def object_of(store: Store) -> Path:
     return store.parts.bytes_of(store["cam/a.mp4"].original)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+def test_private_bytes_that_the_disk_does_not_give_are_named(
+    store: Store, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    paths = {}
+    for name in ("bad.txt", "worse.txt", "good.txt"):
+        with store.catalog.writing() as change:
+            node = change.tree.create(
+                ROOT, name, 0o100644, uid=0, gid=0, now_ns=1, state=FileState.PLAIN
+            )
+        paths[name] = store.parts.directory.spool_file(node.ino)
+        paths[name].write_bytes(bytes(3 << 20))
+    assert check.run(store.parts, deep=True) == []
+    broken = {path.stat().st_ino for name, path in paths.items() if name != "good.txt"}
+
+    def failing(read: Callable[..., Any]) -> Callable[..., Any]:
+        def called(fd: int, what: Any, at: int) -> Any:
+            if at >= 1 << 20 and os.fstat(fd).st_ino in broken:
+                raise OSError(number, os.strerror(number))
+            return read(fd, what, at)
+
+        return called
+
+    monkeypatch.setattr(os, "pread", failing(os.pread))
+    monkeypatch.setattr(os, "preadv", failing(os.preadv))
+    assert check.run(store.parts) == []
+    for repair in (False, True):
+        found = check.run(store.parts, repair=repair, deep=True)
+        assert [(one.check, one.repaired) for one in found] == [("private", False)] * 2
+        for name, one in zip(("bad.txt", "worse.txt"), found, strict=True):
+            assert f"the bytes of {name!r}" in one.message
+            assert f"{paths[name]}, cannot be read: {os.strerror(number)}" in one.message
 
 
 def test_a_sound_store_has_no_findings(store: Store) -> None:

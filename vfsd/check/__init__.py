@@ -17,6 +17,7 @@ linked         every file indexed in place is where it was, what it was, and one
 sums           the sums of blocks are of files that there are, and as many as these have blocks
 damage         no original is known to be damaged
 content        (deep) every object's bytes hash to its name
+private        (deep) the disk gives the bytes of every file that is no video
 
 A check that can make no sense of the catalog is itself a finding.
 """

@@ -28,7 +28,10 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
     ("sums", originals.sums),
     ("damage", originals.damage),
 )
-_DEEP: tuple[tuple[str, Check], ...] = (("content", objects.content),)
+_DEEP: tuple[tuple[str, Check], ...] = (
+    ("content", objects.content),
+    ("private", spool.readable),
+)
 """Those that read all that is stored."""
 
 _NO_SENSE = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from vfsd.catalog import Transaction
 from vfsd.check.finding import Finding, Run
 from vfsd.errors import IntegrityError
+from vfsd.integrity.diskfile import UNREADABLE, DiskFile
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 from vfsd.regularfiles import remove
@@ -18,20 +20,12 @@ from vfsd.regularfiles import remove
 
 def spool(run: Run) -> Iterator[Finding]:
     parts = run.parts
-    with parts.catalog.reading() as seen:
-        own = [
-            node
-            for wanted in (FileState.SPOOLED, FileState.PLAIN)
-            for node in seen.tree.files_in_state(wanted)
-        ]
-    for node in own:
+    for node in _own(parts):
         path = parts.directory.spool_file(node.ino)
         if not is_file(path):
-            with parts.catalog.reading() as seen:
-                if not _is_same(seen, node):
-                    continue  # it has become a video since, or has gone
-                name = " or ".join(map(repr, seen.tree.paths_of(node.ino)))
-            called = f"the bytes of {name or 'a file without a name'} (inode {node.ino})"
+            called = _called(parts, node)
+            if called is None:
+                continue
             if os.path.lexists(path):
                 what = "a directory, link or device"
                 yield Finding("spool", f"{called} are not in {path}, {what}: move that away")
@@ -47,6 +41,50 @@ def spool(run: Run) -> Iterator[Finding]:
             continue  # a mount was about to take it away
         told = f"private bytes of inode {ino} that nobody needs"
         yield Finding("spool", told, repaired=run.repair and not os.path.lexists(path))
+
+
+def readable(run: Run) -> Iterator[Finding]:
+    """They have no checksums: that the disk gives them is all that can be known."""
+    for node in _own(run.parts):
+        path = run.parts.directory.spool_file(node.ino)
+        if not is_file(path):
+            continue  # see "spool"
+        try:
+            _read_through(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno not in UNREADABLE | {errno.EACCES}:
+                raise
+            called = _called(run.parts, node)
+            if called is not None:
+                yield Finding("private", f"{called}, {path}, cannot be read: {error.strerror}")
+
+
+def _read_through(path: Path) -> None:
+    with DiskFile(path) as file:
+        position = 0
+        while chunk := file.read(position):
+            position += len(chunk)
+
+
+def _own(parts: Parts) -> list[Node]:
+    """All files that have private bytes."""
+    with parts.catalog.reading() as seen:
+        return [
+            node
+            for wanted in (FileState.SPOOLED, FileState.PLAIN)
+            for node in seen.tree.files_in_state(wanted)
+        ]
+
+
+def _called(parts: Parts, node: Node) -> str | None:
+    """The private bytes of a file, for people; None where it has others since, or has gone."""
+    with parts.catalog.reading() as seen:
+        if not _is_same(seen, node):
+            return None
+        name = " or ".join(map(repr, seen.tree.paths_of(node.ino)))
+    return f"the bytes of {name or 'a file without a name'} (inode {node.ino})"
 
 
 def _is_same(seen: Transaction, node: Node) -> bool:
