@@ -75,14 +75,19 @@ class NewFile:
 
 
 def put_in_place(path: Path, text: str) -> None:
-    """Have a file say `text`, and nothing between that and what it said.  Raises `OSError`.
+    """Have a file say `text`, and nothing between that and what it said.  Raises `OSError`, which
+    names it.
 
     Its bytes are on the disk then; that the file is it, only once its directory is synced.
     """
-    with NewFile(lambda: path.with_name(f".{path.name}.{new_name()}.tmp")) as new:
-        new.path.write_text(text, encoding="utf-8")
-        os.fsync(new.file.fileno())
-        new.path.replace(path)
+    try:
+        with NewFile(lambda: path.with_name(f".{path.name}.{new_name()}.tmp")) as new:
+            new.path.write_text(text, encoding="utf-8")
+            os.fsync(new.file.fileno())
+            new.path.replace(path)
+    except OSError as error:
+        error.filename, error.filename2 = os.fspath(path), None  # nobody has heard of the other
+        raise
 
 
 def on_their_way(path: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vfsd.errors import ExistsError, NotFoundError, UsageError
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def require_directory(path: Path) -> None:
@@ -39,7 +42,8 @@ def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
             yield file
         os.replace(temporary, path)
     except OSError as error:
-        if error.filename == os.fspath(temporary):
+        is_full = error.errno in _NO_SPACE and error.filename is None
+        if is_full or error.filename == os.fspath(temporary):
             error.filename = os.fspath(path)  # nobody has heard of the other name
         raise
     finally:

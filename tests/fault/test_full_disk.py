@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -313,6 +314,34 @@ def test_who_has_filled_the_disk_with_a_recording_is_told_how_to_get_the_room_ba
         with Store.open(place) as store:
             assert not store.recordings()
             assert is_sound(store)
+
+
+def test_doctor_looks_into_a_store_on_a_full_disk(place: Path) -> None:
+    with filled(place):
+        told = run_command("-s", place, "doctor", "--json")
+        (found,) = (one for one in told.objects if one["check"] == "catalog")
+        assert (found["status"], found["message"]) == ("ok", "1 videos")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("config", "workers", "2"),
+        ("ingest", OTHER, "--as", "b.mp4"),
+        ("read", "a.mp4", "OUT", "--span", "0:2"),
+    ],
+)
+def test_what_there_is_no_room_for_is_named_with_what_to_do(
+    place: Path, words: tuple[str | Path, ...]
+) -> None:
+    given = [place.with_name("out.mkv") if word == "OUT" else word for word in words]
+    with filled(place):
+        told = run_command("-s", place, *given, "--json")
+        assert told.code == NoSpaceError.exit_code
+        (failure,) = (json.loads(line) for line in told.err.splitlines() if "exit_code" in line)
+        names = ("config.toml", "portrait.mp4", "out.mkv")
+        assert any(name in failure["message"] for name in names)
+        assert "make room on the disk" in failure["hint"]
 
 
 def test_things_are_taken_away_as_often_as_the_disk_was_filled(small_disk: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests.cli.conftest import run_command
 from vfsd.catalog import Catalog
 from vfsd.errors import BusyError, ReadOnlyError
 from vfsd.mounts.mounting import mount, unmount
@@ -37,6 +39,21 @@ def test_it_can_be_looked_at(archive: Path) -> None:
         with pytest.raises(ReadOnlyError):
             store.remove("v.mp4")
     assert not list(archive.glob("catalog.sqlite3-*"))
+
+
+def test_what_would_be_written_there_says_that_it_cannot(archive: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for name, words in {
+        "config.toml": ("-s", archive, "config", "workers", "2"),
+        "backup": ("-s", tmp_path / "store", "backup", archive / "backup"),
+        "new": ("init", archive / "new"),
+        "still.png": ("-s", store, "read", "v.mp4", archive / "still.png", "--at", "0"),
+    }.items():
+        told = run_command(*words, "--json")
+        failure = json.loads(told.err.splitlines()[-1])
+        assert told.code == ReadOnlyError.exit_code
+        assert failure["message"] == f"{archive / name}: Read-only file system"
+        assert "mounted read-only" in failure["hint"]
 
 
 def test_it_can_be_mounted_to_be_read(archive: Path, tmp_path: Path) -> None:

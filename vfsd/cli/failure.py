@@ -14,7 +14,14 @@ import click
 
 from vfsd.cli.exitcodes import EXIT_BROKEN_PIPE
 from vfsd.cli.output import SCHEMA, colour, print_remark
-from vfsd.errors import EXIT_INTERRUPTED, EXIT_OK, NoSpaceError, UsageError, VfsdError
+from vfsd.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    NoSpaceError,
+    ReadOnlyError,
+    UsageError,
+    VfsdError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,8 @@ _WHAT_TO_DO: dict[int, tuple[int, str]] = {
     errno.ENOSPC: (NoSpaceError.exit_code, "delete something, or make room on the disk"),
     errno.EDQUOT: (NoSpaceError.exit_code, "delete something, or ask for a larger quota"),
     errno.EMFILE: (VfsdError.exit_code, "allow the process more open files: `ulimit -n 4096`"),
+    errno.EROFS: (ReadOnlyError.exit_code, "that disk is mounted read-only: name another place"),
+    errno.EACCES: (VfsdError.exit_code, "look at its owner and permissions, and those above it"),
     errno.EIO: (VfsdError.exit_code, "the disk fails: `dmesg` says more; then run `vfsd fsck`"),
 }
 """By errno: the exit code, and a hint."""
@@ -64,9 +73,10 @@ def guarded(run: Callable[[], object], args: Sequence[str]) -> int:
 def describe(error: Exception) -> Failure:
     """An exception in the words, and with the exit code, that the user gets."""
     if isinstance(error, VfsdError):
-        return Failure(
-            type(error).__name__, str(error), _advice(error, error.hint), error.exit_code
-        )
+        hint = error.hint
+        if hint is None and error.exit_code == NoSpaceError.exit_code:
+            _, hint = _WHAT_TO_DO[errno.ENOSPC]
+        return Failure(type(error).__name__, str(error), _advice(error, hint), error.exit_code)
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
         name = "vfsd" if context is None else context.command_path

@@ -316,10 +316,13 @@ def _looking_into(directory: StoreDirectory) -> Iterator[Catalog]:
     from vfsd.catalog import Catalog
     from vfsd.copies.handcopies import with_log
     from vfsd.copies.takeover import settled
+    from vfsd.reserve import with_reserve
 
     with with_log(directory):
         with settled(directory):
-            catalog = Catalog.open(directory.catalog_url, read_only=True)
+            catalog = with_reserve(
+                directory, lambda: Catalog.open(directory.catalog_url, read_only=True)
+            )
         with catalog:
             yield catalog
 
