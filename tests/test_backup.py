@@ -163,7 +163,7 @@ def test_what_lies_in_the_place_of_an_object_is_told_and_not_copied(
     assert same(store, target)
 
 
-@pytest.mark.parametrize("what", ["gone", "directory", "link"])
+@pytest.mark.parametrize("what", ["gone", "directory", "link", "loop"])
 def test_private_bytes_that_cannot_be_read_are_named_and_stay_as_they_were(
     store: Store, target: Path, what: str
 ) -> None:
@@ -179,6 +179,8 @@ def test_private_bytes_that_cannot_be_read_are_named_and_stay_as_they_were(
         path.mkdir()
     elif what == "link":
         path.symlink_to(FOLDER / "traffic.mp4")
+    elif what == "loop":
+        path.symlink_to(path)
     assert back_up(store.parts, target).unread == ("notes",)
     store.close()
     assert restore(target, store.path).emptied == ()

@@ -151,6 +151,24 @@ def test_links_to_files_are_files(root: Path, tmp_path: Path) -> None:
         assert store.settings.workers == 2
 
 
+@pytest.mark.parametrize("name", ["config.toml", "catalog.sqlite3", "mount.lock"])
+def test_links_that_lead_nowhere_are_not_files_that_are_missing(
+    root: Path, tmp_path: Path, name: str
+) -> None:
+    """A catalog would be made anew where one leads to, and settings be the usual ones."""
+    if (root / name).exists():
+        (root / name).rename(tmp_path / "elsewhere")
+    (root / name).unlink(missing_ok=True)
+    (root / name).symlink_to(tmp_path / "away" / "elsewhere")
+    with pytest.raises(StoreError, match=f"{name} is a link that leads nowhere") as caught:
+        Store.open(root)
+    assert "mount that" in (caught.value.hint or "")
+    (tmp_path / "away").mkdir()
+    (tmp_path / "elsewhere").touch()
+    (tmp_path / "elsewhere").rename(tmp_path / "away" / "elsewhere")
+    Store.open(root).close()
+
+
 def test_a_pipe_for_the_note_of_a_recording_is_passed_over(root: Path) -> None:
     with Store.open(root) as store:
         os.mkfifo(store.parts.directory.objects_tmp / f"{new_name()}.json")

@@ -16,8 +16,17 @@ from vfsd.errors import IntegrityError, StoreError
 
 
 def require_regular(*paths: Path) -> None:
-    """Raises `StoreError` where one of these is neither missing nor a file, nor a link to one."""
+    """Raises `StoreError` where one of these is neither missing nor a file, nor a link to one.
+
+    A link that leads nowhere is not taken for a file that is missing: a new one would be made where
+    it leads to, or what it leads to is only away for now.
+    """
     for path in paths:
+        if path.is_symlink() and not path.exists():
+            raise StoreError(
+                f"{path} is a link that leads nowhere",
+                hint="where it leads to another disk, mount that; else move the link away",
+            )
         if not is_regular_or_missing(path):
             raise StoreError(
                 f"{path} is no regular file", hint="move what lies there away, and try again"

@@ -170,7 +170,7 @@ class _Backup:
         source, copy = self._parts.directory.spool_file(ino), self._target.spool_file(ino)
         coming = self._coming.spool_file(ino)
         try:
-            found = source.stat()
+            found = source.lstat()
             tells = will_tell(found)
             if copy.exists() and self._notes.is_copy(ino, found, copy.stat()):
                 self._sources[ino] = found
