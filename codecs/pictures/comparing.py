@@ -16,6 +16,7 @@ from vfsd.codecs.pictures.colors import is_full_range
 from vfsd.codecs.pictures.fields import Scanning
 from vfsd.codecs.pictures.pixels import PixelConverter, gray_levels
 from vfsd.codecs.pictures.planes import plane_samples
+from vfsd.codecs.pictures.scale import is_reduced
 from vfsd.codecs.pictures.siting import Sited, siting_of
 from vfsd.distortion import LOSSLESS_PSNR, psnr_of
 from vfsd.errors import IntegrityError
@@ -98,7 +99,7 @@ class DirectColours:
         size = (width, height) if (width, height) != (media.width, media.height) else None
         self._converters = {
             form: PixelConverter(replace(media, rotation=0), pixel_format=form, size=size)
-            for form in _colour_forms(media, is_scaled=size is not None)
+            for form in _colour_forms(media, size)
         }
 
     def of(self, picture: av.VideoFrame) -> Colours:
@@ -195,12 +196,13 @@ def colour_square(wanted: Colours, found: Colours) -> float:
     return max(map(_worst_channel, wanted, found))
 
 
-def _colour_forms(media: MediaInfo, *, is_scaled: bool) -> tuple[str, ...]:
-    # FFmpeg makes bgr24 in another way of deeper samples, and of pictures that it scales: that
-    # differs by some hundredths of a dB.
+def _colour_forms(media: MediaInfo, size: tuple[int, int] | None) -> tuple[str, ...]:
+    # FFmpeg makes bgr24 in another way of deeper samples, and of pictures that it scales straight
+    # to it: that differs by some hundredths of a dB.
     if media.bit_depth > 8:
         return ("rgb24", _REVERSED, "rgb48")
-    return ("rgb24", _REVERSED) if is_scaled else ("rgb24",)
+    is_straight = size is not None and not is_reduced((media.width, media.height), size)
+    return ("rgb24", _REVERSED) if is_straight else ("rgb24",)
 
 
 def _mapped(table: Samples, luma: Samples) -> Samples:

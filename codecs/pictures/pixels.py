@@ -31,7 +31,7 @@ from vfsd.codecs.pictures.planes import (
     plane_samples,
     shares,
 )
-from vfsd.codecs.pictures.scale import cannot_scale
+from vfsd.codecs.pictures.scale import cannot_scale, is_reduced
 from vfsd.codecs.pictures.siting import SITINGS, blank, blank_like, means_like
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.model import MediaInfo
@@ -113,8 +113,8 @@ class PixelConverter:
         off_grid = self._area.x1 % layout.subsampled[0] or self._area.y1 % layout.subsampled[1]
         if off_grid or (width, height) != (region.width, region.height):
             self._scaled = (height, width) if self._turns % 2 else (width, height)
-        self._is_reduced = self._scaled is not None and (
-            2 * self._scaled[0] <= self._area.width and 2 * self._scaled[1] <= self._area.height
+        self._is_reduced = self._scaled is not None and is_reduced(
+            (self._area.width, self._area.height), self._scaled
         )
         self._scanning = Scanning(interlaced=media.interlaced)
         self._luma: av.VideoFrame | None = None  # what is scaled to gray

@@ -30,6 +30,11 @@ def cannot_scale(size: tuple[int, int], wanted: tuple[int, int]) -> UsageError:
     )
 
 
+def is_reduced(before: tuple[int, int], after: tuple[int, int]) -> bool:
+    """Whether pictures become means of areas: they get half the size or less."""
+    return 2 * after[0] <= before[0] and 2 * after[1] <= before[1]
+
+
 class PictureScaler:
     """Scales pictures as `PixelConverter` does when it is asked for luma in that size.
 
@@ -45,18 +50,18 @@ class PictureScaler:
 
     def scale(self, picture: av.VideoFrame) -> av.VideoFrame:
         """A picture of its own, with the colours and the time stamp of `picture`."""
-        is_reduced = 2 * self._width <= picture.width and 2 * self._height <= picture.height
+        size = (self._width, self._height)
+        is_of_areas = is_reduced((picture.width, picture.height), size)
         try:
             scaled = self._reformatter.reformat(
                 self._scanning.of(picture),
                 width=self._width,
                 height=self._height,
                 format=picture.format.name,
-                interpolation=Interpolation.AREA if is_reduced else Interpolation.BICUBIC,
+                interpolation=Interpolation.AREA if is_of_areas else Interpolation.BICUBIC,
                 threads=1,
             )
         except FFmpegError as error:
-            size = (self._width, self._height)
             raise cannot_scale((picture.width, picture.height), size) from error
         copy_colors(picture, scaled)
         scaled.pts = picture.pts
