@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
+from av.video.reformatter import Interpolation
 
 from sample_videos import FOLDER
+from tests.codings import HEIGHT, WIDTH
 from tests.stores import new_store
+from tests.test_chroma_places import ROUNDING, TOLD_NOTHING, clip, least_psnr
 from tests.views.conftest import Shelf, decoded
 from vfsd import check
 from vfsd.config import Settings
@@ -48,15 +52,22 @@ def shelf(tmp_path: Path) -> Iterator[Shelf]:
         yield opened
 
 
-def make_dear(store: Store) -> None:
+def make_dear(store: Store, codec: str = "mpeg4") -> None:
     """Small as it is, decoding the original costs hardly more than decoding a rendition."""
     cost = DecodeCost(0.01, 0.01, 0, 0)
     with store.catalog.writing() as change:
-        change.costs.put(MeasuredCost(host_name(), "mpeg4", cost, None, 1, 1, "test", 1))
+        change.costs.put(MeasuredCost(host_name(), codec, cost, None, 1, 1, "test", 1))
 
 
 def renditions(shelf: Shelf) -> list[range]:
     return [one.frames for one in shelf.store.catalog.renditions(shelf.video(NAME).info)]
+
+
+def often(shelf: Shelf, view: str = VIEW) -> bytes:
+    """A view, read so often that it pays to keep what was encoded for it."""
+    for _ in range(3):
+        data = shelf.read(NAME, view)
+    return data
 
 
 def psnr_of_luma(found: list[np.ndarray], exact: list[np.ndarray]) -> float:
@@ -71,7 +82,7 @@ def exact_luma(video: Video, size: tuple[int, int]) -> list[np.ndarray]:
 
 
 def test_a_view_that_was_read_is_what_other_reads_decode(shelf: Shelf) -> None:
-    before = shelf.read(NAME, VIEW)
+    before = often(shelf)
     made = shelf.store.tune()
     video = shelf.video(NAME)
     there = shelf.store.catalog.renditions(video.info)
@@ -84,8 +95,6 @@ def test_a_view_that_was_read_is_what_other_reads_decode(shelf: Shelf) -> None:
     found = video.read(size=(160, 120), format="yuv420p")
     assert found.psnr == min(one.cells[0].planes for one in there)
     assert 38 <= found.psnr < 100
-    assert video.read(size=(160, 120)).psnr == 0, "nobody has measured its colours"
-    assert not video.explain(size=(160, 120), psnr=20).plan.tiled
     exact = exact_luma(video, (160, 120))
     for one in there:  # each segment has what is said of it, measured here anew
         mine = slice(one.first_frame, one.end_frame)
@@ -94,10 +103,85 @@ def test_a_view_that_was_read_is_what_other_reads_decode(shelf: Shelf) -> None:
     assert shelf.read(NAME, VIEW) == before
 
 
+def directly(path: Path, size: tuple[int, int], form: str) -> np.ndarray:
+    """What FFmpeg makes of all pictures of a file."""
+    found = []
+    with av.open(str(path)) as opened:
+        for picture in opened.decode(video=0):
+            if 2 * size[0] <= picture.width:
+                scaled = picture.reformat(*size, "gbrp", interpolation=Interpolation.AREA)
+                found.append(scaled.reformat(format=form).to_ndarray())
+            else:
+                scaled = picture.reformat(*size, form, interpolation=Interpolation.BICUBIC)
+                found.append(scaled.to_ndarray())
+    return np.stack(found)
+
+
+@pytest.mark.parametrize("form", ["rgb24", "bgr24"])
+@pytest.mark.parametrize("size", [(160, 120), (240, 180)])
+@pytest.mark.parametrize("code", ["h264", "av1"])
+def test_its_colours_are_measured_and_what_is_told_of_them_holds(
+    tmp_path: Path, code: str, size: tuple[int, int], form: str
+) -> None:
+    with filled(tmp_path, Settings(minimum_psnr=30)) as shelf:
+        often(shelf, f"size={size[0]}x{size[1]},codec={code}.mkv")
+        shelf.store.tune()
+        video = shelf.video(NAME)
+        exact = directly(FOLDER / NAME, size, form)
+        assert np.array_equal(video.read(size=size, format=form, psnr=math.inf).data, exact)
+        there = shelf.store.catalog.renditions(video.info)
+        assert sum(len(one.frames) for one in there) == len(video)
+        for one in there:
+            mine = slice(one.first_frame, one.end_frame)
+            told = one.cells[0].colour
+            assert told > 20
+            plan = video.explain(frames=mine, size=size, format=form, psnr=told).plan
+            assert plan.contiguous is None
+            assert not plan.runs
+            assert not video.explain(
+                frames=mine, size=size, format=form, psnr=told + 0.1
+            ).plan.tiled
+            found = video.read(frames=mine, size=size, format=form, psnr=told)
+            assert found.psnr == told
+            assert least_psnr(found.data, exact[mine], 255) >= told - ROUNDING
+
+
+def test_its_chroma_lies_where_it_does_in_the_original(store: Store, tmp_path: Path) -> None:
+    """Which packets that were encoded for a view do not tell."""
+    Settings(minimum_psnr=20).save(store.parts.directory.settings)
+    path, size = tmp_path / "a.mkv", (WIDTH // 2, HEIGHT // 2)
+    clip(store, path, TOLD_NOTHING, "yuv420p", waves(8)).verify()
+    with Store.open(store.parts.directory.root) as again:
+        make_dear(again, "ffv1")
+        views = Views(again.parts, again.tools)
+        shelf = Shelf(again, views)
+        for _ in range(3):
+            shelf.read("a.mkv", f"size={size[0]}x{size[1]}.mp4")
+        again.tune()
+        views.close()
+        video = again["a.mkv"]
+        assert len(again.catalog.renditions(video.info)) > 0
+        assert video.explain(size=size, format="yuv444p").plan.tiled
+        found, exact = (
+            video.read(size=size, format="yuv444p", psnr=psnr) for psnr in (None, math.inf)
+        )
+        assert least_psnr(found.data, exact.data, 255) > 36, "a quarter of a pixel off it has 30"
+
+
+def waves(count: int) -> list[av.VideoFrame]:
+    """Chroma that goes up and down along each row."""
+    columns = np.arange(WIDTH // 2)
+    luma = np.full((HEIGHT, WIDTH), 120, np.uint8)
+    chroma = np.tile(128 + 60 * np.sin(columns * math.pi / 8), (HEIGHT // 2, 1)).astype(np.uint8)
+    planes = [luma.reshape(-1), chroma.reshape(-1), chroma.reshape(-1)]
+    samples = np.concatenate(planes).reshape(-1, WIDTH)
+    return [av.VideoFrame.from_ndarray(samples, format="yuv420p") for _ in range(count)]
+
+
 def test_views_in_other_containers_have_the_same_packets(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = decoded(shelf.read(NAME, VIEW))
+    first = decoded(often(shelf))
     shelf.store.tune()
     monkeypatch.setattr("vfsd.views.encodedrun.encode", None)  # nobody encodes any more
     for name in ("size=160x120.mkv", "size=160x120.h264", VIEW):
@@ -109,7 +193,7 @@ def test_views_in_other_containers_have_the_same_packets(
 
 
 def test_bytes_are_in_one_place(shelf: Shelf) -> None:
-    data = shelf.read(NAME, VIEW)
+    data = often(shelf)
     cache = shelf.store.parts.directory.cache
     assert bytes_below(cache) > len(data) // 4
     shelf.store.tune()
@@ -127,7 +211,7 @@ def test_other_views_keep_their_place_in_the_cache(shelf: Shelf) -> None:
     shelf.read(NAME, other)
     cache = shelf.store.parts.directory.cache
     before = {path for path in cache.rglob("*") if path.is_file()}
-    shelf.read(NAME, VIEW)
+    often(shelf)
     shelf.store.tune()
     views = Views(shelf.store.parts, shelf.store.tools)  # with nothing in memory
     Shelf(shelf.store, views).read(NAME, other)
@@ -136,7 +220,7 @@ def test_other_views_keep_their_place_in_the_cache(shelf: Shelf) -> None:
 
 
 def test_evicted_ones_leave_views_readable(shelf: Shelf) -> None:
-    before = decoded(shelf.read(NAME, VIEW))
+    before = decoded(often(shelf))
     shelf.store.tune()
     video = shelf.video(NAME)
     opened = shelf.open(NAME, VIEW)  # while the packs are there
@@ -153,7 +237,7 @@ def test_evicted_ones_leave_views_readable(shelf: Shelf) -> None:
 
 
 def test_a_budget_is_never_exceeded(shelf: Shelf) -> None:
-    shelf.read(NAME, VIEW)
+    often(shelf)
     video = shelf.video(NAME)
     shelf.store.tools.reads.flush()
     some = shelf.store.proposals()
@@ -167,7 +251,7 @@ def test_a_budget_is_never_exceeded(shelf: Shelf) -> None:
 
 
 def test_cut_offs_hold(shelf: Shelf) -> None:
-    shelf.read(NAME, VIEW)
+    often(shelf)
     shelf.store.tune()
     video = shelf.video(NAME)
     least = min(one.psnr for one in shelf.store.catalog.renditions(video.info))
@@ -180,13 +264,13 @@ def test_cut_offs_hold(shelf: Shelf) -> None:
 @pytest.mark.parametrize("settings", [Settings(minimum_psnr=59), Settings(admit_views=False)])
 def test_what_is_too_coarse_or_not_wanted_is_not_kept(tmp_path: Path, settings: Settings) -> None:
     with filled(tmp_path, settings) as shelf:
-        shelf.read(NAME, VIEW)
+        often(shelf)
         shelf.store.tools.reads.flush()
         assert [one for one in shelf.store.proposals() if one.candidate is not None] == []
 
 
 def test_a_damaged_cache_makes_no_rendition(shelf: Shelf) -> None:
-    shelf.read(NAME, VIEW)
+    often(shelf)
     shelf.store.tools.reads.flush()
     for path in shelf.store.parts.directory.cache.rglob("*"):
         if path.is_file() and path.parent.parent.name != "candidates":
@@ -199,7 +283,7 @@ def test_a_damaged_cache_makes_no_rendition(shelf: Shelf) -> None:
 
 
 def test_taken_back_it_is_not_proposed_again(shelf: Shelf) -> None:
-    shelf.read(NAME, VIEW)
+    often(shelf)
     for decision in shelf.store.tune():
         shelf.store.undo(decision.id)
     assert renditions(shelf) == []
@@ -209,7 +293,7 @@ def test_taken_back_it_is_not_proposed_again(shelf: Shelf) -> None:
 @pytest.mark.parametrize("code", ["hevc", "av1"])
 def test_other_codecs_become_renditions_too(tmp_path: Path, code: str) -> None:
     with filled(tmp_path, Settings(minimum_psnr=30)) as shelf:
-        shelf.read(NAME, f"size=160x120,codec={code}.mkv")
+        often(shelf, f"size=160x120,codec={code}.mkv")
         shelf.store.tune()
         video = shelf.video(NAME)
         (first, *_) = shelf.store.catalog.renditions(video.info)
@@ -221,7 +305,7 @@ def test_other_codecs_become_renditions_too(tmp_path: Path, code: str) -> None:
 
 
 def test_two_processes_and_a_kill(shelf: Shelf) -> None:
-    shelf.read(NAME, VIEW)
+    often(shelf)
     shelf.store.tools.reads.flush()
     place = str(shelf.store.parts.directory.root)
     command = [sys.executable, "-m", "tests.tuning", place]

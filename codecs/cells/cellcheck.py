@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Generic, TypeVar
 
 import av
 from av.error import FFmpegError
+from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
+from av.video.stream import VideoStream
 
-from vfsd.codecs.cells.pack import CellStream
 from vfsd.codecs.decoding.context import decoder_for, numbered_packet
 from vfsd.codecs.pictures.comparing import Shot, SitedComparer, Squares, Tally
 from vfsd.errors import IntegrityError
@@ -50,21 +51,25 @@ class CellCheck(Generic[_Source]):
         if self._decoder is None:
             self._decoder = decoder_for(self._codec, configuration)
         self._fed += 1
-        try:
-            pictures = self._decoder.decode(numbered_packet(self._fed - 1, payload))
-        except FFmpegError as error:
-            raise IntegrityError(f"packet {self._fed - 1} of a tile does not decode") from error
-        self._compare(pictures)
+        self._compare(self._decoded(self._decoder, numbered_packet(self._fed - 1, payload)))
 
     def finish(self) -> Likeness:
         """What the cell has; see `Tally`."""
         if self._decoder is not None:
-            self._compare(self._decoder.decode(None))
+            self._compare(self._decoded(self._decoder, None))
         if not self._fed == self._shown == self._given:
             raise IntegrityError(
                 f"{self._given} pictures became {self._fed} packets, of which {self._shown} decode"
             )
         return self._tally.likeness
+
+    def _decoded(
+        self, decoder: VideoCodecContext, packet: Packet[VideoStream] | None
+    ) -> list[av.VideoFrame]:
+        try:
+            return decoder.decode(packet)
+        except FFmpegError as error:
+            raise IntegrityError(f"packet {self._fed - 1} of a tile does not decode") from error
 
     def _compare(self, pictures: Iterable[av.VideoFrame]) -> None:
         for picture in pictures:
@@ -89,28 +94,3 @@ def checked_likeness(
         if payload is not None:
             check.packet(payload, configuration)
     return check.finish()
-
-
-def require_decodable(cell: CellStream, frames: int, between: Callable[[], None]) -> None:
-    """Raises `IntegrityError` unless a cell's i-th packet shows its i-th picture, of `frames`.
-
-    `between` is called before each packet.
-    """
-    shown = 0
-    for picture in _decoded(cell, between):
-        if (picture.pts, picture.width, picture.height) != (shown, cell.width, cell.height):
-            raise IntegrityError(f"picture {shown} of a cell is another one than its packet's")
-        shown += 1
-    if not shown == len(cell.packets) == frames:
-        raise IntegrityError(f"{len(cell.packets)} packets show {shown} pictures, not {frames}")
-
-
-def _decoded(cell: CellStream, between: Callable[[], None]) -> Iterator[av.VideoFrame]:
-    decoder = decoder_for(cell.codec, cell.extradata)
-    try:
-        for number, payload in enumerate(cell.packets):
-            between()
-            yield from decoder.decode(numbered_packet(number, payload))
-        yield from decoder.decode(None)
-    except FFmpegError as error:
-        raise IntegrityError("a packet of a cell does not decode") from error

@@ -110,7 +110,17 @@ class DirectColours:
         ]
 
 
-class PlaneComparer:
+def luma_squares(wanted: Samples, shown: av.VideoFrame) -> Squares:
+    """How far a picture is from one with the luma `wanted`, as far as luma tells it.
+
+    Raises `IntegrityError` where it has another size.
+    """
+    (found, *_) = plane_samples(shown)
+    _require_alike([wanted], [found], shown)
+    return Squares(_square(wanted, found, _peak(shown)))
+
+
+class _PlaneComparer:
     """Compares pictures of one video by their planes.  Not thread-safe."""
 
     def __init__(self, media: MediaInfo) -> None:
@@ -125,9 +135,8 @@ class PlaneComparer:
         Raises `IntegrityError` where it has another size.
         """
         found = plane_samples(shown)
-        if [plane.shape for plane in wanted] != [plane.shape for plane in found]:
-            raise IntegrityError(f"a picture of {shown.width}x{shown.height} had another size")
-        peak = (1 << shown.format.components[0].bits) - 1
+        _require_alike(wanted, found, shown)
+        peak = _peak(shown)
         planes = [_square(a, b, peak) for a, b in zip(wanted, found, strict=True)]
         return Squares(planes[0], max(self._gray(shown, wanted[0], found[0])), max(planes))
 
@@ -144,7 +153,7 @@ class Comparer:
 
     def __init__(self, media: MediaInfo, width: int, height: int) -> None:
         """`media` is that of the video; pictures have `width` x `height`."""
-        self._planes = PlaneComparer(media)
+        self._planes = _PlaneComparer(media)
         self._colours = DirectColours(replace(media, width=width, height=height), width, height)
         self._is_interlaced = media.interlaced
         self._scannings = {told: Scanning(interlaced=told) for told in (False, True)}
@@ -203,6 +212,17 @@ def _colour_forms(media: MediaInfo, size: tuple[int, int] | None) -> tuple[str, 
         return ("rgb24", _REVERSED, "rgb48")
     is_straight = size is not None and not is_reduced((media.width, media.height), size)
     return ("rgb24", _REVERSED) if is_straight else ("rgb24",)
+
+
+def _require_alike(
+    wanted: Sequence[Samples], found: Sequence[Samples], shown: av.VideoFrame
+) -> None:
+    if [plane.shape for plane in wanted] != [plane.shape for plane in found]:
+        raise IntegrityError(f"a picture of {shown.width}x{shown.height} had another size")
+
+
+def _peak(picture: av.VideoFrame) -> int:
+    return (1 << picture.format.components[0].bits) - 1
 
 
 def _mapped(table: Samples, luma: Samples) -> Samples:

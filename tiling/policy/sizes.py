@@ -73,10 +73,12 @@ class SizeWorld:
         width, height = _picture(tiling.layout) if tiling is not None and served else self._full
         return (frames[-1] - self._sots[sot].start + 1) * width * height
 
-    def looking_through(self, layout: TileLayout, frames: int) -> float:
-        """Seconds of decoding so many frames of a rendition once: all that is left to do for what
-        is at hand."""
-        return self._rates.tiles.seconds(self._work(layout, frames))
+    def looking_through(self, layout: TileLayout, frames: range) -> float:
+        """Seconds of decoding those of a rendition once, beside the original, in which a decoder
+        stands there already: all that is left to do for what is at hand."""
+        original = self._original.work(frames[0], frames[-1], frames[0] or None)
+        rendition = self._work(layout, len(frames))
+        return self._rates.original.seconds(original) + self._rates.tiles.seconds(rendition)
 
     # -- what is asked again and again
 
@@ -94,7 +96,7 @@ class SizeWorld:
         seconds = self._rates.original.seconds(self._original.work(mine[0], mine[-1], None))
         seconds += self._rates.encode.seconds(1, work.pixels, work.bytes)
         share = self._at_hand(_picture(tiling.layout), mine) / len(mine)
-        seconds += share * (self.looking_through(tiling.layout, len(mine)) - seconds)
+        seconds += share * (self.looking_through(tiling.layout, mine) - seconds)
         return Making(seconds, work.bytes)
 
     def _work(self, layout: TileLayout, frames: int) -> Work:

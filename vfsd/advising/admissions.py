@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vfsd.advising.proposals import Proposal
-from vfsd.errors import IntegrityError, OutdatedError
+from vfsd.errors import DamagedFileError, IntegrityError, OutdatedError
 from vfsd.making.admitting import Admission
 from vfsd.making.tilework import Beside
 from vfsd.model import Segment
@@ -22,7 +22,7 @@ class Admissions:
     """Takes candidates over.  Not thread-safe; several, in any processes, get along."""
 
     def __init__(self, parts: Parts, tools: Tools, between: Callable[[], None]) -> None:
-        """`between` is called before each packet that is looked at."""
+        """`between` is called before each packet of an original that is looked at."""
         self._parts = parts
         self._tools = tools
         self._between = between
@@ -48,14 +48,10 @@ class Admissions:
         def admit(beside: Beside) -> Segment:
             try:
                 segment = admission.admit(
-                    proposal.plan,
-                    stream,
-                    made.quality,
-                    made.likeness,
-                    between=self._between,
-                    beside=beside,
-                    worth=proposal.saved,
+                    proposal.plan, stream, made.quality, beside=beside, worth=proposal.saved
                 )
+            except DamagedFileError:
+                raise  # of the original: what is in the cache may be all that is left of it
             except IntegrityError:
                 self._candidates.drop(candidate)
                 raise
@@ -68,5 +64,7 @@ class Admissions:
     def _admission(self, video: Video, codec: str) -> Admission:
         key = video.original.id, codec
         if key not in self._of:
-            self._of[key] = Admission(self._parts, self._tools.pool, video.info, video.table, codec)
+            self._of[key] = Admission(
+                self._parts, self._tools.pool, video.info, video.table, codec, self._between
+            )
         return self._of[key]

@@ -47,8 +47,7 @@ class AtHand:
         candidates = [
             one
             for one in Candidates.of_store(parts).of(video.digest)
-            if chained_psnr(one.made.likeness.luma, original.error, scaled_to_bits=8)
-            >= minimum_psnr
+            if chained_psnr(one.made.luma, original.error, scaled_to_bits=8) >= minimum_psnr
         ]
         return cls(candidates, usable)
 

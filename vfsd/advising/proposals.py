@@ -52,12 +52,24 @@ class Proposal:
 
 
 def by_value(proposals: Iterable[Proposal]) -> list[Proposal]:
-    """Those first that give most for what they cost."""
+    """Those first that give most for what they cost.
+
+    What is at hand of a video in a size is together, by time: decoders go on from one to the next.
+    """
+    found = list(proposals)
+    best: dict[tuple[int, TileLayout], float] = {}
+    for one in found:
+        if one.candidate is not None:
+            size = one.video.id, one.plan.layout
+            best[size] = max(one.value, best.get(size, 0.0))
 
     def worst_last(one: Proposal) -> tuple[float, str, int]:
-        return -one.value, one.video.name, one.plan.frames.start
+        value = one.value
+        if one.candidate is not None:
+            value = best[one.video.id, one.plan.layout]
+        return -value, one.video.name, one.plan.frames.start
 
-    return sorted(proposals, key=worst_last)
+    return sorted(found, key=worst_last)
 
 
 def proposals_for(parts: Parts, video: VideoTiles, terms: Terms | None = None) -> list[Proposal]:
@@ -192,7 +204,7 @@ def _admitted(
         rows = [(share, *row) for sot, share in shares.items() for row in figures[sot]]
         spent = sum(share * there for share, _, there, _ in rows)
         tiled = sum(share * then for share, _, _, then in rows)
-        seconds = world.looking_through(plan.layout, len(plan.frames))
+        seconds = world.looking_through(plan.layout, plan.frames)
         numbers = present.numbers(plan)
         if not _beats(tiled + seconds, spent, tiled, numbers, terms):
             continue

@@ -1,23 +1,26 @@
 """Renditions of what was encoded already, for somebody who has read a view.
 
 No picture is encoded again: a pack is made of the very packets, published as any other is.  They
-are decoded once, so that nothing is published that does not decode, packet by packet.
+are decoded once, beside the original, so that nothing is published that does not decode, packet by
+packet, and what it is told to have was measured of it, as of whatever else reads are given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
 
 from vfsd.budget.reclaim import clear_away
-from vfsd.codecs.cells.cellcheck import require_decodable
+from vfsd.codecs import VideoFrame
+from vfsd.codecs.cells.cellcheck import checked_likeness
 from vfsd.codecs.cells.pack import CellStream
 from vfsd.codecs.cells.tiles import VIEW_CODECS
+from vfsd.codecs.pictures.comparing import SitedComparer
 from vfsd.errors import UsageError
 from vfsd.frametable import FrameTable
-from vfsd.likeness import Likeness
 from vfsd.making.planned import PlannedSegment, TileSettings
-from vfsd.making.tilework import Beside, TileWork
+from vfsd.making.tilework import Beside, BetweenPictures, TileWork
 from vfsd.model import Cell, LogicalVideo, MediaInfo, PhysicalVideo, Segment
 from vfsd.parts import Parts
 from vfsd.reading.decoders import DecoderPool
@@ -30,57 +33,78 @@ class Admission:
     """Publishes segments of one video that were encoded for views.  Not thread-safe."""
 
     def __init__(
-        self, parts: Parts, pool: DecoderPool, video: LogicalVideo, table: FrameTable, codec: str
+        self,
+        parts: Parts,
+        pool: DecoderPool,
+        video: LogicalVideo,
+        table: FrameTable,
+        codec: str,
+        between: BetweenPictures | None = None,
     ) -> None:
-        """`codec` is one of `VIEW_CODECS`.  Raises `UsageError` where the pictures are of another
-        kind."""
+        """`codec` is one of `VIEW_CODECS`; `between` is as for `vfsd.making.retile.Retiler`.
+
+        Raises `UsageError` where the pictures are of another kind.
+        """
         self._parts = parts
         found = VIEW_CODECS[codec]
         if video.original.media.pixel_format not in found.pixel_formats:
             raise UsageError(f"views of {video.name} do not become renditions")
-        self._work = _AdmittedWork(parts, pool, video, table, found, TileSettings(codec, quality=0))
+        settings = TileSettings(codec, quality=0)
+        self._work = _AdmittedWork(parts, pool, video, table, found, settings, between)
 
     def admit(
         self,
         plan: PlannedSegment,
         stream: CellStream,
         quality: int,
-        likeness: Likeness,
         *,
-        between: Callable[[], None] = lambda: None,
         beside: Beside | None = None,
         worth: float | None = None,
     ) -> Segment:
         """Let reads use `stream`, the whole picture of the planned frames.
 
-        `likeness` is what it has against the original in that size; `quality` what the encoder was
-        given.  `between`, `beside` and `worth` are as for `vfsd.making.retile.Retiler`.  Raises
-        `IntegrityError` where it does not decode, `NoSpaceError`, `OverBudgetError`; the store is
-        then as it was.
+        `quality` is what the encoder was given.  `beside` and `worth` are as for
+        `vfsd.making.retile.Retiler`.  Raises `IntegrityError` where it, or the original, does not
+        decode, `NoSpaceError`, `OverBudgetError`; the store is then as it was.
         """
-        require_decodable(stream, len(plan.frames), between)
         try:
-            return self._work.publish(plan, stream, quality, likeness, beside, worth)
+            return self._work.admit(plan, stream, quality, beside, worth)
         finally:
             clear_away(self._parts)
 
 
 class _AdmittedWork(TileWork):
-    """Publishes what is there."""
+    """Measures and publishes what is there."""
 
-    def publish(
+    def admit(
         self,
         plan: PlannedSegment,
         stream: CellStream,
         quality: int,
-        likeness: Likeness,
         beside: Beside | None,
         worth: float | None,
     ) -> Segment:
-        rect = plan.layout.tile(0)
+        media = self._media_of(plan.layout)
+        comparer = SitedComparer(media, media.width, media.height)
+        with closing(self._pictures(plan.frames)) as pictures:
+            likeness = checked_likeness(
+                stream.codec,
+                stream.extradata,
+                stream.packets,
+                self._shots(pictures, media),
+                comparer,
+            )
         against_first = self._against_first(likeness, plan.layout)
-        cell = Cell(0, rect, 0, 0, quality, *against_first.figures)
-        return self._publish(plan, [stream], [cell], beside, worth)
+        cell = Cell(0, plan.layout.tile(0), 0, 0, quality, *against_first.figures)
+        sited = replace(stream, siting=comparer.siting)
+        return self._publish(plan, [sited], [cell], beside, worth)
+
+    def _pictures(self, frames: range) -> Generator[VideoFrame, None, None]:
+        """Decoders go on from the segment before: these begin where nobody has put a key frame."""
+        for run in self._table.decode_runs(frames):
+            with self._pool.decoder(self._video.original, self._table, run) as decoder:
+                for _, picture in decoder.decode(run, before_packet=self._pause):
+                    yield picture
 
     def _described(self, media: MediaInfo, now_ns: int) -> PhysicalVideo:
         parameters = {"profile": self._codec.name, "from": FROM_VIEW}

@@ -1,9 +1,9 @@
 """Segments of views that may become renditions: what was encoded for a reader, and how good it is.
 
 A candidate is a note in the cache of rendered views, beside the file that it is about: which frames
-of which video are in it, in what size, how like the original they are, and where in the file each
-packet lies.  It holds no pictures, so nothing is kept twice.  As whatever is in the cache, notes
-and files may go at any time, and a note without its file counts for nothing.
+of which video are in it, in what size, how like the original their luma is, and where in the file
+each packet lies.  It holds no pictures, so nothing is kept twice.  As whatever is in the cache,
+notes and files may go at any time, and a note without its file counts for nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from vfsd.codecs.bitstreams.nal import DamagedError
 from vfsd.codecs.cells.pack import CellStream
 from vfsd.codecs.containers.framing import Framing
-from vfsd.likeness import Likeness
 from vfsd.parts import Parts
 from vfsd.tiling.cost import VIEW_PROFILES
 from vfsd.views.rendercache import Bytes, FileCache
@@ -38,7 +37,7 @@ class Made:
     size: tuple[int, int]  #: of the pictures
     codec: str  #: FFmpeg's name
     quality: int  #: that the encoder was given
-    likeness: Likeness  #: against the original in that size, measured
+    luma: float  #: dB against the original in that size, measured
     extradata: bytes  #: parameter sets, with start codes
 
 
@@ -92,7 +91,7 @@ class Candidates:
         told = {
             "file": file,
             "quality": made.quality,
-            "likeness": made.likeness.figures,
+            "luma": made.luma,
             "extradata": made.extradata.hex(),
             "prefix": framing.wanted,
             "places": places,
@@ -147,7 +146,7 @@ class Candidates:
                 size=(width, height),
                 codec=codec,
                 quality=int(told["quality"]),
-                likeness=Likeness(*map(float, told["likeness"])),
+                luma=float(told["luma"]),
                 extradata=bytes.fromhex(told["extradata"]),
             )
             found = Candidate(made, name, str(told["file"]), int(told["prefix"]), places)

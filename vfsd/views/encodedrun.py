@@ -32,7 +32,6 @@ from vfsd.errors import IntegrityError
 from vfsd.framepages import Ints
 from vfsd.frames import Pixels
 from vfsd.integrity.blocksums import merged
-from vfsd.likeness import Likeness
 from vfsd.model import Segment
 from vfsd.tiling import Rect
 from vfsd.views.allotment import Shape, allot, allot_lossless
@@ -66,8 +65,8 @@ class EncodedSegment:
 
     payloads: list[bytes]
     quality: int = 0  #: that the encoder was given
-    likeness: Likeness | None = None
-    """To the original in that size; None where nobody has measured it."""
+    luma: float | None = None
+    """dB against the original in that size; None where nobody has measured it."""
 
 
 class EncodedRun:
@@ -173,15 +172,15 @@ class EncodedRun:
             pictures = iter(held) if held else self._decoded(first, stop, workshop, origins)
             measure = None
             if is_measured:
-                measure = Measure(settings, self.extradata, self.footage.physical.media)
+                measure = Measure(settings, self.extradata)
             payloads, size = _packets(
                 settings, framing, pictures, stop - first, room, workshop.check, measure
             )
             if size <= room:
-                likeness = None
+                luma = None
                 if measure is not None and origins.is_original:
-                    likeness = measure.likeness
-                return EncodedSegment(payloads, quality, likeness)
+                    luma = measure.luma
+                return EncodedSegment(payloads, quality, luma)
             if quality == WORST_QUALITY[settings.codec]:
                 break
             quality = coarser(settings.codec, quality, size / room)
@@ -208,14 +207,14 @@ class EncodedRun:
         """A segment that was measured lies in `data`, which the cache keeps under `key`."""
         frames = self.run(number)
         assert frames is not None
-        assert segment.likeness is not None
+        assert segment.luma is not None
         settings = self.settings
         made = Made(
             frames,
             (settings.width, settings.height),
             settings.codec,
             segment.quality,
-            segment.likeness,
+            segment.luma,
             self.extradata,
         )
         candidates.note(self.footage.digest, made, framing, segment.payloads, file_of(key), data)

@@ -117,7 +117,7 @@ class EncodedRendition:
         segment = self._run.encoded(number, framing, room, workshop)
         sound = self._sound.packets(number, workshop)
         data = muxer.segment(number, times, segment.payloads, size, sound)
-        if segment.likeness is not None and workshop.candidates is not None:
+        if segment.luma is not None and workshop.candidates is not None:
             self._run.note(
                 number, segment, framing, workshop.candidates, self.key_of_slot(slot), data
             )
