@@ -25,7 +25,7 @@ from vfsd.codecs.cells.pack import CellStream, PackedCell
 from vfsd.codecs.pictures.comparing import DirectColours, Shot, Squares, Tally, colour_square
 from vfsd.codecs.pictures.compose import cut_out
 from vfsd.codecs.pictures.planes import copy_colors, has_luma, plane_bytes
-from vfsd.codecs.pictures.siting import SITINGS, blank_like, means_like, siting_of
+from vfsd.codecs.pictures.siting import SITINGS, blank_like, means_like
 from vfsd.errors import IntegrityError, UsageError
 from vfsd.likeness import Likeness
 from vfsd.model import MediaInfo
@@ -65,8 +65,8 @@ class LosslessCellEncoder:
         if tile is None or not means_like(tile, picture):
             tile = self._tile = blank_like(picture, *self._size)
         if stream is None:
-            siting = siting_of(picture)
-            stream = self._stream = _CheckedStream(*self._size, self._format, siting, self._level)
+            form = (*self._size, self._format, shot.siting)
+            stream = self._stream = _CheckedStream(*form, self._level)
         cut_out(picture, self._rect, tile)
         copy_colors(picture, tile)
         stream.put(tile)

@@ -7,6 +7,7 @@ picture, which has been decoded and measured before anybody gets to see it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
@@ -60,7 +61,7 @@ def encode_cells(
     another matrix than `media` (cells have one), `IntegrityError` when packets do not decode, one
     by one, to the pictures that they were made from.
     """
-    shots = _of_one_coding(shots, media)
+    shots = _of_one_kind(shots, media)
     if codec.name == STITCHABLE:
         return encode_stitchable(codec, media, tiles, shots)
     if codec.name == LOSSLESS:
@@ -70,8 +71,8 @@ def encode_cells(
     return _one_by_one(encoders, media, shots, between)
 
 
-def _of_one_coding(shots: Iterable[Shot], media: MediaInfo) -> Iterator[Shot]:
-    settler = ColorSettler(media)
+def _of_one_kind(shots: Iterable[Shot], media: MediaInfo) -> Iterator[Shot]:
+    settler, siting = ColorSettler(media), None
     for shot in shots:
         if not settler.is_settled(shot.picture):
             raise UsageError(
@@ -79,7 +80,8 @@ def _of_one_coding(shots: Iterable[Shot], media: MediaInfo) -> Iterator[Shot]:
                 "have one",
                 hint="such a video can be read and viewed, but not tiled or rendered",
             )
-        yield shot
+        siting = siting or shot.siting  # that of the first, for all cells
+        yield replace(shot, told_siting=siting)
 
 
 def _one_by_one(

@@ -26,7 +26,7 @@ from vfsd.codecs.encoding.encode import NOMINAL_RATE, EncoderSettings
 from vfsd.codecs.pictures.comparing import Shot, SitedComparer
 from vfsd.codecs.pictures.compose import cut_out
 from vfsd.codecs.pictures.planes import copy_colors, plane_bytes, plane_samples
-from vfsd.codecs.pictures.siting import SITINGS, blank, blank_like, siting_of
+from vfsd.codecs.pictures.siting import SITINGS, blank, blank_like
 from vfsd.codecs.stitching.hevc_tiles import TileStream
 from vfsd.codecs.stitching.kvazaar import encode_tile, encode_tiled
 from vfsd.errors import NoSpaceError
@@ -129,11 +129,13 @@ class _Stored:
         self._colours: list[tuple[int, ...]] = []  # the shapes of those
         self._interlaced: list[bool] = []  # of each
         whole = Rect.of_size(media.width, media.height)
-        self._like = self._blank(SITINGS[0])
+        self._siting = SITINGS[0]
+        self._like = self._blank()
         self._file = file
         for shot in shots:
             if not self._interlaced:
-                self._like = self._blank(siting_of(shot.picture))
+                self._siting = shot.siting
+                self._like = self._blank()
             cut_out(shot.picture, whole, self._like)
             copy_colors(shot.picture, self._like)
             self._colours = [one.shape for one in shot.colours]
@@ -150,8 +152,8 @@ class _Stored:
                     hint="set TMPDIR to a folder with more",
                 ) from error
 
-    def _blank(self, siting: str) -> av.VideoFrame:
-        return blank(self.width, self.height, _FORMAT, siting, interlaced=False)
+    def _blank(self) -> av.VideoFrame:
+        return blank(self.width, self.height, _FORMAT, self._siting, interlaced=False)
 
     def parts(self, rect: Rect) -> Iterator[Planes]:
         """A part of each picture, all of whose edges are even."""
@@ -164,7 +166,7 @@ class _Stored:
             picture = blank_like(self._like, rect.width, rect.height)
             for plane, part in zip(plane_samples(picture), self._cut(samples, rect), strict=True):
                 plane[...] = part
-            yield Shot(self._like, colours, interlaced).part(rect, picture)
+            yield Shot(self._like, colours, interlaced, self._siting).part(rect, picture)
 
     def _stored(self) -> Iterator[tuple[Planes, list[Planes]]]:
         """The planes of each picture, flat, and its colours."""

@@ -27,7 +27,7 @@ from vfsd.codecs.encoding.encode import NOMINAL_RATE, color_options
 from vfsd.codecs.pictures.comparing import Shot, SitedComparer
 from vfsd.codecs.pictures.compose import cut_out
 from vfsd.codecs.pictures.planes import copy_colors
-from vfsd.codecs.pictures.siting import blank, siting_of
+from vfsd.codecs.pictures.siting import blank
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
 from vfsd.codecs.stitching.kvazaar import MOST_COLUMNS, MOST_ROWS, TREE_BLOCK, require_kvazaar
 from vfsd.errors import UsageError
@@ -204,7 +204,7 @@ class CellEncoder:
     def put(self, shot: Shot) -> None:
         """The next picture of the segment, as a whole."""
         picture = shot.picture
-        tile = self._spare.pop() if self._spare else self._blank(picture)
+        tile = self._spare.pop() if self._spare else self._blank(shot)
         cut_out(picture, self._rect, tile)
         copy_colors(picture, tile)
         self._held.append(tile)
@@ -257,10 +257,10 @@ class CellEncoder:
             ) from error
         return context
 
-    def _blank(self, picture: av.VideoFrame) -> av.VideoFrame:
-        """For a tile of `picture`, with chroma where it lies in that."""
+    def _blank(self, shot: Shot) -> av.VideoFrame:
+        """For a tile of a picture, with chroma where it lies in that."""
         if self._siting is None:
-            self._siting = siting_of(picture)
+            self._siting = shot.siting
         return blank(self._width, self._height, self._format, self._siting, interlaced=False)
 
     def _take(self, packets: Iterable[Packet[VideoStream]]) -> None:

@@ -42,11 +42,18 @@ class Shot:
     they make them of this one."""
     interlaced: bool | None = None
     """Whether the picture says so that this one was cut out of; None: as this one does."""
+    told_siting: str | None = None
+    """Where chroma lies in it, for who has asked already."""
 
     def part(self, rect: Rect, tile: av.VideoFrame) -> Shot:
         """The same of a part of it, of which `tile` has the samples."""
         colours = [one[rect.y1 : rect.y2, rect.x1 : rect.x2] for one in self.colours]
-        return Shot(tile, colours, self.is_interlaced)
+        return Shot(tile, colours, self.is_interlaced, self.told_siting)
+
+    @property
+    def siting(self) -> str:
+        """Where chroma lies; to find out takes as much as to encode some small pictures."""
+        return self.told_siting or siting_of(self.picture)
 
     @property
     def is_interlaced(self) -> bool:
@@ -192,7 +199,7 @@ class SitedComparer:
     def compare(self, shot: Shot, shown: av.VideoFrame) -> Squares:
         """As `Comparer.compare`."""
         if not self._is_begun:
-            siting, self._is_begun = siting_of(shot.picture), True
+            siting, self._is_begun = shot.siting, True
             if siting_of(shown) != siting:
                 self._sited = Sited(siting)
         return self._comparer.compare(shot, shown if self._sited is None else self._sited.of(shown))
