@@ -9,6 +9,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from av.video.reformatter import Interpolation
 
 from sample_videos import FOLDER
 from tests.composing import take_tiles
@@ -113,6 +114,27 @@ def test_what_is_told_of_colours_is_what_reads_make_of_the_original(
         errors = np.square(found.data.astype(float) - exact.data.astype(float))
         worst = 10 * math.log10(255**2 / errors.mean(axis=(1, 2)).max())
         assert found.psnr == pytest.approx(worst, abs=0.01)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_pictures_of_the_other_kind_are_scaled_as_the_first_is(
+    store: Store, tmp_path: Path, first: bool
+) -> None:
+    path = tmp_path / "all.h264"
+    with open(path, "wb") as both:
+        for interlaced in (first, not first):
+            write_fields(tmp_path / "piece.h264", interlaced=interlaced)
+            both.write((tmp_path / "piece.h264").read_bytes())
+    video = store.ingest(path)
+    assert video.original.media.interlaced == first
+    found = video.read(size=(160, 120), format="yuv420p", psnr=math.inf).data
+    scanning = Scanning(interlaced=first)
+    with av.open(str(path)) as container:
+        pictures = list(container.decode(video=0))
+        assert {one.interlaced_frame for one in pictures} == {True, False}
+        for data, one in zip(found, pictures, strict=True):
+            scaled = scanning.of(one).reformat(160, 120, interpolation=Interpolation.AREA)
+            assert np.array_equal(data, scaled.to_ndarray())
 
 
 def test_fields_that_a_rendition_cuts_are_read_from_the_original(
