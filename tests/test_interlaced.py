@@ -137,6 +137,51 @@ def test_pictures_of_the_other_kind_are_scaled_as_the_first_is(
             assert np.array_equal(data, scaled.to_ndarray())
 
 
+@pytest.mark.parametrize("form", ["rgb24", "bgr24", "rgb48"])
+@pytest.mark.parametrize("pixel_format", ["yuv420p", "yuv422p"])
+@pytest.mark.parametrize("height", [44, 46, 47, 49])
+def test_regions_of_odd_fields_are_those_of_the_whole_picture(
+    video: Video, height: int, pixel_format: str, form: str
+) -> None:
+    picture = blank(64, height, pixel_format, "left", interlaced=True)
+    rng = np.random.default_rng(5)
+    for plane in plane_samples(picture):
+        plane[...] = rng.integers(16, 235, plane.shape)
+    media = replace(video.original.media, width=64, height=height, pixel_format=pixel_format)
+    whole = PixelConverter(media, pixel_format=form).convert(picture)
+    for rect in (Rect(0, 0, 32, 16), Rect(5, 3, 40, 30), Rect(16, 20, 64, height)):
+        part = PixelConverter(media, pixel_format=form, region=rect).convert(picture)
+        assert np.array_equal(part, whole[rect.y1 : rect.y2, rect.x1 : rect.x2]), rect
+    if form == "bgr24":
+        rgb = PixelConverter(media, pixel_format="rgb24").convert(picture)
+        assert np.array_equal(whole[..., ::-1], rgb)
+
+
+def test_tiles_of_odd_fields_have_what_is_told(store: Store, tmp_path: Path) -> None:
+    """Fields of 119 rows, of which no tile has as many."""
+    path = tmp_path / "odd.mkv"
+    colours = np.array([[255, 0, 0], [0, 130, 0], [70, 70, 255], [255, 0, 255]], np.uint8)
+    y, x = np.mgrid[:238, :320]
+    with av.open(str(path), "w") as container:
+        options = {"flags": "+ildct+ilme", "qscale": "2", "g": "10", "bf": "0"}
+        stream = container.add_stream("mpeg2video", 25, options)
+        stream.width, stream.height, stream.pix_fmt = 320, 238, "yuv422p"
+        for number in range(10):
+            stripes = colours[((x + 2 * number) // 13 + y // 9) % 4]
+            picture = av.VideoFrame.from_ndarray(stripes, "rgb24").reformat(format="yuv422p")
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+    video = store.ingest(path)
+    assert video.original.media.interlaced
+    video.retile("uniform:2x2", settings=TileSettings(quality=14))
+    take_tiles(store)
+    for form in ("rgb24", "bgr24"):
+        assert video.explain(format=form, psnr=30).plan.tiled
+        found, exact = (video.read(format=form, psnr=psnr) for psnr in (30, math.inf))
+        errors = np.square(found.data.astype(float) - exact.data).mean(axis=(1, 2))
+        assert 10 * math.log10(255**2 / errors.max()) >= found.psnr - 0.01
+
+
 def test_fields_that_a_rendition_cuts_are_read_from_the_original(
     store: Store, video: Video
 ) -> None:

@@ -4,8 +4,8 @@ Conversion is FFmpeg's: what `ffmpeg -pix_fmt` gives, with its colour matrix (th
 BT.601 where it tells none).  Gray is luma, stretched to full range where it is limited.  Only the
 region that is wanted is converted, and the result is, to the bit, that region of the whole frame's
 conversion.  Frames with an odd width or height are converted as if their last column or row were
-repeated once, but for planes of all of them, which are FFmpeg's.  Pictures of a video that is
-interlaced are scaled field by field, all of them.
+repeated once, but for planes of all of them, which are FFmpeg's; so are fields with an odd number
+of rows.  Pictures of a video that is interlaced are scaled field by field, all of them.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ class PixelConverter:
         if self._scaled is not None:
             area, rows = self._area, 4 if self.media.interlaced else 2
             return Rect(area.x1 // 2 * 2, area.y1 // rows * rows, area.x2, area.y2)
-        window = self._window(self.media.pixel_format, self._area, picture)
+        fields = 2 if self.media.interlaced else 1
+        window = self._window(self.media.pixel_format, self._area, picture, fields)
         return window.intersection(picture) or picture
 
     def of_scaled(self, width: int, height: int) -> PixelConverter | None:
@@ -221,7 +222,7 @@ class PixelConverter:
 
         Raises `UsageError` when `out` has another shape or type, or `frame` another size.
         """
-        form = (held, frame.width, frame.height, frame.format.name)
+        form = (held, frame.width, frame.height, frame.format.name, frame.interlaced_frame)
         if self._fit is None or form != self._fitted:
             self._fit, self._fitted = self._fitting(frame, held), form
         fit = self._fit
@@ -257,7 +258,8 @@ class PixelConverter:
         is_gray = self._layout.channels == 1 and has_luma(frame)
         window, inner = None, area
         if self._scaled is None and is_croppable(frame):
-            window = self._window(frame.format.name, area, picture)
+            fields = 2 if frame.interlaced_frame else 1
+            window = self._window(frame.format.name, area, picture, fields)
             inner = area.moved(-window.x1, -window.y1)
             if window == Rect.of_size(frame.width, frame.height):
                 window = None
@@ -265,14 +267,18 @@ class PixelConverter:
 
     # -- the picture, not turned yet
 
-    def _window(self, pixel_format: str, area: Rect, picture: Rect) -> Rect:
-        """What is converted: the area on the grid, with a margin where filters need one."""
+    def _window(self, pixel_format: str, area: Rect, picture: Rect, fields: int) -> Rect:
+        """What is converted: the area on the grid, with a margin where filters need one.
+
+        It has an even number of rows of each of the picture's `fields`: FFmpeg converts odd ones in
+        another way, for which it looks at neighbours, too.
+        """
         if area == picture and not self._layout.channels:
             return area  # FFmpeg takes chroma from all of an odd side, not from pairs of columns
         pointwise = pixel_format in _POINTWISE and self._layout.name in _EIGHT_BIT
         margin = 0 if pointwise else _MARGIN
         # The right and lower edges are those of the picture, but even.
-        right, bottom = picture.x2 + picture.x2 % 2, picture.y2 + picture.y2 % 2
+        right, bottom = picture.x2 + picture.x2 % 2, -(-picture.y2 // (2 * fields)) * 2 * fields
         return Rect(
             max(0, area.x1 - margin) // _GRID * _GRID,
             max(0, area.y1 - margin) // _GRID * _GRID,
@@ -352,8 +358,9 @@ class PixelConverter:
             target[:rows, :columns] = part
             if columns < target.shape[1]:
                 target[:rows, columns:] = part[:, -1:]
-            if rows < target.shape[0]:
-                target[rows:] = target[rows - 1]
+            fields = 2 if frame.interlaced_frame else 1
+            for row in range(rows, target.shape[0]):
+                target[row] = target[max(0, row - fields)]
         return scratch
 
     def _gray(
