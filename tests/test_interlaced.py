@@ -15,8 +15,8 @@ from sample_videos import FOLDER
 from tests.composing import take_tiles
 from vfsd.codecs.pictures.fields import Scanning
 from vfsd.codecs.pictures.pixels import PixelConverter
-from vfsd.codecs.pictures.planes import fingerprint, plane_samples
-from vfsd.codecs.pictures.siting import SITINGS, blank
+from vfsd.codecs.pictures.planes import copy_picture, fingerprint, plane_samples
+from vfsd.codecs.pictures.siting import SITINGS, blank, blank_like
 from vfsd.frames import Pixels
 from vfsd.making.planned import TileSettings
 from vfsd.store import Store
@@ -159,19 +159,7 @@ def test_regions_of_odd_fields_are_those_of_the_whole_picture(
 
 def test_tiles_of_odd_fields_have_what_is_told(store: Store, tmp_path: Path) -> None:
     """Fields of 119 rows, of which no tile has as many."""
-    path = tmp_path / "odd.mkv"
-    colours = np.array([[255, 0, 0], [0, 130, 0], [70, 70, 255], [255, 0, 255]], np.uint8)
-    y, x = np.mgrid[:238, :320]
-    with av.open(str(path), "w") as container:
-        options = {"flags": "+ildct+ilme", "qscale": "2", "g": "10", "bf": "0"}
-        stream = container.add_stream("mpeg2video", 25, options)
-        stream.width, stream.height, stream.pix_fmt = 320, 238, "yuv422p"
-        for number in range(10):
-            stripes = colours[((x + 2 * number) // 13 + y // 9) % 4]
-            picture = av.VideoFrame.from_ndarray(stripes, "rgb24").reformat(format="yuv422p")
-            container.mux(stream.encode(picture))
-        container.mux(stream.encode())
-    video = store.ingest(path)
+    video = store.ingest(write_odd_fields(tmp_path / "odd.mkv", "yuv422p"))
     assert video.original.media.interlaced
     video.retile("uniform:2x2", settings=TileSettings(quality=14))
     take_tiles(store)
@@ -180,6 +168,40 @@ def test_tiles_of_odd_fields_have_what_is_told(store: Store, tmp_path: Path) -> 
         found, exact = (video.read(format=form, psnr=psnr) for psnr in (30, math.inf))
         errors = np.square(found.data.astype(float) - exact.data).mean(axis=(1, 2))
         assert 10 * math.log10(255**2 / errors.max()) >= found.psnr - 0.01
+
+
+@pytest.mark.parametrize("form", ["rgb24", "yuv444p", "rgb48"])
+@pytest.mark.parametrize("size", [(160, 120), (240, 180), (320, 120)])
+def test_scaled_pictures_have_no_chroma_from_below_them(
+    store: Store, tmp_path: Path, size: tuple[int, int], form: str
+) -> None:
+    """Where the last pair of rows of a field, which share chroma, has no second row."""
+    path = write_odd_fields(tmp_path / "odd.mkv", "yuv420p")
+    video = store.ingest(path)
+    converter = PixelConverter(video.original.media, pixel_format=form, size=size)
+    with av.open(str(path)) as container:
+        picture = next(container.decode(video=0))
+    copy = blank_like(picture, picture.width, picture.height)
+    copy_picture(picture, copy)  # into memory in which something else lies below
+    assert np.array_equal(converter.convert(picture), converter.convert(copy))
+    video.render((160, 120), settings=FINE)
+    take_tiles(store)
+    assert not video.explain(format=form, size=size).plan.tiled
+
+
+def write_odd_fields(path: Path, pixel_format: str) -> Path:
+    colours = np.array([[255, 0, 0], [0, 130, 0], [70, 70, 255], [255, 0, 255]], np.uint8)
+    y, x = np.mgrid[:238, :320]
+    with av.open(str(path), "w") as container:
+        options = {"flags": "+ildct+ilme", "qscale": "2", "g": "10", "bf": "0"}
+        stream = container.add_stream("mpeg2video", 25, options)
+        stream.width, stream.height, stream.pix_fmt = 320, 238, pixel_format
+        for number in range(10):
+            stripes = colours[((x + 2 * number) // 13 + y // 9) % 4]
+            picture = av.VideoFrame.from_ndarray(stripes, "rgb24").reformat(format=pixel_format)
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+    return path
 
 
 def test_fields_that_a_rendition_cuts_are_read_from_the_original(

@@ -24,6 +24,7 @@ from vfsd.codecs.pictures.colors import ColorSettler, is_full_range
 from vfsd.codecs.pictures.fields import Scanning, shared_by, with_full_chroma
 from vfsd.codecs.pictures.pixellayouts import PixelLayout, check_size, pixel_layout
 from vfsd.codecs.pictures.planes import (
+    chroma_shares,
     copy_colors,
     has_luma,
     is_croppable,
@@ -148,7 +149,9 @@ class PixelConverter:
             return self._area
         if self._scaled is not None:
             area, rows = self._area, 4 if self.media.interlaced else 2
-            return Rect(area.x1 // 2 * 2, area.y1 // rows * rows, area.x2, area.y2)
+            bottom = -(-area.y2 // rows) * rows if self.media.interlaced else area.y2
+            whole = Rect(area.x1 // 2 * 2, area.y1 // rows * rows, area.x2, bottom)
+            return whole.intersection(picture) or picture
         fields = 2 if self.media.interlaced else 1
         window = self._window(self.media.pixel_format, self._area, picture, fields)
         return window.intersection(picture) or picture
@@ -178,6 +181,9 @@ class PixelConverter:
         return None if sibling is None else sibling.needed
 
     def _sibling(self, media: MediaInfo) -> PixelConverter | None:
+        shared_down = chroma_shares(self.media.pixel_format)[1]
+        if media.interlaced and self.media.height % (2 * shared_down):
+            return None  # renditions have the chroma that FFmpeg makes of odd fields
         before, after, region = self.media.frame_rect, media.frame_rect, self.region
         across = _scaled_to(region.x1, region.x2, before.width, after.width)
         down = _scaled_to(region.y1, region.y2, before.height, after.height)
@@ -289,16 +295,20 @@ class PixelConverter:
     def _scale(self, frame: av.VideoFrame, area: Rect, picture: Rect) -> av.VideoFrame:
         assert self._scaled is not None
         frame = self._scanning.of(frame)
-        if area == picture == Rect.of_size(frame.width, frame.height):
-            source = frame
-        elif is_croppable(frame):
+        is_all = area == picture == Rect.of_size(frame.width, frame.height)
+        if is_croppable(frame):
             shares_x, shares_y = shared_by(frame)
-            if area.x1 % shares_x or area.y1 % shares_y:
+            # Of a field that ends between rows that share their chroma, FFmpeg looks at a row more
+            # than there is.
+            is_cut = frame.interlaced_frame and area.y2 % shares_y
+            if area.x1 % shares_x or area.y1 % shares_y or is_cut:
                 x, y = area.x1 // shares_x * shares_x, area.y1 // shares_y * shares_y
                 bottom = -(-area.y2 // shares_y) * shares_y
                 on_grid = self._cropped(frame, Rect(x, y, area.x2, bottom))
-                frame, area = with_full_chroma(on_grid), area.moved(-x, -y)
-            source = self._cropped(frame, area)
+                frame, area, is_all = with_full_chroma(on_grid), area.moved(-x, -y), False
+            source = frame if is_all else self._cropped(frame, area)
+        elif is_all:
+            source = frame
         else:
             packed = self._reformatter.reformat(frame, format="gbrp", threads=1)
             source = self._cropped(packed, area)
