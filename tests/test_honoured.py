@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -21,8 +22,11 @@ from vfsd.catalog.engine import Database
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
 from vfsd.frames import Pixels
 from vfsd.making.planned import TileSettings
+from vfsd.model import Cell
+from vfsd.reading.resultform import ResultForm
 from vfsd.store import Store
 from vfsd.storedir import CATALOG
+from vfsd.tiling import Rect
 from vfsd.videos.video import Video
 
 WIDTH, HEIGHT, FRAMES = 256, 192, 24
@@ -203,6 +207,19 @@ def test_what_was_lost_before_is_counted_in_every_form(tmp_path: Path, codec: st
             video.render(HALF, settings=TileSettings("lossless"))
             video.render(THREE_QUARTERS, settings=TileSettings(psnr=28))
             take_tiles(store)
+
+
+def test_chroma_that_is_made_anew_is_not_told_to_be_that_of_tiles(tmp_path: Path) -> None:
+    """Of an odd picture that is turned, an even region may begin between samples of chroma."""
+    with new_store(tmp_path / "store") as store:
+        media = store.ingest(saturated(tmp_path / NAME, "yuv420p")).original.media
+    turned = replace(media, width=WIDTH - 1, height=HEIGHT - 1, rotation=90)
+    cell = Cell(0, Rect.of_size(turned.width, turned.height), 0, 0, 20, 45, 44, 43, 40)
+    for region, is_on_grid in ((Rect(0, 0, 64, 64), False), (Rect(1, 0, 65, 64), True)):
+        form = ResultForm(turned, region, (64, 64), "yuv420p")
+        told = form.psnr_of(cell, (turned.width, turned.height))
+        assert (told == cell.planes) == is_on_grid
+        assert told <= cell.planes
 
 
 # ------------------------------------------------------------------- what nobody has measured

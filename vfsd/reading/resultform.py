@@ -20,6 +20,7 @@ from vfsd.distortion import (
 )
 from vfsd.likeness import Likeness
 from vfsd.model import Cell, MediaInfo, PhysicalVideo
+from vfsd.orientation import in_picture
 from vfsd.tiling import Rect
 
 
@@ -84,8 +85,8 @@ class ResultForm:
     @property
     def _is_unscaled(self) -> bool:
         across, down = self._layout.subsampled
-        region = self.region
-        is_on_grid = not region.x1 % across and not region.y1 % down
+        region, area = self.region, in_picture(self.region, self.media)
+        is_on_grid = not area.x1 % across and not area.y1 % down
         return is_on_grid and self.size == (region.width, region.height)
 
     def _is_all_of(self, picture: tuple[int, int]) -> bool:
