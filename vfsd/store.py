@@ -11,7 +11,7 @@ from typing import Any
 
 from vfsd.advising.advice import Advice
 from vfsd.advising.proposals import Proposal
-from vfsd.advising.tuning import Between, Budget, Tuner, undo
+from vfsd.advising.tuning import Between, Budget, OnFailed, Tuner, undo
 from vfsd.advising.workload import WorkloadQuery
 from vfsd.arguments import given_or_usual, local_path, whole_number, yes_or_no
 from vfsd.budget.keeping import DerivedBudget
@@ -200,13 +200,15 @@ class Store(StoreTree):
         *,
         budget: Budget | None = None,
         on_progress: OnProgress | None = None,
+        on_failed: OnFailed | None = None,
     ) -> list[Decision]:
         """Make what is proposed, the best value first, as far as `budget` goes; what was made.
 
-        Each segment is published by itself, together with the decision.  Raises `NotFoundError`,
-        and as `Video.retile` does; what was finished until then stays.
+        Each segment is published by itself, together with the decision.  `on_failed` is told of
+        each video that is damaged, or whose pictures cannot be put into tiles: (video, error).
+        Raises `NotFoundError`, and as `Video.retile` does; what was finished until then stays.
         """
-        return self.tuner(names).tune(budget, on_progress)
+        return self.tuner(names).tune(budget, on_progress, on_failed)
 
     def tuner(
         self,

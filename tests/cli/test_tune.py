@@ -90,6 +90,22 @@ def test_what_was_made_is_told_and_remembered(run: Run, busy: Path) -> None:
     assert run("fsck").code == 0
 
 
+def test_a_damaged_video_holds_up_no_other(run: Run, busy: Path) -> None:
+    with Store.open(busy / "videos") as store:
+        video = store[TRAFFIC]
+        remember(store, video, region_read(video, range(60), Rect(0, 0, 64, 64)), times=500)
+        path = store.parts.file_of(video.original).path
+    assert run("tune", "--json").objects[0]["name"] == TRAFFIC  # the first that is tried
+    with open(path, "r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(bytes(4096))
+    done = run("tune", "--apply", "--json")
+    assert done.code == 30
+    assert f"{TRAFFIC} is left out" in done.err
+    assert {one["name"] for one in done.objects} == {WIDE}
+    assert len(done.objects) == 2
+
+
 def test_a_decision_is_taken_back(run: Run, busy: Path) -> None:
     assert "2 segments made" in run("tune", "--apply").out
     first, second = (one["id"] for one in run("tune", "history", "--json").objects[::-1])

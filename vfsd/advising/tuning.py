@@ -20,10 +20,13 @@ from vfsd.budget.room import make_room
 from vfsd.catalog import Transaction
 from vfsd.errors import (
     ExistsError,
+    IntegrityError,
     NotFoundError,
     OutdatedError,
     OverBudgetError,
     ReadOnlyError,
+    UsageError,
+    VfsdError,
 )
 from vfsd.making.planned import PlannedSegment, TileSettings
 from vfsd.making.retile import OnProgress, Retiler
@@ -36,6 +39,9 @@ from vfsd.videos.video import Video
 
 Videos = Callable[[], Iterable[Video]]
 """Gives the videos that are to be looked at, as they are now."""
+
+OnFailed = Callable[[LogicalVideo, VfsdError], None]
+"""Told of a video, and why nothing can be made of it."""
 
 Between = Callable[[], None]
 """Called before each picture that is worked on; may wait, or raise to give the segment up."""
@@ -150,14 +156,20 @@ class Tuner:
         return made[-1]
 
     def tune(
-        self, budget: Budget | None = None, on_progress: OnProgress | None = None
+        self,
+        budget: Budget | None = None,
+        on_progress: OnProgress | None = None,
+        on_failed: OnFailed | None = None,
     ) -> list[Decision]:
         """Make what is proposed now, the best value first, as far as `budget` goes; what was made.
 
         What somebody else has seen to meanwhile is thought of anew.  `on_progress` is told (frames
         done, frames in all), and may raise to give up; what was finished until then stays.
+        `on_failed` is told of videos that are damaged, or whose pictures cannot be put into tiles,
+        and that are left alone from then on; without it the first of them raises as `make` does.
         """
         left, made = given_or_usual(budget, Budget), list[Decision]()
+        failed = set[int]()
         outdated = True
         while outdated:
             outdated = False
@@ -165,7 +177,7 @@ class Tuner:
             done = sum(len(one.frames) for one in made)
             total = done + sum(len(one.plan.frames) for one in proposals)
             for proposal in proposals:
-                if left.allows(proposal):
+                if proposal.video.id not in failed and left.allows(proposal):
                     if on_progress is not None:
                         self._on_picture = partial(_report, on_progress, done, proposal, total)
                     try:
@@ -174,6 +186,11 @@ class Tuner:
                         outdated = True
                     except OverBudgetError:
                         pass  # what there is, is worth more
+                    except (UsageError, IntegrityError) as error:
+                        if on_failed is None:
+                            raise
+                        failed.add(proposal.video.id)
+                        on_failed(proposal.video, error)
                     else:
                         left = left.less(made[-1].seconds, made[-1].bytes)
                     finally:

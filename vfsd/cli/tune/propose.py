@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import columns, print_json, print_line, shown
+from vfsd.cli.output import columns, print_json, print_line, print_remark, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
@@ -22,17 +22,20 @@ from vfsd.cli.tune.records import (
 )
 from vfsd.cli.values import Number, a_byte_count
 from vfsd.errors import (
+    EXIT_FINDINGS,
     EXIT_INTERRUPTED,
     IntegrityError,
     NoSpaceError,
     NotFoundError,
     ReadOnlyError,
+    VfsdError,
 )
 from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
     from vfsd.advising.proposals import Proposal
     from vfsd.advising.tuning import Budget
+    from vfsd.model import Decision, LogicalVideo
     from vfsd.store import Store
     from vfsd.videos.video import Video
 
@@ -49,7 +52,14 @@ _ALIGNMENT = "<<><>>>>"
     ],
     fields=PROPOSAL_FIELDS,
     variants={"--apply": DECISION_FIELDS},
-    exits=[NotFoundError, ReadOnlyError, IntegrityError, NoSpaceError, EXIT_INTERRUPTED],
+    exits=[
+        NotFoundError,
+        ReadOnlyError,
+        IntegrityError,
+        NoSpaceError,
+        EXIT_FINDINGS,
+        EXIT_INTERRUPTED,
+    ],
     listing=True,
 )
 @click.argument("names", metavar="[VIDEO]...", nargs=-1)
@@ -89,6 +99,7 @@ def command(
     With --apply they are made, those first that save most for what they cost.  Each second is
     made and used by itself: what was interrupted with Ctrl-C goes on when it is said again.
     `vfsd tune history` tells what was decided and why, `vfsd tune undo` takes it back.
+    It ends with 30 where a video is damaged, or cannot be tiled: it is named, and left out.
     """
     from vfsd.advising.tuning import Budget
 
@@ -106,15 +117,28 @@ def command(
 
 
 def _apply(session: Session, store: Store, names: Sequence[str] | None, budget: Budget) -> None:
+    failed: list[tuple[LogicalVideo, VfsdError]] = []
     with Progress("tiling what is read", None, shown=session.shows_progress) as progress:
-        made = store.tune(names, budget=budget, on_progress=progress.reach)
+        made = store.tune(
+            names,
+            budget=budget,
+            on_progress=progress.reach,
+            on_failed=lambda *one: failed.append(one),
+        )
+    for video, error in failed:
+        print_remark(f"{shown(video.name)} is left out: {error}")
     if session.json:
         for decision in made:
             print_json(decision_record(_video(store, decision.video_id), decision))
-        return
-    if not made:
+    elif made:
+        _tell(made)
+    elif not failed:
         session.remark("nothing to make: `vfsd tune` says what there would be")
-        return
+    if failed:
+        click.get_current_context().exit(EXIT_FINDINGS)
+
+
+def _tell(made: Sequence[Decision]) -> None:
     first, last = made[0].id, made[-1].id
     numbers = f"decision {first}" if first == last else f"decisions {first} to {last}"
     print_line(
