@@ -247,8 +247,7 @@ def greedy(
     for segment in segments:
         area = needed(*segment.picture)
         tiles = tuple(segment.layout.covering(area)) if area is not None else ()
-        fits = segment.holds(tiles) and all(good(segment, segment.cell(tile)) for tile in tiles)
-        if tiles and fits:
+        if tiles and segment.holds(tiles) and good(segment, tiles):
             usable.append((segment, tiles))
     cuts = sorted({at for one, _ in usable for at in (one.first_frame, one.end_frame)})
     places = [0, *(bisect_left(wanted, cut) for cut in cuts), len(wanted)]

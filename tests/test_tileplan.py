@@ -22,14 +22,14 @@ from tests.planning import (
 )
 from tests.stores import new_store
 from vfsd.frametable import FrameTable
-from vfsd.model import Cell, PhysicalVideo, Segment
+from vfsd.model import PhysicalVideo, Segment
 from vfsd.reading.tileplan import choose_tiles, in_full_size
 
 CLIPS = ("traffic.mp4", "open-gop.mov", "open-gop.mkv", "variable-rate.mp4")
 
 
-def of_40_db(_: Segment, cell: Cell) -> bool:
-    return cell.psnr >= 40
+def of_40_db(segment: Segment, tiles: Sequence[int]) -> bool:
+    return all(segment.cell(tile).psnr >= 40 for tile in tiles)
 
 
 @pytest.fixture(scope="module", params=CLIPS)

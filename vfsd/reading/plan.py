@@ -13,7 +13,7 @@ from vfsd.errors import DamagedFileError, OutOfRangeError
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.integrity.blocksums import merged
-from vfsd.model import Cell, PhysicalVideo, Segment
+from vfsd.model import PhysicalVideo, Segment
 from vfsd.reading.resultform import ResultForm
 from vfsd.reading.tileplan import Costs, Good, Needed, TileRun, choose_tiles
 from vfsd.tiling import Rect
@@ -53,12 +53,13 @@ class Tiles:
         return replace(self, luma=0.0, psnr=psnr)
 
     def good_for(self, form: ResultForm, original: PhysicalVideo) -> Good:
-        """Which cells a read in that form may use."""
+        """Which tiles a read in that form may use together, for all of it."""
         wanted = min(self.psnr, form.psnr_of_original(original))
 
-        def is_good(segment: Segment, cell: Cell) -> bool:
-            enough = wanted <= 0 or form.psnr_of(cell, segment.picture) >= wanted - _ROUNDING
-            return enough and cell.psnr >= self.luma
+        def is_good(segment: Segment, tiles: Sequence[int]) -> bool:
+            cells = [segment.cell(tile) for tile in tiles]
+            enough = wanted <= 0 or form.psnr_of(cells, segment.picture) >= wanted - _ROUNDING
+            return enough and all(cell.psnr >= self.luma for cell in cells)
 
         return is_good
 
@@ -105,12 +106,11 @@ class ReadPlan:
     def psnr(self) -> float:
         """dB that the result has at least against the very first original, in the samples that it
         consists of (see `ResultForm`); infinite where it is decoded from that, 0 where nobody has
-        measured it.  Tiles and pictures are measured as wholes: a part of one may have less."""
+        measured it."""
         form = ResultForm(self.physical.media, self.region, self.size, self.pixel_format)
         found = [
-            form.psnr_of(run.segment.cell(tile), run.segment.picture)
+            form.psnr_of([run.segment.cell(tile) for tile in run.tiles], run.segment.picture)
             for run in self.tiled
-            for tile in run.tiles
         ]
         if self.runs or self.contiguous is not None or not found:
             found.append(form.psnr_of_original(self.physical))

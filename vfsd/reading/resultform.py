@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vfsd.codecs.pictures.filelayouts import file_layout
@@ -37,22 +38,23 @@ class ResultForm:
     size: tuple[int, int]
     pixel_format: str
 
-    def psnr_of(self, cell: Cell, picture: tuple[int, int]) -> float:
-        """dB that the result has at least where it is made of such cells, which are cut out of
-        pictures of the size `picture`; 0 where nobody knows.
+    def psnr_of(self, cells: Sequence[Cell], picture: tuple[int, int]) -> float:
+        """dB that the result has at least where it is made of these cells, which are cut out of
+        pictures of the size `picture` and cover it; 0 where nobody knows.
 
         Where pictures were scaled, only the result that was measured is known: whole pictures in
         that very size.  In full size, a bound for other results follows from the error of the
-        planes.  Cells are measured as wholes: a region may have less.
+        planes.
         """
         in_full_size = picture == (self.media.width, self.media.height)
-        if in_full_size and cell.planes >= LOSSLESS_PSNR:
+        if in_full_size and all(cell.planes >= LOSSLESS_PSNR for cell in cells):
             return LOSSLESS_PSNR  # the same samples make the same result, whatever it is
-        if self._is_measured and (self._is_unscaled if in_full_size else self._is_all_of(picture)):
-            return self._figure(cell)
-        if in_full_size and cell.planes:
-            return psnr_of(self._carried(error_of(cell.planes)))
-        return 0.0
+        if not in_full_size:
+            is_known = self._is_measured and self._is_all_of(picture)
+            return min(map(self._figure, cells)) if is_known else 0.0
+        if self._is_measured and self._is_unscaled:
+            return self._within(cells, self._figure, lambda error: error)
+        return self._within(cells, lambda cell: cell.planes, self._carried)
 
     def psnr_of_original(self, original: PhysicalVideo) -> float:
         """dB that the result has at least against the very first original where it is made of
@@ -93,6 +95,36 @@ class ResultForm:
         """Whether the result is pictures of that size as they are, whole."""
         size = picture if self.media.rotation % 180 == 0 else picture[::-1]
         return self.size == size and self.region == self.media.frame_rect
+
+    def _within(
+        self,
+        cells: Sequence[Cell],
+        figure: Callable[[Cell], float],
+        carried: Callable[[float], float],
+    ) -> float:
+        """dB of the result that goes with the largest error of samples in its region."""
+        figures = [figure(cell) for cell in cells]
+        if min(figures) <= 0:
+            return 0.0
+        return min(LOSSLESS_PSNR, psnr_of(carried(self._largest_error(cells, figures))))
+
+    def _largest_error(self, cells: Sequence[Cell], figures: Sequence[float]) -> float:
+        """Of samples in the region, where cells have so many dB as wholes.
+
+        Of cells that reach out of it, all error may lie within: mean squares grow as the area
+        shrinks.  A cell has at most as many samples of chroma as if its sides were whole ones, the
+        region has at least its share.
+        """
+        errors = [0.0 if one >= LOSSLESS_PSNR else error_of(one) for one in figures]
+        area = in_picture(self.region, self.media)
+        if all(area.contains(cell.rect) for cell in cells):
+            return max(errors)
+        across, down = chroma_shares(self.media.pixel_format)
+        squares = 0.0
+        for cell, error in zip(cells, errors, strict=True):
+            columns, rows = -(-cell.rect.width // across), -(-cell.rect.height // down)
+            squares += error**2 * columns * across * rows * down
+        return math.sqrt(squares / area.area)
 
     def _figure(self, cell: Cell) -> float:
         """dB that was measured of such samples."""

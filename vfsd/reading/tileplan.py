@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from vfsd.framepages import Ints
 from vfsd.frametable import DecodeRun, FrameTable
-from vfsd.model import Cell, MediaInfo, PhysicalVideo, Segment
+from vfsd.model import MediaInfo, PhysicalVideo, Segment
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import DEFAULT_COSTS, LOSSLESS, OTHER_COST, RAW_CELLS, DecodeCost, Work
 
@@ -34,8 +34,8 @@ _SPARSE = 64
 Needed = Callable[[int, int], Rect | None]
 """Given (width, height) to which pictures were scaled: the area of them that a read needs; None:
 pictures of that size are of no use to it."""
-Good = Callable[[Segment, Cell], bool]
-"""Whether a cell of a segment may be used."""
+Good = Callable[[Segment, Sequence[int]], bool]
+"""Whether tiles of a segment, all of which it has, may be used together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def choose_tiles(
 ) -> list[TileRun]:
     """The cheapest way to see `needed` of `frames`, as far as it uses tiles; by time.
 
-    Only `good` cells are used, and the original is the last resort for frames that
+    Only `good` tiles are used, and the original is the last resort for frames that
     it has lost, the `unreadable` ones.  Each frame
     comes from one source; where it is in no run, from the original.  A source that served the
     frames before goes on where it stands, so what a frame costs depends on the one before: a
@@ -182,7 +182,7 @@ def choose_tiles(
     usable = [
         (segment, tiles)
         for segment, tiles in usable
-        if segment.holds(tiles) and all(good(segment, segment.cell(tile)) for tile in tiles)
+        if segment.holds(tiles) and good(segment, tiles)
     ]
     if not usable:
         return []

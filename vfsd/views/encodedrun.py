@@ -248,7 +248,7 @@ class EncodedRun:
             for segment in tiles.segments
             if segment.profile == settings.codec
             and segment.picture == (settings.width, settings.height)
-            and all(good(segment, cell) for cell in segment.cells)
+            and good(segment, [cell.tile for cell in segment.cells])
         }
         found = {}
         for number in range(len(self.starts)) if alike else ():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from vfsd.frametable import FrameTable
 from vfsd.integrity.summedfile import StoredFile
-from vfsd.model import LogicalVideo, PhysicalVideo, Sound
+from vfsd.model import LogicalVideo, PhysicalVideo, Segment, Sound
 from vfsd.parts import Parts
 from vfsd.reading.plan import Tiles
 from vfsd.reading.tileplan import Costs
@@ -39,13 +39,15 @@ class Footage:
         if self.tiles is None:
             return self
         good = self.tiles.good_for(wanted.form, self.physical)
-        kept = [
-            one
-            for one in self.tiles.segments
-            if meet(one.frames, frames)
-            and any(good(one, cell) for cell in one.cells)
-            and wanted.needed_of(*one.picture) is not None
-        ]
+
+        def serves(segment: Segment) -> bool:
+            area = wanted.needed_of(*segment.picture)
+            if area is None or not meet(segment.frames, frames):
+                return False
+            tiles = segment.layout.covering(area)
+            return segment.holds(tiles) and good(segment, tiles)
+
+        kept = [segment for segment in self.tiles.segments if serves(segment)]
         return replace(self, tiles=replace(self.tiles, segments=kept))
 
     @property

@@ -56,7 +56,7 @@ def tile_blocks(
     blocks = []
     for segment in chosen:
         block = _block(area, segment, min(stop, segment.end_frame) - segment.first_frame)
-        if block is None or not all(good(segment, segment.cell(tile)) for tile in block.tiles):
+        if block is None or not good(segment, block.tiles):
             return None
         blocks.append(block)
     return blocks
