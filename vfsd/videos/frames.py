@@ -117,8 +117,8 @@ class VideoFrames(VideoFacts):
         give (``math.inf``: always from the original).  Without `psnr`, the luma of a segment needs
         the store's `minimum_psnr` on average.  The result's own `psnr` tells in the same way what
         it has; 0: nobody has measured that.  Where the original has been replaced, both are
-        against the very first one, and no more is asked for than the present one has.  Tiles are
-        measured as wholes: a part of one may have less.
+        against the very first one, and no more is asked for than the present one has; that is known
+        of whole pictures: a region may have less.
 
         Raises `OutOfRangeError` outside the timeline or the frame, `UsageError`.
         """
