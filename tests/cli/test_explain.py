@@ -48,7 +48,7 @@ def test_with_tiles_for_a_part(run: Run) -> None:
     ]
     assert (sources[1]["tiles"], sources[1]["codec"]) == ([0], "fast")
     assert found["pixel_gain"] > 1.5
-    assert found["psnr"] >= 38
+    assert found["psnr"] >= 30
     assert list(found["decoded"]) == ["starts", "pictures", "pixels", "bytes", "seconds"]
     lines = run("explain", TRAFFIC, *REGION).lines
     assert [line.split()[0] for line in lines[1:7]] == [

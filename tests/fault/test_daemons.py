@@ -57,7 +57,7 @@ def test_readers_of_a_mount_that_dies_are_told_and_the_place_is_mounted_again(
     assert os.pread(fd, 100, 0) == VIDEO.read_bytes()[:100]
     pid = kill(mounted)
     assert json.loads(directory.mount_lock.read_text())["pid"] == pid
-    assert directory.mounted_by() is None
+    mounted.wait_for(lambda: directory.mounted_by() is None, "its lock lives")
     for action in (lambda: os.fstat(fd), lambda: os.listdir(at), lambda: os.open(at / "v.mp4", 0)):
         with pytest.raises(OSError, match="not connected"):
             action()
