@@ -25,7 +25,7 @@ from vfsd.copies.restore import _Restore, restore
 from vfsd.errors import BusyError, ExistsError, IntegrityError, NoStoreError, StoreError, UsageError
 from vfsd.fs import Filesystem
 from vfsd.store import Store
-from vfsd.storedir import CATALOG
+from vfsd.storedir import CATALOG, StoreDirectory, fsync_path
 
 MONDAY = ["monday.mp4", "tiled.mp4"]
 
@@ -263,6 +263,27 @@ def test_an_error_that_comes_when_all_is_back_says_so(
         with pytest.raises(OSError, match="too many") as raised:
             restore(place / "backup", place / "store")
     assert "the store is what the backup was" in raised.value.__notes__[0]
+    assert _holds_monday(place / "store")
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_an_error_that_leaves_the_rest_to_who_opens_the_store_says_so(
+    place: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """The disk fails when nothing is missing any more but names."""
+    synced = fsync_path
+
+    def fails(path: Path) -> None:
+        if path.name == "spool" and takeover._is_to_come(StoreDirectory.unmarked(place / "store")):
+            raise OSError(code, os.strerror(code))
+        synced(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(takeover, "fsync_path", fails)
+        with pytest.raises((OSError, StoreError)) as raised:
+            restore(place / "backup", place / "store")
+    (note,) = raised.value.__notes__
+    assert "put in its place by who opens" in note
     assert _holds_monday(place / "store")
 
 

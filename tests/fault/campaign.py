@@ -47,6 +47,14 @@ ERRORS: tuple[tuple[str, tuple[Kind, ...], int, bool], ...] = (
 )
 
 
+_DONE = (
+    "the store is what the backup was",
+    "all that the backup has is there",
+    "put in its place by who opens",
+)
+"""What an error says that comes when nothing keeps what was asked for from being so."""
+
+
 @dataclass(slots=True)
 class Row:
     """What came of one operation."""
@@ -272,21 +280,25 @@ class Campaign:
         be)."""
         root, place = self._place.root, self._place
         before = _image(place)
-        message, is_clean = "", True
+        message, is_clean, is_done = "", True, False
         try:
             self._run(counters, failing=failing)
         except Exception as error:
             layer.end()
+            is_done = any(one in note for note in getattr(error, "__notes__", ()) for one in _DONE)
             message = f"{type(error).__name__}: {error}"
             is_clean = is_in_order(error, failing.errno)
             if not is_clean:
                 traceback.print_exc()
         assert root.exists() or self.operation.name == "init"
         steps = counters.marks
+        if is_done:
+            return message, is_clean, self._state().differs(self._states[-1])
         if not message or steps or self.operation.gradual or not before:
             return message, is_clean, self._unlike(steps, message)
         after = _image(place)
-        if failing.kinds == (Kind.SYNC,) or failing.errno == errno.EMFILE:
+        is_kept = self.operation.resumed
+        if is_kept or failing.kinds == (Kind.SYNC,) or failing.errno == errno.EMFILE:
             # An object whose name could not be synced, or no file be opened for that, is left for
             # gc: nobody who does not look into the catalog may take it away, since others may count
             # on it by now.

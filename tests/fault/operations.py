@@ -72,6 +72,8 @@ class Operation:
     loose: dict[int, frozenset[str]] = field(default_factory=dict)
     #: whether a step is several transactions, of which some may be done
     gradual: bool = False
+    #: whether objects that it has brought stay when it fails, for the next time it is done
+    resumed: bool = False
     #: whether a store that was not changed can be worked on again
     again: bool = True
     #: whether something is amiss with the prepared store
@@ -624,7 +626,7 @@ ALL = (
         loose={1: frozenset({"notes.txt"})},
         again=False,
     ),
-    Operation("restore", with_backup, restore_backup, durable=True),
+    Operation("restore", with_backup, restore_backup, durable=True, resumed=True),
     Operation("gc", with_garbage, collect, gradual=True),
     Operation("fsck --repair", with_damage, repair, gradual=True, damaged=True),
     Operation("settle", with_damage, settle, gradual=True, damaged=True),

@@ -35,10 +35,14 @@ def told_of_disks(target: Path) -> Iterator[None]:
     except (OSError, sqlite3.Error) as error:
         full = isinstance(error, sqlite3.Error) and "full" in str(error)
         if full or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpaceError(f"no room for a copy of the store in {target}") from error
-        if isinstance(error, sqlite3.Error):
-            raise StoreError(
+            told: StoreError = NoSpaceError(f"no room for a copy of the store in {target}")
+        elif isinstance(error, sqlite3.Error):
+            told = StoreError(
                 f"the catalog could not be copied to {target}: {error}",
                 hint="look at quotas, and what the kernel says of the disks",
-            ) from error
-        raise
+            )
+        else:
+            raise
+        for note in getattr(error, "__notes__", ()):
+            told.add_note(note)
+        raise told from error

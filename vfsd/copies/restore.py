@@ -130,14 +130,21 @@ class _Restore:
             target.cache.mkdir(exist_ok=True)
             self._replaced = self._replaced or _keep_old(target)
             if take_over(target, self._has_all):
-                # The marker comes last, where there was none.
-                backup.directory.copy_marker(target.root)
-                fsync_path(target.root)
+                self._bring_marker()
                 return
         raise StoreError(
             f"files are deleted from {target.root} faster than they can be copied",
             hint="end what takes them away, as `vfsd gc`, and try again",
         )
+
+    def _bring_marker(self) -> None:
+        """It comes last: where there was none, nobody takes for a store what is not one yet."""
+        try:
+            self._backup.directory.copy_marker(self._target.root)
+            fsync_path(self._target.root)
+        except Exception as error:
+            error.add_note("all that the backup has is there; say it again for the store's marker")
+            raise
 
     def told(self) -> Restored:
         with Store.open(self._target.root) as store:

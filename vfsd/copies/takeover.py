@@ -159,8 +159,14 @@ def _take_place(directory: StoreDirectory, has_all: Callable[[], bool]) -> bool:
         return False
     coming = directory.incoming
     coming.new_catalog.replace(coming.catalog_file)
-    fsync_path(coming.root)
-    _put_in_place(directory)
+    try:
+        fsync_path(coming.root)
+        _put_in_place(directory)
+    except BaseException as error:
+        error.add_note(
+            f"all of it is there, and put in its place by who opens {directory.root} next"
+        )
+        raise
     return True
 
 
