@@ -23,6 +23,7 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
+from vfsd.fuse.options import described_options
 from vfsd.model import FileState
 from vfsd.mounts import mounting
 from vfsd.mounts.mountinfo import mount_at
@@ -208,6 +209,27 @@ def test_options_of_libfuse_and_words_for_others(mounted: Mounted) -> None:
     found_mount = mount_at(at)
     assert found_mount is not None
     assert found_mount.is_ours
+
+
+def test_every_option_can_be_had(mounted: Mounted) -> None:
+    """What is described, and what fstab lines have besides."""
+    together = [
+        "rw,nonempty,allow_other,noforget,clone_fd,debug,async,exec,nodev,nosuid,noatime,nodiratime",
+        "ro,allow_root,remember=5,auto_unmount,dev,suid",
+        "noexec,sync,dirsync,uid=12,gid=34,umask=022,attr_timeout=2.5,entry_timeout=3,"
+        "negative_timeout=4,max_threads=7,max_idle_threads=3,max_background=9,max_read=65536",
+    ]
+    described = {
+        word.partition("=")[0] for some in described_options() for word in some.split(", ")
+    }
+    given = {word.partition("=")[0] for some in together for word in some.split(",")}
+    assert described - given == {"passthrough"}  # has tests of its own, where it can be
+    for words in together:
+        at = mounted.mount(words)
+        if "ro" not in words.split(","):
+            (at / "a").write_bytes(bytes(300_000))
+        assert (at / "a").read_bytes() == bytes(300_000), words
+        mounted.unmount()
 
 
 def test_unusual_paths(tmp_path: Path) -> None:

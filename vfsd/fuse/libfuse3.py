@@ -161,6 +161,8 @@ class Adapter:
             # Otherwise the kernel asks for security.capability before every write.
             connection.want |= connection.capable & _HANDLE_KILLPRIV_V2
         connection.max_background = int(self._given("max_background") or MAX_BACKGROUND)
+        # The kernel is told by mount(2), libfuse by this, and no mount comes up unless they agree.
+        connection.max_read = int(self._given("max_read") or 0)
         config.use_ino = 1
         config.nullpath_ok = 1
         config.entry_timeout = float(self._given("entry_timeout") or 1.0)

@@ -50,7 +50,6 @@ _SWITCHES = frozenset(
         "sync",
         "dirsync",
         "noatime",
-        "nodiratime",
     ]
 )
 _NUMBERS = {
@@ -79,6 +78,7 @@ _FOR_OTHERS = frozenset(
         "_netdev",
         "atime",
         "diratime",
+        "nodiratime",
         "relatime",
         "norelatime",
         "strictatime",
