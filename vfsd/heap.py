@@ -18,7 +18,15 @@ from vfsd.host import resident_bytes
 
 _ARENAS = 4
 """In how many heaps threads allocate, so that what one has freed serves another."""
-_ARENA_MAX = -8  # M_ARENA_MAX of mallopt(3)
+_FREE_AT_THE_END = 16 << 20
+"""Bytes that a heap may have free at its end.  With glibc's own bound, which begins at 128 KiB and
+is twice the largest block that was freed, each answer of half a megabyte was a hundred page
+faults."""
+_OWN_MAPPING = 32 << 20
+"""Larger blocks are no part of a heap.  It is where glibc's own bound ends, which stays where it is
+as soon as the other one is set."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+"""Of mallopt(3)."""
 _LOOK_SECONDS = 5.0
 _SLACK = 64 << 20
 """Bytes by which the process may have grown before what is free is given back."""
@@ -31,8 +39,16 @@ _log = logging.getLogger(__name__)
 def share_arenas() -> None:
     """Have all threads of this process allocate from few heaps.  To be called before they do."""
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt") and not libc.mallopt(_ARENA_MAX, _ARENAS):
-        _log.debug("malloc has as many arenas as it likes")
+    if not hasattr(libc, "mallopt"):
+        return
+    settings = (
+        (_ARENA_MAX, _ARENAS),
+        (_TRIM_THRESHOLD, _FREE_AT_THE_END),
+        (_MMAP_THRESHOLD, _OWN_MAPPING),
+    )
+    for what, value in settings:
+        if not libc.mallopt(what, value):
+            _log.debug("malloc does as it likes (%d)", what)
 
 
 class Trimmer:
