@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sample_videos import FOLDER
@@ -22,7 +23,7 @@ from vfsd.processes import renderprocess, renderworker
 from vfsd.processes.deference import LAST, ORDINARY, Deference
 from vfsd.processes.renderorders import FAILED, MADE, Answer, error_of
 from vfsd.processes.renderprocess import RenderProcess
-from vfsd.processes.sheets import Sheets
+from vfsd.processes.sheets import Desk, Sheets
 from vfsd.store import Store
 from vfsd.views import Views
 from vfsd.views.elsewhere import SlotOrder
@@ -243,6 +244,45 @@ def test_memory_is_used_again_when_nobody_looks_at_it_any_more() -> None:
         sheets.filled(second, second.room + 1)
     sheets.back(first)
     sheets.close()
+
+
+def mapped(pid: int | str = "self") -> int:
+    """How many sheets a process has mapped."""
+    return Path(f"/proc/{pid}/maps").read_text().count("/memfd:view ")
+
+
+def test_memory_that_comes_again_is_mapped_once() -> None:
+    sheets, desk, before = Sheets(), Desk(), mapped()
+    sheet = sheets.take(3 << 20)
+    with_mine = mapped()
+    for word in (b"hello", b"other"):
+        desk.place(sheet.number, sheet.fd, 1 << 20)[:5] = np.frombuffer(word, np.uint8)
+        assert bytes(sheet.memory[:5]) == word
+        assert mapped() == with_mine + 1
+    desk.place(sheet.number, sheet.fd, 3 << 20)[-5:] = np.frombuffer(b"at the end"[-5:], np.uint8)
+    assert bytes(sheet.memory[-5:]) == b"e end"
+    assert mapped() == with_mine + 1
+    with pytest.raises(ValueError, match="greater than file size"):
+        desk.place(sheet.number, sheet.fd, (3 << 20) + 1)
+    used = desk.place(sheet.number, sheet.fd, 5)
+    sheets.drop(sheet)
+    gone = sheets.gone()
+    assert gone == [sheet.number]
+    assert sheets.gone() == []
+    assert sheets.take(3 << 20).number != sheet.number
+    desk.clear([*gone, 12345])
+    used[:5] = 1  # who is at work there goes on
+    del used, sheet
+    assert mapped() == before
+
+
+def test_what_is_mapped_there_goes_when_nobody_needs_it(made: Made) -> None:
+    """Sizes that no other view has, more of them than memory is kept idle for."""
+    for number in range(16):
+        made.shelf.read(NAME, f"t=0-0.1,size={1000 + 80 * number}x{700 + 40 * number}.rgb")
+    pid = made.process.pid
+    assert pid is not None
+    assert mapped(pid) <= mapped()  # each of which is there, idle or in the cache
 
 
 def test_descriptors_do_not_pile_up(made: Made) -> None:

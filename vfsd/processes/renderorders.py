@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from vfsd import errors
 from vfsd.errors import IntegrityError, VfsdError
@@ -63,12 +64,20 @@ class Answer:
         return cls(kind, length, decoders, error)
 
 
-def order_message(order: SlotOrder) -> bytes:
-    return json.dumps(order).encode("ascii")
+class Errand(NamedTuple):
+    """What is ordered, and about the memory that comes with it."""
 
+    order: SlotOrder
+    sheet: int  #: the number of that memory, which may have come before
+    gone: list[int]  #: numbers of some that come no more
 
-def parse_order(message: bytes) -> SlotOrder:
-    return SlotOrder(*json.loads(message))
+    def message(self) -> bytes:
+        return json.dumps(self).encode("ascii")
+
+    @classmethod
+    def parse(cls, message: bytes) -> Errand:
+        order, sheet, gone = json.loads(message)
+        return cls(SlotOrder(*order), sheet, gone)
 
 
 def error_of(told: bytes) -> VfsdError | OSError:

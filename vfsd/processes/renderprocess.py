@@ -23,7 +23,7 @@ from vfsd.processes.renderorders import (
     START,
     STOP,
     Answer,
-    order_message,
+    Errand,
 )
 from vfsd.processes.sheets import Sheets
 from vfsd.views.elsewhere import SlotOrder
@@ -197,10 +197,11 @@ class _Workshop:
     def make(self, order: SlotOrder, check: Check) -> tuple[Answer, Bytes | None]:
         """Raises `_GoneError`, `OSError` where there is no memory, and what `check` does."""
         sheet = self._sheets.take(order.room or _MOST_BYTES)
+        errand = Errand(order, sheet.number, self._sheets.gone())
         try:
-            answer = self._answer(order, sheet.fd, check)
+            answer = self._answer(errand, sheet.fd, check)
         except BaseException:
-            sheet.close()  # it may still be written to
+            self._sheets.drop(sheet)
             raise
         self.has_answered = True
         if answer.kind != MADE:
@@ -208,14 +209,14 @@ class _Workshop:
             return answer, None
         return answer, self._sheets.filled(sheet, answer.length)
 
-    def _answer(self, order: SlotOrder, fd: int, check: Check) -> Answer:
+    def _answer(self, errand: Errand, fd: int, check: Check) -> Answer:
         def meanwhile() -> None:
             self._deference.look(self.pid)
             check()
 
         line = self._line()
         try:
-            return line.answer(order, fd, meanwhile)
+            return line.answer(errand, fd, meanwhile)
         except _GoneError:
             line.close()
             raise
@@ -258,13 +259,13 @@ class _Line:
         self._waiting = select.poll()  # the number may be large: a mount has many files open
         self._waiting.register(end, select.POLLIN)
 
-    def answer(self, order: SlotOrder, fd: int, check: Check) -> Answer:
+    def answer(self, errand: Errand, fd: int, check: Check) -> Answer:
         """What comes of an order.
 
         Raises what `check` does, as soon as nothing is done for it any more; `_GoneError` where
         that takes too long; `OSError`, `IntegrityError`.
         """
-        socket.send_fds(self._end, [order_message(order)], [fd])
+        socket.send_fds(self._end, [errand.message()], [fd])
         try:
             check()
             while not self._waiting.poll(_CHECK_SECONDS * 1000):

@@ -12,7 +12,6 @@ import ctypes
 import gc
 import json
 import logging
-import mmap
 import os
 import select
 import signal
@@ -23,8 +22,6 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
-
-import numpy as np
 
 from vfsd.errors import VfsdError
 from vfsd.heap import Trimmer, share_arenas
@@ -39,12 +36,11 @@ from vfsd.processes.renderorders import (
     START,
     STOP,
     Answer,
-    parse_order,
+    Errand,
 )
+from vfsd.processes.sheets import Desk
 from vfsd.processes.standback import set_share
 from vfsd.store import Store
-from vfsd.views.elsewhere import SlotOrder
-from vfsd.views.rendercache import Place
 from vfsd.views.renderqueue import GivenUpError
 from vfsd.views.slotmaker import SlotMaker
 
@@ -200,6 +196,7 @@ class _Crew:
     def __init__(self, store: Store, maker: SlotMaker) -> None:
         self._store = store
         self._maker = maker
+        self._desk = Desk()
         self._guard = threading.Lock()
         self._busy = 0
         self._last = time.monotonic()
@@ -225,7 +222,7 @@ class _Crew:
                 with self._guard:
                     self._busy += 1
                 try:
-                    answer = self._answer(parse_order(message), fds[0], orders)
+                    answer = self._answer(Errand.parse(message), fds[0], orders)
                 finally:
                     os.close(fds[0])
                     with self._guard:
@@ -233,10 +230,12 @@ class _Crew:
                         self._last = time.monotonic()
                 orders.send(answer.message())
 
-    def _answer(self, order: SlotOrder, fd: int, orders: socket.socket) -> Answer:
+    def _answer(self, errand: Errand, fd: int, orders: socket.socket) -> Answer:
         kind, length, error = FAILED, 0, None
+        self._desk.clear(errand.gone)
+        place = partial(self._desk.place, errand.sheet, fd)
         try:
-            made = self._maker.make(order, lambda: _check(orders), partial(_memory, fd))
+            made = self._maker.make(errand.order, lambda: _check(orders), place)
             kind, length = (OTHER, 0) if made is None else (MADE, made)
         except GivenUpError:
             kind = GIVEN_UP
@@ -246,15 +245,6 @@ class _Crew:
             _log.exception("a view could not be made")
             error = VfsdError(f"{type(complaint).__name__}: {complaint}")
         return Answer(kind, length, self._store.tools.pool.memory, error)
-
-
-def _memory(fd: int, length: int) -> Place:
-    """The first bytes of the memory behind `fd`, mapped at once and not page by page.
-
-    Raises `ValueError` where it has not as many.
-    """
-    place = mmap.mmap(fd, length, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-    return np.frombuffer(place, np.uint8)
 
 
 def _check(orders: socket.socket) -> None:
