@@ -3,7 +3,7 @@
 Phases take turns: nobody else reads; `--renders` processes read raw views of full size, each from
 another place; as many read encoded views of sizes that nobody has asked for before.  Meanwhile one
 process reads 4 KiB of a file at a time, at random places that the kernel has forgotten, and
-compares them; another does the same on the local disk.  In the end it is measured how long a
+compares them; then it does the same on the local disk.  In the end it is measured how long a
 render goes on whose reader is killed.
 """
 
@@ -86,12 +86,9 @@ def measured(work: Path, place: Path, options: Any) -> dict[str, Any]:
                 time.sleep(options.ahead / 3)
             with Watch(pid) as watch:
                 first = watch.look()
-                until = time.monotonic() + options.seconds
-                readers = [
-                    reader(work, where, "random", until, number) for where in ("mnt", "native")
-                ]
-                seen = gathered(readers)
+                seen = [alone(work, "mnt", options.seconds, number)]
                 last = watch.look()
+            seen.append(alone(work, "native", options.seconds, number))
             for process in renders:
                 process.kill()
             for process in renders:
@@ -119,6 +116,11 @@ def measured(work: Path, place: Path, options: Any) -> dict[str, Any]:
         }
         for phase, row in found.items()
     }
+
+
+def alone(work: Path, where: str, seconds: float, seed: int) -> dict[str, Any]:
+    """What one reader of plain files sees, who shares the cores with nobody but renders."""
+    return gathered([reader(work, where, "random", time.monotonic() + seconds, seed)])[0]
 
 
 def daemon_of(place: Path) -> int:

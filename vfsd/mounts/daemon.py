@@ -82,7 +82,7 @@ def _serve(
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
         counters = Counters()
         renders = stack.enter_context(_render_process(starter, store, counters))
-        views = stack.enter_context(closing(_views(store, parsed, renders)))
+        views = stack.enter_context(closing(_views(store, parsed, renders, counters)))
         foreground = Foreground()
         tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
         standings = Standings(counters)
@@ -178,12 +178,20 @@ def _tell_of_sums(store: Store) -> None:
         _log.warning("%s; %s", found, SUMS_ADVICE)
 
 
-def _views(store: Store, options: MountOptions, renders: RenderProcess | None) -> Views:
+def _views(
+    store: Store, options: MountOptions, renders: RenderProcess | None, counters: Counters
+) -> Views:
     """Those that the kernel may read by itself are put into files of their own."""
     whole_bytes = 0
     if options.passthrough and not options.read_only:
         whole_bytes = store.settings.view_cache_bytes // _SHARE_OF_WHOLE_VIEWS
-    return Views(store.parts, store.tools, elsewhere=renders, whole_bytes=whole_bytes)
+    return Views(
+        store.parts,
+        store.tools,
+        elsewhere=renders,
+        whole_bytes=whole_bytes,
+        are_others_hurried=counters.are_files_read,
+    )
 
 
 def _rendering(renders: RenderProcess | None) -> Rendering | None:

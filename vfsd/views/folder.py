@@ -15,6 +15,8 @@ views carry the sound of their span, see `vfsd.views.sounding`; no view has subt
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vfsd.errors import NotFoundError, ReadOnlyError
 from vfsd.parts import Parts
 from vfsd.reading.tools import Tools
@@ -56,16 +58,18 @@ class Views:
         *,
         elsewhere: Elsewhere | None = None,
         whole_bytes: int = 0,
+        are_others_hurried: Callable[[], bool] = lambda: False,
     ) -> None:
         """With `elsewhere` slots are made there, and else by threads of this process.
 
         With `whole_bytes`, views that were read to the end are put into files, which take up so
-        many bytes at most (`ViewFile.whole`).
+        many bytes at most (`ViewFile.whole`).  `are_others_hurried` tells whether anybody reads
+        what is no view just now.
         """
         self._parts = parts
         self._tools = tools
         self._elsewhere = None if elsewhere is None else MadeElsewhere(elsewhere)
-        self._renderer = Renderer(parts, tools, self._elsewhere, whole_bytes)
+        self._renderer = Renderer(parts, tools, self._elsewhere, whole_bytes, are_others_hurried)
         self._renditions = Renditions(parts, tools, self._finished)
         self._opened = OpenViews()
 

@@ -31,6 +31,7 @@ from vfsd.views.rendition import (
     StillRendition,
     StreamedRendition,
 )
+from vfsd.views.turnstile import Turnstile
 from vfsd.views.wholes import WholeViews
 from vfsd.views.workshop import Workshop
 
@@ -61,9 +62,11 @@ class Renderer:
         tools: Tools,
         elsewhere: MadeElsewhere | None = None,
         whole_bytes: int = 0,
+        are_others_hurried: Callable[[], bool] = lambda: False,
     ) -> None:
         """Slots are made `elsewhere`, where that can be; whole files of views, for the kernel to
-        read, may take up `whole_bytes`."""
+        read, may take up `whole_bytes`; while others are in a hurry, bytes are handed out with
+        breaks in between."""
         files = candidates = None
         if not parts.read_only:
             files = FileCache(parts.directory.cache, parts.settings.view_cache_bytes)
@@ -74,6 +77,7 @@ class Renderer:
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
         self._made_slots = MadeSlots(self._is_in_cache)
         self._elsewhere = elsewhere
+        self.turnstile = Turnstile(are_others_hurried)
         self.hands = encoders()  #: that make segments
         self._segments = Lane("encode", self.hands)
         self._pictures = Lane("render", DECODERS_A_CORE * cores())
@@ -219,10 +223,11 @@ class RenditionFile:
             data = self._renderer.slot(self._rendition, place.slot, patience)
             self._read.add(place.slot)
             self._runner.follow(place.slot)
-            # By numpy, which lets others compute meanwhile.
             part = np.frombuffer(data, np.uint8)[within : within + count]
-            target[done : done + len(part)] = part
-            target[done + len(part) : done + count] = 0
+            with self._renderer.turnstile.turn(count):
+                # By numpy, which lets others compute meanwhile.
+                target[done : done + len(part)] = part
+                target[done + len(part) : done + count] = 0
             done += count
         self._waited += time.perf_counter() - began
         return done

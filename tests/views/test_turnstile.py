@@ -1,0 +1,71 @@
+"""Bytes of views are handed out one after the other while others are in a hurry."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from vfsd.views.turnstile import Turnstile
+
+WAIT = 30.0
+"""Seconds until something that does not happen is taken for an error."""
+
+
+def test_several_at_a_time_where_nobody_is_in_a_hurry() -> None:
+    turnstile = Turnstile(lambda: False)
+    met = threading.Barrier(2, timeout=WAIT)
+
+    def meet() -> None:
+        with turnstile.turn(1 << 20):
+            met.wait()
+
+    other = threading.Thread(target=meet)
+    other.start()
+    meet()
+    other.join()
+    assert not met.broken
+
+
+def test_one_at_a_time_where_somebody_is() -> None:
+    turnstile = Turnstile(lambda: True)
+    inside: list[int] = []
+    most = 0
+
+    def enter(number: int) -> None:
+        nonlocal most
+        for _ in range(50):
+            with turnstile.turn(4096):
+                inside.append(number)
+                most = max(most, len(inside))
+                time.sleep(0)
+                inside.remove(number)
+
+    threads = [threading.Thread(target=enter, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+
+
+def test_many_bytes_take_their_time_and_few_do_not_wait() -> None:
+    turnstile = Turnstile(lambda: True)
+    began = time.perf_counter()
+    for _ in range(11):
+        with turnstile.turn(10 << 20):
+            pass
+    assert time.perf_counter() - began > 100 * 2**20 / 1.5e9
+    lone = Turnstile(lambda: True)
+    began = time.perf_counter()
+    with lone.turn(1 << 30):  # nobody was before it, and nobody comes after
+        pass
+    assert time.perf_counter() - began < 0.5
+
+
+def test_an_error_lets_the_next_one_in() -> None:
+    turnstile = Turnstile(lambda: True)
+    for _ in range(2):
+        with pytest.raises(OSError, match="gone"), turnstile.turn(1):
+            raise OSError("gone")
