@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import warnings
@@ -283,6 +285,37 @@ def test_what_is_mapped_there_goes_when_nobody_needs_it(made: Made) -> None:
     pid = made.process.pid
     assert pid is not None
     assert mapped(pid) <= mapped()  # each of which is there, idle or in the cache
+
+
+def test_what_is_mapped_there_goes_also_when_an_order_could_not_be_sent(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = made.order("size=1000x700.rgb")
+    kept = [made.process.make(order._replace(slot=1 + slot), nobody_gives_up) for slot in range(12)]
+    pid = made.process.pid
+    assert pid is not None
+    refused: list[bool] = []
+
+    def order_another() -> None:
+        """While the only line is busy, and there are no descriptors for a second one."""
+        if refused:
+            return
+        refused.append(True)
+        kept.clear()  # more than memory is kept idle for
+        with monkeypatch.context() as without:
+            without.setattr(socket, "socketpair", no_descriptors)
+            with pytest.raises(OSError, match="too many"):
+                made.process.make(order._replace(slot=20), nobody_gives_up)
+
+    assert made.process.make(order._replace(slot=21), order_another)
+    assert made.process.make(order._replace(slot=22), nobody_gives_up)
+    assert refused
+    assert made.process.pid == pid
+    assert mapped(pid) <= mapped()
+
+
+def no_descriptors(*_: object) -> None:
+    raise OSError(errno.EMFILE, "too many open files")
 
 
 def test_descriptors_do_not_pile_up(made: Made) -> None:

@@ -9,8 +9,8 @@ import select
 import signal
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from vfsd.errors import IntegrityError
 from vfsd.processes.deference import Deference
@@ -196,25 +196,25 @@ class _Workshop:
 
     def make(self, order: SlotOrder, check: Check) -> tuple[Answer, Bytes | None]:
         """Raises `_GoneError`, `OSError` where there is no memory, and what `check` does."""
-        sheet = self._sheets.take(order.room or _MOST_BYTES)
-        errand = Errand(order, sheet.number, self._sheets.gone())
-        try:
-            answer = self._answer(errand, sheet.fd, check)
-        except BaseException:
-            self._sheets.drop(sheet)
-            raise
+        with self._line() as line:  # first: sheets that are gone are told of once
+            sheet = self._sheets.take(order.room or _MOST_BYTES)
+            errand = Errand(order, sheet.number, self._sheets.gone())
+            try:
+                answer = self._answer(line, errand, sheet.fd, check)
+            except BaseException:
+                self._sheets.drop(sheet)
+                raise
         self.has_answered = True
         if answer.kind != MADE:
             self._sheets.back(sheet)
             return answer, None
         return answer, self._sheets.filled(sheet, answer.length)
 
-    def _answer(self, errand: Errand, fd: int, check: Check) -> Answer:
+    def _answer(self, line: _Line, errand: Errand, fd: int, check: Check) -> Answer:
         def meanwhile() -> None:
             self._deference.look(self.pid)
             check()
 
-        line = self._line()
         try:
             return line.answer(errand, fd, meanwhile)
         except _GoneError:
@@ -224,10 +224,6 @@ class _Workshop:
             line.close()
             _log.debug("no answer of the process that makes views: %s", error)
             raise _GoneError from None
-        finally:
-            if not line.is_closed:
-                with self._guard:
-                    self._idle.append(line)
 
     def close(self) -> None:
         self._orders.close()
@@ -236,7 +232,18 @@ class _Workshop:
         for line in idle:
             line.close()
 
-    def _line(self) -> _Line:
+    @contextmanager
+    def _line(self) -> Iterator[_Line]:
+        """One that nobody else has meanwhile.  Raises as `make` does."""
+        line = self._free_line()
+        try:
+            yield line
+        finally:
+            if not line.is_closed:
+                with self._guard:
+                    self._idle.append(line)
+
+    def _free_line(self) -> _Line:
         with self._guard:
             if self._idle:
                 return self._idle.pop()
