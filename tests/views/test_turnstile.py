@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from tests.views.conftest import BLOCK, Shelf
+from vfsd.views import Views
 from vfsd.views.turnstile import Turnstile
 
 WAIT = 30.0
@@ -64,8 +66,37 @@ def test_many_bytes_take_their_time_and_few_do_not_wait() -> None:
     assert time.perf_counter() - began < 0.5
 
 
+def test_many_small_parts_take_as_long_as_a_few_large_ones() -> None:
+    turnstile = Turnstile(lambda: True)
+    began = time.perf_counter()
+    for _ in range(6400):
+        with turnstile.turn(16 << 10):
+            pass
+    assert time.perf_counter() - began > 100 * 2**20 / 1.5e9
+
+
 def test_an_error_lets_the_next_one_in() -> None:
     turnstile = Turnstile(lambda: True)
     for _ in range(2):
         with pytest.raises(OSError, match="gone"), turnstile.turn(1):
             raise OSError("gone")
+
+
+@pytest.mark.parametrize("are_hurried", [False, True])
+def test_views_are_handed_out_that_way(fresh: Shelf, are_hurried: bool) -> None:
+    asked = 0
+
+    def ask() -> bool:
+        nonlocal asked
+        asked += 1
+        return are_hurried
+
+    views = Views(fresh.store.parts, fresh.store.tools, are_others_hurried=ask)
+    try:
+        for path in ("t=0-0.2.rgb", "size=96x54.mp4"):
+            asked = 0
+            read = Shelf(fresh.store, views).read("traffic.mp4", path)
+            assert read == fresh.read("traffic.mp4", path)
+            assert asked >= len(read) / BLOCK
+    finally:
+        views.close()

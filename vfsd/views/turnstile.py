@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _BYTES_PER_SECOND = 1.25e9
-"""So much is handed out meanwhile, which is more than any view is made at."""
+"""Not more is handed out meanwhile: 200 pictures of 1080p, as RGB."""
 _LEAST_SECONDS = 50e-6
-"""A shorter break would be over before anybody could use it."""
+"""A shorter break would be over before anybody could use it, and is added to the next one."""
 
 
 class Turnstile:
@@ -37,4 +37,4 @@ class Turnstile:
             if wait > _LEAST_SECONDS:
                 time.sleep(wait)
             yield
-            self._next = time.perf_counter() + count / _BYTES_PER_SECOND
+            self._next = max(self._next, time.perf_counter()) + count / _BYTES_PER_SECOND
