@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
+
+import pytest
 
 from vfsd.programs import environment
 
@@ -25,6 +28,32 @@ trimmer.close()
 assert all(block.count(b"x") == len(block) for block in blocks)
 """
 
+_ANSWERS = """
+import resource
+from vfsd.heap import share_arenas
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def answer():
+    blocks = [bytearray(1 << 19) for _ in range(8)]
+    while blocks:
+        blocks.pop()
+
+share_arenas()
+answer()
+before = faults()
+for _ in range(100):
+    answer()
+assert faults() - before < 8000, f"{faults() - before} pages for 800 blocks"
+"""
+
 
 def test_holes_between_what_is_in_use_are_given_back() -> None:
     subprocess.run([sys.executable, "-c", _HOLES], env=environment(), check=True, timeout=90)
+
+
+def test_memory_for_answers_is_not_given_back_after_each() -> None:
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("other C libraries do as they like")
+    subprocess.run([sys.executable, "-c", _ANSWERS], env=environment(), check=True, timeout=90)

@@ -37,7 +37,10 @@ _log = logging.getLogger(__name__)
 
 
 def share_arenas() -> None:
-    """Have all threads of this process allocate from few heaps.  To be called before they do."""
+    """Have all threads of this process allocate from few heaps, which keep some of what is freed.
+
+    To be called before they do.
+    """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):
         return
