@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.common import arguments, finish, footage, repeated, table
 from benchmarks.crowd import gathered, reader
-from benchmarks.daemonwatch import Watch, cpu_of
+from benchmarks.daemonwatch import cpu_of
 from benchmarks.loadtruth import save, truth_of
 from benchmarks.mounting import vfsd_mount
 from vfsd.config import Settings
@@ -84,17 +84,16 @@ def measured(work: Path, place: Path, options: Any) -> dict[str, Any]:
                 names = views(phase, options.renders, next(sizes))
                 renders = [render(place, name) for name in names]
                 time.sleep(options.ahead / 3)
-            with Watch(pid) as watch:
-                first = watch.look()
-                seen = [alone(work, "mnt", options.seconds, number)]
-                last = watch.look()
+            computed, began = cpu_of(pid), time.monotonic()
+            seen = [alone(work, "mnt", options.seconds, number)]
+            cores = (cpu_of(pid) - computed) / (time.monotonic() - began)
             seen.append(alone(work, "native", options.seconds, number))
             for process in renders:
                 process.kill()
             for process in renders:
                 process.wait()
             row = found[phase]
-            row["cores"].append((last.cpu - first.cpu) / (last.at - first.at))
+            row["cores"].append(cores)
             for where, one in zip(("mount", "disk"), seen, strict=True):
                 low, high = np.percentile(one["seconds"], (50, 99))
                 row[where].append((float(low) * 1e6, float(high) * 1e6))
