@@ -184,7 +184,7 @@ class _Examiner:
         delay = reorder_delay(order)
         if delay > media.reorder_delay and media.codec in ("h264", "hevc"):
             return None
-        times = self._times(scanned, scanned.pts, scanned.dts, order, media, delay)
+        times = self._times(scanned.pts, scanned.dts, scanned.duration, order, media, delay)
         result = self._examination(scanned, media, order, flags, times, delay, notes)
         return result if self._sample_agrees(result, first_prints) else None
 
@@ -228,8 +228,8 @@ class _Examiner:
         if hidden.any():
             notes.append(f"packets that show no picture of their own: {int(hidden.sum())}")
         delay = max(reorder_delay(order), media.reorder_delay)
-        pts, dts = proven_times(self._container, scanned, decoded, media, notes)
-        times = self._times(scanned, pts, dts, order, media, delay)
+        pts, dts, duration = proven_times(self._container, scanned, decoded, media, notes)
+        times = self._times(pts, dts, duration, order, media, delay)
         result = self._examination(scanned, media, order, flags, times, delay, notes)
         unstable: set[int] = set()
         for access in (result.access, result.access, Access.SEQUENTIAL):
@@ -254,12 +254,12 @@ class _Examiner:
         raise RefusedMediaError("it is damaged, and each decode gives other pictures")
 
     def _times(
-        self, scanned: Scan, pts: Ints, dts: Ints, order: Ints, media: MediaInfo, delay: int
+        self, pts: Ints, dts: Ints, duration: Ints, order: Ints, media: MediaInfo, delay: int
     ) -> Timeline:
         return settle(
             pts,
             dts,
-            scanned.duration,
+            duration,
             order,
             reorder_delay=delay,
             time_base=media.time_base,

@@ -47,8 +47,12 @@ def reorder_delay(order: Ints) -> int:
 
 def proven_times(
     container: Container, scanned: Scan, decoded: Decoded, media: MediaInfo, notes: list[str]
-) -> tuple[Ints, Ints]:
-    """(pts, dts), such that pts are known and ascend along the decoder's output."""
+) -> tuple[Ints, Ints, Ints]:
+    """(pts, dts, duration), such that pts are known and ascend along the decoder's output.
+
+    Where no time is told, durations are unknown as well: what demuxers then say of the packets
+    that they have parsed last is one tick.
+    """
     pts, dts, moved = continued(scanned)
     if moved:
         notes.append("time stamps are set back on the way; they are read as going on")
@@ -57,19 +61,19 @@ def proven_times(
     shown = pts[order]
     if container.timed and (shown != NONE).all():
         if (np.diff(shown) > 0).all():
-            return pts, dts
+            return pts, dts, scanned.duration
         if len(np.unique(shown)) == len(shown):
             notes.append("pictures do not come in the order of their time stamps; sorted")
             pts[order] = np.sort(shown)
-            return pts, np.full(len(pts), NONE, np.int64)
+            return pts, np.full(len(pts), NONE, np.int64), scanned.duration
     pts[:] = NONE
     if (dts != NONE).all() and (np.diff(dts) > 0).all():
         pts[order] = _times_of_output(decoded, dts)
-        return pts, dts
+        return pts, dts, scanned.duration
     rate = media.average_rate or 25
     notes.append(f"no time stamps: frames are numbered at {rate} per second")
     pts[order] = [round(i / (rate * media.time_base)) for i in range(len(order))]
-    return pts, np.full(len(pts), NONE, np.int64)
+    return pts, np.full(len(pts), NONE, np.int64), np.zeros(len(pts), np.int64)
 
 
 def _times_of_output(decoded: Decoded, dts: Ints) -> Ints:

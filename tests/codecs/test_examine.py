@@ -15,6 +15,8 @@ import pytest
 from sample_videos import FOLDER
 from tests.codecs.making import make_clip, pictures
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
+from vfsd.codecs.bitstreams import h264_sets
+from vfsd.codecs.bitstreams.bits import BitWriter, escaped
 from vfsd.codecs.decoding.source import Source, open_container
 from vfsd.codecs.examining.examine import examine
 from vfsd.errors import RefusedMediaError
@@ -145,6 +147,31 @@ def test_rates(name: str, variable: bool, rate: Fraction | None) -> None:
     media = examine(FOLDER / name).media
     assert media.variable_rate == variable
     assert rate is None or media.average_rate == rate
+
+
+def test_the_last_frame_of_a_stream_without_times_lasts_as_long_as_the_others(
+    tmp_path: Path,
+) -> None:
+    path = make_clip(tmp_path / "a.h264", "libx264", frames=60)
+    path.write_bytes(_without_timing(path.read_bytes()))
+    found = examine(path)
+    rate, base = Fraction(25), found.media.time_base
+    assert any("no time stamps" in note for note in found.notes)
+    assert found.media.average_rate == rate
+    assert found.end_pts * base == 60 / rate
+
+
+def _without_timing(stream: bytes) -> bytes:
+    """The same stream with a parameter set that tells no rate, as that of many cameras."""
+    start = stream.index(b"\0\0\1\x67") + 3
+    unit = stream[start : stream.index(b"\0\0\1", start)].rstrip(b"\0")
+    told = h264_sets.parse(unit)
+    assert told is not None
+    assert told.looks is not None
+    bare = BitWriter()
+    bare.append(told.head)
+    bare.flag(False)
+    return stream.replace(unit, unit[:4] + escaped(bare.finished()))
 
 
 def test_an_edit_list_hides_packets() -> None:
