@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -64,7 +65,8 @@ class Videos:
         """As `of_inode`; what is none is told by its name, with what it is instead."""
         if node.is_dir:
             raise NotFoundError(
-                f"{name!r} is a directory, no video", hint=f"`vfsd ls {name}` lists what is in it"
+                f"{name!r} is a directory, no video",
+                hint=f"`vfsd ls {shlex.quote(name)}` lists what is in it",
             )
         if not node.is_file:
             raise NotFoundError(f"{name!r} is not a file")

@@ -26,6 +26,7 @@ import errno
 import fcntl
 import json
 import os
+import shlex
 import time
 import uuid
 from collections.abc import Iterator
@@ -132,7 +133,8 @@ class StoreDirectory:
                     hint="put it back from a backup of this store (`vfsd restore`)",
                 ) from None
             raise NoStoreError(
-                f"there is no store in {root}", hint=f"make one with `vfsd init {root}`"
+                f"there is no store in {root}",
+                hint=f"make one with `vfsd init {shlex.quote(str(root))}`",
             ) from None
         except (
             ValueError,
@@ -479,7 +481,7 @@ def _require_no_store(root: Path) -> None:
     if (root / _MARKER).exists():
         raise ExistsError(
             f"there is a store in {root} already",
-            hint=f"use it with `vfsd -s {root}`, or name another directory",
+            hint=f"use it with `vfsd -s {shlex.quote(str(root))}`, or name another directory",
         )
 
 

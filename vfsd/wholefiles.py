@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,10 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 def require_directory(path: Path) -> None:
     """Raises `NotFoundError` where there is none, in which something is to be made."""
     if not path.is_dir():
-        raise NotFoundError(f"there is no directory {path}", hint=f"make it with `mkdir -p {path}`")
+        raise NotFoundError(
+            f"there is no directory {path}",
+            hint=f"make it with `mkdir -p {shlex.quote(str(path))}`",
+        )
 
 
 @contextmanager

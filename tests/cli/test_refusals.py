@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,28 @@ def test_what_is_refused_says_why_and_what_to_do(
     assert message in done.err
     assert hint in done.err
     assert "mistake" not in done.err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("labels", "query", "NAME", "nothing"),
+        ("unpin", "NAME"),
+        ("replace", "NAME"),
+        ("tag", "FOLDER", "--add", "night"),
+        ("advise", "NAME", "workload.json"),
+        ("read", "NAME", "FOLDER/x.png", "--at", "1"),
+        ("retile", "NAME", "--layout", "uniform:1x1", "--codec", "lossless"),
+    ],
+)
+def test_commands_that_are_told_can_be_pasted(run: Run, args: tuple[str, ...]) -> None:
+    folder = "it's a place"
+    named = {"FOLDER": folder, "NAME": f"{folder}/no 1.mp4", "FOLDER/x.png": f"{folder}/x.png"}
+    assert run("mv", TRAFFIC, named["NAME"]).code == 0
+    assert run("budget", "set", named["NAME"], "1").code == 0
+    done = run(*(named.get(word, word) for word in args))
+    told = re.findall(r"`((?:vfsd|mkdir) [^`]*)`", done.err + done.out)
+    assert any({folder, named["NAME"]} & set(shlex.split(command)) for command in told)
 
 
 def test_a_folder_of_labels_goes_where_there_is_a_directory(run: Run) -> None:

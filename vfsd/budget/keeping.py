@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -140,7 +141,8 @@ def unpin(
         ]
         if not found:
             raise NotFoundError(
-                f"{video.name} has no such pin", hint=f"see `vfsd budget show {video.name}`"
+                f"{video.name} has no such pin",
+                hint=f"see `vfsd budget show {shlex.quote(video.name)}`",
             )
         change.holdings.unpin(one.id for one in found)
         for one in found:

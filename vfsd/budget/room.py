@@ -6,6 +6,7 @@ here; the bytes follow with `vfsd.budget.reclaim`, and who has them open keeps t
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Sequence
 
 from vfsd.budget.budgets import Eviction, Held
@@ -175,7 +176,7 @@ def _refusal(
     name = change.videos.get(video_id).name
     limit = allowed(change, scope) or 0
     whose = "the store" if scope is None else name
-    command = "vfsd budget set" + ("" if scope is None else f" {name}")
+    command = "vfsd budget set" + ("" if scope is None else f" {shlex.quote(name)}")
     hint = f"`{command} SIZE` allows more, `vfsd budget show` tells what there is"
     mine = next((one for one in held if one.id == made), None)
     if mine is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -275,7 +276,7 @@ def _remarks(video: Video, advice: Advice, advised: Outcome, layouts: Path | Non
     if advice.idle:
         yield (
             f"{advice.idle} of {advice.queries} queries find nothing: see "
-            f"`vfsd labels ls {shown(video.name)}`"
+            f"`vfsd labels ls {shown(shlex.quote(video.name))}`"
         )
     if advice.patches < advice.regions:
         yield (
@@ -285,7 +286,8 @@ def _remarks(video: Video, advice: Advice, advised: Outcome, layouts: Path | Non
     if layouts is not None:
         yield (
             f"the layouts of {advised.name}, to {shown(str(layouts))}; `vfsd retile "
-            f"{shown(video.name)} --layout-file {shown(str(layouts))}` makes them"
+            f"{shown(shlex.quote(video.name))} --layout-file {shown(shlex.quote(str(layouts)))}` "
+            "makes them"
         )
     elif advice.best.making.any():
         yield "--layouts FILE writes what to make"

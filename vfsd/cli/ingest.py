@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,8 @@ def command(
         raise UsageError("--as names a single file or directory", hint="use --to for several")
     if rename is not None and rename.endswith("/") and not os.path.isdir(paths[0]):
         raise UsageError(
-            f"{rename!r} is the name of a directory", hint=f"`--to {rename}` puts the file into it"
+            f"{rename!r} is the name of a directory",
+            hint=f"`--to {shlex.quote(rename)}` puts the file into it",
         )
     place = session.place(target)
     sources = plan_sources(paths, place.name, None if rename is None else store_name(rename))

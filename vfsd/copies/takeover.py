@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -111,7 +112,8 @@ def finish(directory: StoreDirectory) -> None:
         raise ReadOnlyError(
             f"who brought {directory.root} up to date was killed, and it cannot be written: "
             f"{error.strerror}",
-            hint=f"say `vfsd -s {directory.root} ls` once as somebody who may write there",
+            hint=f"say `vfsd -s {shlex.quote(str(directory.root))} ls` once as somebody who may "
+            "write there",
         ) from error
 
 

@@ -7,6 +7,7 @@ original, afterwards the new one is, whatever happens in between.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 from collections.abc import Callable
@@ -331,7 +332,8 @@ def require_replaceable(name: str, policy: Policy, psnr: float) -> None:
     if policy.original is not Fate.REPLACEABLE:
         raise ForbiddenError(
             f"the original of {name} stays as it was written",
-            hint=f"`vfsd policy set {name} original=replaceable,psnr={psnr:g}` allows it to go",
+            hint=f"`vfsd policy set {shlex.quote(name)} original=replaceable,psnr={psnr:g}` allows "
+            "it to go",
         )
     if psnr < policy.psnr:
         raise ForbiddenError(

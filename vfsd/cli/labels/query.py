@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -119,7 +120,8 @@ def command(
             for line in columns(cells, ">><<>><"):
                 print_line(line)
     if not len(rows):
-        session.remark(f"there are no such boxes: see `vfsd labels ls {shown(place.name)}`")
+        name = shown(shlex.quote(place.name))
+        session.remark(f"there are no such boxes: see `vfsd labels ls {name}`")
 
 
 def _record(one: Detection, seconds: float) -> dict[str, object]:
