@@ -577,6 +577,16 @@ def test_a_region_is_the_same_pixels(video: Video) -> None:
         video.read(frames=[0], region=(0, 0, 321, 10))
 
 
+def test_a_size_with_one_side_says_where_that_may_be(video: Video) -> None:
+    for size in ((160, 0), (0, 120)):
+        with pytest.raises(UsageError, match="holds no pixel") as refused:
+            video.read(frames=[0], size=size)
+        assert "give both sides" in (refused.value.hint or "")
+    with pytest.raises(UsageError, match="holds no pixel") as refused:
+        video.read(frames=[0], size=(0, 0))
+    assert refused.value.hint is None
+
+
 def test_size_and_format(video: Video) -> None:
     assert video.read(frames=[0], size=(160, 120)).data.shape == (1, 120, 160, 3)
     rgb, bgr = video.read(frames=[5]).data, video.read(frames=[5], format="bgr24").data

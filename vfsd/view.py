@@ -69,7 +69,13 @@ def scaled_size(given: tuple[int, int]) -> tuple[int, int]:
     """
     width, height = width_and_height(given)
     if width < 1 or height < 1:
-        raise UsageError(f"{width}x{height} holds no pixel")
+        one_sided = 0 in (width, height) and max(width, height) > 0
+        raise UsageError(
+            f"{width}x{height} holds no pixel",
+            hint="give both sides: one may be 0 in views, `Video.save` and commands alone"
+            if one_sided
+            else None,
+        )
     if width > LARGEST_SIDE or height > LARGEST_SIDE:
         raise UsageError(
             f"{width}x{height} is too large: frames are scaled to {LARGEST_SIDE} pixels a side"

@@ -200,6 +200,16 @@ def test_a_wrong_layout_file_is_told_apart(run: Run, place: Path, wanted: Any, w
     assert "mistake in vfsd" not in done.err
 
 
+@pytest.mark.parametrize("wanted", [[], [{"frames": [0, 30], "layout": "320x240"}]])
+def test_a_layout_file_may_want_no_tiles(run: Run, place: Path, wanted: Any) -> None:
+    path = place / "layouts.json"
+    path.write_text(json.dumps(wanted))
+    done = run("retile", TRAFFIC, "--layout-file", path, "--span", "2:3")
+    assert done.code == 0
+    assert "layouts.json wants no tiles there" in done.out
+    assert "boxes" not in done.out
+
+
 def test_a_layout_file_that_is_none(run: Run, place: Path) -> None:
     path = place / "layout.json"
     path.write_bytes(b"\xff{")

@@ -79,7 +79,8 @@ def make(session: Session, store: Store, video: Video, order: Order, jobs: int |
     except KeyboardInterrupt:
         _say_what_is_there(session, store, video, order, planned)
         raise
-    _report(session, store, video, made, len(planned) - len(wanted), time.monotonic() - began)
+    kept, seconds = len(planned) - len(wanted), time.monotonic() - began
+    _report(session, store, video, order, made, kept, seconds)
 
 
 def _say_what_is_there(
@@ -102,6 +103,7 @@ def _report(
     session: Session,
     store: Store,
     video: Video,
+    order: Order,
     made: Sequence[Segment],
     kept: int,
     seconds: float,
@@ -126,10 +128,13 @@ def _report(
         )
         return
     if worst is None and not kept:
-        print_line(
-            f"{shown(video.name)}: nothing to make: either there are no such boxes (see"
-            " `vfsd labels ls`), or tiles around them would not pay"
+        why = (
+            "either there are no such boxes (see `vfsd labels ls`), or tiles around them would "
+            "not pay"
+            if order.file is None
+            else f"{shown(str(order.file))} wants no tiles there"
         )
+        print_line(f"{shown(video.name)}: nothing to make: {why}")
         return
     if worst is None:
         print_line(f"{shown(video.name)}: nothing to do, all {kept} segments are there")
