@@ -113,6 +113,23 @@ def test_labels_that_no_file_name_can_have(fresh: Shelf) -> None:
     assert picture(data).shape == (30, 20, 3)
 
 
+@pytest.mark.parametrize(("label", "name"), [(".", "%2E"), ("..", "%2E%2E")])
+def test_labels_that_would_be_other_folders(fresh: Shelf, label: str, name: str) -> None:
+    video = fresh.video(NAME)
+    video.add_detection(3, label, (10, 10, 50, 40), source="me")
+    assert names(fresh, "objects") == [name]
+    assert picture(fresh.read(NAME, f"objects/{name}/000003-0.png")).shape == (30, 40, 3)
+    with pytest.raises(NotFoundError):
+        fresh.read(NAME, f"objects/{label}/000003-0.png")
+
+
+def test_labels_that_are_too_long_for_a_name_are_not_listed(fresh: Shelf) -> None:
+    video = fresh.video(NAME)
+    for label in ("car", "自" * 28, "自" * 29):  # of 252 and 261 bytes, as in URLs
+        video.add_detection(3, label, (10, 10, 50, 40), source="me")
+    assert sorted(map(len, names(fresh, "objects"))) == [3, 252]
+
+
 def test_corrected_boxes_are_seen_at_once(fresh: Shelf) -> None:
     video, label = fill(fresh)
     before = names(fresh, f"objects/{label}")

@@ -4,8 +4,9 @@
     objects/car/tracks/7/000123.png  the car that is track 7
     objects/car/tracks/7.mp4         the area of track 7, from its first frame to its last
 
-Labels are written as in URLs where they have characters that no name can have.  Boxes of one
-label on a frame are numbered in the order in which they came into the index.
+Labels are written as in URLs, but for their blanks.  Those that are longer than a name then are in
+no listing, since nobody could open them.  Boxes of one label on a frame are numbered in the order
+in which they came into the index.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from vfsd import grammar
+from vfsd.catalog import NAME_BYTES
 from vfsd.detections import NO_TRACK, DetectionColumns
 from vfsd.errors import NotFoundError
 from vfsd.reading.packs import PackPool
@@ -73,7 +75,8 @@ class ObjectFolder:
         """The entries of a folder; no files where they are more than `most`."""
         match path.split("/")[1:]:
             case []:
-                return [(quote(label, safe=" "), True) for label in self._all_labels()]
+                written = map(_written, self._all_labels())
+                return [(name, True) for name in written if len(name) <= NAME_BYTES]
             case [label]:
                 rows = self._of(label)
                 folders = [(TRACKS, True)] if len(self._tracks(rows)) else []
@@ -110,11 +113,7 @@ class ObjectFolder:
     def _known(self, written: str) -> str:
         label = unquote(written)
         # What is not ASCII may be no text at all, and is no name of ours.
-        if (
-            not written.isascii()
-            or quote(label, safe=" ") != written
-            or label not in self._all_labels()
-        ):
+        if not written.isascii() or _written(label) != written or label not in self._all_labels():
             raise NotFoundError(f"nothing is labelled {label!r}")
         return label
 
@@ -172,6 +171,11 @@ class ObjectFolder:
         rect = rows[row].rect(media.display_width, media.display_height)
         assert rect is not None  # what lies outside was left out
         return rect
+
+
+def _written(label: str) -> str:
+    """The name of a label's folder, in ASCII; that of ``..`` is not the folder above."""
+    return label.replace(".", "%2E") if label in (".", "..") else quote(label, safe=" ")
 
 
 def _crop_names(rows: DetectionColumns) -> Entries:
