@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -11,9 +13,11 @@ import numpy as np
 import pytest
 from av.video.stream import VideoStream
 
+from sample_videos import FOLDER
 from vfsd.detections import Detection
 from vfsd.errors import NotFoundError, OutdatedError
 from vfsd.store import Store
+from vfsd.storedir import CATALOG
 from vfsd.videos.video import Video
 from vfsd.view import View
 
@@ -71,6 +75,20 @@ def test_decoders_that_are_warm_do_not_count_by_the_old_table(store: Store, clip
     assert len(again) == FRAMES - 1
     assert shades(again, range(60, 115)) == right
     assert right[0] == pytest.approx(2 * 61, abs=2)
+
+
+def test_a_last_frame_that_ends_too_early_is_corrected(store: Store) -> None:
+    video = store.ingest(FOLDER / "traffic.mp4", "a.mp4")
+    duration = video.duration
+    path = store.parts.directory.root / CATALOG
+    with closing(sqlite3.connect(path)) as catalog, catalog:
+        catalog.execute("UPDATE physical_videos SET end_pts = end_pts - 511")
+    with Store.open(store.parts.directory.root) as other:
+        early = other["a.mp4"]
+        assert early.duration < duration
+        assert early.verify()
+        assert other["a.mp4"].duration == duration
+        assert not other["a.mp4"].verify()
 
 
 def test_a_read_that_finds_the_hole_is_right_beside_decoders_that_are_warm(

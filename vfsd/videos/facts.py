@@ -188,6 +188,7 @@ class VideoFacts:
             np.array_equal(before.flags, found.columns.flags)
             and np.array_equal(before.pts, found.columns.pts)
             and np.array_equal(old.packets_of(range(len(old))), found.order)
+            and old.end_pts == found.end_pts
         )
         corrected = dataclasses.replace(
             describe_original(
