@@ -90,6 +90,24 @@ def test_only_what_is_new_is_copied_and_what_is_gone_goes(store: Store, target: 
     assert back_up(store.parts, target).copied == 0
 
 
+def test_an_error_once_all_is_there_says_so(store: Store, target: Path) -> None:
+    back_up(store.parts, target)
+    store.ingest(FOLDER / "open-gop.mkv", "new/b.mkv")
+    marker = target / "vfsd-store.json"
+
+    def take_its_name(done: int, total: int) -> None:
+        if marker.is_file():
+            marker.unlink()
+            marker.mkdir()
+
+    with pytest.raises(IsADirectoryError) as caught:
+        back_up(store.parts, target, on_progress=take_its_name)
+    assert caught.value.__notes__ == ["all of it is in the backup; say it again to tidy it up"]
+    marker.rmdir()
+    back_up(store.parts, target)
+    assert same(store, target)
+
+
 def test_without_what_can_be_made_again(store: Store, target: Path) -> None:
     done = back_up(store.parts, target, derived=False)
     assert done.bytes == sum(video.original.size for video in store.find())

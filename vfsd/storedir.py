@@ -380,7 +380,8 @@ class StoreDirectory:
             os.ftruncate(fd, 0)
             os.pwrite(fd, json.dumps({"pid": os.getpid(), **what}).encode(), 0)
             yield
-            os.ftruncate(fd, 0)
+            with suppress(OSError):  # it tells nothing any more, as nobody has the lock
+                os.ftruncate(fd, 0)
         finally:
             os.close(fd)
 

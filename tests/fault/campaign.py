@@ -50,6 +50,7 @@ ERRORS: tuple[tuple[str, tuple[Kind, ...], int, bool], ...] = (
 _DONE = (
     "the store is what the backup was",
     "all that the backup has is there",
+    "all of it is in the backup",
     "put in its place by who opens",
 )
 """What an error says that comes when nothing keeps what was asked for from being so."""
@@ -293,7 +294,8 @@ class Campaign:
         assert root.exists() or self.operation.name == "init"
         steps = counters.marks
         if is_done:
-            return message, is_clean, self._state().differs(self._states[-1])
+            done = min(steps + 1, len(self._states) - 1)
+            return message, is_clean, self._state().differs(self._states[done])
         if not message or steps or self.operation.gradual or not before:
             return message, is_clean, self._unlike(steps, message)
         after = _image(place)

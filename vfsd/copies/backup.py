@@ -110,7 +110,9 @@ class _Backup:
             _remove_catalog(snapshot)
             self._parts.catalog.copy_to(snapshot)
             if self._copy_all(snapshot) and self._publish():
-                return self._tidied()
+                with _told_when_done():
+                    self._settle()
+                    return self._tidied()
         raise StoreError(
             "files are deleted from the store, or the backup, faster than they can be copied",
             hint="try again when less is going on",
@@ -196,16 +198,16 @@ class _Backup:
 
     def _publish(self) -> bool:
         """False where objects are gone again."""
-        target, source = self._target, self._parts.directory
-        bring_settings(source, target, self._coming)
-        if not take_over(target, self._has_all):
-            return False
+        bring_settings(self._parts.directory, self._target, self._coming)
+        return take_over(self._target, self._has_all)
+
+    def _settle(self) -> None:
+        """Note of which private files it has copies, and mark it as a store."""
         for ino, found in self._sources.items():
-            self._notes.note(ino, found, target.spool_file(ino).stat())
+            self._notes.note(ino, found, self._target.spool_file(ino).stat())
         self._notes.save()
-        source.copy_marker(target.root)
-        fsync_path(target.root)
-        return True
+        self._parts.directory.copy_marker(self._target.root)
+        fsync_path(self._target.root)
 
     def _has_all(self) -> bool:
         # Not how large they are: it is the catalog that may be wrong about that.
@@ -248,6 +250,16 @@ class _Backup:
         self._done += count
         if self._on_progress is not None:
             self._on_progress(self._done, self._total)
+
+
+@contextmanager
+def _told_when_done() -> Iterator[None]:
+    """What goes wrong in the block does not undo the backup, and its errors say so."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note("all of it is in the backup; say it again to tidy it up")
+        raise
 
 
 @contextmanager
