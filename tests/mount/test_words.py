@@ -54,6 +54,29 @@ def test_unknown_words_are_refused(word: str) -> None:
         parse_options([word])
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max_read", " 8192"),
+        ("max_read", "8_192"),
+        ("max_read", "+8192"),
+        ("max_read", "\u0668"),
+        ("umask", "0o22"),
+        ("attr_timeout", " 1"),
+        ("attr_timeout", "1_0"),
+        ("attr_timeout", "nan"),
+    ],
+)
+def test_numbers_that_only_python_would_take_are_refused(key: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"{key!r} takes a number"):
+        parse_options([f"{key}={value}"])
+
+
+@pytest.mark.parametrize("word", ["attr_timeout=.5", "entry_timeout=1e-3", "umask=022"])
+def test_numbers_go_on_as_they_are_given(word: str) -> None:
+    assert parse_options([word]).passed_on == (word,)
+
+
 def test_the_kernels_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "mountinfo"
     monkeypatch.setattr(vfsd.mounts.mountinfo, "_MOUNTINFO", table)

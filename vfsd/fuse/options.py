@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -63,6 +65,7 @@ _NUMBERS = {
     "max_read": 10,
 }
 _SECONDS = frozenset(("attr_timeout", "entry_timeout", "negative_timeout"))
+_DECIMAL = re.compile(r"[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 _OURS = frozenset(("ro", "rw", "nonempty", "passthrough"))
 _FOR_OTHERS = frozenset(
     [
@@ -146,10 +149,13 @@ def _is_setting(word: str) -> bool:
     key, equals, value = word.partition("=")
     if not equals or (key not in _NUMBERS and key not in _SECONDS):
         return False
-    try:
-        number = int(value, _NUMBERS[key]) if key in _NUMBERS else float(value)
-    except ValueError:
-        number = -1
+    # Python takes blanks, signs and underscores, too, which libfuse and the kernel do not.
+    number: float = -1
+    with suppress(ValueError):
+        if key in _SECONDS and _DECIMAL.fullmatch(value):
+            number = float(value)
+        elif key in _NUMBERS and value.isascii() and value.isdecimal():
+            number = int(value, _NUMBERS[key])
     if not 0 <= number < 1 << 32:
         raise UsageError(f"the mount option {key!r} takes a number, not {value!r}")
     return True
