@@ -37,7 +37,7 @@ class VideoFilter:
     name: str | None = None  #: pattern: ``*`` and ``?`` stop at ``/``, ``**`` does not
     tags: frozenset[str] = frozenset()  #: all of them
     metadata: Mapping[str, Any] = field(default_factory=dict)  #: top-level keys, the same values
-    codec: str | None = None
+    codec: str | None = None  #: as FFmpeg calls it, in letters of any case; so the next
     container: str | None = None
     bytes: Interval | None = None
     seconds: Interval | None = None
@@ -128,10 +128,11 @@ class VideoQuery:
             .where(physical_videos.c.role == Role.ORIGINAL.value)
             .where(nodes.c.state == FileState.VIDEO.value)
         )
+        # Both are stored in small letters, as FFmpeg has them.
         if what.codec is not None:
-            query = query.where(physical_videos.c.codec == what.codec)
+            query = query.where(physical_videos.c.codec == what.codec.lower())
         if what.container is not None:
-            query = query.where(physical_videos.c.container == what.container)
+            query = query.where(physical_videos.c.container == what.container.lower())
         for tag in what.tags:
             query = query.where(
                 sa.exists().where(tags.c.video_id == videos.c.id, tags.c.tag == tag)

@@ -61,6 +61,8 @@ def test_finding(catalog: Catalog) -> None:
     assert names("cam[2-3]/?.mp4") == ["cam2/c.mp4"]
     assert names("nowhere/*") == []
     assert names(codec="hevc") == names(container="matroska") == ["cam1/deep/b.mkv"]
+    assert names(codec="HEVC") == names(container="Matroska") == ["cam1/deep/b.mkv"]
+    assert names(codec="nobody's") == []
     assert names(tags={"night"}) == ["cam1/a.mp4", "cam2/c.mp4"]
     assert names(tags={"night", "rain"}) == ["cam1/a.mp4"]
     assert names(metadata={"site": "north"}) == ["cam2/c.mp4"]
