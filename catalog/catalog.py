@@ -328,7 +328,7 @@ class Catalog(SeenInVideos):
     def set_metadata(self, video: LogicalVideo, /, **values: Any) -> LogicalVideo:
         """Set top-level keys of the video's metadata; a value of None removes the key.
 
-        Raises `UsageError` for what JSON cannot hold.
+        Raises `UsageError` for what JSON cannot hold, and for whole numbers beyond 64 bits.
         """
         require_info(video)
         with self.writing() as change:

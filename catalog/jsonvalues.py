@@ -38,6 +38,16 @@ def require_storable(values: Mapping[str, Any]) -> None:
             ) from None
 
 
+def require_findable(values: Mapping[str, Any]) -> None:
+    """Raises `UsageError` for whole numbers beyond 64 bits, for which nobody could ask again."""
+    for key, value in values.items():
+        if isinstance(value, int) and not _fits(value):
+            raise UsageError(
+                f"{key} = {shown(value)} is beyond {_BITS} bits",
+                hint="larger numbers are kept as floats, 1e30, or as text",
+            )
+
+
 def json_equals(
     column: sa.ColumnElement[Any], key: str, value: bool | int | float | str
 ) -> sa.ColumnElement[bool]:
@@ -66,7 +76,7 @@ def _types_of(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return ("text",)
     if isinstance(value, int):
-        if not -(1 << _BITS - 1) <= value < 1 << _BITS - 1:
+        if not _fits(value):
             raise UsageError(
                 f"{value} is beyond {_BITS} bits", hint="larger numbers are found as floats: 1e30"
             )
@@ -74,6 +84,10 @@ def _types_of(value: object) -> tuple[str, ...]:
     if isinstance(value, float) and math.isfinite(value):
         return ("integer", "real")
     raise UsageError(f"metadata can be searched for numbers, words and truth, not for {value!r}")
+
+
+def _fits(value: int) -> bool:
+    return -(1 << _BITS - 1) <= value < 1 << _BITS - 1
 
 
 def _is_text(text: str) -> bool:

@@ -15,7 +15,7 @@ from vfsd.catalog.detections import Detections
 from vfsd.catalog.evictions import Evictions
 from vfsd.catalog.holdings import Holdings
 from vfsd.catalog.integrity import Integrity
-from vfsd.catalog.jsonvalues import require_storable
+from vfsd.catalog.jsonvalues import require_findable, require_storable
 from vfsd.catalog.originals import Originals
 from vfsd.catalog.prepared import Prepared
 from vfsd.catalog.reads import Reads
@@ -306,8 +306,11 @@ class Videos:
         )
 
     def set_metadata(self, video_id: int, metadata: Mapping[str, Any]) -> None:
-        """Raises `UsageError` for what JSON cannot hold."""
+        """Raises `UsageError` for what JSON cannot hold, and for new numbers beyond 64 bits."""
         require_storable(metadata)
+        # Those that were there before bounds were looked at may stay while others change.
+        old = self.get(video_id).metadata
+        require_findable({key: new for key, new in metadata.items() if old.get(key) != new})
         self._connection.execute(
             sa.update(videos).where(videos.c.id == video_id).values(metadata=dict(metadata))
         )

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from tests.catalog.make import add_video
 from tests.stores import new_catalog
 from vfsd.catalog import Catalog
+from vfsd.catalog.schema import videos
 from vfsd.detections import Detection, DetectionColumns
 from vfsd.errors import UsageError
 from vfsd.model import LogicalVideo
@@ -69,6 +70,22 @@ def test_values_are_the_same_or_not(there: Catalog) -> None:
             there.find(metadata={"value": wrong}).names()
         with pytest.raises(UsageError):
             len(there.detections(video, attributes={"value": wrong}))
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])
+def test_numbers_that_cannot_be_asked_for_are_not_kept(there: Catalog, value: int) -> None:
+    video = video_of(there, 0)
+    with pytest.raises(UsageError, match=r"site = .* is beyond 64 bits"):
+        there.set_metadata(video, site=value)
+    assert there.set_metadata(video, least=-(2**63), site=2**63 - 1).metadata["site"] == 2**63 - 1
+
+
+def test_numbers_that_are_there_do_not_keep_others_from_changing(there: Catalog) -> None:
+    video = video_of(there, 0)
+    with there.writing() as change:
+        change.videos._connection.execute(sa.update(videos).values(metadata={"site": 10**30}))
+    assert there.set_metadata(video, lane=3).metadata == {"site": 10**30, "lane": 3}
+    assert there.set_metadata(video, site=None).metadata == {"lane": 3}
 
 
 def test_a_key_may_have_any_letters(there: Catalog) -> None:

@@ -28,6 +28,7 @@ TRAFFIC = "cam1/traffic.mp4"
         (("read", TRAFFIC, "footage/.mp4", "--at", "1"), 2, "form", ""),
         (("write", "x.mp4", "footage"), 2, "is a directory", "%06d.png"),
         (("tag", TRAFFIC, "--add", ""), 2, "not empty", ""),
+        (("tag", TRAFFIC, "--set", f"k={10**20}"), 2, "k = 1000", "1e30"),
         (("ingest", "footage", "--tag", " "), 2, "not empty", ""),
         (("age", "--quick", "--apply"), 2, "--dry-run", "leave one"),
         (("init", "videos"), 4, "already", "another directory"),
