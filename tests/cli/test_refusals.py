@@ -26,6 +26,8 @@ TRAFFIC = "cam1/traffic.mp4"
         (("read", TRAFFIC, "not/there/x.png", "--at", "1"), 3, "not/there", "mkdir -p"),
         (("read", TRAFFIC, "not/there/x.mp4", "--span", "0:1"), 3, "not/there", "mkdir -p"),
         (("read", TRAFFIC, "footage/.mp4", "--at", "1"), 2, "form", ""),
+        (("read", TRAFFIC, "x.npy", "--size", "0x0"), 2, "0x0 holds no pixel", "at least 1"),
+        (("render", TRAFFIC, "--size", "0x0"), 2, "0x0 holds no pixel", "at least 1"),
         (("write", "x.mp4", "footage"), 2, "is a directory", "%06d.png"),
         (("tag", TRAFFIC, "--add", ""), 2, "not empty", ""),
         (("tag", TRAFFIC, "--set", f"k={10**20}"), 2, "k = 1000", "1e30"),

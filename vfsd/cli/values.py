@@ -86,9 +86,15 @@ def some_frames(text: str) -> slice:
 @_of_form("WxH")
 def a_size(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)x(\d+)", text)
-    if match is None or not (int(match[1]) or int(match[2])):
+    if match is None:
         raise ValueError(text)
-    return int(match[1]), int(match[2])
+    width, height = int(match[1]), int(match[2])
+    if not (width or height):
+        raise UsageError(
+            f"{text} holds no pixel",
+            hint="width and height are at least 1, or one of them is 0 where that keeps the shape",
+        )
+    return width, height
 
 
 @_of_form("5000000, 500M or 2G")
