@@ -168,6 +168,15 @@ def test_what_is_exported_is_imported_again(imported: Run, place: Path, format: 
     assert imported("labels", "query", VIDEO, "--json").objects == before
 
 
+@pytest.mark.parametrize("format", ["coco", "mot", "yolo", "voc", "csv"])
+def test_exports_without_boxes_are_imported(run: Run, place: Path, format: str) -> None:
+    out = {"coco": "no.json", "csv": "no.csv", "mot": "no.txt"}.get(format, "no")
+    assert run("labels", "export", VIDEO, "--format", format, "-o", out).code == 0
+    done = run("labels", "import", VIDEO, out)
+    assert (done.code, done.err) == (0, f"0 boxes into {VIDEO}\n")
+    assert run("labels", "import", VIDEO, out, "--json").object["format"] == format
+
+
 def test_mot_exports_of_one_folder_keep_to_themselves(imported: Run, place: Path) -> None:
     """Each names its classes for itself, and is there as a whole or not at all."""
     for label, out in (("car", "a.txt"), ("truck", "b.txt")):

@@ -39,8 +39,6 @@ def test_what_is_written_is_read_again_exactly(
     format: str, data: st.DataObject, bases: tuple[int, int]
 ) -> None:
     rows, examined = data.draw(files(format))
-    if format in ("yolo", "voc") and not rows and not examined:
-        return  # no file at all
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder), format, rows, examined, WriteOptions(*bases))
         found = read(path, format, frame_base=bases[0], pixel_base=bases[1])
@@ -428,6 +426,15 @@ def test_two_files_about_one_frame_are_refused(tmp_path: Path) -> None:
         read(tmp_path, "yolo")
     with pytest.raises(UsageError, match=r"there is no \.xml file"):
         read(tmp_path, "voc")
+
+
+def test_other_files_are_no_empty_export(tmp_path: Path) -> None:
+    (tmp_path / "1.png").touch()
+    for format in ("yolo", "voc"):
+        with pytest.raises(UsageError, match="there is no"):
+            read(tmp_path, format)
+    with pytest.raises(UsageError, match="does not tell its format"):
+        format_of(tmp_path)
 
 
 def test_formats_are_told_by_name(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ def frames_of_files(
 ) -> list[tuple[int, Path]]:
     """(frame, file) of each file in the folder, by frame; `others` are about something else.
 
+    There are none in a folder without files, or with `others` only: so no boxes are exported.
     Raises `UsageError` for a name without a number, a frame that the video does not have, and for
     two files about the same frame.
     """
@@ -26,7 +27,7 @@ def frames_of_files(
             if path.suffix.lower() == suffix and path.name not in others and path.is_file()
         ]
     files.sort(key=lambda path: natural_order(path.name))
-    if not files:
+    if not files and any(path.name not in others for path in folder.iterdir()):
         raise rows.complaint("in it", f"there is no {suffix} file")
     found: dict[int, Path] = {}
     for place, path in enumerate(files):

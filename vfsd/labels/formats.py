@@ -31,6 +31,8 @@ def format_of(path: Path) -> str:
         for suffix, name in ((".xml", "voc"), (".txt", "yolo")):
             if suffix in suffixes:
                 return name
+        if not suffixes:
+            return "voc"  # without boxes, which in yolo have their classes.txt all the same
     elif path.suffix.lower() in _SUFFIXES:
         return _SUFFIXES[path.suffix.lower()]
     raise UsageError(
