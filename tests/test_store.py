@@ -635,6 +635,24 @@ def test_the_lazy_array(video: Video) -> None:
         clip[:, :, :, :]
 
 
+def test_the_lazy_array_knows_its_shape(video: Video) -> None:
+    whole = video.array()
+    assert (len(whole), whole.shape) == (len(video), (len(video), 240, 320, 3))
+    for part in (
+        video[0.5:1.5, 100:200, 40:240],
+        video[0.5:1.5, 10:60:3, ::7],
+        video[0:1:0.2][0.1:, :8, :8],
+        video[0.0:0.05:0.001, :8, :8],
+        video[0.001:0.002, :8, :8],  # between two frames
+        whole[4:12:3, 0:10, 0:10],
+        whole[50:3:-4, 0:10, 0:10],
+        whole[-1, 0:10, 0:10],
+    ):
+        data = part.numpy()
+        assert (part.shape, part.ndim, part.dtype) == (data.shape, data.ndim, data.dtype), part
+        assert len(part) == len(data)
+
+
 @pytest.mark.parametrize(
     "outer",
     [slice(None, None, 7), slice(None, None, -1), slice(50, 3, -4), slice(50, 3, np.int64(-4))],

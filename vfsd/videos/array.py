@@ -19,6 +19,8 @@ Axis = slice | int
 
 Read = Callable[..., Frames]
 """`Video.read`."""
+Count = Callable[[tuple[Fraction, Fraction], Fraction | None], int]
+"""How many frames a read of a span gives, at a rate or without one."""
 
 
 class VideoArray:
@@ -40,6 +42,7 @@ class VideoArray:
         frames: int,
         duration: Fraction,
         shape: tuple[int, int],
+        count: Count,
         *,
         span: tuple[Fraction, Fraction] | None = None,
         chosen: range | None = None,
@@ -51,6 +54,7 @@ class VideoArray:
         self._frames = frames
         self._duration = duration
         self._full = shape
+        self._count = count
         self._span = span
         self._chosen = chosen
         self._fps = fps
@@ -67,6 +71,30 @@ class VideoArray:
     def size(self) -> tuple[int, int]:
         """(width, height) of what it shows, after scaling."""
         return len(self._columns), len(self._rows)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """That of `numpy()`: frames, rows, columns and R, G, B.  Nothing is decoded."""
+        width, height = self.size
+        return len(self), height, width, 3
+
+    @property
+    def dtype(self) -> np.dtype[np.uint8]:
+        """That of `numpy()`."""
+        return np.dtype(np.uint8)
+
+    @property
+    def ndim(self) -> int:
+        """That of `numpy()`: of its axes the last, of colours, cannot be cut."""
+        return 4
+
+    def __len__(self) -> int:
+        """The number of frames, as the frame table has it."""
+        if self._chosen is not None:
+            return len(self._chosen)
+        if self._span is not None:
+            return self._count(self._span, self._fps)
+        return self._frames
 
     def __repr__(self) -> str:
         if self._chosen is not None:
@@ -87,7 +115,9 @@ class VideoArray:
         changed: dict[str, Any] = self._cut_time(time)
         changed["rows"] = _cut(self._rows, rows, "rows")
         changed["columns"] = _cut(self._columns, columns, "columns")
-        return VideoArray(self._read, self._frames, self._duration, self._full, **changed)
+        return VideoArray(
+            self._read, self._frames, self._duration, self._full, self._count, **changed
+        )
 
     def at(self, width: int, height: int) -> Frames:
         """Decoded and scaled to width x height pixels."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeGuard, overload
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy.typing as npt
 from vfsd.framenumbers import cut
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames
+from vfsd.reading.plan import select_frames
 from vfsd.videos.array import Axis, VideoArray
-from vfsd.videos.frames import VideoFrames
+from vfsd.videos.frames import VideoFrames, view_of
 
 if TYPE_CHECKING:
     _IntSlice = slice[int | None, int | None, int | None]
@@ -59,7 +61,14 @@ class VideoSequence(VideoFrames):
 
     def array(self) -> VideoArray:
         """The whole video as a lazy array of (time, rows, columns)."""
-        return VideoArray(self.read, len(self), self.duration, (self.height, self.width))
+        full = self.height, self.width
+        return VideoArray(self.read, len(self), self.duration, full, self._count_in)
+
+    def _count_in(self, span: tuple[Fraction, Fraction], fps: Fraction | None) -> int:
+        """How many frames `read` gives of a span."""
+        counted = self._counted()
+        view = view_of(counted, span=span, fps=fps)
+        return len(select_frames(view, counted.original, counted.table))
 
 
 def _is_int(part: object) -> TypeGuard[int | np.integer[Any]]:
