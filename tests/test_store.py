@@ -826,3 +826,14 @@ def test_a_store_that_is_closed_while_threads_read(store: Store, video: Video) -
             with pytest.raises(ClosedError):
                 one.result(60)
     assert threading.active_count() <= threads_before
+
+
+def test_a_span_between_two_frames_is_no_file(video: Video, tmp_path: Path) -> None:
+    assert len(video.read(span=(0.001, 0.002))) == 0
+    told = r"no frame appears between 0\.001 s and 0\.002 s of the video's 4 s"
+    with pytest.raises(OutOfRangeError, match=told):
+        video.save(tmp_path / "a.mp4", span=(0.001, 0.002))
+    with pytest.raises(OutOfRangeError, match=told):
+        video.view("t=0.001-0.002.mp4")
+    assert not list(tmp_path.glob("a.*"))
+    assert len(video.read(span=(0.001, 0.002), fps=5)) == 1  # what is on the screen then

@@ -90,7 +90,7 @@ def show(view: View, physical: PhysicalVideo, table: FrameTable) -> Showing:
         _require_sane_rate(view, physical)
     frames = select_frames(view, physical, table)
     if not len(frames):
-        raise OutOfRangeError("no frame appears in that span of time")
+        raise _no_frame(view.span or (Fraction(0), None), physical.duration)
     if view.fps is not None:
         count = len(frames)
         return Showing(frames, np.arange(count), count, 1 / view.fps, view.fps)
@@ -105,6 +105,16 @@ def show(view: View, physical: PhysicalVideo, table: FrameTable) -> Showing:
     if not media.variable_rate and media.average_rate is not None:
         rate = media.average_rate / step
     return Showing(frames, pts - pts[0], end - int(pts[0]), media.time_base, rate)
+
+
+def _no_frame(span: tuple[Fraction, Fraction | None], duration: Fraction) -> OutOfRangeError:
+    start, stop = span
+    until = "the end" if stop is None else f"{float(stop):.9g} s"
+    return OutOfRangeError(
+        f"no frame appears between {float(start):.9g} s and {until} of the video's "
+        f"{float(duration):.9g} s",
+        hint="a frame counts where it appears; with a rate, what is on the screen does",
+    )
 
 
 def _require_sane_rate(view: View, physical: PhysicalVideo) -> None:
