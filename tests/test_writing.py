@@ -596,6 +596,31 @@ def test_a_file_that_cannot_grow_leaves_what_there_is(store: Store) -> None:
     assert is_as_before(store, ["a.mp4"])
 
 
+_STREAM = """
+    import io, resource, signal, sys
+    from vfsd import Store
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    class Stream(io.BytesIO):
+        def read(self, size):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+            return super().read(size)
+    with Store.open(sys.argv[1]) as store:
+        store.write("a.mp4", Stream(open(sys.argv[3], "rb").read()))
+"""
+
+
+@pytest.mark.parametrize("room", [0, 10_000])
+def test_nothing_is_told_to_be_safe_of_a_stream_that_found_no_room(store: Store, room: int) -> None:
+    program = textwrap.dedent(_STREAM)
+    command = [sys.executable, "-c", program, str(store.path), str(room), str(CLIP)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert "File too large" in process.stderr
+    assert ("not lost" in process.stderr) == bool(room)
+    assert len(store.recordings()) == bool(room)
+    assert {found.check for found in run(store.parts)} == ({"recordings"} if room else set())
+
+
 def test_a_long_video_takes_no_more_memory_than_a_short_one(store: Store) -> None:
     picture = noise("rgb24", 1, 640, 360)[0]
 

@@ -279,7 +279,7 @@ class StoreWrites:
             with _told(file, RECOVER):
                 video = self._publish(file, replace)
         except BaseException as error:
-            if has_come and may_pass(error):
+            if has_come and may_pass(error) and not file.is_empty:
                 file.leave()
             else:
                 file.remove()
@@ -325,11 +325,11 @@ def _told(file: Unfinished, again: str) -> Iterator[None]:
 
 @contextmanager
 def _told_of_part(file: Unfinished) -> Iterator[None]:
-    """Errors say what becomes of what has come."""
+    """Errors say what becomes of what has come, where any of it is on the disk."""
     try:
         yield
     except BaseException as error:
-        if may_pass(error):
+        if may_pass(error) and not file.is_empty:
             error.add_note(
                 f"what has come of {file.name!r} is not lost: it is {file.path}; {RECOVER}"
             )

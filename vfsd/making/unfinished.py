@@ -65,6 +65,14 @@ class Unfinished:
         """The process that writes it."""
         return int(self.path.name.partition("-")[0])
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of it has reached the disk, so that there is nothing to recover."""
+        try:
+            return not self.path.stat().st_size
+        except FileNotFoundError:
+            return True
+
     def remove(self) -> None:
         """Its bytes, and the note; who has it open keeps it.
 

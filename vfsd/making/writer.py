@@ -225,7 +225,7 @@ class VideoWriter(Generic[_V]):
 
     @property
     def _has_part(self) -> bool:
-        return self._cut_by is not None and self.frames > 0
+        return self._cut_by is not None and self.frames > 0 and not self.unfinished.is_empty
 
     def _finish(self) -> None:
         try:
@@ -282,7 +282,7 @@ class VideoWriter(Generic[_V]):
             self._cut_by = error
             if error.errno in _NO_SPACE:
                 self._cut_by = NoSpaceError(f"no room for {self.name!r}: {error.strerror}")
-            if self.frames:
+            if self._has_part:
                 self._cut_by.add_note(
                     f"what was written of {self.name!r} is not lost: it is {self.unfinished.path}; "
                     f"{RECOVER}"
