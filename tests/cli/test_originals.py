@@ -162,3 +162,18 @@ def test_keep_what_was_seen(run: Run) -> None:
     (done,) = run("replace", TRAFFIC, "--keep", "moving", "--codec", "h264", "--json").objects
     assert done["new_bytes"] < done["bytes"]
     assert run("info", TRAFFIC, "--json").object["replaced"]["kept"] == "moving"
+
+
+def test_decibels_that_are_foretold_of_what_decays_are_those_around_what_is_kept(
+    run: Run, old: None
+) -> None:
+    keep = ("--keep", "moving", "--codec", "h264")
+    run("policy", "set", TRAFFIC, f"{POLICY},codec=h264,decay-after=30d,keep=moving")
+    assert run("detect", TRAFFIC, "--with", "motion", "--label", "moving").code == 0
+    assert " dB around what is kept, in the worst of " in run("age").out
+    assert (
+        " dB around what is kept, in the worst" in run("replace", TRAFFIC, *keep, "--dry-run").err
+    )
+    assert " dB in the worst" in run("replace", TRAFFIC, "--dry-run").err
+    (done,) = run("age", "--apply", "--json").objects
+    assert done["psnr"] < 34 <= done["details"]["inside"]

@@ -56,7 +56,8 @@ _FIELDS: Mapping[str, str] = MappingProxyType(
         "--dry-run": {
             **_FIELDS,
             "new_bytes": "of the file afterwards, about",
-            "measured": "dB of the worst plane of the worst picture among those that were encoded",
+            "measured": "dB of the worst plane of the worst picture among those that were encoded; "
+            "with --keep of the areas that are kept",
             "frames": "that were encoded",
             "seconds": "that replacing it would take, about",
             "refused": "why it may not be replaced as things are, or would not be: nothing would "
@@ -127,7 +128,8 @@ def command(
                     progress.reach(done, total)
 
                 if dry_run:
-                    _foretell(session, video.name, _forecast(video, psnr, codec, keep, report))
+                    told = _forecast(video, psnr, codec, keep, report)
+                    _foretell(session, video.name, told, decays=keep is not None)
                     continue
                 done = _replace(video, psnr, codec, keep, report)
             _tell(session, done)
@@ -159,16 +161,17 @@ def _tell(session: Session, done: Replaced) -> None:
     )
 
 
-def _foretell(session: Session, name: str, told: Forecast) -> None:
+def _foretell(session: Session, name: str, told: Forecast, *, decays: bool) -> None:
     refused = told.refused or (None if told.saves else "nothing would be saved")
     if session.json:
         measured = {"frames": told.frames, "seconds": told.seconds, "refused": refused}
         print_json({**_record(name, told), **measured})
         return
+    where = " around what is kept," if decays else ""
     session.remark(
         f"{shown(name)}: {human_bytes(told.size)} would become about {human_bytes(told.new_size)} "
         f"of {told.codec} in {told.seconds:.0f} s; {told.frames} frames were encoded, with "
-        f"{told.psnr:.1f} dB in the worst" + (f"; but {refused}" if refused else "")
+        f"{told.psnr:.1f} dB{where} in the worst" + (f"; but {refused}" if refused else "")
     )
 
 

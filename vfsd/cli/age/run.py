@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         "bytes": "of the file",
         "saved": "bytes that would be free afterwards, about; null: not known",
         "psnr": "dB of the worst picture among those that were encoded, against the very first "
-        "original; null: nothing was encoded",
+        "original, where it decays of the areas that are kept; null: nothing was encoded",
         "frames": "that were encoded",
         "failed": "why nothing could be encoded, or null",
     },
@@ -227,7 +227,8 @@ def _text(due: Due, record: dict[str, Any]) -> str:
     if record["saved"] is not None:
         parts.append(f"about {human_bytes(record['saved'])} of {human_bytes(due.aged.size)} saved")
     if record["psnr"] is not None:
-        parts.append(f"{record['psnr']:.1f} dB in the worst of {record['frames']} frames")
+        where = " around what is kept," if due.stage.value == "decay" else ""
+        parts.append(f"{record['psnr']:.1f} dB{where} in the worst of {record['frames']} frames")
     if record["failed"]:
         parts.append(record["failed"])
     return "; ".join(parts)
