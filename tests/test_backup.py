@@ -29,7 +29,14 @@ from vfsd.copies import takeover
 from vfsd.copies.backup import back_up
 from vfsd.copies.copynotes import will_tell
 from vfsd.copies.restore import restore
-from vfsd.errors import BusyError, ExistsError, IntegrityError, NoSpaceError, UsageError
+from vfsd.errors import (
+    BusyError,
+    ExistsError,
+    IntegrityError,
+    NoSpaceError,
+    NoStoreError,
+    UsageError,
+)
 from vfsd.fs import Filesystem
 from vfsd.model import FileState
 from vfsd.objects import ObjectStore
@@ -458,8 +465,12 @@ def test_a_full_disk_leaves_the_last_backup(
 
     with monkeypatch.context() as patch:
         patch.setattr(ObjectStore, "put_object", full)
-        with pytest.raises(NoSpaceError):
-            back_up(store.parts, target)
+        for place in (target, other := target.with_name("other")):
+            with pytest.raises(NoSpaceError, match=f"in {place}"):
+                back_up(store.parts, place)
+    with pytest.raises(NoStoreError, match="never been finished"):
+        restore(other, target.with_name("restored"))
+    assert not target.with_name("restored").exists()
     with Store.open(target) as copy:
         assert list(copy) == before
         assert check.run(copy.parts, deep=True) == []

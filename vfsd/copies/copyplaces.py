@@ -32,10 +32,13 @@ def told_of_disks(target: Path) -> Iterator[None]:
     """What goes wrong in the block, as our errors: `NoSpaceError`, `StoreError`."""
     try:
         yield
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, NoSpaceError) as error:
         full = isinstance(error, sqlite3.Error) and "full" in str(error)
         if full or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            told: StoreError = NoSpaceError(f"no room for a copy of the store in {target}")
+            told: StoreError = NoSpaceError(
+                f"no room for a copy of the store in {target}",
+                hint="make room there, and say it again: it goes on where it has ended",
+            )
         elif isinstance(error, sqlite3.Error):
             told = StoreError(
                 f"the catalog could not be copied to {target}: {error}",

@@ -9,6 +9,7 @@ the new ones, and bytes that only they know stay until `vfsd gc`.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -65,7 +66,7 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
     `StoreError` where something that is no file has the name of one, `ReadOnlyError`,
     `NoSpaceError`.
     """
-    source, directory = StoreDirectory.open(backup), StoreDirectory.unmarked(target.absolute())
+    source, directory = _opened(backup.absolute()), StoreDirectory.unmarked(target.absolute())
     if not source.backup_sign.exists():
         raise UsageError(
             f"{source.root} is no backup", hint="name the backup first, then the store to restore"
@@ -93,6 +94,19 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
         except Exception as error:
             error.add_note("the store is what the backup was; only counting it has failed")
             raise
+
+
+def _opened(backup: Path) -> StoreDirectory:
+    """Raises `NoStoreError`, which tells where a backup has been begun and never finished."""
+    try:
+        return StoreDirectory.open(backup)
+    except NoStoreError:
+        if not StoreDirectory.unmarked(backup).backup_sign.exists():
+            raise
+        raise NoStoreError(
+            f"the backup in {backup} has never been finished",
+            hint=f"go on with it: `vfsd backup {shlex.quote(str(backup))}`, of the store",
+        ) from None
 
 
 class _Restore:
