@@ -372,6 +372,25 @@ def test_a_quality_is_a_number(psnr: Any, quality: Any) -> None:
         TileSettings("fast", psnr, quality)
 
 
+def _still(store: Store, seconds: int) -> Video:
+    """Pictures that any rate factor is fine enough for."""
+    black = np.zeros((2 * seconds, 64, 128, 3), np.uint8)
+    return store.write("still.mp4", black, fps=2, codec="h264")
+
+
+@pytest.mark.parametrize("codec", ["small", STITCHABLE])
+def test_a_still_picture_comes_to_the_coarsest_and_stays_there(store: Store, codec: str) -> None:
+    if codec == STITCHABLE and not kvazaar_program.kvazaar_available():
+        pytest.skip("kvazaar is not there: pip install 'vfsd[stitch]'")
+    video = _still(store, 18)
+    layout = TileLayout.cut_at(128, 64, [64], [])
+    planned = [PlannedSegment(range(at, at + 2), layout) for at in range(0, len(video), 2)]
+    segments = video.retile(planned, settings=TileSettings(codec), jobs=1)
+    assert len(segments) == 18
+    assert all(cell.psnr >= 40 for segment in segments for cell in segment.cells)
+    assert segments[-1].cells[0].quality > segments[0].cells[0].quality
+
+
 def test_tiles_that_can_be_stitched_are_as_good_as_any(
     store: Store, video: Video, kvazaar: None
 ) -> None:

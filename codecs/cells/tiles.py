@@ -48,6 +48,7 @@ class TileCodec:
     rules: LayoutRules
     quality: int  #: the rate factor to start with; of `lossless`, how hard to compress
     finest: int  #: the lowest rate factor
+    coarsest: int  #: the highest that the encoder takes
     decibels: float  #: that a step of the rate factor changes, about; of `lossless`, none will do
     pixel_formats: Mapping[str, str]  #: of the source, and how it is encoded
 
@@ -90,6 +91,7 @@ TILE_CODECS = {
             rules=LayoutRules(align=16, minimum_width=64, minimum_height=64),
             quality=20,
             finest=0,
+            coarsest=51,
             decibels=0.8,
             pixel_formats={**_PLANAR, **_FULL_RANGE},
         ),
@@ -101,6 +103,7 @@ TILE_CODECS = {
             rules=LayoutRules(align=16, minimum_width=64, minimum_height=64),
             quality=34,
             finest=1,
+            coarsest=63,
             decibels=0.35,
             pixel_formats={"yuv420p": "yuv420p", "yuv420p10le": "yuv420p10le"},
         ),
@@ -118,6 +121,7 @@ TILE_CODECS = {
             ),
             quality=22,
             finest=0,
+            coarsest=51,
             decibels=0.8,
             pixel_formats={"yuv420p": "yuv420p", "yuvj420p": "yuv420p"},
         ),
@@ -129,6 +133,7 @@ TILE_CODECS = {
             rules=LayoutRules(align=16, minimum_width=64, minimum_height=64),
             quality=1,
             finest=HIGHEST,
+            coarsest=1,
             decibels=math.inf,
             pixel_formats={name: name for name in PIXEL_FORMATS},
         ),
@@ -146,6 +151,7 @@ VIEW_CODECS = {
         rules=LayoutRules(align=2, minimum_width=2, minimum_height=2),
         quality=0,
         finest=0,
+        coarsest=0,
         decibels=1.0,
         pixel_formats={"yuv420p": "yuv420p", "yuvj420p": "yuv420p"},
     )

@@ -42,4 +42,4 @@ class RateFactors:
         """What this cell needed, the same one of the next segment will, too."""
         spare = psnr - self.aim
         coarser = int(spare / self._codec.decibels) if spare > _MARGIN else 0
-        self._start[cell] = used + min(2, coarser)
+        self._start[cell] = min(used + min(2, coarser), self._codec.coarsest)
