@@ -161,7 +161,7 @@ def test_reading_takes_tiles_where_that_pays(store: Store, video: Video) -> None
     assert [segment.frames for segment in segments] == video.sequences()
     region = Rect(20, 20, 60, 60)
     near = video.read(region=region)
-    assert 30 <= near.psnr < 100
+    assert 28 <= near.psnr < 100
     assert 34 <= video.read(region=region, format="yuv420p").psnr < 100
     exact = video.read(region=region, psnr=math.inf)
     assert np.array_equal(exact.pts, near.pts)
@@ -391,6 +391,14 @@ def test_a_still_picture_comes_to_the_coarsest_and_stays_there(store: Store, cod
     assert segments[-1].cells[0].quality > segments[0].cells[0].quality
 
 
+@pytest.mark.parametrize("codec", ["fast", "small"])
+def test_only_the_first_tiles_are_much_better_than_was_asked_for(video: Video, codec: str) -> None:
+    segments = video.retile("uniform:2x2", settings=TileSettings(codec), jobs=1)
+    first, *others = ([cell.psnr - 40 for cell in segment.cells] for segment in segments)
+    assert max(first) > 6  # or the others have nothing to learn
+    assert all(0 <= spare < 5 for segment in others for spare in segment)
+
+
 def test_tiles_that_can_be_stitched_are_as_good_as_any(
     store: Store, video: Video, kvazaar: None
 ) -> None:
@@ -402,7 +410,7 @@ def test_tiles_that_can_be_stitched_are_as_good_as_any(
     assert len({cell.quality for cell in cells}) > 1
     region = Rect(20, 20, 60, 60)
     near, exact = video.read(region=region), video.read(region=region, psnr=math.inf)
-    assert 24 <= near.psnr < 100
+    assert 22 <= near.psnr < 100
     assert np.abs(exact.data.astype(int) - near.data).mean() < 2
 
 

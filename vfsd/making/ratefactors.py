@@ -11,7 +11,9 @@ from vfsd.making.planned import TileSettings
 TRIES = 6
 """How often a cell is encoded until it is good enough."""
 _MARGIN = 1.5
-"""dB above what is wanted from which on the next cell is encoded coarser."""
+"""dB above what is wanted from which on the next cell is encoded coarser, to keep half as many."""
+_LEAP = 6.0
+"""dB that are given up at once at most: the next cell may be of something else."""
 
 
 class RateFactors:
@@ -41,5 +43,6 @@ class RateFactors:
     def note(self, cell: Hashable, used: int, psnr: float) -> None:
         """What this cell needed, the same one of the next segment will, too."""
         spare = psnr - self.aim
-        coarser = int(spare / self._codec.decibels) if spare > _MARGIN else 0
-        self._start[cell] = min(used + min(2, coarser), self._codec.coarsest)
+        excess = min(spare - _MARGIN / 2, _LEAP) if spare > _MARGIN else 0.0
+        coarser = int(excess / self._codec.decibels)
+        self._start[cell] = min(used + coarser, self._codec.coarsest)
