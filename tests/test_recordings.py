@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sqlite3
 import time
@@ -212,6 +213,22 @@ def test_what_comes_once_is_kept_while_the_catalog_is_locked(
     video = store.recover(one)
     assert (video.name, len(video)) == ("a.mp4", 120 if given == "stream" else 20)
     assert is_as_before(store, ["a.mp4"])
+
+
+def test_a_stream_whose_name_was_taken_meanwhile_is_kept(store: Store) -> None:
+    class Pipe(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            part = super().read(size)
+            if not part:
+                store.ingest(CLIP, "a.mp4")
+            return part
+
+    with pytest.raises(ExistsError) as caught:
+        store.write("a.mp4", Pipe((FOLDER / "mjpeg.avi").read_bytes()))
+    (one,) = store.recordings()
+    assert str(one.path) in caught.value.__notes__[0]
+    assert store.recover(one).name == "a-recovered.mp4"
+    assert len(store["a.mp4"]) == 120
 
 
 def test_who_lets_it_lie_in_the_block_has_not_given_it_up(

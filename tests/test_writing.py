@@ -25,7 +25,9 @@ from vfsd.check import collect, run
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
 from vfsd.errors import (
     BusyError,
+    ClosedError,
     ExistsError,
+    HeldError,
     NoSpaceError,
     ReadOnlyError,
     RefusedMediaError,
@@ -460,10 +462,38 @@ def test_a_name_that_was_taken_meanwhile_is_not_taken_away(store: Store) -> None
     writer = store.writer("a.mp4", width=64, height=48, fps=25)
     writer.write(smooth(3, 64, 48))
     store.ingest(CLIP, "a.mp4")
-    with pytest.raises(ExistsError):
+    with pytest.raises(ExistsError) as caught:
         writer.close()
+    assert str(writer.unfinished.path) in caught.value.__notes__[0]
     assert len(store["a.mp4"]) == 120
-    assert is_as_before(store, ["a.mp4"])
+    store.move("a.mp4", "b.mp4")
+    writer.close()
+    assert (len(store["a.mp4"]), len(store["b.mp4"])) == (3, 120)
+    assert is_as_before(store, ["a.mp4", "b.mp4"])
+
+
+def test_what_was_held_meanwhile_costs_no_recording(store: Store) -> None:
+    store.ingest(CLIP, "a.mp4")
+    writer = store.writer("a.mp4", width=64, height=48, fps=25, replace=True)
+    writer.write(smooth(3, 64, 48))
+    store["a.mp4"].hold("case")
+    with pytest.raises(HeldError, match="case"):
+        writer.close()
+    writer.leave()
+    (one,) = store.recordings()
+    assert (store.recover(one).name, len(store["a.mp4"])) == ("a-recovered.mp4", 120)
+
+
+def test_a_store_that_was_closed_meanwhile_costs_no_recording(store: Store) -> None:
+    with Store.open(store.path) as other:
+        writer = other.writer("a.mp4", width=64, height=48, fps=25)
+        writer.write(smooth(3, 64, 48))
+    with pytest.raises(ClosedError) as caught:
+        writer.close()
+    assert "close its writer" not in caught.value.__notes__[0]
+    writer.leave()
+    (one,) = store.recordings()
+    assert len(store.recover(one)) == 3
 
 
 @pytest.mark.parametrize(

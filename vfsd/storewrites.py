@@ -19,7 +19,7 @@ from vfsd.codecs.examining.examine import Examination
 from vfsd.codecs.pictures.pixellayouts import pixel_layout
 from vfsd.codecs.sound.givensound import Sounding
 from vfsd.codecs.sound.samples import SoundFormat
-from vfsd.errors import NoSpaceError, NotFoundError, ReadOnlyError, UsageError
+from vfsd.errors import ClosedError, NoSpaceError, NotFoundError, ReadOnlyError, UsageError
 from vfsd.frames import Pixels
 from vfsd.making.givenpixels import Given, Raw, chunks, is_raw, pictures, pictures_of_bytes
 from vfsd.making.ingest import Source, ingest_made, require_free
@@ -38,6 +38,7 @@ Written = Callable[[int], None]
 """Called with the number of pictures, or of bytes of a stream, since the last call."""
 
 _CLOSE_AGAIN = "close its writer again, or let `vfsd recover` do that when this process has ended"
+_WHEN_ENDED = "`vfsd recover` makes a video of it when this process has ended"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -319,6 +320,8 @@ def _told(file: Unfinished, again: str) -> Iterator[None]:
         yield
     except BaseException as error:
         if may_pass(error):
+            if isinstance(error, ClosedError):
+                again = _WHEN_ENDED
             error.add_note(f"{file.name!r} is whole, and not lost: it is {file.path}; {again}")
         raise
 

@@ -16,7 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vfsd.errors import BusyError, ClosedError, IntegrityError, StoreError
+from vfsd.errors import (
+    BusyError,
+    ExistsError,
+    ForbiddenError,
+    IntegrityError,
+    NotFoundError,
+    ReadOnlyError,
+    StoreError,
+)
 from vfsd.forks import at_fork
 from vfsd.inhand import NewFile, is_in_hand
 from vfsd.integrity.diskfile import open_stored
@@ -27,6 +35,15 @@ RECOVER = (
     "`vfsd gc --recordings 0` gives back"
 )
 """What can be done about one that is left."""
+
+_NO_FAULT_OF_THE_FILE = (
+    OSError,
+    StoreError,
+    ExistsError,
+    ForbiddenError,
+    NotFoundError,
+    ReadOnlyError,
+)
 
 _NOTE = ".json"
 
@@ -138,10 +155,11 @@ def left_behind(objects: ObjectStore) -> Iterator[Unfinished]:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether publishing the same file may succeed another time."""
-    return isinstance(error, (OSError, StoreError)) and not isinstance(
-        error, (ClosedError, IntegrityError)
-    )
+    """Whether publishing the same file may succeed another time, or under another name.
+
+    Nothing is wrong with it, then: the name was taken while it was written, or what has it is held.
+    """
+    return isinstance(error, _NO_FAULT_OF_THE_FILE) and not isinstance(error, IntegrityError)
 
 
 def _noted(objects: ObjectStore) -> Iterator[Unfinished]:

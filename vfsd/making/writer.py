@@ -186,10 +186,11 @@ class VideoWriter(Generic[_V]):
         is not closed, but left alone.
 
         What may pass, as a catalog that others keep locked (`BusyError`), a full disk
-        (`NoSpaceError`), a disk that fails or too many open files (`OSError`), does not cost the
-        recording: it keeps its name and its file, which a note of the error tells, until it is
-        closed again, with success, or abandoned.  When this process ends, or calls `leave`, that is
-        a recording of which `Store.recover` makes a video.
+        (`NoSpaceError`), a disk that fails or too many open files (`OSError`), a name that was
+        taken meanwhile (`ExistsError`) or what it was to replace and is held (`HeldError`), does
+        not cost the recording: it keeps its name and its file, which a note of the error tells,
+        until it is closed again, with success, or abandoned.  When this process ends, or calls
+        `leave`, that is a recording of which `Store.recover` makes a video.
         """
         with self._writing:
             if self._is_open:
