@@ -117,10 +117,11 @@ def test_metrics(busy: Mounted) -> None:
     assert "vfsd_mounted 0.0" in run_command("-s", busy.store, "metrics").out
 
 
-def test_metrics_over_http(busy: Mounted) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_metrics_over_http(busy: Mounted, host: str) -> None:
     pytest.importorskip("prometheus_client")
     with subprocess.Popen(
-        [sys.executable, "-m", "vfsd", "-s", busy.store, "metrics", "--listen", "127.0.0.1:0"],
+        [sys.executable, "-m", "vfsd", "-s", busy.store, "metrics", "--listen", f"{host}:0"],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
@@ -134,4 +135,5 @@ def test_metrics_over_http(busy: Mounted) -> None:
         assert urllib.request.urlopen(address).read() != first
         serving.send_signal(signal.SIGTERM)
         assert serving.wait(60) == 130
+    assert address.startswith(f"http://{host}:")
     assert run_command("-s", busy.store, "metrics", "--listen", "nonsense").code == 2

@@ -60,7 +60,8 @@ def command(session: Session, listen: str | None) -> None:
             server, thread = start_http_server(port, host, registry)
         except OSError as error:
             raise UsageError(f"{listen} cannot be listened to: {error.strerror}") from error
-        address = f"http://{host}:{server.server_port}/metrics"
+        named = f"[{host}]" if ":" in host else host  # an address of IPv6, in a URL
+        address = f"http://{named}:{server.server_port}/metrics"
         if session.json:
             print_json({"text": None, "address": address})
         else:
