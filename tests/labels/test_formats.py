@@ -344,6 +344,9 @@ SURROGATE = (
         ("voc", "1.xml", "<a>" * 100, "nested too deeply"),
         ("voc", "1.xml", BOMB, "a document type is declared"),
         ("voc", "1.xml", OUTSIDE, "a document type is declared"),
+        ("voc", "1.xml", '<?xml version="1.0" encoding="nope"?><a/>', "line 1: .* encoding"),
+        ("voc", "1.xml", '<?xml version="1.0" encoding="gb2312"?><a/>', "line 1: .* encoding"),
+        ("voc", "1.xml", '<?xml version="1.0" encoding="idna"?><a/>', "line 1: .* encoding"),
         ("voc", "1.xml", "<a><object><name>x</name></object></a>", "object 1: '' is not a num"),
         ("coco", "a.json", "{", "line 1: no JSON"),
         ("coco", "a.json", "[" * 100_000, "JSON"),
@@ -360,7 +363,7 @@ SURROGATE = (
         ),
         ("coco", "a.json", SURROGATE, r"annotations\[0\]: the attribute 'note' is .* no text"),
         ("coco", "a.json", "[NaN]", "NaN is not a number"),
-        ("coco", "a.json", '{"categories": [{"id": ' + "9" * 5000 + "}]}", "no JSON"),
+        ("coco", "a.json", '{"categories": [{"id": ' + "9" * 5000 + "}]}", "5000 digits$"),
         ("coco", "a.json", "[1e9999999999999999999]", "1e9999999999999999999' is not a number"),
     ],
 )

@@ -62,7 +62,8 @@ def _parsed(rows: Rows) -> Any:
     except RecursionError:
         raise rows.complaint(1, "no JSON of labels: it is nested too deeply") from None
     except ValueError as error:  # digits without end, bytes that are no text
-        raise rows.complaint("somewhere in it", f"no JSON: {error}") from None
+        what, _, _ = str(error).partition("; use sys.")  # what a program could do
+        raise rows.complaint("somewhere in it", f"no JSON: {what}") from None
     if not isinstance(whole, (dict, list)):
         raise rows.complaint(1, "no COCO: an object was expected")
     return whole

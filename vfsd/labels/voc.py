@@ -17,6 +17,7 @@ from xml.parsers import expat
 import numpy as np
 
 from vfsd.detections import Attributes, DetectionColumns
+from vfsd.errors import UsageError
 from vfsd.labels.common import (
     Clip,
     LabelFile,
@@ -88,6 +89,12 @@ def _parsed(rows: Rows) -> Element:
         parser.Parse(rows.path.read_bytes(), True)
     except expat.ExpatError as error:
         raise rows.complaint(error.lineno, f"no XML: {expat.ErrorString(error.code)}") from None
+    except UsageError:
+        raise
+    except (LookupError, ValueError):  # the file names an encoding that Python has not, or expat
+        raise rows.complaint(
+            1, "no XML that can be read: it declares an unknown encoding", hint="store it as UTF-8"
+        ) from None
     return builder.close()
 
 
