@@ -35,6 +35,17 @@ def test_rates_are_exact() -> None:
             rate(nonsense)
 
 
+def test_rates_are_refused_as_rates() -> None:
+    for wrong in (float("inf"), float("nan"), None, "1e309", 10**400):
+        with pytest.raises(UsageError, match="is not a rate") as caught:
+            rate(wrong)  # type: ignore[arg-type]
+        assert "29.97" in str(caught.value.hint)
+
+
+def test_a_tick_may_be_a_nanosecond() -> None:
+    assert rate("1/1000000000") == Fraction(1, 10**9)
+
+
 @pytest.mark.parametrize(
     ("given_as", "exact"),
     [

@@ -32,7 +32,8 @@ Span = tuple[Seconds, Seconds | None]
 _LONGEST = 10**300
 """Seconds: what is longer is no float any more."""
 
-_RATIO = re.compile(r"(\d{1,9}(?:\.\d{1,18})?)(?:[/:]([1-9]\d{0,8}))?")
+_RATIO = re.compile(r"(\d{1,9}(?:\.\d{1,18})?)(?:[/:]([1-9]\d{0,8}|10{9}))?")
+_RATES = "write 25, 29.97 or 30000/1001"
 _CLOCK = re.compile(r"(?:(?:(\d{1,18}):)?(\d{1,2}):)?(\d{1,18}(?:\.\d{1,1000})?)s?")
 
 
@@ -102,9 +103,12 @@ def rate(value: Seconds) -> Fraction:
     if isinstance(value, str):
         match = _RATIO.fullmatch(value.strip())
         if match is None:
-            raise UsageError(f"{value!r} is not a rate", hint="write 25, 29.97 or 30000/1001")
+            raise UsageError(f"{value!r} is not a rate", hint=_RATES)
         return Fraction(match[1]) / int(match[2] or 1)
-    found = seconds(value)
+    try:
+        found = seconds(value)
+    except UsageError:
+        raise UsageError(f"{shown(value)} is not a rate", hint=_RATES) from None
     if 0 < found < Fraction(1, _LONGEST):
         raise UsageError("so few frames per second are no rate")
     return found
