@@ -20,7 +20,7 @@ from sample_videos import FOLDER
 from tests.forking import exit_code_of_child
 from tests.writing import is_as_before, smooth
 from vfsd import check
-from vfsd.errors import BusyError, NotFoundError, UsageError
+from vfsd.errors import BusyError, IntegrityError, NotFoundError, UsageError
 from vfsd.frames import Pixels
 from vfsd.fs import Caller, Filesystem
 from vfsd.fs.recovery import recover
@@ -143,6 +143,16 @@ def test_what_was_given_up_can_be_read_to_the_end_by_who_has_it(store: Store) ->
     assert len(growing) >= count
     assert np.array_equal(growing.read().data, data[: len(growing)])
     assert is_as_before(store, [])
+
+
+def test_what_was_cut_off_meanwhile_is_told_by_its_name(store: Store) -> None:
+    with store.writer("cam/a.mp4", width=64, height=48, fps=20, codec="ffv1") as writer:
+        writer.write(smooth(60, 64, 48))
+        with store.growing("cam/a.mp4") as growing:
+            os.truncate(writer.unfinished.path, 6000)
+            with pytest.raises(IntegrityError, match=r"^cam/a\.mp4: packet \d+ .* beyond the end"):
+                list(growing.follow())
+        writer.abandon()
 
 
 _WRITER = """

@@ -143,6 +143,7 @@ class PhysicalVideo:
     cost_factor: float | None = None
     """Decoding takes so many times what the codec's rule says; None: that was not measured."""
     error: float = 0.0  #: of an original, against the very first; see `vfsd.distortion`
+    growing_name: str = ""  #: of one that is still being written: what that is to be called
 
     @property
     def is_growing(self) -> bool:

@@ -85,7 +85,7 @@ class Parts:
         What is read of it is compared with its sums.
         """
         if physical.is_growing:
-            return self.summed.growing(self.path_of(physical.place))
+            return self.summed.growing(self.path_of(physical.place), physical.growing_name)
         return self.summed.stored(self.path_of(physical.place), physical.place)
 
     def require_whole(self, physical: PhysicalVideo) -> None:

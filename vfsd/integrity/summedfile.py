@@ -53,11 +53,17 @@ class SummedFile:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], fd: int, find: FindBlocks, report: Report
+        self,
+        path: str | os.PathLike[str],
+        fd: int,
+        find: FindBlocks,
+        report: Report,
+        name: str | None = None,
     ) -> None:
-        """`fd` becomes this object's own."""
+        """`fd` becomes this object's own; `name` is what messages call it (default: `path`)."""
         self.fd = fd
-        self.name = os.fspath(path)
+        self.name = os.fspath(path) if name is None else name
+        self._path = path
         self._find = find
         self._report = report
         self._is_known = False
@@ -199,7 +205,7 @@ class SummedFile:
         The number of the descriptor stays, for whoever reads by it at the moment.
         """
         try:
-            fd = open_stored(self.name)
+            fd = open_stored(self._path)
         except OSError:
             return False
         try:
@@ -222,10 +228,16 @@ class StoredFile(os.PathLike[str]):
     """The path of an original; opened as a `SummedFile` by whoever reads its packets."""
 
     def __init__(
-        self, path: Path, find: FindBlocks, report: Report, opener: Callable[[], int]
+        self,
+        path: Path,
+        find: FindBlocks,
+        report: Report,
+        opener: Callable[[], int],
+        name: str | None = None,
     ) -> None:
-        """`opener` gives a descriptor."""
+        """`opener` gives a descriptor; `name` is what messages call it, where not by its path."""
         self.path = path
+        self._name = os.fspath(path) if name is None else name
         self._find = find
         self._report = report
         self._opener = opener
@@ -242,4 +254,4 @@ class StoredFile(os.PathLike[str]):
 
     def of(self, fd: int) -> SummedFile:
         """The same, of a descriptor, which becomes its own."""
-        return SummedFile(self.path, fd, self._find, self._report)
+        return SummedFile(self.path, fd, self._find, self._report, self._name)

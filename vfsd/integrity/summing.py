@@ -62,16 +62,17 @@ class SummedFiles:
             lambda: self._open(path, place),
         )
 
-    def growing(self, path: Path) -> StoredFile:
-        """A file of this process's own, of which no catalog knows."""
+    def growing(self, path: Path, name: str) -> StoredFile:
+        """A file of this process's own, of which no catalog knows; messages call it `name`."""
         return StoredFile(
             path,
             lambda fd: None,
             lambda ranges, is_proven: DamagedFileError(
-                f"{path}: bytes {text(ranges)} cannot be read", ranges, is_proven=is_proven
+                f"{name}: bytes {text(ranges)} cannot be read", ranges, is_proven=is_proven
             ),
             # What it is called leads through /proc, to what is open already.
             lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC),
+            name,
         )
 
     def opened(self, path: Path, place: Place, fd: int) -> SummedFile:

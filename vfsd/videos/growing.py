@@ -69,6 +69,7 @@ class GrowingVideo(VideoSequence):
                 ),
                 # Decoders are kept by it: that of no other.
                 id=-1 - (uuid.uuid4().int >> 66),
+                growing_name=name,
             )
             info = LogicalVideo(
                 original.id, 0, name, original.size, "", 0, 0, frozenset(), {}, original
