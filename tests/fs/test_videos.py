@@ -31,8 +31,8 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Judgements take until this is set."""
     opened = threading.Event()
 
-    def slowly(parts: Parts, path: Path, *, name: str | None = None) -> Verdict:
-        verdict = judge(parts, path, name=name)
+    def slowly(parts: Parts, path: Path) -> Verdict:
+        verdict = judge(parts, path)
         assert opened.wait(30)
         return verdict
 
@@ -67,6 +67,17 @@ def test_what_is_no_video_stays_as_it_is_and_says_why(it: Driver, store: Store) 
     assert it.fs.getxattr("/notes.txt", "user.vfsd.reason")
     assert it.read("/notes.txt") == b"some words"
     assert spooled(store) == [ino]
+
+
+@pytest.mark.parametrize("data", [b"some words", b"\0\0\0\x08mdat" + bytes(4000)])
+def test_what_is_no_video_is_told_in_one_sentence(it: Driver, store: Store, data: bytes) -> None:
+    it.write("/notes.txt", data)
+    assert it.state("/notes.txt") == "plain"
+    with pytest.raises(NotFoundError) as caught:
+        store["notes.txt"]
+    why = it.fs.getxattr("/notes.txt", "user.vfsd.reason").decode()
+    assert str(caught.value) == f"'notes.txt' is a file, but no video: {why}"
+    assert "this file" not in why
 
 
 def test_a_video_is_judged_only_after_its_last_writer(
@@ -202,8 +213,8 @@ def test_bytes_are_never_called_by_the_hash_of_others(
     """Not for a moment: a mount may be killed before it takes an object away again."""
     hashed, gate = threading.Event(), threading.Event()
 
-    def slowly(parts: Parts, path: Path, *, name: str | None = None) -> Verdict:
-        verdict = judge(parts, path, name=name)
+    def slowly(parts: Parts, path: Path) -> Verdict:
+        verdict = judge(parts, path)
         hashed.set()
         assert gate.wait(30)
         return verdict

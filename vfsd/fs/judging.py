@@ -24,7 +24,6 @@ _RELEASE_SECONDS = 1.0
 _GATHER_SECONDS = 0.05
 """How long a file waits for others to be judged with it, where nobody waits for the judgement."""
 _TOGETHER = 64
-_CALLED = "this file"
 _LONGEST_REST_SECONDS = 0.01
 
 _log = logging.getLogger(__name__)
@@ -239,7 +238,7 @@ class Judging:
         if node is None or not _is_to_be_judged(node) or content.writers:
             return None
         path = self._parts.directory.spool_file(node.ino)
-        return _Judged(content, node, glance(path, name=_CALLED))
+        return _Judged(content, node, glance(path))
 
     def _refuse(self, refused: list[_Judged]) -> None:
         """Write down that these are no videos: together, or one by one where that fails."""
@@ -274,7 +273,7 @@ class Judging:
         path = self._parts.directory.spool_file(node.ino)
         self._contents.open(content)  # so that readers need not wait for the lock below
         stamp = content.stamp
-        verdict = judge(self._parts, path, name=_CALLED)
+        verdict = judge(self._parts, path)
         if isinstance(verdict, Indexed):
             fsync_path(path)  # here it may take its time: nobody waits for a lock
         with content.lock:

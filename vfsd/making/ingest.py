@@ -36,6 +36,9 @@ from vfsd.parts import Parts
 from vfsd.processes.examiner import sniff_open
 from vfsd.reading.mending import heal
 
+_CALLED = "this file"
+"""What messages call one whose name may change meanwhile."""
+
 
 @dataclass(frozen=True)
 class Indexed:
@@ -62,32 +65,37 @@ class Refused:
 Verdict = Indexed | Refused
 
 
-def judge(parts: Parts, path: Path, *, name: str | None = None) -> Verdict:
+def judge(parts: Parts, path: Path) -> Verdict:
     """Look at a file that nobody writes: is it a video, and what is in it?
 
-    `name` is what messages call it.  Raises `OSError` only where the file cannot be read.
+    Raises `OSError` only where the file cannot be read.
     """
     try:
-        examination = parts.examiner.examine(path, name=name or path.name)
+        examination = parts.examiner.examine(path, name=_CALLED)
     except RefusedMediaError as refusal:
-        return Refused(str(refusal))
+        return _refused(refusal)
     found = digest_file(path)
     return Indexed(examination, found.key, found.sums)
 
 
-def glance(path: str | os.PathLike[str], *, name: str) -> Refused | None:
+def glance(path: str | os.PathLike[str]) -> Refused | None:
     """The verdict of `judge` on a file whose first bytes are those of no video; None for others.
 
     Raises `OSError` where the file cannot be read.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is waited for else
     try:
-        sniff_open(fd, name)
+        sniff_open(fd, _CALLED)
     except RefusedMediaError as refusal:
-        return Refused(str(refusal))
+        return _refused(refusal)
     finally:
         os.close(fd)
     return None
+
+
+def _refused(refusal: RefusedMediaError) -> Refused:
+    """The reason stands beside the name of the file, whatever that is by then."""
+    return Refused(str(refusal).removeprefix(f"{_CALLED}: "))
 
 
 def publish(change: Transaction, node: Node, verdict: Verdict) -> None:
