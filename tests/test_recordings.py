@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import IO, Any
 
+import numpy as np
 import pytest
 
 from sample_videos import FOLDER
@@ -16,7 +22,16 @@ from tests.deadwriters import killed_recording
 from tests.writing import is_as_before, smooth
 from vfsd import check
 from vfsd.catalog import BUSY_SECONDS, Transaction
-from vfsd.errors import BusyError, ExistsError, NotFoundError, RefusedMediaError, VfsdError
+from vfsd.errors import (
+    BusyError,
+    CutOffError,
+    ExistsError,
+    NotFoundError,
+    RefusedMediaError,
+    UsageError,
+    VfsdError,
+)
+from vfsd.frames import Pixels
 from vfsd.fs.recovery import recover
 from vfsd.inhand import new_name
 from vfsd.making.recordings import Recording
@@ -229,6 +244,97 @@ def test_a_stream_whose_name_was_taken_meanwhile_is_kept(store: Store) -> None:
     assert str(one.path) in caught.value.__notes__[0]
     assert store.recover(one).name == "a-recovered.mp4"
     assert len(store["a.mp4"]) == 120
+
+
+class Broken(io.BytesIO):
+    """Bytes of a connection that breaks."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if part := super().read(min(size or 1, 1000)):
+            return part
+        raise ConnectionResetError(errno.ECONNRESET, "reset")
+
+
+@contextmanager
+def piped(data: bytes) -> Iterator[IO[bytes]]:
+    """A pipe through which that comes."""
+
+    def send() -> None:
+        with open(go, "wb") as file:
+            file.write(data)
+
+    come, go = os.pipe()
+    with open(come, "rb") as pipe, ThreadPoolExecutor(1) as other:
+        sent = other.submit(send)
+        yield pipe
+        sent.result()
+
+
+def camera(pictures: Pixels, error: Exception) -> Iterator[Pixels]:
+    """Gives these, and fails."""
+    yield from pictures
+    raise error
+
+
+@pytest.mark.parametrize("ending", ["mp4", "mkv"])
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [("pipe", CutOffError), ("connection", ConnectionResetError), ("camera", TimeoutError)],
+)
+def test_pictures_are_kept_up_to_where_they_were_cut_off(
+    store: Store, given: str, error: type[Exception], ending: str
+) -> None:
+    pixels, name = smooth(7, 64, 48), f"a.{ending}"
+    data = pixels.tobytes()[:-100]
+    with ExitStack() as opened:
+        source: Any = Broken(data)
+        if given == "pipe":
+            source = opened.enter_context(piped(data))
+        elif given == "camera":
+            source = camera(pixels[:6], TimeoutError(errno.ETIMEDOUT, "no picture"))
+        with pytest.raises(error) as caught:
+            store.write(name, source, size=(64, 48), fps=20, codec="ffv1")
+    (one,) = store.recordings()
+    (note,) = caught.value.__notes__
+    assert "6 frames are whole" in note
+    assert str(one.path) in note
+    assert "vfsd recover" in note
+    assert list(store) == []
+    video = store.recover(one)
+    assert np.array_equal(video.read().data, pixels[:6])
+    assert video.duration == Fraction(6, 20)
+    assert is_as_before(store, [name])
+
+
+def test_of_a_stream_that_breaks_is_kept_what_came(store: Store) -> None:
+    data = (FOLDER / "open-gop.mkv").read_bytes()
+    with pytest.raises(ConnectionResetError) as caught:
+        store.write("a.mkv", Broken(data))
+    (one,) = store.recordings()
+    assert one.path.read_bytes() == data
+    assert str(one.path) in caught.value.__notes__[0]
+    assert len(store.recover(one)) > 0
+    with pytest.raises(ConnectionResetError):
+        store.write("b.mkv", Broken())
+    assert is_as_before(store, ["a.mkv"])
+
+
+def test_what_can_be_given_again_leaves_nothing(store: Store, tmp_path: Path) -> None:
+    """Nor does what somebody gives up who gives the pictures."""
+    form: Any = {"size": (64, 48), "fps": 20}
+    data = smooth(3, 64, 48).tobytes()[:-1]
+    (tmp_path / "a.rgb").write_bytes(data)
+    written: list[int] = []
+    with open(tmp_path / "a.rgb", "rb") as file:
+        for given in (data, io.BytesIO(data), file):
+            with pytest.raises(UsageError, match="after 2 frames 9215 bytes are left"):
+                store.write("a.mp4", given, on_progress=written.append, **form)
+    assert not written
+    with pytest.raises(ConnectionResetError):
+        store.write("a.mp4", Broken(data[:5000]), **form)
+    with pytest.raises(KeyError):
+        store.write("a.mp4", camera(smooth(3, 64, 48), KeyError("mine")), fps=20)
+    assert is_as_before(store, [])
 
 
 def test_who_lets_it_lie_in_the_block_has_not_given_it_up(

@@ -5,6 +5,7 @@ answers with, so that an error means the same thing whoever caught it.
 
     VfsdError                       1   EIO        something went wrong that we have no word for
     ├── UsageError                  2   EINVAL     the request itself is malformed
+    │   └── CutOffError             2   EINVAL     pixels end in the middle of a frame
     ├── NotFoundError               3   ENOENT     no such video, file, frame or object
     ├── ExistsError                 4   EEXIST     the name is taken
     ├── RefusedMediaError           5   EMEDIUMTYPE  the bytes are no video that we can serve
@@ -59,6 +60,15 @@ class UsageError(VfsdError, ValueError):
 
     exit_code = 2
     errno = errno.EINVAL
+
+
+class CutOffError(UsageError):
+    """Pixels end in the middle of a frame, or go on as something else.
+
+    Those before it are whole: `Store.write` keeps them as a recording, which a note tells.
+    """
+
+    exit_code = 2
 
 
 class NotFoundError(VfsdError, LookupError):

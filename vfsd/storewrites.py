@@ -19,7 +19,14 @@ from vfsd.codecs.examining.examine import Examination
 from vfsd.codecs.pictures.pixellayouts import pixel_layout
 from vfsd.codecs.sound.givensound import Sounding
 from vfsd.codecs.sound.samples import SoundFormat
-from vfsd.errors import ClosedError, NoSpaceError, NotFoundError, ReadOnlyError, UsageError
+from vfsd.errors import (
+    ClosedError,
+    CutOffError,
+    NoSpaceError,
+    NotFoundError,
+    ReadOnlyError,
+    UsageError,
+)
 from vfsd.frames import Pixels
 from vfsd.making.givenpixels import Given, Raw, chunks, is_raw, pictures, pictures_of_bytes
 from vfsd.making.ingest import Source, ingest_made, require_free
@@ -106,7 +113,8 @@ class StoreWrites:
         file in which other times are found than were given.  Where all of it has come, and only
         could not be published at the moment, as with a catalog that others keep locked, it is kept
         as a recording, which a note of the error tells: see `recover`.  So is what there is where
-        the disk is full or fails on the way.
+        the disk is full or fails on the way, and where a pipe ends in the middle of a picture
+        (`CutOffError`), or what is given raises an `OSError`, as a connection does that breaks.
         """
         if isinstance(form.get("sound"), SoundFormat):
             raise UsageError("sound in pieces is for a writer", hint="see Store.writer")
@@ -247,7 +255,7 @@ class StoreWrites:
         writer = self._writer(name, size, form, replace, RECOVER)
         try:
             with writer:
-                for picture, own in chain([first], each):
+                for picture, own in chain([first], _while_they_come(each, writer)):
                     pts = own if times is None else next(times, None)
                     writer.write(picture, None if form.time_base is None else pts)
                     if on_progress is not None:
@@ -266,21 +274,17 @@ class StoreWrites:
         require_free(self._parts, name, replace)
         with _room_for(name):
             file = begin(self._parts.objects, name)
-        has_come = False  # what may not come again, and the store has not taken
         try:
-            with open(file.path, "r+b", 0) as writing:
+            with open(file.path, "r+b", 0) as writing, _told_of_part(file):
                 for chunk in chunks(data):
-                    has_come = True
-                    with _told_of_part(file), _room_for(name):
+                    with _room_for(name):
                         _write_all(writing, chunk)
-                    has_come = False
                     if on_progress is not None:
                         on_progress(len(chunk))
-            has_come = True
             with _told(file, RECOVER):
                 video = self._publish(file, replace)
         except BaseException as error:
-            if has_come and may_pass(error) and not file.is_empty:
+            if may_pass(error) and not file.is_empty:  # it may not come again
                 file.leave()
             else:
                 file.remove()
@@ -301,6 +305,17 @@ class StoreWrites:
     def _require_writable(self) -> None:
         if self._parts.read_only:
             raise ReadOnlyError("the store was opened read-only")
+
+
+def _while_they_come(
+    each: Iterator[tuple[Pixels, int | None]], writer: VideoWriter[Video]
+) -> Iterator[tuple[Pixels, int | None]]:
+    """All of them; where they are cut off, or who gives them fails, those that came are kept."""
+    try:
+        yield from each
+    except (CutOffError, OSError) as error:
+        writer.cut_short(error)
+        raise
 
 
 @contextmanager

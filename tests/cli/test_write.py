@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,42 @@ def test_a_pipe_of_another_program(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "7 frames of 64x48" in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "whole", "each"),
+    [
+        ((), Y4M, (len(Y4M) - Y4M.index(b"FRAME")) // 7),
+        (("--size", "64x48", "--fps", "10"), bytes(64 * 48 * 3 * 7), 64 * 48 * 3),
+    ],
+    ids=["y4m", "bare"],
+)
+@pytest.mark.parametrize("left", [1, 4, 6, 4000])
+def test_what_came_whole_of_a_pipe_that_breaks_is_kept(
+    run: Run, place: Path, words: tuple[str, ...], whole: bytes, each: int, left: int
+) -> None:
+    """Its other end was killed in the middle of a picture."""
+
+    def piped(size: int) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-m", "vfsd", "-s", "videos", "write", "a.mp4", "-", *words]
+        with subprocess.Popen(["head", "-c", str(size), "whole"], stdout=subprocess.PIPE) as source:
+            return subprocess.run([*command, "--json"], stdin=source.stdout, capture_output=True)
+
+    (place / "whole").write_bytes(whole)
+    done = piped(len(whole) - 3 * each + left)
+    told = json.loads(done.stderr)
+    assert (done.returncode, told["error"], done.stdout) == (2, "CutOffError", b"")
+    assert told["message"].startswith("frame 4 ")
+    assert "cut off" in told["message"]
+    assert "4 frames are whole, and not lost" in told["hint"]
+    assert "`vfsd recover`" in told["hint"]
+    assert run("ls", "a.mp4").code == 3
+    assert run("recover", "--json").object["frames"] == 4
+    assert run("info", "a.mp4", "--json").object["frames"] == 4
+    done = piped(len(whole) - 7 * each + left)
+    assert (done.returncode, b"frame 0 " in done.stderr) == (2, True)
+    assert run("recover", "--dry-run").out == ""
+    assert run("fsck", "--deep").code == 0
 
 
 def test_y4m_tells_what_it_is(run: Run, place: Path) -> None:

@@ -58,8 +58,9 @@ def command(session: Session, names: tuple[str, ...], wanted: str | None, dry_ru
     """Make videos of recordings that were not finished.
 
     These are left by a `vfsd write` or a writer in Python that was killed, or had no more room on
-    the disk, and by one that had everything and could not publish it, as while others keep the
-    catalog locked.  Without a NAME, all of them; the oldest first.
+    the disk, by one whose input ended in the middle of a picture, and by one that had everything
+    and could not publish it, as while others keep the catalog locked.  Without a NAME, all of them;
+    the oldest first.
 
     Each gets the name that it was to have, or one like that where that is taken, or is being
     written by now: cam-recovered.mp4.  What shows no picture stays, as all do that nobody recovers,

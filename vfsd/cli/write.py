@@ -127,7 +127,7 @@ def command(
     The ending of NAME says as what pixels are written: .mp4, .mov or .mkv (times in milliseconds).
     Every second begins with a key picture.  The video is there when all of it is written; what was
     interrupted leaves nothing, and of what a full disk or a kill has cut off `vfsd recover` makes a
-    video.
+    video: also where the program that writes into a pipe is killed, of all whole pictures.
 
     Sound begins with the first picture of FILE, if it has any, and ends with the last one that is
     written.

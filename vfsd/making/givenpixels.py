@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
+from io import BytesIO, FileIO
 from types import NoneType
 from typing import IO, TypeAlias, TypeGuard
 
@@ -11,7 +13,7 @@ import numpy as np
 from vfsd.arguments import width_and_height
 from vfsd.codecs.encoding.fileforms import require_size
 from vfsd.codecs.pictures.pixellayouts import pixel_layout
-from vfsd.errors import UsageError
+from vfsd.errors import CutOffError, UsageError
 from vfsd.frames import Frame, Frames, Pixels
 
 Raw: TypeAlias = bytes | bytearray | memoryview | IO[bytes]
@@ -21,6 +23,7 @@ Given: TypeAlias = Pixels | Frame | Frames | Iterable["Given"]
 """A picture, several along the first axis, frames that were read, or any sequence of these."""
 
 _CHUNK = 1 << 20
+_OF_ANOTHER_SIZE = "is the size right, and the pixel format?"
 
 
 def is_raw(data: object) -> TypeGuard[Raw]:
@@ -76,20 +79,31 @@ def _of_array(data: Pixels, pixel_format: str) -> Iterator[Pixels]:
 def pictures_of_bytes(data: Raw, pixel_format: str, size: tuple[int, int]) -> Iterator[Pixels]:
     """Each picture of bare samples, one picture after the other.
 
-    Raises `UsageError` where the last is not whole, and for a size that none can have.
+    Raises `UsageError` for a size that none can have, and where the last is not whole: before the
+    first one is given where it is known how many bytes there are, else, as of a pipe, instead of
+    the last, a `CutOffError`.
     """
     layout = pixel_layout(pixel_format)
     size = width_and_height(size)
     require_size(layout.name, *size)
     shape, dtype = layout.shape(*size), np.dtype(layout.dtype)
     wanted = layout.bytes(*size)
-    for number, picture in enumerate(chunks(data, wanted)):
+
+    def is_left(whole: int, left: int) -> str:
+        return (
+            f"after {whole} frames {left} bytes are left, and a frame of "
+            f"{size[0]}x{size[1]} in {pixel_format} has {wanted}"
+        )
+
+    ahead = _bytes_ahead(data)
+    if ahead is not None and ahead % wanted:
+        raise UsageError(is_left(*divmod(ahead, wanted)), hint=_OF_ANOTHER_SIZE)
+    pieces = chunks(data, wanted)
+    for number, picture in enumerate(pieces):
         if len(picture) < wanted:
-            raise UsageError(
-                f"after {number} frames {len(picture)} bytes are left, and a frame of "
-                f"{size[0]}x{size[1]} in {pixel_format} has {wanted}",
-                hint="is the size right, and the pixel format?",
-            )
+            next(pieces, None)  # raises what has cut it off, where that is known
+            what = f"frame {number} is cut off: {is_left(number, len(picture))}"
+            raise CutOffError(what, hint=_OF_ANOTHER_SIZE)
         yield np.frombuffer(picture, dtype).reshape(shape)
 
 
@@ -97,7 +111,7 @@ def chunks(data: Raw, size: int = _CHUNK) -> Iterator[memoryview]:
     """All bytes, `size` at a time; only the last may be shorter.
 
     Raises `UsageError` for a file that gives something else than bytes, or more than it is asked
-    for.
+    for, and what reading it raises: an `OSError` when all that came before was given.
     """
     if isinstance(data, (bytes, bytearray, memoryview)):
         view = memoryview(data).cast("B")
@@ -105,13 +119,31 @@ def chunks(data: Raw, size: int = _CHUNK) -> Iterator[memoryview]:
         return
     while True:
         parts, missing = [], size
-        while missing and (part := _read(data, missing)):  # a pipe gives what it has
-            parts.append(part)
-            missing -= len(part)
+        broken: OSError | None = None
+        try:
+            while missing and (part := _read(data, missing)):  # a pipe gives what it has
+                parts.append(part)
+                missing -= len(part)
+        except OSError as error:
+            broken = error
         if parts:
             yield memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
+        if broken is not None:
+            raise broken
         if missing:
             return
+
+
+def _bytes_ahead(data: Raw) -> int | None:
+    """How many there are to be read; None where only reading tells."""
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return memoryview(data).nbytes
+    if type(getattr(data, "raw", data)) not in (FileIO, BytesIO) or not data.seekable():
+        return None
+    at = data.tell()
+    end = data.seek(0, os.SEEK_END)
+    data.seek(at)
+    return max(0, end - at)
 
 
 def _read(file: IO[bytes], most: int) -> bytes | None:

@@ -1,5 +1,5 @@
-"""Recordings that were not finished: their writers have died, had no more room, or could not
-publish them.
+"""Recordings that were not finished: their writers have died, had no more room, were given no more
+than a part, or could not publish them.
 
 Most of such a file is good, mostly all of it: so it is nobody's to throw away but `vfsd gc`'s, and
 not even that one's before `KEPT_DAYS` have gone.

@@ -177,6 +177,22 @@ class VideoWriter(Generic[_V]):
             with self._making_room():
                 return self._writer.put_sound(samples, first)
 
+    def cut_short(self, error: Exception) -> None:
+        """Finish the file with what there is, as `error` tells that no more will come.
+
+        Unless it is closed all the same, it is a recording when it is left, which a note of the
+        error tells.  Nothing where there is no picture.
+        """
+        with self._writing:
+            self._require_open()
+            if self.frames:
+                self._finish()
+                frames = f"{self.frames} frames are" if self.frames > 1 else "1 frame is"
+                error.add_note(
+                    f"{frames} whole, and not lost: {self.unfinished.path} has what came of "
+                    f"{self.name!r}; {RECOVER}"
+                )
+
     def close(self) -> None:
         """Finish the file and publish the video; nothing where that is done already.
 

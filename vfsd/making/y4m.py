@@ -14,7 +14,7 @@ from typing import IO
 import numpy as np
 
 from vfsd.codecs.pictures.pixellayouts import check_size, pixel_layout
-from vfsd.errors import UsageError
+from vfsd.errors import CutOffError, UsageError
 from vfsd.frames import Pixels
 
 MAGIC = b"YUV4MPEG2 "
@@ -51,7 +51,9 @@ def read_header(file: IO[bytes]) -> Y4mHeader:
 
     Raises `UsageError` for what is damaged, interlaced or in a colour space that is not known.
     """
-    line = _line(file)
+    line = file.readline(_LONGEST_LINE)
+    if not line.endswith(b"\n"):
+        raise UsageError("YUV4MPEG2 is cut off, or damaged")
     words = line.decode("ascii", "replace").split()
     told: dict[str, str] = {}
     for word in words[1:]:
@@ -80,17 +82,17 @@ def read_header(file: IO[bytes]) -> Y4mHeader:
 
 
 def read_pictures(file: IO[bytes], header: Y4mHeader) -> Iterator[Pixels]:
-    """Each picture behind the header.  Raises `UsageError` where the last is not whole."""
+    """Each picture behind the header.  Raises `CutOffError` where the last is not whole."""
     layout = pixel_layout(header.pixel_format)
     shape, dtype = layout.shape(header.width, header.height), np.dtype(layout.dtype)
     wanted = layout.bytes(header.width, header.height)
     number = 0
-    while line := _line(file, may_end=True):
-        if line.split(b" ", 1)[0].rstrip() != _FRAME:
-            raise UsageError(f"frame {number} of YUV4MPEG2 does not begin where it should")
-        samples = read_exactly(file, wanted)
+    while line := file.readline(_LONGEST_LINE):
+        if line.split(b" ", 1)[0].rstrip() != _FRAME and not _FRAME.startswith(line):
+            raise CutOffError(f"frame {number} of YUV4MPEG2 does not begin where it should")
+        samples = read_exactly(file, wanted) if line.endswith(b"\n") else b""
         if len(samples) < wanted:
-            raise UsageError(f"frame {number} of YUV4MPEG2 is cut off")
+            raise CutOffError(f"frame {number} of YUV4MPEG2 is cut off")
         yield np.frombuffer(samples, dtype).reshape(shape)
         number += 1
 
@@ -102,10 +104,3 @@ def read_exactly(file: IO[bytes], size: int) -> bytes:
         parts.append(part)
         size -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _line(file: IO[bytes], *, may_end: bool = False) -> bytes:
-    line = file.readline(_LONGEST_LINE)
-    if line.endswith(b"\n") or (may_end and not line):
-        return line
-    raise UsageError("YUV4MPEG2 is cut off, or damaged")
