@@ -155,6 +155,20 @@ def test_damaged_headers(run: Run, header: str) -> None:
     assert run("ls", "a.mp4").code == 3
 
 
+@pytest.mark.parametrize("more", ["W32", "H48", "F10:1", "C420mpeg2"])
+def test_what_a_header_tells_twice_is_refused(run: Run, more: str) -> None:
+    done = run("write", "a.mp4", input=Y4M.replace(b" Ip ", f" Ip {more} ".encode()))
+    assert (done.code, f"tells {more[0]} twice" in done.err) == (2, True)
+
+
+def test_a_rate_that_a_header_does_not_know_is_said(run: Run) -> None:
+    unknown = Y4M.replace(b"F10:1", b"F0:0")
+    done = run("write", "a.mp4", input=unknown)
+    assert (done.code, "add --fps" in done.err) == (2, True)
+    done = run("write", "a.mp4", "--fps", "5", "--json", input=unknown)
+    assert (done.object["frames"], done.object["seconds"]) == (7, 1.4)
+
+
 def test_sound_of_a_file_goes_beside_the_pictures(run: Run, place: Path) -> None:
     make_talking(place / "talk.mp4", "aac", frames=25)
     assert run("write", "loud.mp4", "clip.y4m", "--sound", "talk.mp4", "--psnr", "40").code == 0

@@ -109,13 +109,21 @@ def bare_pixels(
 
 
 def y4m_pictures(file: IO[bytes], fps: Fraction | None) -> PixelSource:
-    """`fps`: instead of the rate that the stream tells."""
+    """`fps`: instead of the rate that the stream tells.
+
+    Raises `UsageError` where that is not told either.
+    """
     header = read_header(file)
+    rate = fps or header.rate
+    if rate is None:
+        raise UsageError(
+            "YUV4MPEG2 with F0:0 does not tell its rate", hint="add --fps 25, or what it is"
+        )
     return PixelSource(
         read_pictures(file, header),
         (header.width, header.height),
         header.pixel_format,
-        fps or header.rate,
+        rate,
         header.color_range,
         header.sample_aspect_ratio,
     )

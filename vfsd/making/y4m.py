@@ -20,6 +20,7 @@ from vfsd.frames import Pixels
 MAGIC = b"YUV4MPEG2 "
 _FRAME = b"FRAME"
 _LONGEST_LINE = 4096
+_UNKNOWN = "0:0"
 _FORMATS: Mapping[str, str] = MappingProxyType(
     {
         "420": "yuv420p",
@@ -40,7 +41,7 @@ class Y4mHeader:
 
     width: int
     height: int
-    rate: Fraction  #: pictures per second
+    rate: Fraction | None  #: pictures per second; None: not known
     pixel_format: str  #: as in `vfsd.codecs.pictures.pixels`
     color_range: str | None  #: "limited", "full" or not told
     sample_aspect_ratio: Fraction | None
@@ -58,12 +59,14 @@ def read_header(file: IO[bytes]) -> Y4mHeader:
     told: dict[str, str] = {}
     for word in words[1:]:
         key, value = word.partition("=")[::2] if word.startswith("X") else (word[0], word[1:])
+        if key in told and not word.startswith("X"):
+            raise UsageError(f"a header of YUV4MPEG2 tells {key} twice: {line[:80]!r}")
         told.setdefault(key, value)
     try:
         width, height = int(told["W"]), int(told["H"])
-        rate = Fraction(told["F"].replace(":", "/"))
-        aspect = told.get("A", "0:0")
-        ratio = None if aspect in ("0:0", "1:1") else Fraction(aspect.replace(":", "/"))
+        rate = None if told["F"] == _UNKNOWN else Fraction(told["F"].replace(":", "/"))
+        aspect = told.get("A", _UNKNOWN)
+        ratio = None if aspect in (_UNKNOWN, "1:1") else Fraction(aspect.replace(":", "/"))
     except (KeyError, ValueError, ZeroDivisionError):
         raise UsageError(f"no header of YUV4MPEG2: {line[:80]!r}") from None
     space = told.get("C", "420jpeg")
@@ -73,7 +76,7 @@ def read_header(file: IO[bytes]) -> Y4mHeader:
         )
     if told.get("I", "p") not in ("p", "?"):
         raise UsageError("interlaced pictures are not written", hint="deinterlace them first")
-    if width < 1 or height < 1 or rate <= 0:
+    if width < 1 or height < 1 or (rate is not None and rate <= 0):
         raise UsageError(f"no header of YUV4MPEG2: {line[:80]!r}")
     pixel_format = _FORMATS[space]
     check_size(pixel_layout(pixel_format), pixel_format, width, height)
