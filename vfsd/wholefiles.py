@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from vfsd.errors import ExistsError, NotFoundError, UsageError
+from vfsd.errors import ExistsError, NoSpaceError, NotFoundError, UsageError
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -29,7 +29,8 @@ def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
     """A file to write, which gets its name when the block has ended well.
 
     Pipes and devices are written as they are.  Raises `ExistsError` unless `replace`,
-    `NotFoundError` where there is no directory for it, `UsageError` where it is one itself.
+    `NotFoundError` where there is no directory for it, `UsageError` where it is one itself,
+    `NoSpaceError`, `OSError`.
     """
     if path.is_dir():
         raise UsageError(f"{path} is a directory", hint="name a file in it")
@@ -46,8 +47,10 @@ def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
             yield file
         os.replace(temporary, path)
     except OSError as error:
-        is_full = error.errno in _NO_SPACE and error.filename is None
-        if is_full or error.filename == os.fspath(temporary):
+        is_ours = error.filename == os.fspath(temporary)
+        if error.errno in _NO_SPACE and (is_ours or error.filename is None):
+            raise NoSpaceError(f"no room for {path}: {error.strerror}") from error
+        if is_ours:
             error.filename = os.fspath(path)  # nobody has heard of the other name
         raise
     finally:

@@ -182,12 +182,14 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(place: Path) -> None:
             lambda: store.ingest(OTHER, "b.mp4"),
             lambda: store.ingest(OTHER, "a.mp4", replace=True),
             lambda: video.retile("uniform:2x2", jobs=1),
+            lambda: video.save(place.with_name("out.mkv")),
         ]
         for action in actions:
             with pytest.raises(NoSpaceError):
                 action()
             assert state_of(store) == before
             assert difference(image_of(place), image) == ""
+        assert sorted(path.name for path in place.parent.iterdir()) == ["other", place.name]
     with Store.open(place) as store:
         store.ingest(OTHER, "a.mp4", replace=True)
         store["a.mp4"].retile("uniform:1x1", jobs=1)

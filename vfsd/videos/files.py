@@ -48,7 +48,7 @@ class VideoFiles(VideoFacts):
 
         The file appears under its name whole, or not at all.  `on_progress` is called with bytes
         that are done.  Raises `ExistsError` unless `replace`, `UsageError` for what cannot be
-        made, `OutOfRangeError`, `OSError`.
+        made, `OutOfRangeError`, `NoSpaceError`, `OSError`.
         """
         form = grammar.form_of(
             local_path(path, "a file").suffix.lower().removeprefix("."), codec, format
