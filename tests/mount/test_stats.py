@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,22 @@ from vfsd.fs.standing import Standing
 pytestmark = pytest.mark.mount
 
 ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def running(*words: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """A command that goes on until it is ended, which it is here, whatever the block finds."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "vfsd", *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture
@@ -61,12 +79,7 @@ def test_what_was_asked_is_counted(busy: Mounted) -> None:
 
 
 def test_what_is_going_on(busy: Mounted) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "vfsd", "-s", busy.store, "top", "--every", "1", "--json"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as top:
+    with running("-s", busy.store, "top", "--every", "1", "--json") as top:
         assert top.stdout is not None
         quiet = top.stdout.readline()
         assert '"cpu"' in quiet
@@ -120,19 +133,14 @@ def test_metrics(busy: Mounted) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
 def test_metrics_over_http(busy: Mounted, host: str) -> None:
     pytest.importorskip("prometheus_client")
-    with subprocess.Popen(
-        [sys.executable, "-m", "vfsd", "-s", busy.store, "metrics", "--listen", f"{host}:0"],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as serving:
+    with running("-s", busy.store, "metrics", "--listen", f"{host}:0") as serving:
         assert serving.stderr is not None
         address = serving.stderr.readline().split()[-1]
-        first = urllib.request.urlopen(address).read()
+        first = urllib.request.urlopen(address, timeout=60).read()
         (busy.at / "b.bin").write_bytes((FOLDER / "traffic.mp4").read_bytes())
         time.sleep(0.1)
         assert b"vfsd_mounted 1.0" in first
-        assert urllib.request.urlopen(address).read() != first
+        assert urllib.request.urlopen(address, timeout=60).read() != first
         serving.send_signal(signal.SIGTERM)
         assert serving.wait(60) == 130
     assert address.startswith(f"http://{host}:")
