@@ -294,7 +294,14 @@ def run_helper(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_line_of_fstab(mounted: Mounted, tmp_path: Path) -> None:
-    line = (mounted.store, mounted.at, "-s", "-n", "-o", "rw,noauto,nofail,x-systemd.automount")
+    line = (
+        mounted.store,
+        mounted.at,
+        "-s",
+        "-n",
+        "-o",
+        "rw,noauto,nofail,user=root,x-systemd.automount",
+    )
     assert run_helper(*line, "-f").returncode == 0
     assert mount_at(mounted.at) is None
     assert run_helper(*line).returncode == 0

@@ -37,6 +37,7 @@ def test_options_are_sorted_out() -> None:
 
 def test_words_for_others_are_skipped() -> None:
     words = "defaults,noauto,user,nofail,_netdev,x-systemd.automount,x-gvfs-show,comment=x,rw"
+    words += ",user=somebody,iversion,noiversion,mand,nomand"
     assert parse_options([words, "", " nonempty ,"]) == MountOptions(nonempty=True)
 
 
@@ -61,7 +62,8 @@ def test_unknown_words_are_refused(word: str) -> None:
         ("max_read", "8_192"),
         ("max_read", "+8192"),
         ("max_read", "\u0668"),
-        ("umask", "0o22"),
+        ("uid", "4294967295"),
+        ("gid", "4294967295"),
         ("attr_timeout", " 1"),
         ("attr_timeout", "1_0"),
         ("attr_timeout", "nan"),
@@ -72,7 +74,21 @@ def test_numbers_that_only_python_would_take_are_refused(key: str, value: str) -
         parse_options([f"{key}={value}"])
 
 
-@pytest.mark.parametrize("word", ["attr_timeout=.5", "entry_timeout=1e-3", "umask=022"])
+@pytest.mark.parametrize("value", ["9", "0o22", "088", "-22", "10000", "7" * 5000, ""])
+def test_what_is_no_umask_is_told_to_be_octal(value: str) -> None:
+    with pytest.raises(UsageError, match="'umask' takes an octal number up to 7777, not"):
+        parse_options([f"umask={value}"])
+
+
+def test_a_remount_is_told_what_to_do_instead() -> None:
+    with pytest.raises(UsageError, match="cannot be remounted") as caught:
+        parse_options(["remount,ro"])
+    assert "vfsd umount" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "word", ["uid=4294967294", "attr_timeout=.5", "entry_timeout=1e-3", "umask=022"]
+)
 def test_numbers_go_on_as_they_are_given(word: str) -> None:
     assert parse_options([word]).passed_on == (word,)
 

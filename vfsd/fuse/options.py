@@ -54,16 +54,19 @@ _SWITCHES = frozenset(
         "noatime",
     ]
 )
+_LARGEST = (1 << 32) - 1
 _NUMBERS = {
-    "uid": 10,
-    "gid": 10,
-    "umask": 8,
-    "remember": 10,
-    "max_threads": 10,
-    "max_idle_threads": 10,
-    "max_background": 10,
-    "max_read": 10,
+    "uid": _LARGEST - 1,  # the largest is -1, which is nobody's
+    "gid": _LARGEST - 1,
+    "umask": 0o7777,
+    "remember": _LARGEST,
+    "max_threads": _LARGEST,
+    "max_idle_threads": _LARGEST,
+    "max_background": _LARGEST,
+    "max_read": _LARGEST,
 }
+"""The largest that each takes."""
+_OCTAL = frozenset(["umask"])
 _SECONDS = frozenset(("attr_timeout", "entry_timeout", "negative_timeout"))
 _DECIMAL = re.compile(r"[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 _OURS = frozenset(("ro", "rw", "nonempty", "passthrough"))
@@ -90,9 +93,13 @@ _FOR_OTHERS = frozenset(
         "nolazytime",
         "loud",
         "silent",
+        "iversion",
+        "noiversion",
+        "mand",
+        "nomand",
     ]
 )
-_FOR_OTHERS_PREFIXES = ("x-", "X-", "comment=")
+_FOR_OTHERS_PREFIXES = ("x-", "X-", "comment=", "user=")
 
 
 @dataclass(frozen=True)
@@ -137,6 +144,11 @@ def parse_options(given: Iterable[str]) -> MountOptions:
             passthrough = True
         elif word in _SWITCHES or _is_setting(word):
             passed_on.append(word)
+        elif word == "remount":
+            raise UsageError(
+                "a mount keeps the options that it began with, and cannot be remounted",
+                hint="unmount it with `vfsd umount DIR`, and mount it with the others",
+            )
         elif word and word not in _FOR_OTHERS and not word.startswith(_FOR_OTHERS_PREFIXES):
             known = sorted(
                 {*_SWITCHES, *_NUMBERS, *_SECONDS, "ro", "rw", "nonempty", "passthrough"}
@@ -155,7 +167,11 @@ def _is_setting(word: str) -> bool:
         if key in _SECONDS and _DECIMAL.fullmatch(value):
             number = float(value)
         elif key in _NUMBERS and value.isascii() and value.isdecimal():
-            number = int(value, _NUMBERS[key])
-    if not 0 <= number < 1 << 32:
-        raise UsageError(f"the mount option {key!r} takes a number, not {value!r}")
+            number = int(value, 8 if key in _OCTAL else 10)
+    largest = _NUMBERS.get(key, _LARGEST)
+    if not 0 <= number <= largest:
+        wanted = (
+            f"an octal number up to {largest:o}" if key in _OCTAL else f"a number up to {largest}"
+        )
+        raise UsageError(f"the mount option {key!r} takes {wanted}, not {value!r}")
     return True
