@@ -130,3 +130,23 @@ def test_only_so_many_idle_decoders_have_files_open(tmp_path: Path) -> None:
                 stack.enter_context(pool.decoder(video.original, video.table))
             assert len(os.listdir("/proc/self/fd")) >= before + 80
         assert len(os.listdir("/proc/self/fd")) <= before + 64
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_what_nobody_has_used_for_long_is_given_up(store: Store, clip: str, fed: list[int]) -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+    store.ingest(FOLDER / clip, "video")
+    video, pool = store["video"], store.tools.pool
+    indices = random_frames(video, 20)
+    before = [video[index].data for index in indices]
+    held = pool.memory
+    assert held > 0
+    pool.cool(3600)
+    assert pool.memory == held
+    fed.clear()
+    pool.cool(0)
+    assert pool.memory == 0
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 8  # those of the catalog
+    for index, data in zip(indices, before, strict=True):
+        np.testing.assert_array_equal(video[index].data, data)
+    assert fed  # and so they were decoded anew

@@ -5,9 +5,11 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+import threading
 
 import pytest
 
+from vfsd.heap import Trimmer
 from vfsd.programs import environment
 
 _HOLES = """
@@ -16,7 +18,7 @@ from vfsd.heap import Trimmer, share_arenas
 from vfsd.host import resident_bytes
 
 share_arenas()
-trimmer = Trimmer()
+trimmer = Trimmer(lambda seconds: None)
 blocks = [bytearray(b"x") * (1 << 16) for _ in range(4000)]  # too small for mappings of their own
 full = resident_bytes(os.getpid())
 del blocks[1::2], blocks[1::2]  # others stay between them
@@ -48,6 +50,20 @@ for _ in range(100):
 assert faults() - before < 8000, f"{faults() - before} pages for 800 blocks"
 """
 
+_HUGE = """
+import numpy as np
+from vfsd.heap import use_small_pages
+
+def huge():
+    lines = open("/proc/self/smaps_rollup").read().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages"))
+
+use_small_pages()
+picture = np.ones(64 << 20, np.uint8)
+assert picture.sum() == 64 << 20
+assert huge() == 0
+"""
+
 
 def test_holes_between_what_is_in_use_are_given_back() -> None:
     subprocess.run([sys.executable, "-c", _HOLES], env=environment(), check=True, timeout=90)
@@ -57,3 +73,15 @@ def test_memory_for_answers_is_not_given_back_after_each() -> None:
     if platform.libc_ver()[0] != "glibc":
         pytest.skip("other C libraries do as they like")
     subprocess.run([sys.executable, "-c", _ANSWERS], env=environment(), check=True, timeout=90)
+
+
+def test_no_array_has_huge_pages() -> None:
+    subprocess.run([sys.executable, "-c", _HUGE], env=environment(), check=True, timeout=90)
+
+
+def test_what_is_cold_is_asked_for_again_and_again() -> None:
+    asked = threading.Semaphore(0)
+    trimmer = Trimmer(lambda seconds: asked.release())
+    for _ in range(2):
+        assert asked.acquire(timeout=30)
+    trimmer.close()

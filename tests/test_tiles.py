@@ -16,7 +16,8 @@ import pytest
 from sample_videos import FOLDER
 from tests.composing import DEAR_ORIGINALS, Composed, take_tiles
 from vfsd.codecs.cells import stitchable
-from vfsd.codecs.cells.celldecoders import StreamCellDecoder
+from vfsd.codecs.cells.celldecoders import CellDecoder, StreamCellDecoder, cell_decoder
+from vfsd.codecs.cells.pack import PackedCell
 from vfsd.codecs.cells.tiles import TILE_CODECS, tile_codec
 from vfsd.codecs.stitching import kvazaar as kvazaar_program
 from vfsd.codecs.stitching.hevc_tiles import STITCHABLE, TileStream
@@ -310,6 +311,28 @@ def test_who_stops_reading_early_leaves_no_thread_and_no_decoder_at_work(
     assert not [thread for thread in left if thread.name.startswith("decode")]
     again = [frame.data for frame in video.iterate()]
     assert np.array_equal(np.stack(again), np.stack(whole))
+
+
+def test_decoders_of_tiles_that_nobody_has_used_for_long_are_given_up(
+    store: Store, video: Video, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+
+    def recorded(cell: PackedCell) -> CellDecoder:
+        made.append(cell)
+        return cell_decoder(cell)
+
+    monkeypatch.setattr(packs, "cell_decoder", recorded)
+    video.retile("uniform:2x2")
+    take_tiles(store)
+    region = (8, 8, 56, 40)
+    before = video.read(region=region).data
+    assert made
+    for seconds, anew in ((3600, False), (0, True)):
+        made.clear()
+        store.tools.cool(seconds)
+        assert np.array_equal(video.read(region=region).data, before)
+        assert bool(made) is anew
 
 
 def test_new_bytes_have_no_old_tiles(store: Store, video: Video) -> None:

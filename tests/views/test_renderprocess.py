@@ -30,6 +30,7 @@ from vfsd.store import Store
 from vfsd.views import Views
 from vfsd.views.elsewhere import SlotOrder
 from vfsd.views.renderqueue import GivenUpError
+from vfsd.views.slotmaker import SlotMaker
 
 pytestmark = pytest.mark.skipif(not renderworker.can_start(), reason="needs Linux")
 
@@ -394,3 +395,26 @@ def test_it_does_not_stand_back_for_long_where_it_gets_too_little(other: Other) 
     deference.look(other.pid)
     assert other.share == str(LAST)
     assert other.comes_to(ORDINARY, deference)
+
+
+@pytest.mark.parametrize("seconds", [0, 3600])
+def test_what_is_made_after_long_is_the_same(fresh: Shelf, seconds: float) -> None:
+    """Whether the decoder that stood there is still there or not."""
+    path = "full.rgb"
+    video, pool = fresh.video(NAME), fresh.store.tools.pool
+    right = video.read().data.tobytes()
+    file = fresh.open(NAME, path)
+    maker = SlotMaker(fresh.store.parts, fresh.store.tools)
+    size = len(right) // len(video)
+    made = np.zeros(len(right), np.uint8).reshape(-1, size)
+    places = iter(made)
+    for number in range(len(video)):
+        order = SlotOrder(video.info.ino, path, file.version, number + 1, 0)
+        assert maker.make(order, nobody_gives_up, lambda _: next(places)) == size
+        if number == 7:
+            assert pool.memory > 0
+            maker.cool(seconds)
+            assert (pool.memory > 0) is (seconds > 0)
+    assert made.tobytes() == right
+    maker.close()
+    file.close()

@@ -24,7 +24,7 @@ from vfsd.fs.standing import Rendering, Standings
 from vfsd.fs.xattrs import STATS, TUNER
 from vfsd.fuse.options import MountOptions, parse_options
 from vfsd.fuse.serving import serve
-from vfsd.heap import Trimmer, share_arenas
+from vfsd.heap import Trimmer, share_arenas, use_small_pages
 from vfsd.integrity.summing import SUMS_ADVICE, without_sums
 from vfsd.mounts import mountlog
 from vfsd.mounts.mounting import DRAIN_SECONDS, checked
@@ -68,6 +68,7 @@ def _serve(
     """Serve until unmounted, or until a signal ends it."""
     parsed = parse_options(options)
     share_arenas()
+    use_small_pages()
     # Signals are for the main thread, where libfuse waits for them; the others inherit this.
     ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
@@ -78,11 +79,11 @@ def _serve(
             with_reserve(directory, lambda: stack.enter_context(directory.mounted(str(place))))
         starter = stack.enter_context(_render_starter(root, parsed))  # while there are no threads
         be_prompt()
-        stack.enter_context(closing(Trimmer()))
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
         counters = Counters()
         renders = stack.enter_context(_render_process(starter, store, counters))
         views = stack.enter_context(closing(_views(store, parsed, renders, counters)))
+        stack.enter_context(closing(Trimmer(views.cool)))
         foreground = Foreground()
         tuner = BackgroundTuner(store, foreground) if _tunes(store) else None
         standings = Standings(counters)

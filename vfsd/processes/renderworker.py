@@ -171,12 +171,13 @@ def _make_views(orders: socket.socket, root: Path, read_only: bool) -> NoReturn:
     be_killed_first(_KILLED_FIRST)
     share_arenas()
     with ExitStack() as stack:
-        stack.enter_context(closing(Trimmer()))
         store = stack.enter_context(Store.open(root, read_only=read_only))
         if not read_only:
             note = store.parts.directory.rendering_note
             stack.enter_context(store.parts.suspects.noting(note))
-        crew = _Crew(store, SlotMaker(store.parts, store.tools))
+        maker = SlotMaker(store.parts, store.tools)
+        stack.enter_context(closing(Trimmer(maker.cool)))
+        crew = _Crew(store, maker)
         waiting = select.poll()
         waiting.register(orders, select.POLLIN)
         while (left := crew.idle_left()) > 0:

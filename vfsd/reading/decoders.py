@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -48,6 +49,7 @@ class _Warm:
     def __init__(self, parts: Parts, physical: PhysicalVideo, table: FrameTable) -> None:
         self.video = physical.id
         self.credit = 0.0
+        self.used = 0.0  #: when it became idle, as `time.monotonic` has it
         self._physical = physical
         self._table = table
         self._file = parts.file_of(physical).open()
@@ -84,6 +86,7 @@ class _Picture:
     memory: int
     worth: float  #: the effort that it takes to have it again, for each byte
     credit: float = 0.0
+    used: float = 0.0  #: when somebody had it last, as `time.monotonic` has it
 
 
 class DecoderPool:
@@ -234,6 +237,21 @@ class DecoderPool:
         if workers is not None:
             workers.close()
 
+    def cool(self, seconds: float) -> None:
+        """Keep nothing that nobody has used for so long."""
+        with self._guard:
+            before = time.monotonic() - seconds
+            cold = [warm for warm in self._idle if warm.used < before]
+            self._idle = [warm for warm in self._idle if warm.used >= before]
+            for key, picture in list(self._pictures.items()):
+                if picture.used < before:
+                    del self._pictures[key]
+                    self._memory -= picture.memory
+            if all(spare.used < before for spare in self._spare):
+                self._forget_spare()
+        for warm in cold:
+            warm.close()
+
     def close(self) -> None:
         """Nothing can be read any more; what is under way raises `ClosedError`, or ends."""
         with self._guard:
@@ -247,6 +265,7 @@ class DecoderPool:
     def _take_back(self, warm: _Warm) -> list[_Warm]:
         """Keep a decoder warm; gives those to be closed for that."""
         warm.credit = self._level + warm.worth(self._idle)
+        warm.used = time.monotonic()
         self._idle.append(warm)
         if not self._fits(0):
             self._forget_spare()
@@ -298,6 +317,7 @@ class DecoderPool:
     def _return_picture(self, picture: _Picture) -> None:
         with self._guard:
             picture.credit = self._level + picture.worth
+            picture.used = time.monotonic()
             is_kept = (picture.video, picture.packet) in self._pictures
             if not is_kept and not self._is_closed:
                 self._pictures[picture.video, picture.packet] = picture

@@ -6,7 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
-from time import thread_time
+from time import monotonic, thread_time
 
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.celldecoders import CellDecoder, cell_decoder
@@ -93,6 +93,7 @@ class _Idle:
         self.place = place
         self.pixels = cell.width * cell.height
         self.decoder = decoder
+        self.since = monotonic()
 
 
 class PackPool:
@@ -211,6 +212,13 @@ class PackPool:
         """
         cell = self.cells(segment)[segment.place(tile)]
         return [bytes(part) for part in self._pack(segment.object_key).packets(cell, 0, frames)]
+
+    def cool(self, seconds: float) -> None:
+        """Keep no decoder that nobody has used for so long."""
+        with self._guard:
+            before = monotonic() - seconds
+            while self._idle and self._idle[0].since < before:
+                self._idle.pop(0)
 
     def empty(self) -> None:
         """Keep nothing of what was read: no table of a pack, no decoder."""

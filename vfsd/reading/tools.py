@@ -32,6 +32,11 @@ class Tools:
         sources = TileSources(parts.catalog, pool.threads)
         return cls(pool, PackPool(parts.objects), sources, reads, Mender(parts))
 
+    def cool(self, seconds: float) -> None:
+        """Give up decoders, and pictures, that nobody has used for so long."""
+        self.pool.cool(seconds)
+        self.packs.cool(seconds)
+
     def close(self) -> None:
         self.reads.close()
         self.pool.close()

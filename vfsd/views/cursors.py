@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
@@ -57,6 +58,7 @@ class Cursor:
         picture = media.width * media.height * 3 // 2 * (2 if media.bit_depth > 8 else 1)
         self.memory = picture * (_KEPT_PICTURES + media.reorder_delay)  #: bytes, roughly
         self.place = place  #: of the picture that comes next
+        self.used = 0.0  #: when it became idle, as `time.monotonic` has it
 
     def reaches(self, place: int) -> bool:
         """Whether reading on to `place` is no dearer than to start anew there."""
@@ -133,6 +135,15 @@ class Cursors:
         else:
             cursor.close()
 
+    def cool(self, seconds: float) -> None:
+        """Give up those that nobody has used for so long."""
+        with self._guard:
+            before = time.monotonic() - seconds
+            cold = [cursor for _, cursor in self._idle if cursor.used < before]
+            self._idle = [(key, cursor) for key, cursor in self._idle if cursor.used >= before]
+        for cursor in cold:
+            self._end(cursor)
+
     def close(self) -> None:
         with self._guard:
             self._closed = True
@@ -157,6 +168,7 @@ class Cursors:
     def _give_back(self, key: str, cursor: Cursor) -> None:
         surplus = []
         self._tools.pool.lend(cursor.memory)
+        cursor.used = time.monotonic()
         with self._guard:
             self._idle.append((key, cursor))
             held = sum(idle.memory for _, idle in self._idle)

@@ -122,6 +122,10 @@ class Views:
             )
         return Offer(self._parts, self._tools, known.info, path)
 
+    def cool(self, seconds: float) -> None:
+        """See `Workshop.cool`."""
+        self._renderer.cool(seconds)
+
     def close(self) -> None:
         self._renderer.close()
         self._renditions.close()

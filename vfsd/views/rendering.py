@@ -149,6 +149,10 @@ class Renderer:
         if self._wholes is not None and read.is_all_of(len(rendition.slots)):
             self._wholes.want(rendition)
 
+    def cool(self, seconds: float) -> None:
+        """See `Workshop.cool`."""
+        self.workshop.cool(seconds)
+
     def close(self) -> None:
         if self._wholes is not None:
             self._wholes.close()

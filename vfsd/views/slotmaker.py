@@ -53,6 +53,10 @@ class SlotMaker:
             place(len(made))[:] = made
         return len(made)
 
+    def cool(self, seconds: float) -> None:
+        """See `Workshop.cool`."""
+        self._workshop.cool(seconds)
+
     def close(self) -> None:
         self._workshop.close()
         self._renditions.close()

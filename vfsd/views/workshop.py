@@ -165,6 +165,7 @@ class Workshop:
         self.mender = tools.mender
         self.check: Check = _go_on
         self.readers = PacketReaders(suspects)
+        self._tools = tools
         self._cursors = Cursors(tools, memory)
         self._turns = Turns()
 
@@ -183,6 +184,11 @@ class Workshop:
     def turn(self, key: str, place: int) -> AbstractContextManager[None]:
         """See `Turns.turn`."""
         return self._turns.turn(key, place, self.check)
+
+    def cool(self, seconds: float) -> None:
+        """Give up decoders, and pictures, that nobody has used for so long."""
+        self._cursors.cool(seconds)
+        self._tools.cool(seconds)
 
     def close(self) -> None:
         self._cursors.close()
