@@ -144,6 +144,10 @@ def test_one_that_crashes_is_told_of(made: Made) -> None:
     assert made.accused
 
 
+def is_stopped(thread: Path) -> bool:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def test_one_that_hangs_is_ended_as_soon_as_nobody_wants_what_it_makes(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +157,9 @@ def test_one_that_hangs_is_ended_as_soon_as_nobody_wants_what_it_makes(
     stuck = made.process.pid
     assert stuck is not None
     os.kill(stuck, signal.SIGSTOP)
+    end = time.monotonic() + 30
+    while not all(is_stopped(thread) for thread in Path(f"/proc/{stuck}/task").iterdir()):
+        assert time.monotonic() < end
     asked = 0
 
     def gives_up() -> None:

@@ -39,6 +39,11 @@ _FEW_GROUPS = 16
 """So many groups of a video have to be read before it shows whether readers come back to them."""
 _MOST_IDLE = 32
 """Decoders that are kept warm, however small they are: each has threads and a descriptor."""
+_THREADS_AHEAD = 2
+"""That a decoder has beyond one for each core, so that the cores are busy while somebody takes a
+picture and asks for the next."""
+_MOST_THREADS = 8
+"""Each holds a picture of its own."""
 _MADE_ROOM = 8
 """Where the budget is full, one part in so many of it is freed at once."""
 
@@ -217,6 +222,11 @@ class DecoderPool:
     def threads_for(self, media: MediaInfo) -> int:
         """How many threads a decoder should have that works alone."""
         return decoder_threads(media, self.threads)
+
+    def threads_ahead(self, media: MediaInfo) -> int:
+        """How many it should have where something is done with each picture in between."""
+        alone = self.threads_for(media)
+        return alone if alone == 1 else min(self.threads + _THREADS_AHEAD, _MOST_THREADS)
 
     def workers(self) -> ThreadPoolExecutor:
         """Threads for runs that do not depend on each other.  Raises `ClosedError`."""

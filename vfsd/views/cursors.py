@@ -29,8 +29,8 @@ _SHORT_WAY = 4
 """Pictures that are decoded in vain rather than to start anew at a key frame after them."""
 _MOST_IDLE = 16
 """However small they are: each has threads and a descriptor."""
-_KEPT_PICTURES = 12
-"""That a decoder may hold, beside those that wait for their turn: references, threads."""
+_KEPT_PICTURES = 10
+"""That a decoder may hold, beside those of its threads and those that wait for their turn."""
 
 
 Shown = tuple[VideoFrame, Held | None]
@@ -48,15 +48,18 @@ class Cursor:
         frames: Ints,
         place: int,
         check: Check,
+        threads: int,
     ) -> None:
-        """`wanted` is what pictures are made into; `check` is its first user's."""
+        """`wanted` is what pictures are made into; `check` is its first user's; the original is
+        decoded by so many `threads`."""
         self.check = check  #: called for each packet and picture; what it raises ends the cursor
         self._table = footage.table
         self._frames = frames
-        self._feed = _shown(tools, footage, wanted, frames, place, self._checked)
+        self._feed = _shown(tools, footage, wanted, frames, place, self._checked, threads)
         media = footage.physical.media
         picture = media.width * media.height * 3 // 2 * (2 if media.bit_depth > 8 else 1)
-        self.memory = picture * (_KEPT_PICTURES + media.reorder_delay)  #: bytes, roughly
+        kept = _KEPT_PICTURES + threads + media.reorder_delay
+        self.memory = picture * kept  #: bytes, roughly
         self.place = place  #: of the picture that comes next
         self.used = 0.0  #: when it became idle, as `time.monotonic` has it
 
@@ -114,6 +117,7 @@ class Cursors:
         frames: Ints,
         place: int,
         check: Check,
+        threads: int,
     ) -> Iterator[Cursor]:
         """A cursor for `place`, or not far before it, of this block's own.
 
@@ -122,7 +126,7 @@ class Cursors:
         """
         cursor = self._take(key, place)
         if cursor is None:
-            cursor = Cursor(self._tools, footage, wanted, frames, place, check)
+            cursor = Cursor(self._tools, footage, wanted, frames, place, check, threads)
         cursor.check = check
         try:
             yield cursor
@@ -200,6 +204,7 @@ def _shown(
     frames: Ints,
     place: int,
     check: Check,
+    threads: int,
 ) -> Generator[Shown, None, None]:
     needed = wanted.needed_of
     tiles = footage.tiles
@@ -207,13 +212,13 @@ def _shown(
         is_tiled = False
         try:
             if tiles is None or not tiles.stored:
-                yield from _from_original(tools, footage, frames, place, check)
+                yield from _from_original(tools, footage, frames, place, check, threads)
                 return
             chunk = frames[place : place + _CHUNK]
             plan = plan_pictures(chunk, needed, wanted.form, footage.physical, footage.table, tiles)
             is_tiled = bool(plan.tiled)
             if not is_tiled:
-                for shown in _from_original(tools, footage, chunk, 0, check):
+                for shown in _from_original(tools, footage, chunk, 0, check, threads):
                     yield shown
                     place += 1
                 continue
@@ -232,10 +237,9 @@ def _shown(
 
 
 def _from_original(
-    tools: Tools, footage: Footage, frames: Ints, place: int, check: Check
+    tools: Tools, footage: Footage, frames: Ints, place: int, check: Check, threads: int
 ) -> Generator[Shown, None, None]:
     physical, table, pool = footage.physical, footage.table, tools.pool
-    threads = pool.threads_for(physical.media)
     rest = frames[place:]
     if is_stream(rest):
         with pool.decoder(physical, table) as decoder:

@@ -273,7 +273,8 @@ class EncodedRun:
         footage, frames = self.footage, self._showing.frames
         converter = PictureConverter(self.pictures)
         settler = ColorSettler(footage.physical.media)
-        with workshop.cursor(self._key, footage, converter, frames, first) as cursor:
+        threads = workshop.pool.threads_for(footage.physical.media)
+        with workshop.cursor(self._key, footage, converter, frames, first, threads) as cursor:
             for picture, held in cursor.pictures(first, stop):
                 origins.is_original &= held is None and settler.is_settled(picture)
                 yield converter.convert(picture, held)

@@ -8,6 +8,7 @@ its mean rate.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from vfsd.codecs.pictures.colors import told_coding
 from vfsd.frames import Pixels
 from vfsd.grammar import Form
 from vfsd.view import View
+from vfsd.views.cursors import Cursor
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, view_picture_form
@@ -67,22 +69,19 @@ class RawRendition:
         number = slot - 1
         converter = PictureConverter(self._pictures)
         samples = self._samples(place, converter)
-        with workshop.cursor(
-            self.key, self._footage, converter, self._showing.frames, number
-        ) as cursor:
+        with self._cursor(workshop, converter, number) as cursor:
             ((picture, held),) = cursor.pictures(number, number + 1)
             converter.convert(picture, held, samples)
 
     def stream(self, workshop: Workshop) -> Generator[Bytes, None, None]:
         """What `make` gives for each slot, in order.  Each is valid until the next is asked for."""
         yield self._header
-        footage, frames = self._footage, self._showing.frames
         converter = PictureConverter(self._pictures)
         # One place for all: new memory for each would take as long as filling it.
         whole = np.empty(len(self._prefix) + converter.bytes, np.uint8)
         samples = self._samples(whole, converter)
-        with workshop.cursor(self.key, footage, converter, frames, 0) as cursor:
-            for picture, held in cursor.pictures(0, len(frames)):
+        with self._cursor(workshop, converter, 0) as cursor:
+            for picture, held in cursor.pictures(0, len(self._showing)):
                 converter.convert(picture, held, samples)
                 yield whole.data
 
@@ -91,6 +90,14 @@ class RawRendition:
         if not places:
             return None
         return Pictures(self._footage, self._showing.frames[places], self._pictures)
+
+    def _cursor(
+        self, workshop: Workshop, converter: PictureConverter, place: int
+    ) -> AbstractContextManager[Cursor]:
+        """Its decoder goes on while a picture is copied, handed on and the next one asked for."""
+        footage, frames = self._footage, self._showing.frames
+        threads = workshop.pool.threads_ahead(footage.physical.media)
+        return workshop.cursor(self.key, footage, converter, frames, place, threads)
 
     def _samples(self, place: Place, converter: PictureConverter) -> Pixels:
         """Where the samples of a picture go; what stands before them is there already."""

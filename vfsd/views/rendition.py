@@ -227,9 +227,9 @@ class StillRendition:
     def _pixels(self, workshop: Workshop) -> Pixels:
         """height x width x 3 RGB."""
         converter = PictureConverter(self._form())
-        with workshop.cursor(
-            self.key, self._footage, converter, np.array([self._frame]), 0
-        ) as cursor:
+        footage, frames = self._footage, np.array([self._frame])
+        threads = workshop.pool.threads_for(footage.physical.media)
+        with workshop.cursor(self.key, footage, converter, frames, 0, threads) as cursor:
             ((picture, held),) = cursor.pictures(0, 1)
             return converter.convert(picture, held)
 

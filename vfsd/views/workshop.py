@@ -176,10 +176,16 @@ class Workshop:
         return mine
 
     def cursor(
-        self, key: str, footage: Footage, wanted: PictureConverter, frames: Ints, place: int
+        self,
+        key: str,
+        footage: Footage,
+        wanted: PictureConverter,
+        frames: Ints,
+        place: int,
+        threads: int,
     ) -> AbstractContextManager[Cursor]:
         """See `Cursors.at`."""
-        return self._cursors.at(key, footage, wanted, frames, place, self.check)
+        return self._cursors.at(key, footage, wanted, frames, place, self.check, threads)
 
     def turn(self, key: str, place: int) -> AbstractContextManager[None]:
         """See `Turns.turn`."""
