@@ -62,7 +62,7 @@ def use_small_pages() -> None:
 
     numpy asks for them, for each array of four megabytes, and what it asked for holds for that part
     of the heap from then on.  Where parts of it are given back, the system fills them up again, a
-    whole huge page for every small one that is left: 30 MiB a minute in a mount that many read.
+    whole huge page for every small one that is left.
     """
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is None or prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0):

@@ -42,8 +42,8 @@ _MOST_IDLE = 32
 _THREADS_AHEAD = 2
 """That a decoder has beyond one for each core, so that the cores are busy while somebody takes a
 picture and asks for the next."""
-_MOST_THREADS = 8
-"""Each holds a picture of its own."""
+_MOST_THREADS = 6
+"""Each holds a picture of its own, and a mount has 64 MiB for each that is being made."""
 _MADE_ROOM = 8
 """Where the budget is full, one part in so many of it is freed at once."""
 
