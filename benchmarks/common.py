@@ -105,6 +105,13 @@ def repeated(path: Path, times: int, folder: Path) -> Path:
     return target
 
 
+def drop(path: Path) -> None:
+    """Forget the pages of one file (on a mount: the mount's own, not those below)."""
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
 def paired_ratio(one: Timing, other: Timing) -> float:
     """Median over the rounds of one / other: what drifts with the machine cancels out."""
     return statistics.median(a / b for a, b in zip(one.seconds, other.seconds, strict=True))

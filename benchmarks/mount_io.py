@@ -28,7 +28,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Timing, arguments, finish, footage, interleaved, paired_ratio, table
+from benchmarks.common import (
+    Timing,
+    arguments,
+    drop,
+    finish,
+    footage,
+    interleaved,
+    paired_ratio,
+    table,
+)
 from benchmarks.freshfiles import EXAMPLE, FRESH, OURS, fresh_figures
 from benchmarks.mounting import (
     build_passthrough,
@@ -166,13 +175,6 @@ def have_memory(folder: Path, size: int) -> None:
     with tempfile.TemporaryFile(dir=folder) as file:
         for _ in range(size // MIB + 1):
             file.write(block)
-
-
-def drop(path: Path) -> None:
-    """Forget the pages of one file (on a mount: the mount's own, not those below)."""
-    fd = os.open(path, os.O_RDONLY)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(fd)
 
 
 def load(path: Path) -> None:
