@@ -290,6 +290,56 @@ def test_both_are_charged_and_go_together(store: Store) -> None:
     assert faults(store) == []
 
 
+def test_what_would_go_goes_in_pairs_and_no_more(store: Store) -> None:
+    (pair,) = store.joined()
+    costs = [left.size + right.size for left, right in pair.segments]
+    limit = store.budget.usage().used - max(costs) // 2
+    foretold = store.budget.what_if(limit)
+    gone = store.budget.set(limit)
+    assert {one.id for one in gone} == {one.id for one in foretold.gone}
+    assert len(gone) == 2
+    assert len({one.object_key for one in gone}) == 1
+    assert store.budget.usage().used == foretold.usage.used
+    # A video's own budget takes the other one's half along, and says so.
+    west = store[WEST]
+    foretold = west.budget.what_if(0)
+    assert {one.video_id for one in foretold.gone} == {west.info.id, store[EAST].info.id}
+    assert {one.id for one in west.budget.set(0)} == {one.id for one in foretold.gone}
+    assert store.joined() == []
+
+
+def test_pairs_that_look_the_same_have_nothing_to_do_with_each_other(
+    store: Store, clips: Path
+) -> None:
+    for name in (WEST, EAST):
+        store.ingest(clips / name, f"twin/{name}")
+    store.join(f"twin/{WEST}", f"twin/{EAST}", seconds_each=0.3)
+    assert [pair.frames for pair in store.joined()] == [FRAMES, FRAMES]
+    assert faults(store) == []
+    twin, first = store.joined()
+    assert not {one.object_key for both in first.segments for one in both} & {
+        one.object_key for both in twin.segments for one in both
+    }
+    store[WEST].pin()
+    store[f"twin/{WEST}"].budget.set(0)
+    assert store.joined() == [first]
+    store[f"twin/{WEST}"].budget.set("none")
+    store.join(f"twin/{WEST}", f"twin/{EAST}", seconds_each=0.3)
+    store.split(f"twin/{EAST}")
+    assert store.joined() == [first]
+    assert faults(store) == []
+
+
+def test_a_picture_that_stands_still_is_joined_run_by_run(store: Store, tmp_path: Path) -> None:
+    for name, picture in ((WEST, FILMED.left), (EAST, FILMED.right)):
+        write_pictures(tmp_path / name, [picture(0)] * FRAMES)
+        store.ingest(tmp_path / name, f"still/{name}")
+    store.join(f"still/{WEST}", f"still/{EAST}", seconds_each=0.3)
+    still = next(pair for pair in store.joined() if pair.left == f"still/{WEST}")
+    assert still.frames == FRAMES
+    assert faults(store) == []
+
+
 def test_what_is_damaged_is_found_and_taken_away(store: Store) -> None:
     first, second, *others = packs_of(store)
     first.unlink()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 HALF_LIFE = 500.0
 """Reads after which what a use was worth counts half."""
@@ -41,6 +41,16 @@ class Entry:
     def from_end(self) -> int:
         """Steps to the nearer end of its run."""
         return min(self.place, self.run - 1 - self.place)
+
+
+def as_one(entries: Sequence[Entry]) -> Entry:
+    """What can only go together, under the number of the first."""
+    return replace(
+        entries[0],
+        bytes=sum(one.bytes for one in entries),
+        age=min(one.age for one in entries),
+        gain=sum(one.gain for one in entries),
+    )
 
 
 Order = Callable[[Iterable[Entry]], list[Entry]]

@@ -81,7 +81,7 @@ class DerivedBudget:
             read = seen.holdings.newest_read()
             now = replace(_usage(seen, self._id, held), limit=chosen)
             over = 0 if now.allowed is None else now.used - now.allowed
-            gone = (choose(held, over, read=read) or []) if over > 0 else []
+            gone = (choose(seen, held, over, read=read) or []) if over > 0 else []
             numbers = {one.id for one in gone}
             left = [one for one in held if one.id not in numbers]
             after = replace(_usage(seen, self._id, left), limit=chosen)

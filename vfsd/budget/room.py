@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Collection, Sequence
 
 from vfsd.budget.budgets import Eviction, Held
-from vfsd.budget.eviction import Entry, by_benefit, victims
+from vfsd.budget.eviction import Entry, as_one, by_benefit, victims
 from vfsd.catalog import Transaction
 from vfsd.errors import OverBudgetError
 from vfsd.model import Role
@@ -45,7 +45,7 @@ def make_room(
             continue
         read = change.holdings.newest_read()
         held = change.holdings.held(scope)
-        chosen = choose(held, over, read=read, keep={made, *keep}, worth=worth)
+        chosen = choose(change, held, over, read=read, keep={made, *keep}, worth=worth)
         if chosen is None:
             raise _refusal(change, video_id, scope, made, held)
         why = "store" if scope is None else "video"
@@ -59,11 +59,12 @@ def make_room_in_store(change: Transaction, *, now_ns: int) -> list[Held]:
     if over is None or over <= 0:
         return []
     read = change.holdings.newest_read()
-    chosen = choose(change.holdings.held(None), over, read=read) or []
+    chosen = choose(change, change.holdings.held(None), over, read=read) or []
     return evict(change, chosen, "store", read=read, now_ns=now_ns)
 
 
 def choose(
+    seen: Transaction,
     held: Sequence[Held],
     over: int,
     *,
@@ -71,16 +72,29 @@ def choose(
     keep: Collection[int | None] = (),
     worth: float | None = None,
 ) -> list[Held] | None:
-    """Those that should go so that `over` bytes do; None where that cannot be.
+    """Those that should go so that `over` bytes of `held` do; None where that cannot be.
 
-    `held` as `Holdings.held` sorts it, `read` the number of the newest read.
+    `held` as `Holdings.held` sorts it, `read` the number of the newest read.  With one that is
+    joined goes the other, whose bytes count where it is of `held`, too.
     """
-    free = {one.id: one for one in held if not one.is_pinned and one.id not in keep}
-    order = by_benefit(entry for entry in entries(held, read) if entry.id in free)
-    chosen = victims(order, over)
+    kept = {one.object_key for one in held if one.role is Role.JOINED and one.id in keep}
+    free = {
+        one.id: one
+        for one in held
+        if not one.is_pinned and one.id not in keep and one.object_key not in kept
+    }
+    units: dict[object, list[Entry]] = {}
+    for entry in entries(held, read):
+        if entry.id in free:
+            one = free[entry.id]
+            unit = one.object_key if one.role is Role.JOINED else one.id
+            units.setdefault(unit, []).append(entry)
+    found = {unit[0].id: [free[entry.id] for entry in unit] for unit in units.values()}
+    chosen = victims(by_benefit(map(as_one, units.values())), over)
     if sum(one.bytes for one in chosen) < over:
         return None
-    gone = [free[one.id] for one in chosen]
+    gone = [one for unit in chosen for one in found[unit.id]]
+    gone += seen.holdings.shared_with(gone)
     if worth is not None:
         lost = sum(one.worth_at(read) for one in gone if not one.is_retired)
         if LEAD * lost > worth:
@@ -127,11 +141,10 @@ def entries(held: Sequence[Held], read: int) -> list[Entry]:
 def evict(
     change: Transaction, chosen: Sequence[Held], why: str, *, read: int, now_ns: int
 ) -> list[Held]:
-    """Take segments away and write down why; with those that are joined go the others.
+    """Take segments away and write down why; gives them.
 
-    Gives all that went.
+    Of two that are joined both are chosen.
     """
-    chosen = [*chosen, *change.holdings.shared_with(chosen)]
     change.evictions.add([Eviction.of(one, why, read=read, at_ns=now_ns) for one in chosen])
     for start in range(0, len(chosen), _AT_ONCE):
         change.segments.delete(one.id for one in chosen[start : start + _AT_ONCE])

@@ -28,6 +28,9 @@ _PEAK = 255
 
 Pictures = Sequence[VideoFrame]
 
+PairMark = tuple[tuple[int, int], tuple[int, int]]
+"""Of the left and the right run: the number of the original, and its first frame."""
+
 
 @dataclass(frozen=True, slots=True)
 class JointPack:
@@ -93,18 +96,19 @@ class JointEncoder:
         self._left, self._right = left, right
         self._between = between
 
-    def pack(self, joint: Joint, left: Pictures, right: Pictures) -> JointPack:
+    def pack(self, joint: Joint, left: Pictures, right: Pictures, pair: PairMark) -> JointPack:
         """Encode the pieces, decode them again as a reader will, and compare every picture.
 
-        Raises `UsageError` where the encoder refuses, `IntegrityError` when what it made does not
-        decode to as many pictures.
+        `pair` makes the bytes those of these two runs of frames alone, whatever they show: who
+        shares a pack is told by its name.  Raises `UsageError` where the encoder refuses,
+        `IntegrityError` when what it made does not decode to as many pictures.
         """
         weaver = Weaver(joint)
         middles = [self._middle(weaver, one, other) for one, other in zip(left, right, strict=True)]
         sources = {"left": left, "middle": middles, "right": right}
         made = [self._cell(joint.cut, piece, sources[piece]) for piece in joint.pieces]
         streams = [stream for stream, _ in made]
-        record = joint.to_record()
+        record = {**joint.to_record(), "pair": pair}
         buffer = io.BytesIO()
         packed = write_pack(buffer, streams, record)
         told = json.loads(json.dumps(record))  # as a reader finds it

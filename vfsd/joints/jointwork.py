@@ -17,7 +17,7 @@ from vfsd.codecs.pictures.siting import blank_like
 from vfsd.distortion import chained_psnr
 from vfsd.errors import OutdatedError
 from vfsd.frametable import FrameTable
-from vfsd.joints.jointcells import JointEncoder, JointPack, woven_psnr
+from vfsd.joints.jointcells import JointEncoder, JointPack, PairMark, woven_psnr
 from vfsd.joints.jointfit import JointFit
 from vfsd.joints.jointsettings import JoinSettings, require_alike
 from vfsd.joints.pairing import FramePairs
@@ -116,7 +116,7 @@ class JointWork:
         right = self._pictures(self._sides[1], frames.right)
         if left is None or right is None:
             return JoinedRun(frames, "the colours of some pictures are coded in another way")
-        best = self._best(left, right, known)
+        best = self._best(left, right, known, self._mark(frames))
         if best.made is None:
             return JoinedRun(frames, best.why, best.psnr)
         joint, pack = best.made
@@ -124,7 +124,17 @@ class JointWork:
             self._publish(frames, pack)
         return JoinedRun(frames, "", self._against_first(pack.psnr), joint.is_copy, len(pack.data))
 
-    def _best(self, left: list[VideoFrame], right: list[VideoFrame], known: Matrix | None) -> _Best:
+    def _mark(self, frames: FramePairs) -> PairMark:
+        left, right = (side.video.original.id for side in self._sides)
+        return (left, frames.left.start), (right, frames.right.start)
+
+    def _best(
+        self,
+        left: list[VideoFrame],
+        right: list[VideoFrame],
+        known: Matrix | None,
+        mark: PairMark,
+    ) -> _Best:
         best = _Best()
         fit = JointFit(left, right, self._media, self._settings.merge, self._turned)
         for joint in fit.joints(known):
@@ -133,7 +143,7 @@ class JointWork:
             if min(self._against_first((before, before))) < asked:  # encoding makes nothing better
                 best.note(self._against_first((before, before)), asked)
                 continue
-            pack = self._encoder.pack(joint, left, right)
+            pack = self._encoder.pack(joint, left, right, mark)
             psnr = self._against_first(pack.psnr)
             best.note(psnr, asked)
             if min(psnr) >= asked:
