@@ -123,6 +123,23 @@ def test_without_what_can_be_made_again(store: Store, target: Path) -> None:
         assert copy.catalog.segments(copy["traffic.mp4"].info) == []
 
 
+@pytest.mark.parametrize("name", ["a%20b", "st%41", "50%off", "what? #1", "%3F"])
+def test_directories_of_any_name(tmp_path: Path, name: str) -> None:
+    """Names that mean another in a URL."""
+    for plain in ("a b", "stA"):
+        (tmp_path / plain).mkdir()
+    with Store.create(tmp_path / name) as store:
+        store.ingest(FOLDER / "portrait.mp4", "a.mp4")
+        assert (tmp_path / name / "catalog.sqlite3").exists()
+        back_up(store.parts, tmp_path / f"{name}.backup")
+    restore(tmp_path / f"{name}.backup", tmp_path / f"{name}.again")
+    for copy in ("", ".backup", ".again"):
+        with Store.open(tmp_path / f"{name}{copy}") as store:
+            assert list(store) == ["a.mp4"]
+            assert check.run(store.parts, deep=True) == []
+    assert [list((tmp_path / plain).iterdir()) for plain in ("a b", "stA")] == [[], []]
+
+
 def test_a_catalog_that_lies_elsewhere_is_in_the_backup(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
     with Store.create(tmp_path / "mine", catalog_url=url) as store:

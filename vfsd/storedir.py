@@ -60,6 +60,11 @@ _COPY = ".copy"
 _UNFINISHED = _MARKER + ".tmp"
 
 
+def url_of_file(path: Path) -> str:
+    """Of an SQLite file, whatever its name: in a URL %20 is a space, and a question mark an end."""
+    return "sqlite:///" + os.fspath(path).replace("%", "%25").replace("?", "%3F")
+
+
 class StoreDirectory:
     """Names below a store's directory, and its marker."""
 
@@ -242,7 +247,7 @@ class StoreDirectory:
 
     @property
     def _own_catalog_url(self) -> str:
-        return f"sqlite:///{self.catalog_file}"
+        return url_of_file(self.catalog_file)
 
     @property
     def catalog_file(self) -> Path:

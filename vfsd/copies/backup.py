@@ -35,7 +35,7 @@ from vfsd.model import FileState
 from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
 from vfsd.store import Store
-from vfsd.storedir import StoreDirectory, fsync_path
+from vfsd.storedir import StoreDirectory, fsync_path, url_of_file
 
 _FLOCK = fcntl.LOCK_EX | fcntl.LOCK_NB
 
@@ -120,7 +120,7 @@ class _Backup:
 
     def _copy_all(self, snapshot: Path) -> bool:
         """Copy what the snapshot refers to; whether all of it was there."""
-        with closing(Catalog.open(f"sqlite:///{snapshot}")) as catalog:
+        with closing(Catalog.open(url_of_file(snapshot))) as catalog:
             if not self._derived:
                 with catalog.writing() as change:
                     change.segments.delete(one.id for one in change.segments.all())
