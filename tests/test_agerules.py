@@ -122,6 +122,9 @@ def test_a_clock_that_is_behind_or_has_jumped_is_not_believed() -> None:
         require_few(dues, 20, is_trusted=False)
     require_few(dues, 24, is_trusted=False)
     require_few(dues, 20, is_trusted=True)
+    with pytest.raises(ForbiddenError, match="9 of 10"):
+        require_few(dues[:9], 10, is_trusted=False)
+    require_few(dues[:9], 9, is_trusted=False)
 
 
 def test_policies_are_what_they_say() -> None:

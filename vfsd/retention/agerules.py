@@ -16,7 +16,7 @@ _SILENCE_NS = 7 * 86_400 * NS
 """Where nothing was written down for longer, the clock may have jumped ahead."""
 
 _MANY = 10
-"""Fewer videos may all grow old at once."""
+"""Where there are fewer videos, all may grow old at once."""
 
 
 class Stage(Enum):
@@ -127,7 +127,7 @@ def require_few(dues: Sequence[Due], videos: int, *, is_trusted: bool) -> None:
     That is what a wrong clock does.  With `is_trusted` somebody has said that it is meant.
     """
     gone = sum(due.stage is Stage.DELETE for due in dues)
-    if gone >= _MANY and 2 * gone > videos and not is_trusted:
+    if videos >= _MANY and 2 * gone > videos and not is_trusted:
         raise ForbiddenError(
             f"{gone} of {videos} videos would be deleted at once: the clock may be wrong",
             hint="look at it; where it is right, say --clock-is-right",
