@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from numbers import Integral, Real
 from reprlib import repr as shown
 from typing import Any
 
-from vfsd.arguments import how_many, whole_number
+from vfsd.arguments import how_many, whole_number, within_64_bits
 from vfsd.catalog.given import require_encoding, require_info
 from vfsd.catalog.holdings import Holdings, Used
 from vfsd.catalog.integrity import Integrity
@@ -177,7 +178,9 @@ class Catalog(SeenInVideos):
         meanwhile is not among them.
         """
         _require_info_or_none(video)
-        since = None if since is None else whole_number(since, "time in nanoseconds")
+        if since is not None:
+            hint = "give a Unix time in nanoseconds"
+            since = within_64_bits(whole_number(since, "time in nanoseconds"), "since: ", hint=hint)
         before: int | None = None
         while True:
             with self.reading() as seen:
@@ -354,19 +357,28 @@ def _interval(given: Interval | None, what: str) -> Interval | None:
         raise UsageError(
             f"{shown(given)} are no bounds of {what}", hint="give (lowest, highest); None: open"
         )
-    low, high = map(_bound, both)
+    low, high = (None if end is None else _bound(end, what) for end in both)
     return low, high
 
 
 def _is_bound(end: object) -> bool:
+    if isinstance(end, (Integral, Fraction)):
+        return True  # of any size: as a float it may be too large
     return isinstance(end, (Real, Decimal)) and not math.isnan(end)
 
 
-def _bound(end: float | None) -> float | None:
-    """As SQLite knows it, to which a number of numpy is some bytes, and larger than all numbers."""
-    if end is None:
-        return None
-    return int(end) if isinstance(end, Integral) else float(end)
+def _bound(end: float, what: str) -> float:
+    """As SQLite knows it, to which a number of numpy is some bytes, and larger than all numbers.
+
+    Raises `UsageError` for whole numbers beyond 64 bits.
+    """
+    if isinstance(end, Integral):
+        hint = "give a smaller number, or leave that bound out"
+        return within_64_bits(int(end), f"{what}: ", hint=hint)
+    try:
+        return float(end)
+    except OverflowError:  # a fraction
+        return math.inf if end > 0 else -math.inf
 
 
 def _used(done: Iterable[tuple[str, Read]], newest: int) -> dict[int, Used]:

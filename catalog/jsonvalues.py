@@ -13,9 +13,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from vfsd.arguments import within_64_bits
 from vfsd.errors import UsageError
-
-_BITS = 64
 
 
 def require_keys(values: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -41,11 +40,9 @@ def require_storable(values: Mapping[str, Any]) -> None:
 def require_findable(values: Mapping[str, Any]) -> None:
     """Raises `UsageError` for whole numbers beyond 64 bits, for which nobody could ask again."""
     for key, value in values.items():
-        if isinstance(value, int) and not _fits(value):
-            raise UsageError(
-                f"{key} = {shown(value)} is beyond {_BITS} bits",
-                hint="larger numbers are kept as floats, 1e30, or as text",
-            )
+        if isinstance(value, int):
+            hint = "larger numbers are kept as floats, 1e30, or as text"
+            within_64_bits(value, f"{key} = ", hint=hint)
 
 
 def json_equals(
@@ -76,18 +73,11 @@ def _types_of(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return ("text",)
     if isinstance(value, int):
-        if not _fits(value):
-            raise UsageError(
-                f"{value} is beyond {_BITS} bits", hint="larger numbers are found as floats: 1e30"
-            )
+        within_64_bits(value, hint="larger numbers are found as floats: 1e30")
         return ("integer", "real")
     if isinstance(value, float) and math.isfinite(value):
         return ("integer", "real")
     raise UsageError(f"metadata can be searched for numbers, words and truth, not for {value!r}")
-
-
-def _fits(value: int) -> bool:
-    return -(1 << _BITS - 1) <= value < 1 << _BITS - 1
 
 
 def _is_text(text: str) -> bool:

@@ -16,7 +16,7 @@ import click
 
 from vfsd.cli.app import SECTIONS, App, cli
 from vfsd.cli.command import Command, common_options
-from vfsd.cli.exitcodes import error_classes, exit_codes
+from vfsd.cli.exitcodes import error_classes, exit_codes, exit_codes_of_every_command
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
 
@@ -56,7 +56,7 @@ Completion of commands and options, for bash (zsh and fish likewise):
 
 def page() -> str:
     """The whole page."""
-    parts = [_HEAD, *_commands(), *_exit_codes()]
+    parts = [_HEAD, *_any_exit_codes(), *_commands(), *_exit_codes()]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -69,6 +69,16 @@ def commands() -> Iterator[Command]:
             found = cli.find(context, name.split())
             assert isinstance(found, Command)
             yield found
+
+
+def _any_exit_codes() -> Iterator[str]:
+    yield "## Exit codes of every command\n"
+    yield (
+        "Any command may end with these, those from 10 on where it uses a store.  What else one "
+        "may end with\nstands with it; all are listed [at the end](#exit-codes).\n"
+    )
+    rows = [(str(code), text) for code, text in exit_codes_of_every_command().items()]
+    yield from _table(("code", "meaning"), rows)
 
 
 def _commands() -> Iterator[str]:

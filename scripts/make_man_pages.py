@@ -21,7 +21,7 @@ from scripts.make_cli_docs import commands, named_value
 from vfsd import __version__, grammar
 from vfsd.cli.app import SECTIONS, cli
 from vfsd.cli.command import Command, common_options
-from vfsd.cli.exitcodes import exit_codes
+from vfsd.cli.exitcodes import exit_codes, exit_codes_of_every_command
 from vfsd.fuse.options import described_options
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "man"
@@ -89,6 +89,9 @@ def _main_page() -> Iterator[str]:
     yield ".SH EXIT STATUS"
     for code, meaning in exit_codes().items():
         yield from _item(f"\\fB{code}\\fR", meaning)
+    yield ".PP"
+    every = ", ".join(map(str, exit_codes_of_every_command()))
+    yield from _marked(f"Any command may end with {every}.")
     yield ".SH ENVIRONMENT"
     yield from _words(_ENVIRONMENT)
     yield ".SH FILES"

@@ -16,6 +16,7 @@ from tests.stores import new_store
 from vfsd import Catalog, Detection, DetectionColumns, Rect, Source, Video, WorkloadQuery
 from vfsd.detect import MotionDetector
 from vfsd.errors import NotFoundError, UsageError, VfsdError
+from vfsd.retention.originals import Policy
 from vfsd.store import Store
 
 BOX = (1, 2, 30, 40)
@@ -182,6 +183,9 @@ def test_what_a_video_cannot_do_is_said(video: Video, act: Callable[[Any], objec
         lambda store: store.find(width=("a", "b")),
         lambda store: store.find(width=(math.nan, None)),
         lambda store: store.find(width=(1, 2, 3)),
+        lambda store: store.find(width=(10**30, None)),
+        lambda store: store.find(bytes=(None, -(10**30))),
+        lambda store: store.find(seconds=(10**400, None)),
         lambda store: store.find(metadata="site"),
         lambda store: store.find(metadata={1: 2}),
         lambda store: store.catalog.tag(store[NAME], "night"),
@@ -201,6 +205,9 @@ def test_what_a_video_cannot_do_is_said(video: Video, act: Callable[[Any], objec
         lambda store: store.recover(None),
         lambda store: store.set_policy(None, None),
         lambda store: store.undo([]),
+        lambda store: store.undo(10**30),
+        lambda store: store.set_policy("cam1", Policy(delete_after=10**30)),
+        lambda store: store.set_policy("cam1", Policy(delete_below=10**30)),
         lambda store: store.ingest(TRAFFIC, NAME, replace=np.array([True, False])),
         lambda store: store.ingest(TRAFFIC, NAME, replace="no"),
         lambda store: store.ingest(TRAFFIC, NAME, link=1),
@@ -217,6 +224,7 @@ def test_what_a_video_cannot_do_is_said(video: Video, act: Callable[[Any], objec
         lambda store: store.catalog.segments(store[NAME]),
         lambda store: list(store.catalog.reads(NAME)),
         lambda store: list(store.catalog.reads(since="yesterday")),
+        lambda store: list(store.catalog.reads(since=10**30)),
         lambda store: store.catalog.decisions(5),
         lambda store: store.catalog.detections(NAME),
         lambda store: store.catalog.labels(store[NAME]),
@@ -228,6 +236,20 @@ def test_what_a_store_cannot_do_is_said(kept: Store, act: Callable[[Any], object
     with pytest.raises(UsageError) as caught:
         act(kept)
     assert caught.value.hint or "tag" in str(caught.value)
+
+
+def test_bounds_that_are_no_whole_numbers_have_any_size(kept: Store) -> None:
+    every: list[tuple[Any, Any]] = [
+        (None, 1e30),
+        (None, Fraction(10**400)),
+        (-Fraction(10**400), None),
+        (None, Decimal("1e400")),
+        (-(2**63), 2**63 - 1),
+    ]
+    for bounds in every:
+        assert kept.catalog.find(seconds=bounds).names() == [NAME], bounds
+    longest: Any = Fraction(10**400)
+    assert kept.catalog.find(seconds=(longest, None)).names() == []
 
 
 def test_what_is_done_to_a_video_that_has_gone_names_it(store: Store) -> None:

@@ -19,7 +19,7 @@ from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.stores import new_store
 from vfsd import check
-from vfsd.budget.budgets import OF_VIDEO, Limit, Pin
+from vfsd.budget.budgets import MOST_BYTES, OF_VIDEO, Limit, Pin
 from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageError
 from vfsd.making.planned import TileSettings
 from vfsd.making.recompress import recompress
@@ -108,6 +108,13 @@ def test_what_is_no_budget(video: Video) -> None:
         with pytest.raises(UsageError):
             video.budget.set(given)
     assert video.budget.limit == Limit(times=10.0)
+    for wrong, told in ((-1, "of -1 bytes"), (2**70, f"of {2**70} bytes"), ("9" * 40 + "x", "x")):
+        with pytest.raises(UsageError, match=f"a budget .*{told} cannot be kept") as refused:
+            video.budget.set(wrong)
+        assert MOST_BYTES in (refused.value.hint or "")
+    assert Limit.parse(MOST_BYTES).bytes == 2**63 - 2**40
+    with pytest.raises(UsageError, match="not in both"):
+        Limit(bytes=1, times=1.0)
     video.budget.set(np.int64(5))  # type: ignore[arg-type]
     assert video.budget.limit == Limit(bytes=5)
 

@@ -464,6 +464,16 @@ def test_an_interrupted_scrub_goes_on(place: Path) -> None:
         assert Scrubber(store.parts, older_than=3600).planned == (0, 0)
 
 
+def test_what_nobody_has_looked_at_is_older_than_anything(place: Path) -> None:
+    with Store.open(place) as store:
+        count = Scrubber(store.parts).planned[0]
+        for seconds in (3600, 1e12, 1e300, math.inf):
+            assert Scrubber(store.parts, older_than=seconds).planned[0] == count
+        assert scrubbed(store) == []
+        for seconds in (3600, 1e12, 1e300, math.inf):
+            assert Scrubber(store.parts, older_than=seconds).planned[0] == 0
+
+
 def test_scrub_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr("vfsd.integrity.scrubbing.time.monotonic", lambda: clock[0])

@@ -321,6 +321,11 @@ def test_moving_and_removing(store: Store, video: Video) -> None:
     assert store["moved/er/b.mp4"].info.id == video.info.id
     store.move("moved/er/b.mp4", "cam1")
     assert list(store) == ["cam1/b.mp4"]
+    store.move("cam1/b.mp4", "/")
+    assert list(store) == ["b.mp4"]
+    store.move("moved/er", "/")
+    store.move("er", "moved")
+    store.move("b.mp4", "cam1/")
     with pytest.raises(UsageError, match="itself"):
         store.move("moved", "moved/er/x")
     with pytest.raises(UsageError, match="not empty"):
@@ -585,6 +590,8 @@ def test_a_size_with_one_side_says_where_that_may_be(video: Video) -> None:
     with pytest.raises(UsageError, match="holds no pixel") as refused:
         video.read(frames=[0], size=(0, 0))
     assert refused.value.hint is None
+    with pytest.raises(UsageError, match="too large"):
+        video.read(frames=[0], size=(2**31, 0))
 
 
 def test_size_and_format(video: Video) -> None:

@@ -17,7 +17,7 @@ from sample_videos import FOLDER
 from tests.codecs.talking import RATE, make_pausing, make_talking
 from tests.views.test_sound import packets
 from tests.writing import is_as_before, smooth
-from vfsd.errors import UsageError
+from vfsd.errors import NotFoundError, UsageError
 from vfsd.store import Store
 from vfsd.videos.video import Video
 
@@ -249,3 +249,13 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing(
         store.write(name, PICTURES, fps=25, **options)
     assert what in f"{raised.value} {raised.value.hint}"
     assert is_as_before(store, [])
+
+
+def test_a_file_with_sound_that_is_not_there_is_said_so(store: Store, tmp_path: Path) -> None:
+    for given in (tmp_path / "no.wav", str(tmp_path / "no.wav")):
+        with pytest.raises(NotFoundError, match=r"no file .*no\.wav") as refused:
+            store.write("a.mp4", PICTURES, fps=25, sound=given)
+        assert refused.value.hint
+    with pytest.raises(NotFoundError):
+        store.writer("a.mp4", width=64, height=48, fps=25, sound=tmp_path / "no.wav")
+    assert (list(store), store.recordings()) == ([], [])

@@ -14,9 +14,10 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import SupportsFloat, SupportsIndex, TypeVar
 
-from vfsd.errors import UsageError
+from vfsd.errors import NotFoundError, UsageError
 
-_MOST = (1 << 63) - 1
+_BITS = 64
+_MOST = (1 << _BITS - 1) - 1
 
 T = TypeVar("T")
 
@@ -40,6 +41,16 @@ def how_many(value: SupportsIndex, what: str) -> int:
     if number < 0:
         raise UsageError(f"{number} is no {what}", hint="give 0 or more")
     return min(number, _MOST)
+
+
+def within_64_bits(number: int, what: str = "", *, hint: str) -> int:
+    """A whole number that a database takes as it is.  Raises `UsageError` for larger ones.
+
+    `what` stands before the number, as in "{what}12 is beyond 64 bits".
+    """
+    if not -_MOST - 1 <= number <= _MOST:
+        raise UsageError(f"{what}{shown(number)} is beyond {_BITS} bits", hint=hint)
+    return number
 
 
 def yes_or_no(value: object, what: str) -> bool:
@@ -105,6 +116,15 @@ def local_path(value: str | os.PathLike[str], what: str) -> Path:
     if not isinstance(name, str) or not name or "\0" in name:
         raise UsageError(f"{shown(value)} does not name {what}", hint="give a path, as text")
     return Path(name)
+
+
+def no_such_file(path: str | os.PathLike[str]) -> NotFoundError:
+    """What is raised where somebody names a file of this machine that is not there."""
+    return NotFoundError(
+        f"there is no file {path}",
+        hint="see how it is spelled; a path without a slash at its beginning counts from the "
+        "working directory",
+    )
 
 
 def decibels(value: SupportsFloat) -> float:

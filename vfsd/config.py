@@ -101,14 +101,20 @@ class Settings:
             raise UsageError(f"there is no setting {key!r}", hint=f"known: {', '.join(_HELP)}")
         if isinstance(getattr(self, key), bool):
             if text.lower() not in ("true", "false"):
-                raise UsageError(f"the setting {key!r} takes true or false")
+                raise UsageError(
+                    f"the setting {key!r} takes true or false",
+                    hint=f"as in `vfsd config {key} true`",
+                )
             return self._with(key, text.lower() == "true")
         if isinstance(getattr(self, key), str):
             return self._with(key, text)
         try:
             number = int(text)
         except ValueError:
-            raise UsageError(f"the setting {key!r} takes a whole number") from None
+            raise UsageError(
+                f"the setting {key!r} takes a whole number",
+                hint=f"as in `vfsd config {key} {getattr(self, key)}`",
+            ) from None
         if number > _MOST.get(key, number):
             raise UsageError(f"the setting {key!r} has to be at most {_MOST[key]}")
         return self._with(key, number)

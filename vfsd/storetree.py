@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from reprlib import repr as shown
 
-from vfsd.arguments import local_path, yes_or_no
+from vfsd.arguments import local_path, no_such_file, yes_or_no
 from vfsd.budget.reclaim import clear_away
 from vfsd.catalog import not_there, require_name, split
 from vfsd.errors import BusyError, ExistsError, NotFoundError, UsageError
@@ -60,7 +60,7 @@ class StoreTree(StoreWrites):
         link, replace = yes_or_no(link, "link"), yes_or_no(replace, "replace")
         path = local_path(source, "a file")
         if not path.is_file():
-            raise NotFoundError(f"there is no file {path}")
+            raise no_such_file(path)
         if isinstance(name, str) and name.endswith("/"):
             name += path.name
         what = Source(path, name or path.name, path.stat().st_size)
@@ -141,7 +141,7 @@ class StoreTree(StoreWrites):
         self._require_writable()
         replace = yes_or_no(replace, "replace")
         *above, name = split(old) or [""]
-        if not name or not split(new):
+        if not name:
             raise UsageError("the root of a store cannot be moved")
         if replace:
             self._sync_private(old)
@@ -151,7 +151,7 @@ class StoreTree(StoreWrites):
             node = tree.lookup(parent.ino, name)
             if node is None:
                 raise not_there(old)
-            if new.endswith("/") and not node.is_dir:
+            if not split(new) or (new.endswith("/") and not node.is_dir):
                 new = f"{new}{name}"
             if node.is_dir and split(new)[: len(split(old))] == split(old):
                 raise UsageError(f"{old!r} cannot be moved into itself")

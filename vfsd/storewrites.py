@@ -108,13 +108,14 @@ class StoreWrites:
 
         All of it is there at once when it is done, or nothing.  Raises `UsageError` for what does
         not fit together, for names that no mount can show and for times that the container cannot
-        tell, `RefusedMediaError` for a stream that is no video, `ExistsError` (unless `replace`),
-        `BusyError` while somebody else writes that name, `NoSpaceError`, `IntegrityError` for a
-        file in which other times are found than were given.  Where all of it has come, and only
-        could not be published at the moment, as with a catalog that others keep locked, it is kept
-        as a recording, which a note of the error tells: see `recover`.  So is what there is where
-        the disk is full or fails on the way, and where a pipe ends in the middle of a picture
-        (`CutOffError`), or what is given raises an `OSError`, as a connection does that breaks.
+        tell, `NotFoundError` where the file of `sound` is not there, `RefusedMediaError` for a
+        stream that is no video, `ExistsError` (unless `replace`), `BusyError` while somebody else
+        writes that name, `NoSpaceError`, `IntegrityError` for a file in which other times are found
+        than were given.  Where all of it has come, and only could not be published at the moment,
+        as with a catalog that others keep locked, it is kept as a recording, which a note of the
+        error tells: see `recover`.  So is what there is where the disk is full or fails on the way,
+        and where a pipe ends in the middle of a picture (`CutOffError`), or what is given raises an
+        `OSError`, as a connection does that breaks.
         """
         if isinstance(form.get("sound"), SoundFormat):
             raise UsageError("sound in pieces is for a writer", hint="see Store.writer")
@@ -154,7 +155,8 @@ class StoreWrites:
 
         With ``sound=SoundFormat(48000, "stereo", "int16")`` sound comes piece by piece, too.
 
-        Raises `UsageError`, `ExistsError` (unless `replace`), `BusyError`, `NoSpaceError`.
+        Raises `UsageError`, `NotFoundError` where the file of `sound` is not there, `ExistsError`
+        (unless `replace`), `BusyError`, `NoSpaceError`.
         """
         replace = yes_or_no(replace, "replace")
         return self._writer(name, (width, height), WriteForm(**form), replace, _CLOSE_AGAIN)

@@ -68,6 +68,10 @@ def scaled_size(given: tuple[int, int]) -> tuple[int, int]:
     Raises `UsageError` for another one, and for what is no size at all.
     """
     width, height = width_and_height(given)
+    if width > LARGEST_SIDE or height > LARGEST_SIDE:
+        raise UsageError(
+            f"{width}x{height} is too large: frames are scaled to {LARGEST_SIDE} pixels a side"
+        )
     if width < 1 or height < 1:
         one_sided = 0 in (width, height) and max(width, height) > 0
         raise UsageError(
@@ -75,9 +79,5 @@ def scaled_size(given: tuple[int, int]) -> tuple[int, int]:
             hint="give both sides: one may be 0 in views, `Video.save` and commands alone"
             if one_sided
             else None,
-        )
-    if width > LARGEST_SIDE or height > LARGEST_SIDE:
-        raise UsageError(
-            f"{width}x{height} is too large: frames are scaled to {LARGEST_SIDE} pixels a side"
         )
     return width, height

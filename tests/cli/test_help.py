@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -64,6 +65,14 @@ def test_the_page_has_every_command_option_and_error() -> None:
     for kind in every_error():
         assert f"`{kind.__name__}`" in text
         assert f"\n| {kind.exit_code} | " in text
+
+
+def test_the_page_begins_with_what_any_command_may_end_with() -> None:
+    begin = page().partition("## Options of every command")[0]
+    told = [int(code) for code in re.findall(r"^\| (\d+) \|", begin, re.MULTILINE)]
+    assert told == [0, 1, 2, 7, 10, 11, 12, 13, 14, 130, 141]
+    every = ", ".join(map(str, told))
+    assert f"Any command may end with {every}" in run_command("help", "exit-codes").out
 
 
 def test_what_help_says_of_errors_is_what_the_classes_say() -> None:

@@ -25,6 +25,7 @@ def test_what_was_read_is_listed_the_newest_first(run: Run, tmp_path: Path) -> N
     assert " view " in first
     assert " api " in second
     assert len(run("reads", TRAFFIC, "--limit", "1", "--json").objects) == 1
+    assert len(run("reads", TRAFFIC, "--limit", str(10**20), "--json").objects) == 2
 
 
 def test_all_videos_and_forgetting(run: Run, tmp_path: Path) -> None:

@@ -13,13 +13,16 @@ from vfsd.errors import UsageError
 from vfsd.store import Store
 
 TRAFFIC = "cam1/traffic.mp4"
+BEYOND = str(10**20)
+"""More than 64 bits hold."""
 
 
 @pytest.mark.parametrize(
     ("args", "code", "message", "hint"),
     [
         (("config", "workers", "0"), 2, "at least 1", ""),
-        (("config", "workers", "many"), 2, "a whole number", ""),
+        (("config", "workers", "many"), 2, "a whole number", "config workers"),
+        (("config", "tune", "maybe"), 2, "true or false", "`vfsd config tune true`"),
         (("config", "minimum_psnr", "101"), 2, "at most 100", ""),
         (("read", TRAFFIC, "x.png", "--at", "1000"), 6, "1000 seconds", "begins at 0"),
         (("layout", "show", TRAFFIC, "--at", "100"), 6, "from 0 to 4", "begins at 0"),
@@ -48,6 +51,24 @@ TRAFFIC = "cam1/traffic.mp4"
         (("read", TRAFFIC, "x.npy", "--region", "0,0,9,9"), 2, "not a region", "WxH+X+Y"),
         (("retile", TRAFFIC, "--layout", "uniform:2by2"), 2, "not a layout", "uniform:RxC"),
         (("policy", "set", "cam1", "original=gone"), 2, "no value", "replaceable"),
+        (("policy", "set", "cam1", f"delete-after={BEYOND}y"), 2, "an age", "30d"),
+        (("policy", "set", "cam1", f"delete-below={BEYOND}T"), 2, "no number of bytes", "8388607T"),
+        (("budget", "set", "999999999999T"), 2, f"a budget of {999999999999 << 40} bytes", "none"),
+        (("find", "--meta", f"n={BEYOND}"), 2, "beyond 64 bits", "1e30"),
+        (("find", "--min-width", BEYOND), 2, "width: 1000", "leave that bound out"),
+        (("find", "--max-width", BEYOND), 2, "beyond 64 bits", "leave that bound out"),
+        (("find", "--min-height", f"-{BEYOND}"), 2, "height: -1000", "leave that bound out"),
+        (("find", "--max-height", BEYOND), 2, "beyond 64 bits", "leave that bound out"),
+        (("find", "--min-bytes", BEYOND), 2, "beyond 64 bits", "leave that bound out"),
+        (("find", "--max-bytes", "9999999T"), 2, "beyond 64 bits", "leave that bound out"),
+        (("labels", "query", TRAFFIC, "--track", BEYOND), 2, "of a track", "63 bits"),
+        (("tune", "undo", BEYOND), 2, "beyond 64 bits", "tune history"),
+        (("tune", "undo", "--last"), 3, "no decision", "tune history"),
+        (("layout", "rollback", TRAFFIC), 3, "no tiles", f"`vfsd layout history {TRAFFIC}`"),
+        (("rendition", "drop", TRAFFIC), 3, "no such rendition", f"`vfsd rendition ls {TRAFFIC}`"),
+        (("write", "x.mp4", "no.y4m"), 3, "there is no file no.y4m", "working directory"),
+        (("labels", "import", TRAFFIC, "no.csv"), 3, "there is no file", "working directory"),
+        (("advise", TRAFFIC, "no.json"), 3, "there is no file no.json", "working directory"),
     ],
 )
 def test_what_is_refused_says_why_and_what_to_do(

@@ -55,6 +55,14 @@ def test_mv_into_a_directory_and_over_a_file(run: Run) -> None:
     assert run("info", TRAFFIC, "--json").object["height"] == 320
 
 
+def test_mv_to_the_root(run: Run) -> None:
+    for root, name in zip(("/", "."), ("traffic.mp4", "open-gop.mkv"), strict=True):
+        done = run("mv", f"cam1/{name}", root, "--json")
+        assert (done.code, done.object["new"]) == (0, "/")
+    assert run("ls", "-R").lines == ["cam1/", "open-gop.mkv", "traffic.mp4"]
+    assert run("mv", "/", "cam1").code == 2
+
+
 # ------------------------------------------------------------------------------------------- init
 
 

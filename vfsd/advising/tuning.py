@@ -13,7 +13,7 @@ from functools import partial
 
 from vfsd.advising.admissions import Admissions, Publish
 from vfsd.advising.proposals import Proposal, by_value, proposals_for
-from vfsd.arguments import given_or_usual
+from vfsd.arguments import given_or_usual, within_64_bits
 from vfsd.budget.fitting import Room
 from vfsd.budget.reclaim import clear_away
 from vfsd.budget.room import make_room
@@ -283,8 +283,11 @@ def _to_undo(change: Transaction, decision_id: int | None) -> Decision:
         for decision in change.decisions.newest():
             if decision.in_use:
                 return decision
-        raise NotFoundError("there is no decision that could be taken back")
-    decision = change.decisions.get(decision_id)
+        raise NotFoundError(
+            "there is no decision that could be taken back", hint="see `vfsd tune history`"
+        )
+    number = within_64_bits(decision_id, "decision ", hint="see `vfsd tune history`")
+    decision = change.decisions.get(number)
     if decision.in_use:
         return decision
     if decision.undone_ns is not None:

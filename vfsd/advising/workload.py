@@ -17,8 +17,8 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import Any, TypeVar
 
-from vfsd.arguments import whole_number
-from vfsd.errors import NotFoundError, UsageError
+from vfsd.arguments import no_such_file, whole_number
+from vfsd.errors import UsageError
 from vfsd.labelexpr import Clauses, Labels, clauses_of, parse_labels
 from vfsd.tiling import Rect
 from vfsd.units import Seconds, ends, seconds
@@ -97,7 +97,7 @@ def _entries(path: Path) -> list[Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once_each)
     except FileNotFoundError:
-        raise NotFoundError(f"there is no file {path}") from None
+        raise no_such_file(path) from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UsageError as error:

@@ -19,6 +19,8 @@ from vfsd.model import Role
 
 _MOST = (1 << 63) - 1
 """Bytes: catalogs count no further."""
+MOST_BYTES = f"{_MOST >> 40}T"
+"""As people write it, in the largest unit."""
 _FORM = re.compile(r"(\d+(?:\.\d+)?)(?:([KMGT]?)(?:i?B)?|(X))", re.IGNORECASE)
 
 
@@ -35,9 +37,17 @@ class Limit:
     def __post_init__(self) -> None:
         if self.bytes is not None:
             object.__setattr__(self, "bytes", whole_number(self.bytes, "number of bytes"))
-        given = [value for value in (self.bytes, self.times) if value is not None]
-        if len(given) > 1 or not all(0 <= value <= _MOST for value in given):
-            raise UsageError(f"a budget of {shown(given)} cannot be kept")
+        if self.bytes is not None and self.times is not None:
+            raise UsageError(
+                "a budget is told in bytes or in times of the originals, not in both",
+                hint="give one of them",
+            )
+        for given, unit in ((self.bytes, " bytes"), (self.times, "x")):
+            if given is not None and not 0 <= given <= _MOST:
+                raise UsageError(
+                    f"a budget of {shown(given)}{unit} cannot be kept",
+                    hint=f"give 0 or more, up to {MOST_BYTES}, or none",
+                )
 
     @classmethod
     def parse(cls, text: str) -> Limit:

@@ -20,6 +20,20 @@ _OUTSIDE_THE_TREE: Mapping[int, str] = MappingProxyType(
         EXIT_BROKEN_PIPE: "whoever read the output went away",
     }
 )
+_OF_EVERY_COMMAND = (
+    errors.EXIT_OK,
+    errors.VfsdError.exit_code,
+    errors.UsageError.exit_code,
+    errors.ReadOnlyError.exit_code,
+    errors.StoreError.exit_code,
+    errors.StoreVersionError.exit_code,
+    errors.BusyError.exit_code,
+    errors.IntegrityError.exit_code,
+    errors.NoSpaceError.exit_code,
+    errors.EXIT_INTERRUPTED,
+    EXIT_BROKEN_PIPE,
+)
+"""Opening a store, using its catalog, and reading and writing files may end with these."""
 _TREE_LINE = re.compile(r"[\s│├└─]*(\w+Error)\s+(\d+)\s+(E[A-Z]+)\s+(\S.*)")
 
 
@@ -48,6 +62,11 @@ def exit_codes() -> dict[int, str]:
     for error in error_classes():
         found.setdefault(error.code, error.meaning)
     return dict(sorted(found.items()))
+
+
+def exit_codes_of_every_command() -> dict[int, str]:
+    """Those that any command may end with, with their meanings, ascending."""
+    return {code: text for code, text in exit_codes().items() if code in _OF_EVERY_COMMAND}
 
 
 def meaning(code: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.exitcodes import exit_codes
+from vfsd.cli.exitcodes import exit_codes, exit_codes_of_every_command
 from vfsd.cli.output import columns, print_json, print_line
 from vfsd.cli.session import Session
 from vfsd.errors import UsageError
@@ -59,4 +59,6 @@ def _text(ctx: click.Context, topic: str | None) -> str:
 
 
 def _exit_code_lines() -> Iterator[str]:
-    return columns([(str(code), text) for code, text in exit_codes().items()], "><")
+    yield from columns([(str(code), text) for code, text in exit_codes().items()], "><")
+    every = ", ".join(map(str, exit_codes_of_every_command()))
+    yield f"\nAny command may end with {every}; the help of each tells what else."

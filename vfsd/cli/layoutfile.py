@@ -8,7 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from vfsd.errors import NotFoundError, UsageError
+from vfsd.arguments import no_such_file
+from vfsd.errors import UsageError
 from vfsd.making.planned import PlannedSegment
 from vfsd.tiling import TileLayout
 
@@ -55,7 +56,7 @@ def _entries(path: Path, known: Mapping[str, frozenset[str]]) -> tuple[list[Any]
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise NotFoundError(f"there is no file {path}") from None
+        raise no_such_file(path) from None
     except (ValueError, RecursionError) as error:  # numbers may have too many digits, too
         raise UsageError(
             f"{path} is no JSON: {error}", hint="write one with `vfsd layout show --json`"

@@ -27,7 +27,8 @@ def command(session: Session, old: str, new: str, replace: bool) -> None:
     OLD moves into it.  Nothing is copied.
     """
     root, (old_name, new_name) = session.places([old, new])
-    if new_name and new.endswith("/"):
+    new_name = new_name or "/"
+    if new.endswith("/") and new_name != "/":
         new_name += "/"  # which is how a directory that is not there yet is told
     with session.opened(root, writing=True) as store:
         store.move(old_name, new_name, replace=replace)

@@ -15,6 +15,7 @@ from typing import IO, Protocol, cast
 
 import cv2
 
+from vfsd.arguments import no_such_file
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.frames import Pixels
 from vfsd.making.givenpixels import pictures_of_bytes
@@ -53,7 +54,7 @@ def opened(given: str) -> Iterator[IO[bytes]]:
         yield io.BufferedReader(_Piped(cast(_Buffered, sys.stdin.buffer)), _BUFFER)
         return
     if not os.path.exists(given):
-        raise NotFoundError(f"there is no file {given}")
+        raise no_such_file(given)
     if os.path.isdir(given):
         raise UsageError(
             f"{given} is a directory",

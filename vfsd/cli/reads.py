@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from vfsd.arguments import how_many
 from vfsd.cli.command import define
 from vfsd.cli.output import columns, iso_time, local_time, print_json, print_line, shown
 from vfsd.cli.session import Session
@@ -90,7 +91,7 @@ def command(session: Session, name: str, limit: int | None, clear: bool) -> None
             return
         names = _names(store, video)
         known = (read for read in store.catalog.reads(video) if read.video_id in names)
-        found = islice(known, limit)
+        found = islice(known, None if limit is None else how_many(limit, "number of reads"))
         if session.json:
             for read in found:
                 print_json(_record(names[read.video_id], read))

@@ -276,7 +276,10 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
         try:
             fcntl.flock(fd, _FLOCK)
         except BlockingIOError:
-            raise BusyError(f"somebody else is backing up to {target}") from None
+            raise BusyError(
+                f"somebody else is backing up to {target}",
+                hint="wait until that is done, or name another directory",
+            ) from None
         written = os.pread(fd, 65536, 0)
         if not written:
             os.pwrite(fd, json.dumps({"of": source.id}).encode(), 0)

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.arguments import no_such_file
 from vfsd.detect.boxes import Scored, best_of
 from vfsd.detect.classes import class_names
 from vfsd.detect.detector import Found, Wanted
 from vfsd.detect.heads import HEADS, Head, read_answer
 from vfsd.detect.letterbox import Letterbox
 from vfsd.detections import MOST_LETTERS, Detection, Source
-from vfsd.errors import ExtraMissingError, NotFoundError, UsageError
+from vfsd.errors import ExtraMissingError, UsageError
 from vfsd.frames import Frame
 
 _SIDE = 640
@@ -148,7 +149,7 @@ def _bytes_of(path: Path) -> bytes:
             raise UsageError(f"{path} is larger than any ONNX model")
         return path.read_bytes()
     except FileNotFoundError:
-        raise NotFoundError(f"there is no file {path}") from None
+        raise no_such_file(path) from None
     except IsADirectoryError:
         raise UsageError(f"{path} is a directory") from None
 

@@ -168,7 +168,9 @@ class Scrubber:
         wanted = {**{Place(key, None): key for key in packs}, **originals}
         before = self._run.begun_ns if self._goes_on else time.time_ns()
         if older_than is not None:
-            before = min(before, time.time_ns() - int(older_than * 1e9))
+            now = time.time_ns()
+            # What was never looked at counts as looked at in 1970, which is always too long ago.
+            before = min(before, max(1, now - int(min(older_than * 1e9, now))))
         items = []
         for place, digest in wanted.items():
             found = inspections.get(place)

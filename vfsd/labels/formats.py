@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
+from vfsd.arguments import no_such_file
 from vfsd.detections import DetectionColumns
-from vfsd.errors import NotFoundError, UsageError
+from vfsd.errors import UsageError
 from vfsd.labels import coco, csvfile, mot, voc, yolo
 from vfsd.labels.common import Clip, LabelFile, Progress, ReadOptions, WriteOptions
 
@@ -55,7 +56,7 @@ def read_labels(
     Raises `UsageError` that names the file and the place in it, `NotFoundError`.
     """
     if not path.exists():
-        raise NotFoundError(f"there is no file {path}")
+        raise no_such_file(path)
     if path.is_dir() and format not in FOLDERS:
         raise UsageError(f"{path} is a folder; {format} is a single file")
     found: LabelFile = _MODULES[format].read(path, clip, options or ReadOptions(), on_progress)

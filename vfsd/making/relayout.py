@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 
@@ -31,7 +32,10 @@ def rollback(parts: Parts, video: LogicalVideo, frames: range) -> tuple[int, int
         present = _touching(change.segments.active(original), frames)
         before = _touching(change.segments.retired(original), frames)
         if not present and not before:
-            raise NotFoundError(f"{video.name} has no tiles there")
+            raise NotFoundError(
+                f"{video.name} has no tiles there",
+                hint=f"see `vfsd layout history {shlex.quote(video.name)}`",
+            )
         now = time.time_ns()
         change.segments.restore(segment.id for segment in before)
         change.segments.retire((segment.id for segment in present), now_ns=now)
@@ -84,7 +88,10 @@ def drop_renditions(
             if segment.picture != full and picture in (None, segment.picture)
         ]
         if not found:
-            raise NotFoundError(f"{video.name} has no such rendition")
+            raise NotFoundError(
+                f"{video.name} has no such rendition",
+                hint=f"see `vfsd rendition ls {shlex.quote(video.name)}`",
+            )
         return found
 
     return _take_away(parts, taken)

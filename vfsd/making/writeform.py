@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import PurePosixPath
 from reprlib import repr as shown
 
-from vfsd.arguments import decibels, whole_number
+from vfsd.arguments import decibels, local_path, no_such_file, whole_number
 from vfsd.codecs.encoding.fileforms import (
     BT709,
     COLOR_RANGES,
@@ -162,6 +162,10 @@ class WriteForm:
             raise UsageError(
                 f"{shown(self.sound)} is no sound", hint="give a file, or (samples, rate)"
             )
+        if isinstance(self.sound, (str, PathLike)):
+            file = local_path(self.sound, "a file with sound")
+            if not file.exists():
+                raise no_such_file(file)
         return SoundForm(self.sound, self.sound_codec)
 
     def _psnr(self) -> float | None:

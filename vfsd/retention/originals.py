@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from vfsd.budget.budgets import Limit
+from vfsd.arguments import within_64_bits
+from vfsd.budget.budgets import MOST_BYTES, Limit
 from vfsd.errors import UsageError
 from vfsd.labelexpr import format_labels, parse_labels
 
@@ -90,6 +91,11 @@ class Policy:
             for age in (self.replace_after, self.decay_after, self.delete_after)
             if age is not None
         ]
+        for age in ages:
+            within_64_bits(age, "an age in seconds: ", hint="write 12h, 30d, 2w or 1y")
+        if self.delete_below is not None:
+            hint = f"a disk has no more than {MOST_BYTES}"
+            within_64_bits(self.delete_below, "delete-below: ", hint=hint)
         if ages != sorted(set(ages)):
             raise UsageError("videos are replaced first, decay then, and are deleted last")
 
@@ -162,9 +168,13 @@ def _labels(text: str) -> str:
 
 
 def _bytes(text: str) -> int:
-    limit = Limit.parse(text)
+    hint = f"write 500M or 50G, and no more than {MOST_BYTES}"
+    try:
+        limit = Limit.parse(text)
+    except UsageError:  # which would talk of a budget
+        limit = Limit()
     if limit.bytes is None:
-        raise UsageError(f"{text!r} is no number of bytes", hint="write 500M or 50G")
+        raise UsageError(f"{text!r} is no number of bytes that a disk has", hint=hint)
     return limit.bytes
 
 

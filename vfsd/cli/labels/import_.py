@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vfsd.arguments import no_such_file
 from vfsd.cli.command import define
 from vfsd.cli.labels.common import FORMATS, base_options, source_options, the_source
 from vfsd.cli.output import print_json, shown
@@ -106,7 +107,7 @@ def command(
 
         video = store[place.name]
         if not file.exists():
-            raise NotFoundError(f"there is no file {file}")
+            raise no_such_file(file)
         format_ = format_ or format_of(file)
         options = ReadOptions(
             frame_base,
