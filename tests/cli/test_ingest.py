@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import CLIPS, Run
+from vfsd.store import Store
+from vfsd.videos.video import Video
 
 
 def test_a_file_goes_in_under_its_own_name(run: Run) -> None:
@@ -48,6 +51,23 @@ def test_what_went_in_before_is_skipped(run: Run, place: Path) -> None:
     assert statuses.pop("footage/late.avi") == "ingested"
     assert statuses.pop("footage/notes.txt") == "refused"
     assert set(statuses.values()) == {"skipped"}
+
+
+def test_what_somebody_else_takes_in_meanwhile_is_skipped(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, ingest = place / "footage/portrait.mp4", Store.ingest
+
+    def overtaken(store: Store, *args: Any, **options: Any) -> Video:
+        ingest(store, path, "portrait.mp4")
+        return ingest(store, *args, **options)
+
+    monkeypatch.setattr(Store, "ingest", overtaken)
+    done = run("ingest", path, "--tag", "summer", "--json")
+    assert (done.code, done.object["status"]) == (0, "skipped")
+    assert run("find", "--tag", "summer").lines == ["portrait.mp4"]
+    os.utime(path, (1, 1))
+    assert run("ingest", path).code == 4
 
 
 def test_a_file_that_has_changed_is_not_skipped(run: Run, place: Path) -> None:

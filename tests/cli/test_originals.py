@@ -24,7 +24,7 @@ def test_originals_stay_unless_somebody_says_so(run: Run) -> None:
     assert run("info", TRAFFIC, "--json").object["policy"] == "original=keep"
     told = run("replace", TRAFFIC, "--codec", "h264", "--psnr", "34", "--dry-run", "--json").object
     assert "stays as it was written" in told["refused"]
-    assert "stays as it was written" in run("replace", TRAFFIC, "--dry-run").err
+    assert "stays as it was written" in run("replace", TRAFFIC, "--dry-run").out
     assert run("policy", "set", "", POLICY).code == 2
 
 
@@ -172,8 +172,8 @@ def test_decibels_that_are_foretold_of_what_decays_are_those_around_what_is_kept
     assert run("detect", TRAFFIC, "--with", "motion", "--label", "moving").code == 0
     assert " dB around what is kept, in the worst of " in run("age").out
     assert (
-        " dB around what is kept, in the worst" in run("replace", TRAFFIC, *keep, "--dry-run").err
+        " dB around what is kept, in the worst" in run("replace", TRAFFIC, *keep, "--dry-run").out
     )
-    assert " dB in the worst" in run("replace", TRAFFIC, "--dry-run").err
+    assert " dB in the worst" in run("replace", TRAFFIC, "--dry-run").out
     (done,) = run("age", "--apply", "--json").objects
     assert done["psnr"] < 34 <= done["details"]["inside"]

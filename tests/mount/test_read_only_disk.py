@@ -62,7 +62,8 @@ def test_it_can_be_mounted_to_be_read(archive: Path, tmp_path: Path) -> None:
     with pytest.raises(ReadOnlyError, match="cannot be written") as caught:
         mount(archive, place)
     assert caught.value.hint == "mount it with -o ro"
-    mount(archive, place, ["ro"])
+    told = run_command("mount", archive, place, "-o", "ro", "--json")
+    assert told.object["pid"] == json.loads(os.getxattr(place, "user.vfsd.stats"))["pid"]
     try:
         assert (place / "v.mp4").read_bytes() == (FOLDER / "portrait.mp4").read_bytes()
         assert (place / "v.mp4@/frames/000003.png").read_bytes()

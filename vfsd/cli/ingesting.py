@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vfsd.arguments import no_such_file
 from vfsd.cli.failure import describe
 from vfsd.cli.progress import Progress
 from vfsd.errors import (
@@ -86,7 +87,13 @@ class Ingester:
             return _failed(source, error)
         except StoreError:
             raise
-        except (RefusedMediaError, ExistsError, NotFoundError, OSError) as error:
+        except ExistsError as error:
+            if not is_there(self.store.parts, source):
+                return _failed(source, error)
+            # Somebody else has taken in the same file meanwhile.
+            self._tag(self.store.catalog.video(source.name))
+            return Outcome(source, "skipped")
+        except (RefusedMediaError, NotFoundError, OSError) as error:
             return _failed(source, error)
 
     def _tag(self, video: LogicalVideo) -> None:
@@ -121,7 +128,7 @@ def _sources_of(given: str, target: str, rename: str | None) -> Iterator[Source]
     elif path.exists():
         raise RefusedMediaError(f"{given} is no regular file")
     else:
-        raise NotFoundError(f"there is no file {given}")
+        raise no_such_file(given)
 
 
 def _failed(source: Source, error: Exception) -> Outcome:

@@ -74,8 +74,9 @@ def command(
         daemon.mount_in_foreground(root, mountpoint, options)
     else:
         mounting.mount(root, mountpoint, options, log_file=log, log_level=log_level)
+        # A store that cannot be written does not tell by whom it is mounted.
         holder = StoreDirectory.open(root).mounted_by() or {}
-        _report(session, root, mountpoint, holder.get("pid"))
+        _report(session, root, mountpoint, holder.get("pid") or mounting.daemon_of(mountpoint))
 
 
 def _report(session: Session, root: Path, mountpoint: Path, pid: object) -> None:

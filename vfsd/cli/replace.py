@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.output import print_json, shown
+from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.selecting import videos_named
 from vfsd.cli.session import Session
@@ -119,7 +119,7 @@ def command(
     Tiles and renditions go then.  Somebody has to have looked at the whole video (`vfsd detect`).
     """
     root, paths = session.places(names)
-    with session.opened(root, writing=True) as store:
+    with session.opened(root, writing=not dry_run) as store:
         for video in videos_named(store, paths):
             with Progress("", None, shown=session.shows_progress) as progress:
 
@@ -168,7 +168,7 @@ def _foretell(session: Session, name: str, told: Forecast, *, decays: bool) -> N
         print_json({**_record(name, told), **measured})
         return
     where = " around what is kept," if decays else ""
-    session.remark(
+    print_line(
         f"{shown(name)}: {human_bytes(told.size)} would become about {human_bytes(told.new_size)} "
         f"of {told.codec} in {told.seconds:.0f} s; {told.frames} frames were encoded, with "
         f"{told.psnr:.1f} dB{where} in the worst" + (f"; but {refused}" if refused else "")

@@ -76,7 +76,7 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
     with suppress(OSError):  # one that has died is taken away, too
         require_answer(place)
     directory = _writable_store(Path(found.source))
-    server = _daemon_of(place) if directory is None else None
+    server = daemon_of(place) if directory is None else None
     _detach(place, lazily=False)
     if directory is None:
         _await_end(server)
@@ -100,7 +100,7 @@ def _writable_store(path: Path) -> StoreDirectory | None:
     return directory if directory.can_be_written else None
 
 
-def _daemon_of(place: Path) -> int | None:
+def daemon_of(place: Path) -> int | None:
     """The process that serves a mount, as far as it tells."""
     from vfsd.fs.xattrs import STATS  # with all that it stands on
 

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 
-from vfsd.errors import VfsdError
+from vfsd.errors import NotFoundError, VfsdError
 from vfsd.model import LogicalVideo
 from vfsd.store import Store
 
@@ -55,6 +55,8 @@ class Verifier:
             try:
                 if self._store.open_video(info).verify(on_progress=self._progress):
                     _log.info("the frame table of %r was corrected", info.name)
+            except NotFoundError:
+                continue  # somebody has taken it away meanwhile
             except (VfsdError, OSError) as error:
                 # A file that stopped decoding is `fsck`'s business; not every two seconds, though.
                 self._failed.add(info.original.id)
