@@ -21,6 +21,9 @@ from vfsd.framepages import Ints
 LEAST_PADDING = 2
 """A segment fills its place, or leaves as many bytes over at least."""
 
+_MOST = (1 << 63) - 1
+"""The largest number of 64 bits that may be negative."""
+
 
 @dataclass(frozen=True, slots=True)
 class Track:
@@ -132,8 +135,13 @@ def overhead(muxer: Muxer, times: PacketTimes) -> int:
 
 
 def rounded(ticks: Ints, factor: Fraction) -> Ints:
-    """`ticks` times `factor`, to the nearest whole number; exact for any that 64 bits hold."""
-    whole, part = np.divmod(ticks, factor.denominator)
-    over, half = factor.numerator, factor.denominator
-    nearest: Ints = whole * over + (2 * part * over + half) // (2 * half)
+    """`ticks` times `factor`, to the nearest whole number: exact for whatever 64 bits hold."""
+    over, under = factor.numerator, factor.denominator
+    highest = int(np.abs(ticks).max(initial=0))
+    if max((2 * over + 1) * under, (highest // under + 2) * over) > _MOST:
+        # Slow, but a rate of so many digits has such a factor, and numpy would not say a word.
+        numbers = ((2 * tick * over + under) // (2 * under) for tick in ticks.tolist())
+        return np.fromiter(numbers, np.int64, len(ticks))
+    whole, part = np.divmod(ticks, under)
+    nearest: Ints = whole * over + (2 * part * over + under) // (2 * under)
     return nearest

@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import floor
 
 import av
 import numpy as np
@@ -264,6 +265,25 @@ def test_times_are_rounded_to_the_nearest(ticks: list[int], over: int, under: in
     exact = [tick * factor for tick in ticks]
     for found, right in zip(rounded(np.array(ticks), factor).tolist(), exact, strict=True):
         assert abs(found - right) <= Fraction(1, 2)
+
+
+@given(
+    st.lists(st.integers(-(10**12), 10**12)),
+    st.integers(1, 10**24),
+    st.integers(1, 10**24),
+)
+def test_times_are_rounded_right_whatever_the_factor(
+    ticks: list[int], over: int, under: int
+) -> None:
+    """What goes through on the way does not fit into 64 bits."""
+    factor = Fraction(over, under)
+    right = [floor(tick * factor + Fraction(1, 2)) for tick in ticks]
+    given = np.array(ticks, np.int64)
+    if all(-(1 << 63) <= one < 1 << 63 for one in right):
+        assert rounded(given, factor).tolist() == right
+    else:
+        with pytest.raises(OverflowError):
+            rounded(given, factor)
 
 
 # --------------------------------------------------------------------------------------- framing

@@ -1,0 +1,166 @@
+"""Views at rates of many digits, as programs write 30000/1001: right times, to the nearest tick."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import pairwise
+from math import ceil
+from pathlib import Path
+
+import av
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.codecs.talking import make_talking
+from tests.views.conftest import Shelf
+from tests.views.test_encoded import numbers
+from tests.views.test_sound import packets, rendition, shelved
+from vfsd.errors import UsageError
+
+RATES = (
+    "29.97002997002997",
+    "23.976023976023978",
+    "33.333333333333336",
+    "14.985014985014985",
+    "999.999999999999999999",
+    "0.333333333333333333",
+    "0.999999999999999999",
+    "123.456789012",
+)
+TICKS = {"mp4": Fraction(1, 90_000), "mkv": Fraction(1, 10_000)}
+DURATION = 3  # seconds
+SOUND_RATE = 48_000
+
+
+@pytest.fixture(scope="module")
+def talking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+    """Three seconds at 25 a second, with sound."""
+    folder = tmp_path_factory.mktemp("rates")
+    with shelved(folder, make_talking(folder / "talking.mp4", "aac")) as shelf:
+        yield shelf
+
+
+def require_times(data: bytes, rate: Fraction, tick: Fraction, duration: Fraction) -> None:
+    """Each picture is where it belongs, and the last one lasts as long as any other."""
+    with av.open(io.BytesIO(data), mode="r") as opened:
+        stream = opened.streams.video[0]
+        base = stream.time_base or Fraction(0)
+        found = [(packet.pts, packet.duration) for packet in opened.demux(stream) if packet.size]
+    assert base == tick
+    times = [(pts or 0) * base for pts, _ in found]
+    assert len(times) == ceil(duration * rate)
+    assert all(one < other for one, other in pairwise(times))
+    assert all(abs(time - k / rate) <= tick / 2 for k, time in enumerate(times))
+    # What the last one lasts is rounded for itself in Matroska.
+    assert abs(times[-1] + (found[-1][1] or 0) * base - len(times) / rate) <= 2 * tick
+
+
+@pytest.mark.parametrize("container", TICKS)
+@pytest.mark.parametrize("asked", ["", ",sound=no"])
+@pytest.mark.parametrize("rate", RATES)
+def test_times_are_those_of_the_rate(talking: Shelf, rate: str, asked: str, container: str) -> None:
+    data = talking.read("talking.mp4", f"fps={rate},size=48x32{asked}.{container}")
+    require_times(data, Fraction(rate), TICKS[container], Fraction(DURATION))
+    if "sound=no" in asked:
+        return
+    wanted = packets(talking.store.path.parent / "talking.mp4")
+    wanted = [(time, packet) for time, packet in wanted if time >= 0]
+    heard = packets(data)
+    assert [packet for _, packet in heard] == [packet for _, packet in wanted][: len(heard)]
+    assert float(heard[-1][0]) > DURATION - 0.1  # the pictures do not end before
+    # Matroska tells them to a tick of its own.
+    off = TICKS["mkv"] / 2 + Fraction(1, SOUND_RATE)
+    assert all(abs(a[0] - b[0]) <= off for a, b in zip(heard, wanted, strict=False))
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(1, 60),
+    st.text("0123456789", min_size=12, max_size=18),
+    st.sampled_from(sorted(TICKS)),
+)
+def test_any_rate_of_many_digits_will_do(
+    talking: Shelf, whole: int, digits: str, container: str
+) -> None:
+    rate = Fraction(f"{whole}.{digits}")
+    assume(rate.numerator >= 1 << 31)
+    path = f"t=0.5-2.5,size=48x32,fps={whole}.{digits}.{container}"
+    data = talking.read("talking.mp4", path)
+    require_times(data, rate, TICKS[container], Fraction(2))
+
+
+@pytest.mark.parametrize("ending", ["mp4", "mkv", "y4m"])
+@pytest.mark.parametrize("rate", ["29.97002997002997", "7.142857142857143", "59.94005994005994"])
+def test_pictures_are_those_of_the_exact_rate(shelf: Shelf, rate: str, ending: str) -> None:
+    found = numbers(shelf.read("traffic.mp4", f"t=1-3,fps={rate}.{ending}"))
+    exact = Fraction(rate)
+    assert found == [30 + int(k * 30 / exact) for k in range(ceil(2 * exact))]
+
+
+def test_any_offset_gives_what_reading_through_gives(talking: Shelf) -> None:
+    rng = random.Random(3)
+    for container in TICKS:
+        path = f"fps=23.976023976023978,size=48x32.{container}"
+        with talking.video("talking.mp4").view(path) as file:
+            offsets = list(range(0, file.seek(0, io.SEEK_END), 1000))
+            rng.shuffle(offsets)
+            parts: dict[int, bytes] = {}
+            for offset in offsets:
+                file.seek(offset)
+                parts[offset] = file.read(1000)
+        whole = talking.read("talking.mp4", path)
+        assert b"".join(parts[offset] for offset in sorted(parts)) == whole
+
+
+@pytest.mark.parametrize("container", TICKS)
+@pytest.mark.parametrize("fps", [24000 / 1001, 30000 / 1001, 100 / 3])
+def test_a_quotient_is_saved_as_it_is(
+    talking: Shelf, tmp_path: Path, fps: float, container: str
+) -> None:
+    target = tmp_path / f"o.{container}"
+    talking.video("talking.mp4").save(target, fps=fps)
+    rate = Fraction(repr(fps))
+    require_times(target.read_bytes(), rate, TICKS[container], Fraction(DURATION))
+
+
+def test_headers_tell_the_rate_that_is_meant(talking: Shelf) -> None:
+    head = talking.read("talking.mp4", "fps=29.97002997002997.y4m").split(b"\n", 1)[0]
+    assert b" F30000:1001 " in head
+
+
+def test_usual_rates_keep_their_ticks(talking: Shelf) -> None:
+    for rate in ("5", "29.97", "30000:1001", "24000:1001", "999.999999"):
+        data = talking.read("talking.mp4", f"t=0-1,fps={rate}.mp4")
+        exact = Fraction(rate.replace(":", "/"))
+        require_times(data, exact, Fraction(1, exact.numerator), Fraction(1))
+
+
+def test_what_was_made_at_such_a_rate_before_is_not_taken(talking: Shelf) -> None:
+    """Its times were wrong.  Ways to write a rate are one all the same."""
+    video = talking.video("talking.mp4")
+
+    def key(rate: str) -> str:
+        return rendition(video, f"fps={rate}.mp4").key
+
+    assert key("29.970029970029970") == key("29.97002997002997") != key("30000:1001")
+    assert key("5.000000000000") == key("5")
+
+
+def test_ticks_are_made_no_coarser_than_a_millisecond(talking: Shelf) -> None:
+    """Pictures that are whole seconds apart have ticks that are as coarse, and exact."""
+    for container in TICKS:
+        data = talking.read("talking.mp4", f"fps=1:999999999,sound=no.{container}")
+        tick = TICKS["mkv"] if container == "mkv" else Fraction(1)
+        with av.open(io.BytesIO(data), mode="r") as opened:
+            assert opened.streams.video[0].time_base == tick
+            assert opened.duration == 999_999_999 * av.time_base
+    for rate in ("0.000000123456789123", "0.000000000000000001"):
+        with pytest.raises(UsageError, match="2147483 s at most"):
+            talking.read("talking.mp4", f"fps={rate}.mp4")
+    assert talking.read("talking.mp4", "fps=0.000000123456789123.mkv")
+    with pytest.raises(UsageError, match="times of mkv"):
+        talking.read("talking.mp4", "fps=0.000000000000000001.mkv")
