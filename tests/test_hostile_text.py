@@ -109,6 +109,16 @@ def test_a_tile_is_decoded_by_decoders_of_tiles_alone() -> None:
             cell_decoder(PackedCell(codec, 2, 2, b"", (0, 1)))
 
 
+def test_a_tile_without_bytes_is_damaged() -> None:
+    """FFmpeg takes an empty packet for the end, after which there is no other."""
+    decoder = cell_decoder(PackedCell("h264", 16, 16, b"", (0, 0)))
+    for _ in range(2):
+        assert decoder.decode(memoryview(b"")) == []
+        with pytest.raises(IntegrityError, match="last packets"):
+            decoder.drain()
+        decoder.restart(PackedCell("h264", 16, 16, b"", (0, 0)))
+
+
 @pytest.mark.parametrize("text", ["1e999999", "-1e9999995", "nan", "inf"])
 def test_numbers_have_an_end(text: str) -> None:
     with pytest.raises(ValueError, match="not a finite number"):

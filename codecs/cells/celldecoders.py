@@ -38,7 +38,10 @@ class CellDecoder(Protocol):
         """
 
     def drain(self) -> list[tuple[int, av.VideoFrame]]:
-        """What it still holds back; it has to be restarted afterwards, and is."""
+        """What it still holds back; it has to be restarted afterwards, and is.
+
+        Raises as `decode`.
+        """
 
 
 def cell_decoder(cell: PackedCell) -> CellDecoder:
@@ -89,7 +92,11 @@ class StreamCellDecoder:
         return self._numbered(pictures)
 
     def drain(self) -> list[tuple[int, av.VideoFrame]]:
-        pictures = self._numbered(self._context.decode(None))
+        try:
+            left = self._context.decode(None)
+        except FFmpegError as error:  # an empty packet has drained it before
+            raise IntegrityError("the last packets of a tile are damaged") from error
+        pictures = self._numbered(left)
         self.restart(self._cell)
         return pictures
 
