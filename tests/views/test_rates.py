@@ -139,8 +139,7 @@ def test_usual_rates_keep_their_ticks(talking: Shelf) -> None:
         require_times(data, exact, Fraction(1, exact.numerator), Fraction(1))
 
 
-def test_what_was_made_at_such_a_rate_before_is_not_taken(talking: Shelf) -> None:
-    """Its times were wrong.  Ways to write a rate are one all the same."""
+def test_ways_to_write_a_rate_are_one(talking: Shelf) -> None:
     video = talking.video("talking.mp4")
 
     def key(rate: str) -> str:

@@ -45,6 +45,8 @@ class Entry:
 
 def as_one(entries: Sequence[Entry]) -> Entry:
     """What can only go together, under the number of the first."""
+    if len(entries) == 1:
+        return entries[0]
     return replace(
         entries[0],
         bytes=sum(one.bytes for one in entries),

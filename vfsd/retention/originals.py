@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -168,14 +169,14 @@ def _labels(text: str) -> str:
 
 
 def _bytes(text: str) -> int:
-    hint = f"write 500M or 50G, and no more than {MOST_BYTES}"
-    try:
-        limit = Limit.parse(text)
-    except UsageError:  # which would talk of a budget
-        limit = Limit()
-    if limit.bytes is None:
-        raise UsageError(f"{text!r} is no number of bytes that a disk has", hint=hint)
-    return limit.bytes
+    with suppress(UsageError):  # which would talk of a budget
+        found = Limit.parse(text).bytes
+        if found is not None:
+            return found
+    raise UsageError(
+        f"{text!r} is no number of bytes that a disk has",
+        hint=f"write 500M or 50G, and no more than {MOST_BYTES}",
+    )
 
 
 def _codec(text: str) -> str:

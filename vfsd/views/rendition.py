@@ -43,7 +43,7 @@ from vfsd.views.workshop import Workshop
 STILL_SIZES = {"npy": npy_size, "png": png_size}
 """Forms of stills whose size follows from width and height."""
 
-_REVISION = 8
+_REVISION = 9
 """To be raised whenever other bytes come out for the same request, between versions too."""
 
 
@@ -132,8 +132,7 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
     request = request.of_region(media.display_width, media.display_height)
     view = request.sized(media.display_width, media.display_height)
     form = request.form
-    asked = _asked(request)
-    key = key_of(footage, asked)
+    key = key_of(footage, unparse(request))
     pictures = view_picture_form(media, view, form)  # complains before anything is worked out
     showing = show(view, footage.physical, footage.table)
     if form.is_raw:
@@ -151,17 +150,8 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
     # Tiles that are of no use for it may come and go: what was encoded stays what it is.
     frames = range(int(showing.frames[0]), int(showing.frames[-1]) + 1)
     footage = footage.serving(PictureConverter(pictures), frames)
-    keys = key_of(footage, asked), key_of(replace(footage, tiles=None), asked)
+    keys = key_of(footage, unparse(request)), key_of(replace(footage, tiles=None), unparse(request))
     return EncodedRendition(keys, footage, view, form, showing, sound, why=spliced)
-
-
-def _asked(request: Request) -> str:
-    """What stands for `request` in keys."""
-    name, rate = unparse(request), request.view.fps
-    if rate is not None and max(rate.as_integer_ratio()) >= 1 << 31:
-        # Times at such rates were wrong once, and caches may still hold what was made then.
-        return f"{name}\nexact"
-    return name
 
 
 def sound_of(footage: Footage, request: Request) -> tuple[str | None, str | None]:
