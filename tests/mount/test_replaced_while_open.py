@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,6 +17,9 @@ from vfsd.store import Store
 
 OLD, NEW = FOLDER / "traffic.mp4", FOLDER / "variable-rate.mp4"
 VIEW = "v.mp4@/frames=0-20,size=160x120.rgb"
+SHORT, LONG = FOLDER / "mjpeg.avi", FOLDER / "traffic.mp4"
+PICTURES = "v.mp4@/frames=0-5.rgb"
+"""Of the video's own size, which is not that of the other."""
 BLOCK = 64 << 10
 PAGE = 4 << 10
 FRESH = ("attr_timeout=100", "entry_timeout=0")
@@ -41,9 +45,9 @@ def remove_and_copy(mounted: Mounted) -> None:
     shutil.copy(NEW, mounted.at / "v.mp4")
 
 
-def ingest(mounted: Mounted) -> None:
+def ingest(mounted: Mounted, source: Path = NEW) -> None:
     with Store.open(mounted.store) as store, noticed(mounted, "v.mp4"):
-        store.ingest(NEW, "v.mp4", replace=True)
+        store.ingest(source, "v.mp4", replace=True)
 
 
 def move_inside(mounted: Mounted) -> None:
@@ -159,3 +163,41 @@ def test_what_the_kernel_keeps_moves_with_the_name(mounted: Mounted) -> None:
         store.move("away.mp4", "a.mp4")
     assert (mounted.at / "a.mp4").read_bytes() == OLD.read_bytes()
     assert (mounted.at / "c.mp4").read_bytes() == NEW.read_bytes()
+
+
+def alone(mounted: Mounted, name: str, source: Path) -> bytes:
+    """What is read by that name where v.mp4 is a copy of `source`."""
+    shutil.copy(source, mounted.at / source.name)
+    return (mounted.at / name.replace("v.mp4", source.name)).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["v.mp4", PICTURES])
+def test_nobody_is_told_of_his_end_by_what_is_shorter(mounted: Mounted, name: str) -> None:
+    mounted.mount(*FRESH)
+    old, new = alone(mounted, name, LONG), alone(mounted, name, SHORT)
+    shutil.copy(LONG, mounted.at / "v.mp4")
+    with opened(mounted.at / name) as first:
+        assert os.pread(first, 100, 0) == old[:100]
+        ingest(mounted, SHORT)
+        os.stat(mounted.at / name)
+        assert os.pread(first, len(old) - 100, 100) == old[100:]
+        assert (mounted.at / name).read_bytes() == new
+        os.stat(mounted.at / name)
+        assert os.pread(first, 100, len(old) - 100) == old[-100:]
+    assert (mounted.at / name).stat().st_size == len(new)
+
+
+@pytest.mark.parametrize("name", ["v.mp4", PICTURES])
+def test_behind_an_end_there_is_an_error_and_not_zeros(mounted: Mounted, name: str) -> None:
+    mounted.mount(*FRESH)
+    old, new = alone(mounted, name, SHORT), alone(mounted, name, LONG)
+    shutil.copy(SHORT, mounted.at / "v.mp4")
+    with opened(mounted.at / name) as first:
+        assert os.pread(first, 100, 0) == old[:100]
+        ingest(mounted, LONG)
+        assert (mounted.at / name).stat().st_size == len(new)
+        last = len(old) // PAGE * PAGE
+        assert b"".join(os.pread(first, PAGE, at) for at in range(0, last, PAGE)) == old[:last]
+        with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+            os.pread(first, PAGE, last)
+        assert (mounted.at / name).read_bytes() == new

@@ -13,6 +13,7 @@ from typing import Any
 
 from vfsd.fs import RENAME_EXCHANGE, Attributes, Filesystem
 from vfsd.fuse.opennames import OpenNames
+from vfsd.fuse.readers import Readers
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class KernelCache:
         library: Any,
         context: Callable[[], Any],
         filesystem: Filesystem,
+        readers: Readers,
         *,
         bypass: bool,
     ) -> None:
@@ -36,6 +38,7 @@ class KernelCache:
         self._context = context
         self._fs = filesystem
         self._bypass = bypass
+        self._readers = readers
         self._config: Any = None
         self._attr_timeout = 0.0
         self._is_caching = True
@@ -53,9 +56,9 @@ class KernelCache:
 
     # -- attributes
 
-    def answering(self, path: bytes | None, found: Attributes, handle: int | None) -> None:
+    def answering(self, path: bytes | None, found: Attributes, handle: int | None) -> Attributes:
         """These attributes, of what `handle` is open on if there is one, are about to be given to
-        the kernel by this thread.
+        the kernel by this thread; gives them with the size that it is to be told.
 
         What is being written to a view is not what will be read from it: of that nothing is kept.
 
@@ -73,10 +76,35 @@ class KernelCache:
         if allowed is not self._is_caching:
             self._is_caching = allowed
             self._config.attr_timeout = self._attr_timeout if allowed else 0.0
+        found = self._with_room(path, found, handle)
         if path is not None and found.is_view:
             if len(self._told) >= _CACHED_VERSIONS:
                 self._told.clear()
             self._told[path] = found.size
+        return found
+
+    def _with_room(self, path: bytes | None, found: Attributes, handle: int | None) -> Attributes:
+        """With a size by which nobody is told of his end too early.
+
+        The kernel knows one size of a name, whatever is open by it.  There it ends what is read
+        through its cache; who reads past that is told of his end by us.
+        """
+        cached = self._open.through_cache(path, handle)
+        ends = {each: self._end(each, found) for each in cached}
+        size = max([found.size, *ends.values()])
+        for each, end in ends.items():
+            if end < size:
+                self._readers.cut(each, end)
+        return found._replace(size=size)
+
+    def _end(self, handle: int, found: Attributes) -> int:
+        """Where ends what it reads, if that is not what was found, and still open."""
+        try:
+            if not self._fs.is_view(handle) and self._fs.identity(handle) == found.ino:
+                return found.size
+            return self._fs.getattr(None, handle).size
+        except OSError:
+            return found.size
 
     def require_told(self, path: bytes, handle: int) -> None:
         """Let the kernel forget the size of a view that has another one by now.
@@ -135,6 +163,8 @@ class KernelCache:
             version = self._fs.content_version(handle)
             cached = self._open.swap_cached(handle, version)
             info.keep_cache = int(version is not None and version == cached)
+            if version is not None:
+                self._open.read_through_cache(handle)
 
     def moved(self, old: bytes, new: bytes, flags: int) -> None:
         """A name was, through the mount: what is open by it now has the other."""

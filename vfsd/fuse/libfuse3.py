@@ -18,13 +18,14 @@ from typing import Any
 
 from vfsd.fs import Attributes, Caller, Counters, Filesystem
 from vfsd.fuse.answers import errno_of
-from vfsd.fuse.asking import Askers, Read
+from vfsd.fuse.asking import Askers
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.generation import begin_generation
 from vfsd.fuse.hidden import HiddenNames
 from vfsd.fuse.kernelcache import KernelCache
 from vfsd.fuse.passthrough import Passthrough
 from vfsd.fuse.prototypes import ARGUMENTS, RESULTS, Filler
+from vfsd.fuse.readers import Readers
 from vfsd.fuse.threads import ServingThreads
 from vfsd.fuse.times import UTIME_NOW, UTIME_OMIT
 
@@ -82,12 +83,12 @@ class Adapter:
         self._timespecs = module.c_timespec * 2
         self._context = module._libfuse.fuse_get_context
         self._askers = Askers(module._libfuse, self._context)
-        self._cache = KernelCache(module._libfuse, self._context, filesystem, bypass=bypass)
+        self._readers = Readers(filesystem, self._askers)
+        self._cache = KernelCache(
+            module._libfuse, self._context, filesystem, self._readers, bypass=bypass
+        )
         self._hidden = HiddenNames(None)
         self._counters = counters
-        # By handle, of files that are no views, and of views.
-        self._files: dict[int, Read] = {}
-        self._views: dict[int, Read] = {}
         self._fh_at: int = module.fuse_file_info.fh.offset
         self._can_skip_flush = hasattr(module.fuse_file_info, "noflush")
         self._callbacks: list[Any] = []  # libfuse keeps no reference
@@ -126,7 +127,7 @@ class Adapter:
         counts_of_this_thread, clock = self._threads.counts, time.perf_counter_ns
         at, fh_at = c_uint64.from_address, self._fh_at
         memory, writable, counters = _memory, _WRITABLE_MEMORY, self._counters
-        files, views = self._files, self._views
+        files, views = self._readers.files, self._readers.views
 
         def answer(path: int, buffer: int, size: int, offset: int, info: int) -> int:
             counts = counts_of_this_thread()
@@ -185,8 +186,7 @@ class Adapter:
     def getattr(self, path: bytes | None, stat_at: int, info: int | None) -> None:
         handle = self._handle(info) if info else None
         found = self._fs.getattr(_text(path), handle)
-        self._cache.answering(path, found, handle)
-        self._fill(stat_at, found)
+        self._fill(stat_at, self._cache.answering(path, found, handle))
         if path is not None and found.nlink and self._hidden.has(path):
             self._stat.from_address(stat_at).st_nlink = found.nlink + 1  # libfuse takes one off
 
@@ -312,9 +312,9 @@ class Adapter:
         is_changing = bool(info.flags & _CHANGING)
         if not is_changing and self._is_passed_through(handle, info_at):
             info.noflush = 1
-            self._enter(handle)
+            self._readers.enter(handle)
             return
-        self._enter(handle)
+        self._readers.enter(handle)
         is_read_only = info.flags & os.O_ACCMODE == os.O_RDONLY
         if self._can_skip_flush and is_read_only and not self._fs.is_work(handle):
             info.noflush = 1  # closing what is only read changes nothing, and ends no work
@@ -325,7 +325,7 @@ class Adapter:
         handle = self._fs.create(os.fsdecode(path), mode, info.flags, self._caller())
         info.fh = handle
         self._cache.enter(path, handle)
-        self._enter(handle)
+        self._readers.enter(handle)
         whole = self._fs.whole_file(handle)
         if self._passthrough is not None and whole is not None:
             self._passthrough.reserve(whole.ino)
@@ -352,9 +352,7 @@ class Adapter:
             self._fs.release(handle)
         finally:
             self._cache.leave(handle)
-            self._files.pop(handle, None)
-            self._views.pop(handle, None)
-            self._askers.released(handle)
+            self._readers.leave(handle)
             if self._passthrough is not None:
                 self._passthrough.released(handle)
 
@@ -383,14 +381,6 @@ class Adapter:
         return self._fs.seek(self._handle(info), offset, whence)
 
     # -- inside
-
-    def _enter(self, handle: int) -> None:
-        """From now on it can be read."""
-        read = self._fs.reader(handle)
-        if self._fs.is_view(handle):
-            self._views[handle] = self._askers.asking(handle, read)
-        else:
-            self._files[handle] = read
 
     def _handle(self, info: int) -> int:
         return c_uint64.from_address(info + self._fh_at).value

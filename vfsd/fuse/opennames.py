@@ -22,6 +22,7 @@ class _Name:
     def __init__(self) -> None:
         self.open: Counter[Hashable] = Counter()  # handles, by what they are open on
         self.cached: Hashable | None = None  # the version of all that the kernel may have cached
+        self.through_cache: set[int] = set()  # handles
 
 
 class OpenNames:
@@ -49,6 +50,7 @@ class OpenNames:
         """It is closed."""
         with self._guard:
             name, what = self._handles.pop(handle)
+            name.through_cache.discard(handle)
             places = self._places[what]
             _one_less(name.open, what)
             _one_less(places, name)
@@ -69,6 +71,19 @@ class OpenNames:
             if handle is not None:
                 name = self._handles[handle][0]
             return any(place is not name for place in self._places.get(what, ()))
+
+    def through_cache(self, path: bytes | None, handle: int | None) -> tuple[int, ...]:
+        """The handles that read through the kernel's cache by that path, or by the name of
+        `handle`."""
+        with self._guard:
+            name = self._names.get(path) if path is not None else None
+            if handle is not None:
+                name = self._handles[handle][0]
+            return () if name is None else tuple(name.through_cache)
+
+    def read_through_cache(self, handle: int) -> None:
+        with self._guard:
+            self._handles[handle][0].through_cache.add(handle)
 
     def swap_cached(self, handle: int, version: Hashable | None) -> Hashable | None:
         """What the kernel may have cached under the name of `handle`, which has `version`.

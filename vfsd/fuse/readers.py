@@ -1,0 +1,55 @@
+"""By what open files are read."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from vfsd.fs import Filesystem
+from vfsd.fuse.asking import Askers, Read
+
+
+class Readers:
+    """Of all handles that are open.  Thread-safe."""
+
+    def __init__(self, filesystem: Filesystem, askers: Askers) -> None:
+        self._fs = filesystem
+        self._askers = askers
+        self.files: dict[int, Read] = {}  #: by handle, of what is no view
+        self.views: dict[int, Read] = {}
+
+    def enter(self, handle: int) -> None:
+        """From now on it can be read."""
+        read = self._fs.reader(handle)
+        if self._fs.is_view(handle):
+            self.views[handle] = self._askers.asking(handle, read)
+        else:
+            self.files[handle] = read
+
+    def leave(self, handle: int) -> None:
+        self.files.pop(handle, None)
+        self.views.pop(handle, None)
+        self._askers.released(handle)
+
+    def cut(self, handle: int, end: int) -> None:
+        """The kernel is about to take it for longer than it is, which is so many bytes.
+
+        What it does not get up to there it takes for zeros.  So whatever reaches behind the end is
+        an error from now on: ESTALE.  Even where the kernel knows better by then: it might be told
+        otherwise again before the reader has looked.
+        """
+        readers = self.views if handle in self.views else self.files
+        read = readers.get(handle)
+        if read is not None and not isinstance(read, _UpToEnd):
+            readers[handle] = _UpToEnd(read, end)
+
+
+class _UpToEnd:
+    def __init__(self, read: Read, end: int) -> None:
+        self._read = read
+        self._end = end
+
+    def __call__(self, buffer: memoryview, offset: int) -> int:
+        if offset + len(buffer) > self._end:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return self._read(buffer, offset)
