@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import shutil
+import struct
 from contextlib import closing
 from pathlib import Path
 
@@ -278,6 +279,32 @@ def test_an_open_reader_takes_the_good_copy_that_is_put_back(
             (found,) = scrubbed(store, tmp_path / "backup")
             assert (found.kind, found.repaired) == ("original", "put back")
             assert file.read_some(LAST.start, 10) == CLIP.read_bytes()[LAST.start :][:10]
+
+
+def test_a_file_is_not_taken_for_the_one_that_had_its_inode(tmp_path: Path) -> None:
+    """File systems give the number of a deleted file to the next, and times are what users say."""
+    padded = [CLIP.read_bytes() + _padding(byte) for byte in (b"a", b"b")]
+    with new_store(tmp_path / "store") as store:
+        for name, data in zip(("a.mp4", "b.mp4"), padded, strict=True):
+            (tmp_path / name).write_bytes(data)
+            store.ingest(tmp_path / name)
+        gone, other = (store.parts.bytes_of(store[name].original) for name in ("a.mp4", "b.mp4"))
+        with closing(store.parts.file_of(store["a.mp4"].original).open()) as file:
+            assert file.read_some(0, 100) == padded[0][:100]
+        found = gone.stat()
+        gone.chmod(0o600)
+        gone.write_bytes(padded[1])
+        os.utime(gone, ns=(found.st_atime_ns, found.st_mtime_ns))
+        gone.rename(other)
+        with closing(store.parts.file_of(store["b.mp4"].original).open()) as file:
+            buffer = bytearray(len(padded[1]))
+            assert file.readinto(memoryview(buffer), 0) == len(buffer)
+        assert buffer == padded[1]
+
+
+def _padding(byte: bytes) -> bytes:
+    """A box that says nothing."""
+    return struct.pack(">I4s", 8 + BLOCK_BYTES, b"free") + byte * BLOCK_BYTES
 
 
 def test_linked_files_are_compared_as_long_as_nobody_writes_them(tmp_path: Path) -> None:

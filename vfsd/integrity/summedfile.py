@@ -86,7 +86,9 @@ class SummedFile:
         end = min(position + size, position // sums.block * sums.block + _READ_BYTES, sums.size)
         wanted = sums.blocks(position, end)
         if not wanted or blocks.seen.find(0, wanted.start, wanted.stop) < 0:
-            return os.pread(self.fd, max(0, end - position), position)
+            data = os.pread(self.fd, max(0, end - position), position)
+            # Of a successor (see `_take_successor`) nothing has been seen.
+            return data if blocks is self._blocks else self.read_some(position, size)
         start = wanted.start * sums.block
         data = self._read(start, wanted.stop * sums.block - start)
         if not self._are_right(blocks, wanted, data):
@@ -112,7 +114,8 @@ class SummedFile:
             end = -(-(position + len(buffer)) // block)
             if blocks.seen.find(0, position // block, end) >= 0:
                 self.require(position, len(buffer))
-        return os.preadv(self.fd, (buffer,), position)
+        count = os.preadv(self.fd, (buffer,), position)
+        return count if blocks is self._blocks else self.readinto(buffer, position)
 
     def known(self, position: int, size: int) -> int:
         """How many of those bytes there were when the sums were made: others are not the file's."""
@@ -217,8 +220,8 @@ class SummedFile:
                 return False  # it was indexed in place, and is another file now
             if blocks is None:
                 return False
+            self._blocks = blocks  # first: whoever reads what has been seen looks whether it is
             os.dup2(fd, self.fd, inheritable=False)
-            self._blocks = blocks
             return True
         finally:
             os.close(fd)

@@ -43,7 +43,7 @@ class SummedFiles:
         """`root` is the store's directory."""
         self._catalog = catalog
         self._root = root
-        self._blocks: OrderedDict[tuple[int, ...], SeenBlocks] = OrderedDict()  # by file
+        self._blocks: OrderedDict[tuple[Place, tuple[int, ...]], SeenBlocks] = OrderedDict()
         self._without: dict[Place, float] = {}  # when they had no sums
         self._told: set[tuple[Place, int]] = set()  # damage: the place, and its first byte
         self._guard = threading.Lock()
@@ -99,7 +99,8 @@ class SummedFiles:
     def _find(self, place: Place, fd: int) -> SeenBlocks | None:
         found = os.fstat(fd)
         # Another file under the same name is another one, and so is one that was written into.
-        identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        # Under another name it is one, too: inode numbers come again, and times are what users say.
+        identity = place, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
         with self._guard:
             blocks = self._blocks.get(identity)
             if blocks is not None:
