@@ -18,7 +18,7 @@ from vfsd.catalog.jsonvalues import require_keys
 from vfsd.catalog.query import Interval, VideoFilter, VideoQuery
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.seen import SeenInVideos
-from vfsd.errors import UsageError
+from vfsd.errors import IntegrityError, UsageError
 from vfsd.frametable import FrameTable
 from vfsd.integrity.blocksums import Place
 from vfsd.integrity.hitframes import hit_frames
@@ -247,7 +247,7 @@ class Catalog(SeenInVideos):
         """Every frame's time and packet.  Costs one small query; pages are read as needed.
 
         Raises `NotFoundError` where the encoding has gone, as its video was removed or replaced;
-        so does what reads a page later.
+        so does what reads a page later.  `IntegrityError` where a page is missing.
         """
         require_encoding(physical)
         with self.reading() as seen:
@@ -259,9 +259,15 @@ class Catalog(SeenInVideos):
             with self.reading() as later:
                 return later.videos.page(physical.id, ordinal)
 
-        return FrameTable(
+        table = FrameTable(
             bounds, fetch, time_base=physical.media.time_base, end_pts=physical.end_pts
         )
+        if (table.packets, len(table)) != (physical.packets, physical.frames):
+            raise IntegrityError(
+                f"the frame table has {len(table)} frames, not {physical.frames}",
+                hint="run `vfsd fsck --repair`",
+            )
+        return table
 
     def sound(self, physical: PhysicalVideo) -> tuple[Sound, FrameTable] | None:
         """The sound of an original, and its packets as the frames of a table.

@@ -188,6 +188,21 @@ def test_a_damaged_page_is_an_error_not_a_wrong_frame() -> None:
             decode_page(bounds, broken)
 
 
+def test_a_page_that_is_missing_between_others_is_an_error() -> None:
+    _, columns, order = make([at * 40 for at in range(12)], [1] + [0] * 11)
+    bounds = [each for each, _ in paginate(columns, order, page_packets=4)]
+    for kept in ([bounds[0], bounds[2]], bounds[1:]):
+        with pytest.raises(IntegrityError, match="gap at packet"):
+            FrameTable(kept, lambda _: b"", time_base=BASE, end_pts=480)
+
+
+def test_there_are_no_packets_behind_the_last() -> None:
+    table, columns, _ = make([at * 40 for at in range(10)], [1] + [0] * 9)
+    assert table.columns(8, 13).pts.tolist() == columns.pts[8:].tolist()
+    assert len(table.columns(10, 13).pts) == 0
+    assert table.bytes_of(8, 13) == columns.size[8:].sum()
+
+
 def test_a_long_video_costs_few_bytes_a_frame() -> None:
     """Many frames with B-frames and sizes as encoders make them: far below 24 bytes each."""
     count = 200_001

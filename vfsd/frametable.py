@@ -17,7 +17,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from vfsd.errors import OutOfRangeError
+from vfsd.errors import IntegrityError, OutOfRangeError
 from vfsd.forks import at_fork
 from vfsd.framepages import (
     HIDDEN,
@@ -73,6 +73,8 @@ class FrameTable:
         time_base: Fraction,
         end_pts: int,
     ) -> None:
+        """Raises `IntegrityError` where a page is missing between others."""
+        _require_all(bounds)
         self.time_base = time_base
         self.end_pts = end_pts
         self._bounds = bounds
@@ -200,8 +202,9 @@ class FrameTable:
     # -- packets
 
     def columns(self, first: int, end: int) -> PacketColumns:
-        """The packets ``first <= p < end`` in decode order."""
+        """The packets ``first <= p < end`` in decode order, as far as there are any."""
         parts = []
+        end = min(end, self._packets)
         at = first
         while at < end:
             page = self._page(bisect_right(self._first_packets, at) - 1)
@@ -223,8 +226,9 @@ class FrameTable:
         )
 
     def bytes_of(self, first: int, end: int) -> int:
-        """Of the packets ``first <= p < end``."""
+        """Of the packets ``first <= p < end``, as far as there are any."""
         total = 0
+        end = min(end, self._packets)
         at = first
         while at < end:
             page = self._page(bisect_right(self._first_packets, at) - 1)
@@ -360,6 +364,17 @@ class FrameTable:
             while len(self._cache) > _CACHED_PAGES:
                 self._cache.popitem(last=False)
         return page
+
+
+def _require_all(bounds: Sequence[PageBounds]) -> None:
+    packets = frames = 0
+    for page in bounds:
+        if (page.first_packet, page.first_frame) != (packets, frames):
+            raise IntegrityError(
+                f"the frame table has a gap at packet {packets}", hint="run `vfsd fsck --repair`"
+            )
+        packets += page.packets
+        frames += page.frames
 
 
 class GrowingTable(FrameTable):

@@ -170,6 +170,8 @@ def test_a_missing_page_is_an_integrity_error(catalog: Catalog) -> None:
     assert frames.frame(0).index == 0
     with pytest.raises(IntegrityError, match="page 1"):
         frames.frame(40)
+    with pytest.raises(IntegrityError, match="frame table"):
+        catalog.frame_table(video.original)
 
 
 def test_sql_views_show_every_file_and_video(catalog: Catalog) -> None:
