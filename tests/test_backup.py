@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -554,3 +555,32 @@ def test_killed_in_the_middle(store: Store, target: Path) -> None:
         assert list(copy) == before
     back_up(store.parts, target)
     assert same(store, target)
+
+
+def test_who_waited_for_the_end_of_a_backup_leaves_the_next_one_alone(
+    store: Store, target: Path
+) -> None:
+    back_up(store.parts, target)
+    directory = StoreDirectory.open(target)
+    coming = directory.incoming
+    coming.spool.mkdir(parents=True)
+    shutil.copy(directory.catalog_file, coming.catalog_file)
+    finishing = threading.Thread(target=takeover.finish, args=(directory,))
+    held = os.open(target, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    finishing.start()
+    while not _is_waited_for(target):
+        assert finishing.is_alive()
+    coming.catalog_file.unlink()  # as who has put it in its place
+    laid = coming.spool / "7"
+    laid.write_bytes(b"of the next backup")
+    os.close(held)
+    finishing.join()
+    assert laid.exists()
+
+
+def _is_waited_for(directory: Path) -> bool:
+    """Whether somebody is about to get a lock of it (proc(5))."""
+    number = directory.stat().st_ino
+    lines = Path("/proc/locks").read_text().splitlines()
+    return any("-> FLOCK" in line and f":{number} " in line for line in lines)

@@ -173,7 +173,8 @@ def _take_place(directory: StoreDirectory, has_all: Callable[[], bool]) -> bool:
 
 
 def _put_in_place(directory: StoreDirectory) -> None:
-    """The catalog goes last: where it is still to come, the rest may be."""
+    """The catalog goes last: where it is still to come, the rest may be.  Where it has come, what
+    lies there is of somebody who has begun since."""
     coming = directory.incoming
     if _is_to_come(directory):
         for ino, path in coming.spooled():
@@ -188,7 +189,7 @@ def _put_in_place(directory: StoreDirectory) -> None:
         coming.catalog_file.replace(directory.catalog_file)
         fsync_path(directory.root)
         lay_log(directory)
-    discard(directory)
+        discard(directory)
 
 
 @contextmanager
