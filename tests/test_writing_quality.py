@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 import pytest
 
@@ -110,3 +112,47 @@ def test_what_is_easy_takes_few_bytes(store: Store) -> None:
     rough = store.write("rough.mp4", data, fps=25, psnr=38).original.size
     fine = store.write("fine.mp4", data, fps=25, psnr=50).original.size
     assert rough < fine
+
+
+FLAT = np.full((96, 128, 3), 90, np.uint8)
+
+
+def noise(count: int) -> Pixels:
+    return np.random.default_rng(0).integers(0, 255, (count, *FLAT.shape)).astype(np.uint8)
+
+
+def test_a_recording_ends_before_pictures_that_cannot_be_as_good(store: Store) -> None:
+    writer = store.writer("a.mp4", width=128, height=96, fps=25, psnr=60)
+    for _ in range(25):
+        writer.write(FLAT)
+    with pytest.raises(UsageError, match="frames 25 to 49 the 60 dB") as caught:
+        writer.write(noise(25))
+    assert writer.frames == 25
+    assert "25 frames are whole, and not lost" in "".join(caught.value.__notes__)
+    for again in (lambda: writer.write(FLAT), writer.close, writer.close):
+        with pytest.raises(UsageError, match="frames 25 to 49 the 60 dB"):
+            again()
+    assert list(store) == []
+    (recording,) = store.recordings()
+    video = store.recover(recording)
+    assert (video.name, len(video), float(video.duration)) == ("a.mp4", 25, 1.0)
+    assert np.abs(video.read().data.astype(int) - FLAT).max() <= 2
+
+
+def test_the_last_pictures_may_be_the_ones_that_cannot_be_as_good(store: Store) -> None:
+    pictures = chain([FLAT] * 30, noise(10))
+    with pytest.raises(UsageError, match="frames 25 to 39 the 60 dB"):
+        store.write("a.mp4", pictures, fps=25, psnr=60)
+    (recording,) = store.recordings()
+    assert len(store.recover(recording)) == 25
+
+
+def test_who_writes_groups_of_one_picture_goes_on_without_those_that_are_not_as_good(
+    store: Store,
+) -> None:
+    with store.writer("a.mp4", width=128, height=96, fps=25, psnr=60, key_interval=1) as writer:
+        writer.write(FLAT)
+        with pytest.raises(UsageError, match="60 dB"):
+            writer.write(noise(1))
+        writer.write(FLAT)
+    assert len(writer.video) == writer.frames == 2

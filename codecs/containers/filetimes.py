@@ -57,6 +57,12 @@ class FileTimes:
         self._ticks.append(self.in_file(pts))
         self._last = pts
 
+    def take_back(self, count: int, last: int) -> None:
+        """Only the first `count` pictures are there, of which the last is shown from tick `last`
+        of the time base on."""
+        del self._ticks[count:]
+        self._last = last
+
     def require(self, pts: int) -> None:
         """Raises `UsageError` unless the next picture can be shown from tick `pts` on: later than
         the one before, also in the file's own ticks, and at a time that the file can tell.

@@ -70,6 +70,8 @@ class FileWriter:
         self._given = 0
         self._last = -1  # pts of the picture that came last
         self._step = 1  # ticks between the last two
+        self._groups: GroupEncoder | None = None
+        self._before_group = (0, -1, 1)  # these three, before the first picture of its group
         muxer, _ = _CONTAINERS[form.container]
         self._output = av.open(
             file,
@@ -85,7 +87,8 @@ class FileWriter:
                 self._stream = self._added(form.codec.encoders[form.pixel_format], self._options())
                 self._encode = self._stream.encode
             else:
-                self._encode = self._add_groups(GROUP_CODECS[form.codec.name], form.psnr).encode
+                self._groups = self._add_groups(GROUP_CODECS[form.codec.name], form.psnr)
+                self._encode = self._groups.encode
             if form.sound is not None:
                 self._sound = sound_feed(form.sound, form.container, self._output)
                 if self._sound.is_prompt and form.container in GROWING_CONTAINERS:
@@ -94,13 +97,21 @@ class FileWriter:
             self._close()
             raise
 
+    @property
+    def frames(self) -> int:
+        """Pictures that the file has, or will have when it is finished."""
+        return self._given
+
     def put(self, picture: av.VideoFrame, pts: int) -> None:
         """The next picture, which is shown from tick `pts` on.
 
         Raises `UsageError` unless that is later than the one before, also in the file's own ticks,
-        and the container can tell it.
+        and the container can tell it; and where the pictures of a group cannot be as good as the
+        form says: none of these is in the file then (see `frames`), which may go on without them.
         """
         self.times.require(pts)
+        if self._groups is not None and self._groups.is_between_groups:
+            self._before_group = self._given, self._last, self._step
         if self._given:
             self._step = pts - self._last
         self._mux_sound(pts)
@@ -111,9 +122,7 @@ class FileWriter:
         self._last = pts
         self._given += 1
         self.times.add(pts)
-        with _refusing():
-            for packet in self._encode(picture):
-                self._mux(packet)
+        self._encode_and_mux(picture)
 
     def put_sound(self, samples: SampleArray | Samples, first: int | None = None) -> int:
         """The next piece of sound, or that which begins with sample number `first`; how many
@@ -138,10 +147,12 @@ class FileWriter:
             self._sound.require_end(self._end)
 
     def finish(self) -> None:
-        """All pictures have come; afterwards the file is whole."""
+        """All pictures have come; afterwards the file is whole.
+
+        Raises `UsageError` as `put` does.
+        """
+        self._encode_and_mux(None)
         with _refusing():
-            for packet in self._encode(None):
-                self._mux(packet)
             if self._sound is not None:
                 for sounding in self._sound.finish(self._end):
                     self._output.mux(sounding)
@@ -208,6 +219,18 @@ class FileWriter:
                 f"{form.codec.name}: {error.strerror}"
             ) from error
         return stream
+
+    def _encode_and_mux(self, picture: av.VideoFrame | None) -> None:
+        try:
+            with _refusing():
+                for packet in self._encode(picture):
+                    self._mux(packet)
+        except UsageError:
+            if self._groups is not None:
+                self._given, self._last, self._step = self._before_group
+                self._pts.clear()
+                self.times.take_back(self._given, self._last)
+            raise
 
     def _mux_sound(self, pts: int) -> None:
         """What belongs before the picture of that time."""

@@ -62,11 +62,15 @@ class GroupEncoder:
         self._waiting: list[av.VideoFrame] = []
         self._given = 0
 
+    @property
+    def is_between_groups(self) -> bool:
+        return not self._waiting
+
     def encode(self, picture: av.VideoFrame | None) -> list[Packet[VideoStream]]:
         """Packets that are complete by now; None: all that are left.
 
         Their pts are the pictures' ordinals.  Raises `UsageError` where the codec is not as good as
-        it has to be.
+        it has to be: nothing has come of that group then, and the next takes its ordinals.
         """
         if picture is not None:
             self._waiting.append(picture)

@@ -47,9 +47,10 @@ class VideoWriter(Generic[_V]):
 
     An error in the block leaves the store as it was.  Where all pictures have come, and only the
     publishing fails for a while (see `close`), the file is kept; and so is what there is when the
-    disk is full or fails, or the process is killed (see `Store.recordings`).  Takes the memory of a
-    few pictures.  One thread may write the pictures while another writes their sound.  A child that
-    is forked in the block can neither write nor finish it, and leaves it to its parent.
+    disk is full or fails, pictures cannot be as good as was asked for, or the process is killed
+    (see `Store.recordings`).  Takes the memory of a few pictures.  One thread may write the
+    pictures while another writes their sound.  A child that is forked in the block can neither
+    write nor finish it, and leaves it to its parent.
 
         sound = SoundFormat(48000, "stereo", "int16")
         with store.writer("cam1/talk.mp4", width=640, height=360, fps=25, sound=sound) as writer:
@@ -84,7 +85,7 @@ class VideoWriter(Generic[_V]):
             color_range=form.color_range,
             color_space=form.color_space,
         )
-        self._cut_by: Exception | None = None  # why the disk has taken no more
+        self._cut_by: Exception | None = None  # why no more was taken
         self._pts = -1  # of the last picture
         self._origin = 0  # the pts of the first
         with self._making_room():
@@ -144,7 +145,8 @@ class VideoWriter(Generic[_V]):
         of another shape or type, a missing time, one that the container cannot tell (see
         `FileTimes.require`) and what the encoder refuses are a `UsageError`, and what was written
         before stays as it is.  A full disk is a `NoSpaceError`, after which nothing more can be
-        written: see `leave`.
+        written: see `leave`.  So it is with the `UsageError` for a group of pictures that cannot
+        have the `psnr` that was asked for: the file ends before them, and `frames` says where.
         """
         self._require_open()
         if pts is not None and self._form.time_base is None:
@@ -206,9 +208,13 @@ class VideoWriter(Generic[_V]):
         taken meanwhile (`ExistsError`) or what it was to replace and is held (`HeldError`), does
         not cost the recording: it keeps its name and its file, which a note of the error tells,
         until it is closed again, with success, or abandoned.  When this process ends, or calls
-        `leave`, that is a recording of which `Store.recover` makes a video.
+        `leave`, that is a recording of which `Store.recover` makes a video.  Why no more was taken
+        than there is, is raised here again.
         """
         with self._writing:
+            if self._cut_by is not None:
+                self.leave()
+                raise self._cut_by
             if self._is_open:
                 self._writer.require_end()
                 self._finish()
@@ -227,9 +233,9 @@ class VideoWriter(Generic[_V]):
                 self.unfinished.remove()
 
     def leave(self) -> None:
-        """Nobody goes on with it: where it is whole, and only was not published, or the disk has
-        taken no more, it becomes a recording to be recovered (see `Store.recordings`), else it is
-        forgotten."""
+        """Nobody goes on with it: where it is whole, and only was not published, or no more was
+        taken (see `write`), it becomes a recording to be recovered (see `Store.recordings`), else
+        it is forgotten."""
         with self._writing:
             if not (self._is_whole or self._has_part):
                 self.abandon()
@@ -248,7 +254,7 @@ class VideoWriter(Generic[_V]):
         try:
             if not self.frames:
                 raise UsageError(f"no picture was written to {self.name!r}")
-            with self._making_room():
+            with self._making_room(), self._without_lost():
                 self._writer.finish()
             self._let_go()
         except BaseException:
@@ -269,6 +275,8 @@ class VideoWriter(Generic[_V]):
     def _require_open(self) -> None:
         self._began_in.require_own(f"{self.name!r}, a video")
         if not self._is_open:
+            if self._cut_by is not None:
+                raise self._cut_by
             raise UsageError(f"{self.name!r} is finished, or was given up")
 
     def _let_go(self) -> None:
@@ -285,9 +293,25 @@ class VideoWriter(Generic[_V]):
         tick = whole_number(pts, f"time of frame {self.frames} in ticks")
         if not self.frames:
             self._origin = tick
-        with self._making_room():
+        with self._making_room(), self._without_lost():
             self._writer.put(self._maker.picture(picture), tick - self._origin)
         self.frames += 1
+
+    @contextmanager
+    def _without_lost(self) -> Iterator[None]:
+        """Where pictures that were taken turn out not to be in the file, it ends before them."""
+        try:
+            yield
+        except UsageError as error:
+            lost = range(self._writer.frames, self.frames)
+            if not lost:
+                raise
+            self.frames = lost.start
+            if self.frames:
+                self.cut_short(error)
+                self._is_whole = False  # not what was to be written
+            self._cut_by = error
+            raise
 
     @contextmanager
     def _making_room(self) -> Iterator[None]:
