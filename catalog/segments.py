@@ -179,6 +179,22 @@ class Segments:
             sa.update(segments).where(segments.c.id.in_(list(segment_ids))).values(retired_ns=None)
         )
 
+    def withdraw(self, made: Iterable[Segment]) -> None:
+        """Forget what should not have been published; what it took the place of has that again."""
+        for segment in made:
+            self._connection.execute(
+                sa.update(segments)
+                .where(
+                    segments.c.original_id == segment.original_id,
+                    segments.c.retired_ns == segment.created_ns,
+                    segments.c.first_frame < segment.end_frame,
+                    segments.c.end_frame > segment.first_frame,
+                    _is_like(segment.physical_id),
+                )
+                .values(retired_ns=None)
+            )
+            self.delete([segment.id])
+
     def delete(self, segment_ids: Iterable[int]) -> None:
         """Forget them, and tiled encodings of which nothing is left.  The packs are not touched.
 

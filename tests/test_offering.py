@@ -10,6 +10,7 @@ import pytest
 from sample_videos import FOLDER
 from vfsd.errors import OverBudgetError, RefusedMediaError, UsageError
 from vfsd.frames import Pixels
+from vfsd.making.planned import TileSettings
 from vfsd.store import Store
 from vfsd.videos.video import Video
 
@@ -111,6 +112,15 @@ def test_what_is_not_the_video_is_refused_and_nothing_of_it_stays(
         video.write(change(frames(video)), size=SIZE, format="yuv420p")
     assert is_untouched(store, video)
     assert np.array_equal(frames(video), video.read(size=SIZE, format="yuv420p", psnr=100).data)
+
+
+def test_what_is_refused_leaves_those_that_were_there_in_use(store: Store, video: Video) -> None:
+    video.render(SIZE, settings=TileSettings("fast", 45.0))
+    before = store.catalog.renditions(video.info)
+    with pytest.raises(RefusedMediaError, match="luma of frame 70"):
+        video.write(_black_frame(frames(video)), size=SIZE, format="yuv420p")
+    assert store.catalog.renditions(video.info) == before
+    assert not list(store.parts.directory.objects_tmp.iterdir())
 
 
 def test_what_is_there_already_is_compared_all_the_same(store: Store, video: Video) -> None:

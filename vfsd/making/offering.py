@@ -15,6 +15,7 @@ from io import BufferedRandom
 from itertools import islice
 from typing import IO
 
+from vfsd.budget.reclaim import clear_away
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.pack import CellStream
 from vfsd.codecs.cells.tiles import tile_codec
@@ -37,7 +38,6 @@ from vfsd.making.tilework import TileWork
 from vfsd.model import Cell, LogicalVideo, MediaInfo, Segment
 from vfsd.parts import Parts
 from vfsd.reading.decoders import DecoderPool
-from vfsd.reading.mending import drop_segments
 
 FRAME_MARGIN = 3.0
 """dB that luma of a single frame may have less than all of its segment."""
@@ -93,7 +93,8 @@ def take_offer(
     stay, and what is given of them is compared all the same.  Returns what was made.
 
     Raises `RefusedMediaError` where a picture is not like the original, or where there are more or
-    fewer than planned, and as `retile` does; nothing of it stays then.
+    fewer than planned, and as `retile` does; nothing of it stays then, and what it had taken the
+    place of has that again.
     """
     settings = TileSettings("fast", float(parts.settings.minimum_psnr))
     lacking = {plan.frames for plan in missing(parts, video, planned, settings)}
@@ -110,7 +111,9 @@ def take_offer(
             raise RefusedMediaError(f"there are more pictures than the {count} frames of the view")
     except BaseException:
         if made:
-            drop_segments(parts, made)
+            with parts.catalog.writing() as change:
+                change.segments.withdraw(made)
+            clear_away(parts, keys={segment.object_key for segment in made})
         raise
     return made
 
