@@ -255,9 +255,15 @@ class Contents:
             return os.open(path, _CREATE, 0o600)
 
     def attach_new(self, content: Content, node: Node, fd: int) -> None:
-        """Let a pinned content have the descriptor that `create_private` made."""
+        """Let a pinned content have the descriptor that `create_private` made.
+
+        Somebody may have opened the new name before, with another one.
+        """
         with content.lock:
-            content.fd = fd
+            if content.fd < 0:
+                content.fd = fd
+            else:
+                os.close(fd)
             content.backing = Backing.PRIVATE
             content.dirty = True
             content.setid = bool(node.mode & 0o6000)

@@ -370,6 +370,8 @@ class Names:
                 self._entries.setdefault(name[0], {})[name[1]] = node.ino
 
     def _learn(self, change: Change, fresh: dict[int, Node], version: int) -> None:
+        if len(self._nodes) >= _REMEMBERED:
+            self._forget(version)
         self._serial += 1
         self._version = version
         self._nodes.update(fresh)

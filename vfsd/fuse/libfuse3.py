@@ -12,7 +12,8 @@ import ctypes
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import c_int, c_ssize_t, c_uint64, c_void_p
 from typing import Any
 
@@ -302,35 +303,37 @@ class Adapter:
 
     def open(self, path: bytes, info_at: int) -> None:
         info = self._file_info.from_address(info_at)
-        if self._passthrough is not None and info.flags & _CHANGING:
+        is_changing = bool(info.flags & _CHANGING)
+        if self._passthrough is not None and is_changing:
             handle = self._open_for_change(self._passthrough, os.fsdecode(path), info.flags)
         else:
             handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
-            self._cache.require_told(path, handle)
-        self._cache.enter(path, handle)
-        info.fh = handle
-        is_changing = bool(info.flags & _CHANGING)
-        if not is_changing and self._is_passed_through(handle, info_at):
-            info.noflush = 1
+        with self._handing_out(handle):
+            if self._passthrough is None or not is_changing:
+                self._cache.require_told(path, handle)
+            self._cache.enter(path, handle)
             self._readers.enter(handle)
-            return
-        self._readers.enter(handle)
-        is_read_only = info.flags & os.O_ACCMODE == os.O_RDONLY
-        if self._can_skip_flush and is_read_only and not self._fs.is_work(handle):
-            info.noflush = 1  # closing what is only read changes nothing, and ends no work
-        self._cache.choose(info, handle)
+            info.fh = handle
+            if not is_changing and self._is_passed_through(handle, info_at):
+                info.noflush = 1
+                return
+            is_read_only = info.flags & os.O_ACCMODE == os.O_RDONLY
+            if self._can_skip_flush and is_read_only and not self._fs.is_work(handle):
+                info.noflush = 1  # closing what is only read changes nothing, and ends no work
+            self._cache.choose(info, handle)
 
     def create(self, path: bytes, mode: int, info_at: int) -> None:
         info = self._file_info.from_address(info_at)
         handle = self._fs.create(os.fsdecode(path), mode, info.flags, self._caller())
-        info.fh = handle
-        self._cache.enter(path, handle)
-        self._readers.enter(handle)
-        whole = self._fs.whole_file(handle)
-        if self._passthrough is not None and whole is not None:
-            self._passthrough.reserve(whole.ino)
-            self._passthrough.opened(handle, whole.ino)
-        self._cache.choose(info, handle)
+        with self._handing_out(handle):
+            self._cache.enter(path, handle)
+            self._readers.enter(handle)
+            info.fh = handle
+            whole = self._fs.whole_file(handle)
+            if self._passthrough is not None and whole is not None:
+                self._passthrough.reserve(whole.ino)
+                self._passthrough.opened(handle, whole.ino)
+            self._cache.choose(info, handle)
 
     def write(self, _path: int, buffer: int, size: int, offset: int, info: int) -> int:
         handle = c_uint64.from_address(info + self._fh_at).value
@@ -347,14 +350,7 @@ class Adapter:
         self._fs.flush(handle)
 
     def release(self, _path: int, info: int) -> None:
-        handle = self._handle(info)
-        try:
-            self._fs.release(handle)
-        finally:
-            self._cache.leave(handle)
-            self._readers.leave(handle)
-            if self._passthrough is not None:
-                self._passthrough.released(handle)
+        self._release(self._handle(info))
 
     def fsync(self, _path: int, data_only: int, info: int) -> None:
         self._fs.fsync(self._handle(info), data_only=bool(data_only))
@@ -381,6 +377,24 @@ class Adapter:
         return self._fs.seek(self._handle(info), offset, whence)
 
     # -- inside
+
+    @contextmanager
+    def _handing_out(self, handle: int) -> Iterator[None]:
+        """Until the kernel has it, nobody else closes it."""
+        try:
+            yield
+        except BaseException:
+            self._release(handle)
+            raise
+
+    def _release(self, handle: int) -> None:
+        try:
+            self._fs.release(handle)
+        finally:
+            self._cache.leave(handle)
+            self._readers.leave(handle)
+            if self._passthrough is not None:
+                self._passthrough.released(handle)
 
     def _handle(self, info: int) -> int:
         return c_uint64.from_address(info + self._fh_at).value
@@ -409,16 +423,11 @@ class Adapter:
         whole = self._fs.whole_file(handle)
         if whole is None:
             return False
-        try:
-            if not self._cache.is_alone(handle):
-                self._passthrough.require_idle(whole.ino)
-            return self._cache.is_alone(handle) and self._passthrough.open_for_reading(
-                handle, whole, info
-            )
-        except BaseException:
-            self._cache.leave(handle)
-            self._fs.release(handle)
-            raise
+        if not self._cache.is_alone(handle):
+            self._passthrough.require_idle(whole.ino)
+        return self._cache.is_alone(handle) and self._passthrough.open_for_reading(
+            handle, whole, info
+        )
 
     def _fill(self, stat_at: int, found: Attributes) -> None:
         about = self._stat.from_address(stat_at)

@@ -47,8 +47,10 @@ class OpenNames:
                 name.cached = None
 
     def leave(self, handle: int) -> None:
-        """It is closed."""
+        """It is closed, or was not opened after all."""
         with self._guard:
+            if handle not in self._handles:
+                return
             name, what = self._handles.pop(handle)
             name.through_cache.discard(handle)
             places = self._places[what]
