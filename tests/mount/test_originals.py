@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import subprocess
 from pathlib import Path
@@ -73,3 +74,19 @@ def test_held_through_the_kernel(mounted: Mounted, tmp_path: Path) -> None:
     assert path.read_bytes() == BYTES
     mounted.unmount()
     assert "case 17" in mounted.log.read_text()
+
+
+def test_what_is_refused_to_a_shared_mapping_is_shown_to_nobody(mounted: Mounted) -> None:
+    path = mounted.mount() / "v.mp4"
+    path.write_bytes(BYTES)
+    assert os.getxattr(path, "user.vfsd.state") == b"video"
+    with open(path, "r+b", buffering=0) as file, mmap.mmap(file.fileno(), 0) as mapped:
+        with Store.open(mounted.store) as store:
+            store["v.mp4"].hold("case 17")
+        mapped[5:7] = b"qq"
+        with pytest.raises(PermissionError):
+            mapped.flush()
+        with open(path, "rb", buffering=0) as reader:
+            mounted.wait_for(lambda: os.pread(reader.fileno(), 100, 0) == BYTES[:100], "qq")
+        assert mapped[:100] == BYTES[:100]
+    assert path.read_bytes() == BYTES

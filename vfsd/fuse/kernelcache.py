@@ -6,7 +6,7 @@ import logging
 import os
 import stat
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTimeError
 from ctypes import c_char_p, c_void_p
 from typing import Any
@@ -124,12 +124,14 @@ class KernelCache:
         It may have to wait for answers to other requests.  So it is not done by this thread, which
         may be the only one left to give them, and not waited for without end.
         """
-        session = c_void_p(self._context().contents.fuse)
-        done = self._notifier.submit(self._library.fuse_invalidate_path, session, c_char_p(path))
         try:
-            done.result(_INVALIDATE_SECONDS)
+            self._forgetting(path).result(_INVALIDATE_SECONDS)
         except NotInTimeError:
             _log.debug("the kernel takes its time to forget %r", path)
+
+    def _forgetting(self, path: bytes) -> Future[int]:
+        session = c_void_p(self._context().contents.fuse)
+        return self._notifier.submit(self._library.fuse_invalidate_path, session, c_char_p(path))
 
     # -- bytes
 
@@ -165,6 +167,17 @@ class KernelCache:
             info.keep_cache = int(version is not None and version == cached)
             if version is not None:
                 self._open.read_through_cache(handle)
+
+    def refused(self, handle: int) -> None:
+        """Something was written through it, and not taken.
+
+        What comes of a shared mapping is in the kernel's cache before, and stays there for all who
+        read.  Nobody waits until it is forgotten: this thread has yet to answer the write.
+        """
+        self._open.swap_cached(handle, None)
+        path = self._open.path_of(handle)
+        if path is not None:
+            self._forgetting(path)
 
     def moved(self, old: bytes, new: bytes, flags: int) -> None:
         """A name was, through the mount: what is open by it now has the other."""

@@ -87,6 +87,12 @@ class OpenNames:
         with self._guard:
             self._handles[handle][0].through_cache.add(handle)
 
+    def path_of(self, handle: int) -> bytes | None:
+        """The name that `handle` was opened by; None where that has gone."""
+        with self._guard:
+            name, _ = self._handles[handle]
+            return next((path for path, one in self._names.items() if one is name), None)
+
     def swap_cached(self, handle: int, version: Hashable | None) -> Hashable | None:
         """What the kernel may have cached under the name of `handle`, which has `version`.
 
