@@ -202,7 +202,8 @@ class StoreTree(StoreWrites):
                 )
             if time.monotonic() > end:
                 raise BusyError(
-                    f"{name!r} is still being written", hint="try again when it is done"
+                    f"{name!r} is still being written, or waits to be looked at",
+                    hint="try again when it is done; if that takes long, the mount's log says why",
                 )
             time.sleep(pause)
             pause = min(0.2, pause * 2)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import vfsd.fs.judging
 from sample_videos import FOLDER
 from tests.cli.conftest import run_command
 from tests.fault.state import difference, image_of, state_of
@@ -26,6 +28,7 @@ from vfsd.errors import NoSpaceError
 from vfsd.frames import Pixels
 from vfsd.fs import Filesystem
 from vfsd.making.relayout import drop
+from vfsd.model import FileState
 from vfsd.reading.suspects import Suspects
 from vfsd.reserve import RESERVE_BYTES
 from vfsd.store import Store
@@ -221,6 +224,30 @@ def test_a_file_that_grows_until_the_disk_is_full(place: Path) -> None:
             fs.unlink("/grows")
             fs.tidy()
         it.write("/after", b"there is room")
+        fs.close()
+        assert is_sound(store)
+
+
+def test_what_there_was_no_room_to_look_at_becomes_a_video_when_there_is(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vfsd.fs.judging, "_PAUSE_SECONDS", 0.2)
+    with Store.open(place) as store:
+        fs = Filesystem(store.parts)
+        it = Driver(fs)
+        handle = it.create("/v.mp4")
+        fs.write(handle, OTHER.read_bytes(), 0)
+        with filled(place):
+            with pytest.raises(NoSpaceError):
+                tag_on(store)
+            it.close(handle)
+            assert fs.settle()
+            assert store.node("v.mp4").state is FileState.SPOOLED
+        end = time.monotonic() + 30
+        while store.node("v.mp4").state is FileState.SPOOLED:
+            assert time.monotonic() < end, "nobody looks at it again"
+            time.sleep(0.05)
+        assert store.node("v.mp4").state is FileState.VIDEO
         fs.close()
         assert is_sound(store)
 

@@ -25,6 +25,10 @@ _GATHER_SECONDS = 0.05
 """How long a file waits for others to be judged with it, where nobody waits for the judgement."""
 _TOGETHER = 64
 _LONGEST_REST_SECONDS = 0.01
+_PAUSE_SECONDS = 5.0
+_LONGEST_PAUSE_SECONDS = 300.0
+"""A file that could not be judged, for want of room for instance, is tried again after so long, and
+then after twice as long each time."""
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +39,13 @@ class _Judged(NamedTuple):
     content: Content
     node: Node
     verdict: Refused | None  #: None: it may be a video
+
+
+class _PutOff(NamedTuple):
+    """A file that could not be judged."""
+
+    until: float  #: by the monotonic clock
+    pause: float  #: seconds
 
 
 class Judging:
@@ -54,6 +65,7 @@ class Judging:
         self._changed = threading.Condition(guard)  # something was judged
         self._waiting: OrderedDict[int, float] = OrderedDict()  # since when, in that order
         self._running: set[int] = set()
+        self._put_off: dict[int, _PutOff] = {}
         self._gathering = False
         self._closed = False
         self._in_a_hurry = 0  # how many wait for a judgement
@@ -139,7 +151,7 @@ class Judging:
                 with self._changed:
                     self._running.difference_update(taken)
                     self._changed.notify_all()
-                    if self._waiting:
+                    if self._waiting or self._put_off:
                         self._work.notify()
                     self._rest(time.monotonic() - began)
 
@@ -147,9 +159,13 @@ class Judging:
         """Wait until something is to be judged, and a moment for more; False at the end."""
         with self._work:
             while not self._closed:
-                self._work.wait_for(
-                    lambda: self._closed or (not self._gathering and self._next() is not None)
+                has_come = self._work.wait_for(
+                    lambda: self._closed or (not self._gathering and self._next() is not None),
+                    self._until_next_try(),
                 )
+                if not has_come:
+                    self._try_again()
+                    continue
                 self._gathering = True
                 try:
                     while not self._is_due():
@@ -160,6 +176,21 @@ class Judging:
                     self._work.notify()  # another thread may begin as well
                     return not self._closed
             return False
+
+    def _until_next_try(self) -> float | None:
+        """Seconds until something that was put off is due; None: nothing is."""
+        times = [
+            each.until
+            for ino, each in self._put_off.items()
+            if ino not in self._waiting and ino not in self._running
+        ]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _try_again(self) -> None:
+        now = time.monotonic()
+        for ino, (until, _) in self._put_off.items():
+            if until <= now and ino not in self._running:
+                self._waiting.setdefault(ino, now)
 
     def _is_due(self) -> bool:
         """Whether what waits is not to wait any longer for more to come."""
@@ -210,6 +241,7 @@ class Judging:
                 with self._complaining(ino):
                     judged = self._first_look(content)
                     if judged is None:
+                        self._forget(ino)
                         continue
                     if judged.verdict is not None:
                         refused.append(judged)
@@ -218,19 +250,37 @@ class Judging:
                         break
                     else:
                         self._judge_node(content, judged.node)
+                        self._forget(ino)
                         return
             self._refuse(refused)
 
     @contextmanager
     def _complaining(self, ino: int) -> Iterator[None]:
+        """Where a file cannot be judged it is put off, and the log says why, once."""
         try:
             yield
         except Exception as error:
             now = self._names.reread(ino) if isinstance(error, FileNotFoundError) else None
             if isinstance(error, FileNotFoundError) and (now is None or not _is_to_be_judged(now)):
                 return  # it was deleted meanwhile
+            if self._put_off_again(ino) > _PAUSE_SECONDS:
+                _log.debug("%s could not be judged again: %s", self._names.told(ino), error)
+                return
             name = self._names.told(ino)
-            _log.exception("%s could not be judged; the next mount tries again", name)
+            _log.exception("%s could not be judged, and is tried again every few minutes", name)
+
+    def _put_off_again(self, ino: int) -> float:
+        """For how many seconds."""
+        with self._work:
+            before = self._put_off.get(ino)
+            pause = min(_LONGEST_PAUSE_SECONDS, before.pause * 2) if before else _PAUSE_SECONDS
+            self._put_off[ino] = _PutOff(time.monotonic() + pause, pause)
+            return pause
+
+    def _forget(self, ino: int) -> None:
+        """It was judged, or whoever writes it sees to that."""
+        with self._work:
+            self._put_off.pop(ino, None)
 
     def _first_look(self, content: Content) -> _Judged | None:
         """What its first bytes say of a file; None where it is not to be judged now."""
@@ -268,6 +318,8 @@ class Judging:
             for one in refused:
                 assert one.verdict is not None
                 self._write_down(change, one.node, one.verdict)
+        for one in refused:
+            self._forget(one.node.ino)
 
     def _judge_node(self, content: Content, node: Node) -> None:
         path = self._parts.directory.spool_file(node.ino)

@@ -60,7 +60,7 @@ def recover(parts: Parts) -> Recovered:
     reclaim(parts)
     found = Recovered(orphans, stray, emptied, sorted(spooled))
     if orphans or stray or emptied or spooled:
-        _log.info("the last mount did not end as it should; files: %s", found)
+        _log.info("files that the last mount left: %s", found)
     return found
 
 
