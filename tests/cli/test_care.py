@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -169,6 +173,19 @@ def test_doctor_looks_at_the_machine_and_the_store(run: Run) -> None:
     assert checks["store"] == checks["catalog"] == "ok"
     assert set(checks.values()) <= {"ok", "warn", "fail"}
     assert done.code == (30 if "fail" in checks.values() else 0)
+
+
+def test_doctor_tells_of_libraries_that_opencv_lacks(tmp_path: Path) -> None:
+    reason = "libGL.so.1: cannot open shared object file"
+    (tmp_path / "cv2.py").write_text(f"raise ImportError({reason!r})")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-m", "vfsd", "doctor", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    (opencv,) = (one for one in found if one["check"] == "opencv")
+    assert (opencv["status"], done.returncode) == ("fail", 30)
+    assert reason in opencv["message"]
+    assert "libgl1" in opencv["advice"]
 
 
 def test_doctor_tells_of_a_log_that_piles_up(

@@ -132,7 +132,7 @@ class App(Suggesting):
             formatter.write_text("vfsd init videos")
             formatter.write_text("vfsd -s videos ingest footage/traffic.mp4 --to cam1")
             formatter.write_text("vfsd -s videos read cam1/traffic.mp4 still.png --at 1.5")
-            formatter.write_text("vfsd mount videos mnt")
+            formatter.write_text("mkdir mnt && vfsd mount videos mnt")
         formatter.write_paragraph()
         formatter.write_text(
             "The store is named by --store, by a path inside a mount, or by VFSD_STORE.  "

@@ -48,6 +48,7 @@ def machine() -> Iterator[Diagnosis]:
     yield _asked("ffmpeg", _libraries)
     yield _codecs("decoders", _DECODERS, _has_decoder)
     yield _codecs("encoders", tuple(CODECS), _has_encoder)
+    yield _opencv()
     for look in (_fuse_device, _libfuse, _helper, _allow_other):
         yield look()
     yield _asked("binding", _binding)
@@ -112,6 +113,15 @@ def _has_encoder(codec: str) -> bool:
         return True
     except ValueError:
         return False
+
+
+def _opencv() -> Diagnosis:
+    try:
+        import cv2
+    except ImportError as error:  # its wheels load libraries that bare machines lack
+        advice = "apt install libgl1 libglib2.0-0"
+        return Diagnosis("opencv", FAIL, f"OpenCV cannot be loaded: {error}", advice)
+    return Diagnosis("opencv", OK, cv2.__version__)
 
 
 def _fuse_device() -> Diagnosis:

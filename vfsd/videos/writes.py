@@ -32,9 +32,10 @@ class VideoWrites(VideoFacts):
         """Store frames of the video that somebody has scaled to `size`, as a rendition.
 
         `data` are arrays, frames or bare samples in `format`, one picture for each frame in `span`
-        (default: all).  Each is compared with what a read gives in that size: luma has to have the
-        store's `minimum_psnr`, chroma 6 dB less.  Later reads of it have at least that, too.  What
-        is there already stays; new segments are returned.
+        (default: all).  Each is compared with what a read gives in that size: luma of a second or
+        so (a segment) has to have the store's `minimum_psnr`, of each frame 3 dB less, chroma of
+        each frame 6 dB less.  Later reads of it have at least that, too.  What is there already
+        stays; new segments are returned.
 
         Raises `RefusedMediaError` for pictures that are not those of the video, or not as many;
         nothing of them stays then.  Otherwise as `retile`.
