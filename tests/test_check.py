@@ -368,7 +368,7 @@ def test_a_missing_object_that_nothing_needs_is_let_go(store: Store) -> None:
 
 
 def test_garbage(store: Store) -> None:
-    (store.parts.directory.objects_tmp / "999999999-x").write_bytes(b"x")
+    (store.parts.directory.objects_tmp / f"999999999-{'0' * 32}").write_bytes(b"x")
     stray = store.parts.objects.path("f" * 64)
     stray.parent.mkdir(exist_ok=True)
     stray.write_bytes(b"y")

@@ -13,12 +13,17 @@ import pytest
 from sample_videos import FOLDER
 from tests.stores import new_store
 from vfsd import check
-from vfsd.errors import IntegrityError
+from vfsd.copies.backup import back_up
+from vfsd.copies.restore import restore
+from vfsd.errors import IntegrityError, StoreError
 from vfsd.fs import Filesystem
 from vfsd.fs.attributes import Caller
 from vfsd.integrity.blocksums import BlockSums, Place
 from vfsd.integrity.scrubbing import Scrubber
+from vfsd.reserve import keep_reserve
 from vfsd.store import Store
+from vfsd.views.candidates import Candidates
+from vfsd.views.rendercache import FileCache, file_of
 
 KEYS = (
     "../../../etc/passwd",
@@ -98,6 +103,166 @@ def test_links_in_the_place_of_bytes_are_not_followed(place: Path, tmp_path: Pat
                     filesystem.open(name, os.O_RDONLY, Caller(0, 0))
         finally:
             filesystem.close()
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    """A folder of somebody's own."""
+    docs = tmp_path / "docs"
+    for name in ("thesis.doc", "7", "1.copy", "tmp/letter", "ab/photo.jpg", "de/index.html"):
+        (docs / name).parent.mkdir(parents=True, exist_ok=True)
+        (docs / name).write_bytes(b"precious" * 1000)
+    return docs
+
+
+def held(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def let_lead(path: Path, target: Path) -> None:
+    """Put a link in the place of what lies there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "reserve",
+        "mount.lock",
+        "mount.decoding",
+        "mount.rendering",
+        "vfsd-backup.json",
+        "catalog.sqlite3-wal",
+        "catalog.sqlite3-shm",
+        "catalog.sqlite3-journal",
+        "incoming/catalog.sqlite3",
+        "incoming/config.toml",
+    ],
+)
+@pytest.mark.parametrize("what", ["secret", "empty"])
+def test_nothing_is_written_where_a_link_leads(place: Path, name: str, what: str) -> None:
+    (place.parent / "empty").touch()
+    before = (place.parent / what).read_bytes()
+    let_lead(place / name, place.parent / what)
+    for read_only in (True, False):
+        with pytest.raises(StoreError, match=f"{name} is a link") as caught:
+            Store.open(place, read_only=read_only)
+        assert "move the link away" in (caught.value.hint or "")
+    assert (place.parent / what).read_bytes() == before
+    (place / name).unlink()
+    Store.open(place).close()
+
+
+def test_a_link_that_comes_while_a_store_is_open_is_not_followed(place: Path) -> None:
+    with Store.open(place) as store:
+        directory = store.parts.directory
+        for path in (directory.reserve, directory.mount_lock):
+            let_lead(path, place.parent / "secret")
+        for action in (
+            lambda: keep_reserve(directory),
+            lambda: directory.mounted("/mnt").__enter__(),
+            lambda: directory.unmounted().__enter__(),
+        ):
+            with pytest.raises(StoreError, match="is a link"):
+                action()
+    assert (place.parent / "secret").read_text() == "nobody should read this"
+
+
+@pytest.mark.parametrize("what", ["secret", "empty"])
+def test_no_backup_is_signed_where_a_link_leads(place: Path, tmp_path: Path, what: str) -> None:
+    (tmp_path / "empty").touch()
+    before = (tmp_path / what).read_bytes()
+    with Store.open(place) as store:
+        back_up(store.parts, tmp_path / "backup")
+        let_lead(tmp_path / "backup" / "vfsd-backup.json", tmp_path / what)
+        with pytest.raises(StoreError, match=r"vfsd-backup.json is a link"):
+            back_up(store.parts, tmp_path / "backup")
+    assert (tmp_path / what).read_bytes() == before
+
+
+def test_no_store_is_begun_where_a_link_leads(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "new" / "vfsd-store.json.tmp").symlink_to(tmp_path / "precious")
+    with pytest.raises(StoreError, match="is a link"):
+        Store.create(tmp_path / "new")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["objects/tmp", "incoming", "incoming/spool"])
+def test_directories_whose_files_move_are_the_stores_own(
+    place: Path, docs: Path, name: str
+) -> None:
+    before = held(docs)
+    let_lead(place / name, docs)
+    with pytest.raises(StoreError, match=f"{name} is a link"):
+        Store.open(place)
+    assert held(docs) == before
+
+
+@pytest.mark.parametrize("name", ["objects", "spool", "cache"])
+def test_what_is_others_stays_where_a_link_leads(place: Path, docs: Path, name: str) -> None:
+    before = held(docs)
+    (place / "config.toml").write_text("view_cache_bytes = 9000\n")
+    let_lead(place / name, docs)
+    with Store.open(place) as store:
+        filesystem = Filesystem(store.parts)
+        filesystem.recover()
+        filesystem.close()
+        check.collect(store.parts, recording_days=0)
+        check.run(store.parts, repair=True)
+        cache = FileCache(store.parts.directory.cache, store.settings.view_cache_bytes)
+        for digit in "0123456789":
+            cache.put(file_of(f"{digit * 64}.0"), bytes(5000))
+    assert before.items() <= held(docs).items()
+
+
+def test_notes_about_views_lead_to_no_other_files(place: Path, docs: Path) -> None:
+    before = held(docs)
+    digest = "ab" * 32
+    let_lead(place / "cache" / "candidates" / digest, docs)
+    with Store.open(place) as store:
+        assert Candidates.of_store(store.parts).of(digest) == []
+    assert held(docs) == before
+
+
+def test_folders_of_objects_are_the_stores_own(place: Path, docs: Path) -> None:
+    key = "ef" * 32
+    (docs / key[2:]).write_bytes(b"precious")
+    before = held(docs)
+    let_lead(place / "objects" / key[:2], docs)
+    with Store.open(place) as store:
+        with store.catalog.writing() as change:
+            change.objects.record(key, 8, now_ns=1)
+        check.collect(store.parts)
+        with pytest.raises(IntegrityError, match="is a link"):
+            store.parts.objects.delete(key)
+    assert held(docs) == before
+
+
+@pytest.mark.parametrize("name", ["objects", "spool", "cache"])
+def test_no_link_leads_into_another_store(place: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(place, tmp_path / "other")
+    let_lead(place / name, tmp_path / "other" / name)
+    with pytest.raises(StoreError, match=r"into the store in .*/other"):
+        Store.open(place)
+
+
+def test_views_go_when_a_store_is_restored_wherever_they_are(place: Path, tmp_path: Path) -> None:
+    with Store.open(place) as store:
+        back_up(store.parts, tmp_path / "backup")
+    let_lead(place / "cache", tmp_path / "disk")
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "precious").touch()
+    name = file_of(f"{'ab' * 32}.0")
+    FileCache(place / "cache", 10_000).put(name, b"a view")
+    restore(tmp_path / "backup", place)
+    assert not FileCache(place / "cache", 10_000).has(name)
+    assert (tmp_path / "disk" / "precious").exists()
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_links_to_files_are_files(root: Path, tmp_path: Path) -> None:
         assert store.settings.workers == 2
 
 
-@pytest.mark.parametrize("name", ["config.toml", "catalog.sqlite3", "mount.lock"])
+@pytest.mark.parametrize("name", ["config.toml", "catalog.sqlite3", "suspects.json"])
 def test_links_that_lead_nowhere_are_not_files_that_are_missing(
     root: Path, tmp_path: Path, name: str
 ) -> None:

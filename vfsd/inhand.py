@@ -26,6 +26,9 @@ from typing import Self
 from vfsd.errors import BusyError, NotFoundError
 from vfsd.regularfiles import remove
 
+NEW_NAME = re.compile("[0-9]+-[0-9a-f]{32}")
+"""What `new_name` gives."""
+
 _PID = re.compile(r"(?:^|\.)([0-9]{1,9})-")
 _HOW = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
@@ -93,7 +96,7 @@ def put_in_place(path: Path, text: str) -> None:
 def on_their_way(path: Path) -> list[Path]:
     """What `put_in_place` writes before it is `path`: also that of processes which have died.
     Nothing else in that directory is called so; copies that somebody has made are theirs."""
-    ours = re.compile(re.escape(f".{path.name}.") + r"[0-9]+-[0-9a-f]{32}\.tmp")
+    ours = re.compile(re.escape(f".{path.name}.") + NEW_NAME.pattern + r"\.tmp")
     return sorted(one for one in path.parent.iterdir() if ours.fullmatch(one.name))
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from vfsd.errors import IntegrityError, NoSpaceError
-from vfsd.inhand import NewFile, hold, is_in_hand, new_name, take_away
+from vfsd.inhand import NEW_NAME, NewFile, hold, is_in_hand, new_name, take_away
 from vfsd.integrity.blocksums import BlockSummer, BlockSums
 from vfsd.integrity.diskfile import UNREADABLE, open_stored, stored_chunks
 from vfsd.regularfiles import remove, remove_directory
@@ -30,6 +30,8 @@ from vfsd.storedir import StoreDirectory, fsync_path, listed
 
 _CHUNK = 1 << 20
 _KEY = re.compile("[0-9a-f]{64}")
+_FOLDER = re.compile("[0-9a-f]{2}")
+_ON_ITS_WAY = re.compile(NEW_NAME.pattern + r"(\.json(\.part)?)?")
 
 Progress = Callable[[int], None]
 """Called with the number of bytes done since the last call."""
@@ -127,8 +129,9 @@ class ObjectStore:
         return self._tmp / new_name()
 
     def on_their_way(self) -> list[Path]:
-        """Everything under such a name, of writers that live and of those that died."""
-        return listed(self._tmp)
+        """Everything under such a name, of writers that live and of those that died, and the notes
+        beside it."""
+        return [path for path in listed(self._tmp) if _ON_ITS_WAY.fullmatch(path.name)]
 
     def _put(self, chunks: Iterable[bytes], what: str, on_progress: Progress | None) -> Digest:
         hasher, summer = blake3(), BlockSummer()
@@ -222,6 +225,7 @@ class ObjectStore:
             raise IntegrityError(
                 f"{final.parent} is no directory", hint="move what lies there away, and try again"
             ) from error
+        _require_own_folder(final)
         try:
             temporary.replace(final)
         except IsADirectoryError:
@@ -232,22 +236,28 @@ class ObjectStore:
     def delete(self, key: str) -> None:
         """Nothing may refer to it any more; that it is gone already is fine, or never could be.
 
-        Raises `IntegrityError` for a directory that is not empty.
+        Raises `IntegrityError` for a directory that is not empty, and where a link leads to the
+        one above.
         """
         if is_key(key):
-            remove(self.path(key))
+            path = self.path(key)
+            _require_own_folder(path)
+            remove(path)
 
     def all_keys(self) -> Iterator[str]:
         """Every object, recorded in the catalog or not."""
         return (key for key, _ in self._named() if is_key(key))
 
     def misnamed(self) -> list[Path]:
-        """What lies among the objects under a name that no object has."""
+        """What lies among the objects under a name that no object has; nothing where a link leads
+        to them, as it may be somebody else's there."""
+        if self._root.is_symlink():
+            return []
         return [path for key, path in self._named() if not is_key(key)]
 
     def _named(self) -> Iterator[tuple[str, Path]]:
         for folder in sorted(self._root.iterdir()):
-            if len(folder.name) != 2:
+            if not _FOLDER.fullmatch(folder.name) or folder.is_symlink():
                 continue
             if not folder.is_dir():
                 yield folder.name, folder
@@ -279,6 +289,15 @@ class ObjectStore:
     def _sync_name(self, key: str) -> None:
         fsync_path(self.path(key).parent)
         fsync_path(self._root)
+
+
+def _require_own_folder(path: Path) -> None:
+    """Raises `IntegrityError` where a link leads to the directory of an object."""
+    if path.parent.is_symlink():
+        raise IntegrityError(
+            f"{path.parent} is a link, and what lies where it leads may be somebody else's",
+            hint="put a directory in its place, with the objects that are there",
+        )
 
 
 def _size(path: Path) -> int | None:

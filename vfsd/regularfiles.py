@@ -2,7 +2,7 @@
 
 A store may come from anywhere, and anything may lie in it.  open(2) waits at a pipe until somebody
 comes to its other end, for ever as a rule, and SQLite does so too.  Directories in which something
-lies are nobody's to delete.
+lies are nobody's to delete, and what a link leads to is nobody's to write.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import stat
 from pathlib import Path
 
 from vfsd.errors import IntegrityError, StoreError
+
+_HOW = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 def require_regular(*paths: Path) -> None:
@@ -28,9 +30,33 @@ def require_regular(*paths: Path) -> None:
                 hint="where it leads to another disk, mount that; else move the link away",
             )
         if not is_regular_or_missing(path):
-            raise StoreError(
-                f"{path} is no regular file", hint="move what lies there away, and try again"
-            )
+            raise _no_file(path)
+
+
+def require_own(*paths: Path) -> None:
+    """As `require_regular`, of files that are written where they are: no links either.  Raises
+    `StoreError`."""
+    for path in paths:
+        if path.is_symlink():
+            raise _leads_away(path)
+    require_regular(*paths)
+
+
+def open_own(path: Path, flags: int, mode: int = 0o600) -> int:
+    """A descriptor of a file that is written where it is; `flags` are those of open(2).
+
+    Raises `StoreError` where a link or something else that is no file lies there, `OSError`.
+    """
+    try:
+        fd = os.open(path, flags | _HOW, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _leads_away(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _no_file(path)
+    return fd
 
 
 def is_regular_or_missing(path: Path) -> bool:
@@ -72,3 +98,14 @@ def remove_directory(path: Path) -> None:
             f"{path} is a directory with files in it, in the place of a file of the store",
             hint="move it away",
         ) from error
+
+
+def _no_file(path: Path) -> StoreError:
+    return StoreError(f"{path} is no regular file", hint="move what lies there away, and try again")
+
+
+def _leads_away(path: Path) -> StoreError:
+    return StoreError(
+        f"{path} is a link, and would have what it leads to written over",
+        hint="move the link away, and try again: the store makes a file of its own there",
+    )

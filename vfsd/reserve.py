@@ -15,7 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from vfsd.errors import NoSpaceError, OverBudgetError
+from vfsd.errors import NoSpaceError, OverBudgetError, StoreError
+from vfsd.regularfiles import open_own
 from vfsd.storedir import StoreDirectory
 
 RESERVE_BYTES = 2 << 20
@@ -35,10 +36,11 @@ T = TypeVar("T")
 def keep_reserve(directory: StoreDirectory) -> bool:
     """Make the reserve, or as much of it as there is room for; False where that is not all.
 
-    No error where it cannot be made for another reason, as where nothing may be written.
+    No error where it cannot be made for another reason, as where nothing may be written, but
+    `StoreError` where something else lies there.
     """
     try:
-        fd = os.open(directory.reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = open_own(directory.reserve, os.O_WRONLY | os.O_CREAT)
     except OSError as error:
         return error.errno not in NO_SPACE
     try:
@@ -50,7 +52,7 @@ def keep_reserve(directory: StoreDirectory) -> bool:
 def require_reserve(directory: StoreDirectory) -> None:
     """To be called before anything is written that may take room, as the reserve comes first.
 
-    Takes a microsecond where nothing is missing.  Raises `NoSpaceError`.
+    Takes a microsecond where nothing is missing.  Raises `NoSpaceError`, and as `keep_reserve`.
     """
     with suppress(FileNotFoundError):
         if os.stat(directory.reserve).st_size >= RESERVE_BYTES:
@@ -108,13 +110,18 @@ def _grown(fd: int) -> bool:
 
 def _shrink(directory: StoreDirectory) -> bool:
     """Give a step of the reserve up; whether there was one."""
-    path = directory.reserve
     try:
-        left = path.stat().st_size - _STEP_BYTES
+        fd = open_own(directory.reserve, os.O_WRONLY)
+    except (OSError, StoreError):
+        return False
+    try:
+        left = os.fstat(fd).st_size - _STEP_BYTES
         if left > 0:
-            os.truncate(path, left)
+            os.ftruncate(fd, left)
         else:
-            path.unlink()
+            directory.reserve.unlink()
     except OSError:
         return False
+    finally:
+        os.close(fd)
     return True

@@ -26,6 +26,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shlex
 import time
 import uuid
@@ -42,9 +43,9 @@ from vfsd.errors import (
     StoreError,
     StoreVersionError,
 )
-from vfsd.inhand import new_name, on_their_way, put_in_place
+from vfsd.inhand import NEW_NAME, new_name, on_their_way, put_in_place
 from vfsd.mounts.mountinfo import mount_above, mount_at
-from vfsd.regularfiles import is_regular_or_missing, require_regular
+from vfsd.regularfiles import is_regular_or_missing, open_own, require_own, require_regular
 
 FORMAT = 1
 """Of everything below the directory but the catalog, which has revisions of its own."""
@@ -57,6 +58,8 @@ _ASKING_SECONDS = 0.005
 
 _MARKER = "vfsd-store.json"
 _COPY = ".copy"
+_INODE = re.compile("[1-9][0-9]*")
+_SPOOL_COPY = re.compile(f"{_INODE.pattern}\\.{NEW_NAME.pattern}{re.escape(_COPY)}")
 _UNFINISHED = _MARKER + ".tmp"
 
 
@@ -181,26 +184,48 @@ class StoreDirectory:
 
     def require_files(self) -> None:
         """Raises `StoreError` where something else lies under the name of a file, see
-        `vfsd.regularfiles`, or of the directory of what is to come."""
+        `vfsd.regularfiles`, and where a directory whose files are moved or deleted is elsewhere.
+
+        What is only read, or replaced by another file, may be a link to one.
+        """
         coming = self.incoming
+        for folder in (coming.root, coming.spool, self.objects_tmp):
+            if folder.is_symlink():
+                raise _leads_away(folder)
         if os.path.lexists(coming.root) and not coming.root.is_dir():
             raise _no_directory(coming.root)
+        for folder in (self.objects, self.spool, self.cache):
+            self._require_no_others(folder)
         require_regular(
             self.root / _MARKER,
             self.settings,
             self.catalog_file,
+            self.suspects,
+            self.backup_notes,
+        )
+        require_own(
             *self.beside_catalog(),
             self.rollback_journal,
             self.reserve,
             self.mount_lock,
             self.decoding_note,
             self.rendering_note,
-            self.suspects,
             self.backup_sign,
-            self.backup_notes,
             coming.catalog_file,
             coming.settings,
         )
+
+    def _require_no_others(self, folder: Path) -> None:
+        """Raises `StoreError` where a link leads to what belongs to another store, whose files have
+        the same names."""
+        if not folder.is_symlink():
+            return
+        for above in Path(os.path.realpath(folder)).parents:
+            if (above / _MARKER).exists() and not above.samefile(self.root):
+                raise StoreError(
+                    f"{folder} is a link into the store in {above}",
+                    hint="let it lead to a directory that is this store's alone",
+                )
 
     def lay_out(self) -> None:
         """Make the directories below that are not there, `objects` apart: tools that copy files
@@ -333,18 +358,26 @@ class StoreDirectory:
         """Where the bytes of a file lie that is not a video (yet)."""
         return self.spool / str(ino)
 
+    @property
+    def has_own_spool(self) -> bool:
+        """Whether private files lie in the store itself, and not where a link leads.
+
+        There anybody may have files whose names are numbers.
+        """
+        return not self.spool.is_symlink()
+
     def new_spool_copy(self, ino: int) -> Path:
         """Where other bytes of a file that is not a video are made, to take the place of those."""
         return self.spool / f"{ino}.{new_name()}{_COPY}"
 
     def spool_copies(self) -> list[Path]:
         """All of these, of processes that live and of those that died."""
-        return sorted(self.spool.glob("*" + _COPY))
+        return [path for path in listed(self.spool) if _SPOOL_COPY.fullmatch(path.name)]
 
     def spooled(self) -> Iterator[tuple[int, Path]]:
         """Every file in the spool with the inode that it belongs to."""
         for path in listed(self.spool):
-            if path.name.isdigit():
+            if _INODE.fullmatch(path.name):
                 yield int(path.name), path
 
     def sync_spooled(self, ino: int) -> None:
@@ -358,8 +391,9 @@ class StoreDirectory:
 
     @contextmanager
     def mounted(self, place: str) -> Iterator[None]:
-        """Hold the store for one daemon.  Raises `BusyError`, saying who has it, and
-        `ReadOnlyError` where nothing can be written into the store."""
+        """Hold the store for one daemon.  Raises `BusyError`, saying who has it, `ReadOnlyError`
+        where nothing can be written into the store, and `StoreError` where something else lies in
+        the place of the lock."""
         with self._held({"place": place}):
             yield
 
@@ -373,7 +407,7 @@ class StoreDirectory:
     @contextmanager
     def _held(self, what: dict[str, object]) -> Iterator[None]:
         try:
-            fd = os.open(self.mount_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = open_own(self.mount_lock, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             if error.errno not in (errno.EROFS, errno.EACCES):
                 raise
@@ -406,8 +440,11 @@ class StoreDirectory:
 
     @contextmanager
     def unmounted(self) -> Iterator[bool]:
-        """Nobody mounts the store while the block lasts; False where somebody has mounted it."""
-        fd = os.open(self.mount_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Nobody mounts the store while the block lasts; False where somebody has mounted it.
+
+        Raises `StoreError` where something else lies in the place of the lock.
+        """
+        fd = open_own(self.mount_lock, os.O_RDWR | os.O_CREAT)
         try:
             if not _shares_lock(fd):
                 yield False
@@ -449,9 +486,12 @@ class StoreDirectory:
 
     def mounted_by(self) -> dict[str, object] | None:
         """``{"pid": …, "place": …}`` of the daemon that has the store mounted, if one has, or
-        ``{"pid": …, "work": …}`` of who keeps others from mounting it."""
+        ``{"pid": …, "work": …}`` of who keeps others from mounting it.
+
+        Raises `StoreError` where something else lies in the place of the lock.
+        """
         try:
-            fd = os.open(self.mount_lock, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_own(self.mount_lock, os.O_RDONLY)
         except (FileNotFoundError, PermissionError):  # it is for its owner to know
             return None
         try:
@@ -482,6 +522,13 @@ def _no_directory(path: Path) -> StoreError:
     return StoreError(f"{path} is no directory", hint="move what lies there away, and try again")
 
 
+def _leads_away(folder: Path) -> StoreError:
+    return StoreError(
+        f"{folder} is a link, and what lies where it leads may be somebody else's",
+        hint="move the link away, and try again: the store makes a directory of its own there",
+    )
+
+
 def _require_no_store(root: Path) -> None:
     """Raises `ExistsError`."""
     if (root / _MARKER).exists():
@@ -499,8 +546,8 @@ def _alone(root: Path) -> Iterator[int]:
     another, and finds the marker beside it.  Raises `BusyError`, `ExistsError`, `StoreError`.
     """
     begun = root / _UNFINISHED
-    require_regular(begun)
-    fd = os.open(begun, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    require_own(begun)
+    fd = open_own(begun, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,6 +16,7 @@ from tests.deadwriters import killed_recording
 from tests.fault.older import execute
 from vfsd.catalog import ROOT
 from vfsd.cli import health
+from vfsd.inhand import new_name
 from vfsd.store import Store
 
 TRAFFIC = "cam1/traffic.mp4"
@@ -57,7 +58,7 @@ def test_fsck_reads_every_byte_when_it_goes_deep(run: Run, place: Path) -> None:
 
 
 def test_fsck_repairs_what_it_can(run: Run, place: Path) -> None:
-    (place / "videos/objects/tmp/left").write_bytes(b"from a writer that died")
+    (place / "videos/objects/tmp" / new_name()).write_bytes(b"from a writer that died")
     assert run("fsck").code == 30
     done = run("fsck", "--repair", "--json")
     assert (done.code, done.object["repaired"]) == (0, True)
@@ -98,7 +99,7 @@ def test_scrub_reads_at_some_rate(run: Run, rate: str) -> None:
 
 
 def test_gc_takes_away_what_nothing_refers_to(run: Run, place: Path) -> None:
-    left = place / "videos/objects/tmp/left"
+    left = place / "videos/objects/tmp" / new_name()
     left.write_bytes(b"x" * 1000)
     planned = run("gc", "--dry-run", "--json").object
     assert (planned["files"], planned["bytes"], planned["dry_run"]) == (1, 1000, True)
@@ -111,7 +112,7 @@ def test_gc_takes_away_what_nothing_refers_to(run: Run, place: Path) -> None:
 def test_gc_goes_on_past_directories_in_which_something_lies(run: Run, place: Path) -> None:
     store = place / "videos"
     full = [
-        store / "objects" / "tmp" / "left",
+        store / "objects" / "tmp" / new_name(),
         store / "objects" / "ab" / ("c" * 62),
         store / "objects" / "ab" / "no-key",
         store / "spool" / "4711",
@@ -120,8 +121,8 @@ def test_gc_goes_on_past_directories_in_which_something_lies(run: Run, place: Pa
     for path in full:
         path.mkdir(parents=True)
         (path / "mine").touch()
-    (store / "objects" / "zz").touch()
-    gone = [store / "objects" / "tmp" / "more", store / "objects" / "zz"]
+    (store / "objects" / "ee").touch()
+    gone = [store / "objects" / "tmp" / new_name(), store / "objects" / "ee"]
     gone[0].touch()
     planned = run("gc", "--dry-run", "--json")
     assert (planned.code, planned.object["files"], planned.object["objects"]) == (30, 2, [])

@@ -210,7 +210,7 @@ def with_garbage(place: Place) -> None:
     with place.open() as store:
         parts = store.parts
         parts.objects.put_bytes(b"nobody needs it" * 1000, "garbage")
-        (parts.directory.objects_tmp / "1999999999-left").write_bytes(b"half of something")
+        (parts.directory.objects_tmp / f"1999999999-{'0' * 32}").write_bytes(b"half of something")
         parts.directory.spool_file(4711).write_bytes(b"of no inode")
 
 

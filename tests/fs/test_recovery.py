@@ -15,6 +15,7 @@ import vfsd.fs.judging
 from tests.fs.busy import CONTENTS
 from tests.fs.driver import Driver
 from vfsd.fs import Filesystem
+from vfsd.inhand import new_name
 from vfsd.store import Store
 
 Crash = Callable[[], Driver]
@@ -112,7 +113,7 @@ def test_private_files_of_nobody_are_removed(it: Driver, store: Store, crashed: 
     it.fs.settle()
     directory = store.parts.directory
     directory.spool_file(99_999).write_bytes(b"stray")
-    (directory.spool / f"{ino}.copy").write_bytes(b"half a copy")
+    directory.new_spool_copy(ino).write_bytes(b"half a copy")
     after = crashed()
     assert [path.name for path in after.fs.parts.directory.spool.iterdir()] == [str(ino)]
     assert after.read("/a") == b"x"
@@ -122,7 +123,7 @@ def test_directories_in_which_something_lies_do_not_keep_a_store_from_being_moun
     it: Driver, store: Store, crashed: Crash
 ) -> None:
     directory = store.parts.directory
-    full = (directory.spool_file(4711), directory.objects_tmp / "left")
+    full = (directory.spool_file(4711), directory.objects_tmp / new_name())
     for path in full:
         path.mkdir()
         (path / "mine").touch()

@@ -14,10 +14,11 @@ from sample_videos import FOLDER
 from tests.stores import new_store
 from tests.views.conftest import Shelf
 from vfsd.config import Settings
+from vfsd.inhand import new_name
 from vfsd.store import Store
 from vfsd.views import Views, rendering
 from vfsd.views.encodedrun import EncodedRun
-from vfsd.views.rendercache import FileCache, MemoryCache
+from vfsd.views.rendercache import FileCache, MemoryCache, file_of
 
 VIEW = "size=128x96.mp4"
 
@@ -145,22 +146,23 @@ def test_other_encoders_make_other_files(
 def test_the_file_used_longest_ago_goes_first(tmp_path: Path) -> None:
     cache = FileCache(tmp_path, 1000)
     long_ago = time.time() - 1000
-    for age, key in enumerate(("aa/1", "bb/2", "cc/3")):
-        cache.put(key, bytes(200))
-        os.utime(tmp_path / key, (long_ago + age, long_ago + age))
-    assert cache.get("aa/1") == bytes(200)  # used now
-    cache.put("dd/4", bytes(200))
-    cache.put("ee/5", bytes(200))
+    names = [file_of(f"{digit * 64}.0") for digit in "abcde"]
+    for age, name in enumerate(names[:3]):
+        cache.put(name, bytes(200))
+        os.utime(tmp_path / name, (long_ago + age, long_ago + age))
+    assert cache.get(names[0]) == bytes(200)  # used now
+    cache.put(names[3], bytes(200))
+    cache.put(names[4], bytes(200))
     cache.sweep()
-    assert cache.get("bb/2") is None
-    assert cache.get("aa/1") == bytes(200)
-    assert cache.get("ee/5") == bytes(200)
+    assert cache.get(names[1]) is None
+    assert cache.get(names[0]) == bytes(200)
+    assert cache.get(names[4]) == bytes(200)
 
 
 def test_what_dead_writers_left_goes_too(tmp_path: Path) -> None:
-    left = tmp_path / "tmp-1-x"
+    left = tmp_path / f"tmp-{new_name()}"
     left.write_bytes(b"half")
-    young = tmp_path / "tmp-2-y"
+    young = tmp_path / f"tmp-{new_name()}"
     young.write_bytes(b"half")
     os.utime(left, (1, 1))
     FileCache(tmp_path, 1000).sweep()

@@ -118,7 +118,10 @@ def is_file(path: Path) -> bool:
 
 
 def stray_spool(parts: Parts) -> Iterator[tuple[int, Path]]:
-    """Private files, as they were listed first, and by then none's."""
+    """Private files, as they were listed first, and by then none's; nothing where a link leads to
+    them, as these may be somebody else's there."""
+    if not parts.directory.has_own_spool:
+        return iter(())
     listed = sorted(parts.directory.spooled())
     with parts.catalog.reading() as seen:
         needed = seen.tree.private_inodes()

@@ -34,6 +34,7 @@ from vfsd.integrity.blocksums import BlockSums
 from vfsd.model import FileState
 from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
+from vfsd.regularfiles import open_own
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory, fsync_path, url_of_file
 
@@ -271,7 +272,7 @@ def _held(source: StoreDirectory, target: Path) -> Iterator[None]:
     if target.exists() and not sign.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ExistsError(f"{target} is neither empty nor a backup", hint="name another directory")
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd = os.open(sign, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = open_own(sign, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(fd, _FLOCK)

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 
 from vfsd.storedir import StoreDirectory
 
+_HOW = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
 
 def lay_log(directory: StoreDirectory) -> None:
     """Give a backup its empty log, if it has none; nothing for other stores.
@@ -25,7 +27,7 @@ def lay_log(directory: StoreDirectory) -> None:
         return
     log, _ = directory.beside_catalog()
     with suppress(OSError):
-        os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(log, _HOW, 0o600))
 
 
 @contextmanager

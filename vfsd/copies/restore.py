@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -34,6 +33,7 @@ from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory, fsync_path
+from vfsd.views.rendercache import FileCache
 
 _PRIVATE = (FileState.SPOOLED, FileState.PLAIN)
 
@@ -140,8 +140,7 @@ class _Restore:
         for _ in range(TRIES):
             self._bring_objects()
             # Numbers of tiles will be given again, and views in the cache may go by them.
-            shutil.rmtree(target.cache, ignore_errors=True)
-            target.cache.mkdir(exist_ok=True)
+            FileCache(target.cache, budget=0).sweep()
             self._replaced = self._replaced or _keep_old(target)
             if take_over(target, self._has_all):
                 self._bring_marker()

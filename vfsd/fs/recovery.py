@@ -65,7 +65,8 @@ def recover(parts: Parts) -> Recovered:
 
 
 def _remove_stray(parts: Parts, private: set[int]) -> int:
-    stray = [path for ino, path in parts.directory.spooled() if ino not in private]
+    listed = parts.directory.spooled() if parts.directory.has_own_spool else ()
+    stray = [path for ino, path in listed if ino not in private]
     left = leftovers(parts)
     if stray or left:
         parts.catalog.sync()

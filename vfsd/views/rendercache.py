@@ -1,9 +1,10 @@
 """Rendered parts of views: a little in memory, more in files, each made by one thread only.
 
-The files lie in the store's ``cache`` directory as ``ab/cdef...``: 32 bytes of blake3, then what
+The files lie in the store's ``cache`` directory as ``ab/cdef....N``: 32 bytes of blake3, then what
 was rendered.  A file appears whole or not at all, and may be deleted at any time, by any process;
 one that does not match its checksum is taken for missing.  The one used longest ago goes first.
-Beside them are notes about some of them (`vfsd.views.candidates`).
+Beside them are notes about some of them (`vfsd.views.candidates`).  What has another name stays: a
+link may lead to the directory, which others use as well.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 import time
-import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
+from vfsd.inhand import NEW_NAME, new_name
 from vfsd.integrity.diskfile import open_stored
 from vfsd.viewfiles import Patience
 from vfsd.views.renderqueue import Check, Lane, Render
@@ -37,6 +39,12 @@ Make = Callable[[Check], Bytes]
 """Makes it, calling the check now and then."""
 
 _log = logging.getLogger(__name__)
+
+_SLOT = r"[0-9a-f]{2}/[0-9a-f]{62}\.[0-9]+"
+_NOTE = r"candidates/[0-9a-f]{64}/[0-9]+x[0-9]+_[0-9]+-[0-9]+_[a-z0-9]+"
+_FILE = re.compile(f"{_SLOT}|{_NOTE}")
+_TEMPORARY = re.compile(f"tmp-{NEW_NAME.pattern}")
+_FOLDER = re.compile("[0-9a-f]{2}|candidates|candidates/[0-9a-f]{64}")
 
 _CHECKSUM = 32
 _STALE_SECONDS = 600
@@ -53,7 +61,7 @@ def file_of(key: str) -> str:
 class FileCache:
     """Bytes in files below a directory, at most about `budget` of them.
 
-    Names are relative, as ``ab/cdef``.  Thread-safe, and process-safe.
+    Names are relative, as ``ab/cdef....N``, or those of notes.  Thread-safe, and process-safe.
     """
 
     def __init__(self, directory: Path, budget: int) -> None:
@@ -92,7 +100,8 @@ class FileCache:
             found = os.listdir(self._directory / folder)
         except OSError:
             return []
-        return [f"{folder}/{name}" for name in sorted(found)]
+        names = (f"{folder}/{name}" for name in sorted(found))
+        return [name for name in names if _FILE.fullmatch(name)]
 
     def drop(self, name: str) -> None:
         """Never fails: what cannot be deleted goes when its time comes."""
@@ -104,7 +113,7 @@ class FileCache:
         if len(data) + _CHECKSUM > self._budget:
             return
         path = self._directory / name
-        temporary = self._directory / f"tmp-{os.getpid()}-{uuid.uuid4().hex}"
+        temporary = self._directory / f"tmp-{new_name()}"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(temporary, "xb") as file:
@@ -128,21 +137,28 @@ class FileCache:
         """Delete what was used longest ago until the rest is within the budget."""
         found = []
         now = time.time()
-        for folder, _, names in os.walk(self._directory):
-            for name in names:
-                path = os.path.join(folder, name)
-                with contextlib.suppress(OSError):
-                    status = os.stat(path)
-                    if not name.startswith("tmp-"):
-                        found.append((status.st_mtime_ns, status.st_size, path))
-                    elif status.st_mtime < now - _STALE_SECONDS:
-                        os.unlink(path)
+        for name in self._listed():
+            path = os.path.join(self._directory, name)
+            with contextlib.suppress(OSError):
+                status = os.lstat(path)
+                if _FILE.fullmatch(name):
+                    found.append((status.st_mtime_ns, status.st_size, path))
+                elif _TEMPORARY.fullmatch(name) and status.st_mtime < now - _STALE_SECONDS:
+                    os.unlink(path)
         kept = 0
         for _, size, path in sorted(found, reverse=True):
             kept += size
             if kept > self._budget:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
+
+    def _listed(self) -> Iterator[str]:
+        """Names of what lies in the cache's own folders, others' files among it."""
+        for folder, folders, names in os.walk(self._directory):
+            inside = os.path.relpath(folder, self._directory)
+            under = "" if inside == "." else f"{inside}/"
+            folders[:] = [one for one in folders if _FOLDER.fullmatch(under + one)]
+            yield from (under + name for name in names)
 
 
 class MemoryCache:
