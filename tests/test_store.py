@@ -37,6 +37,7 @@ from vfsd.errors import (
 )
 from vfsd.frames import Pixels
 from vfsd.fs import Filesystem
+from vfsd.making.ingest import Source, ingest_link
 from vfsd.model import FileState
 from vfsd.objects import digest_file
 from vfsd.store import Store
@@ -150,6 +151,18 @@ def test_without_its_objects_no_store_is_opened(store: Store, tmp_path: Path, wh
     objects.symlink_to(tmp_path / "kept")
     with Store.open(store.path) as opened:
         assert check.run(opened.parts, deep=True) == []
+
+
+def test_no_file_of_the_store_is_indexed_in_place(store: Store, video: Video) -> None:
+    """Also where a link leads to the store, whatever of both is asked for."""
+    own = store.parts.bytes_of(video.original)
+    alias = store.path.with_name("alias")
+    alias.symlink_to(store.path)
+    with Store.open(alias) as opened:
+        for path in (own, opened.parts.bytes_of(video.original)):
+            with pytest.raises(UsageError, match="one of the store's own files"):
+                ingest_link(opened.parts, Source(path, "b.mp4", path.stat().st_size))
+        assert "b.mp4" not in opened
 
 
 def test_a_read_only_store_changes_nothing(store: Store, video: Video) -> None:

@@ -237,13 +237,13 @@ def ingest_link(
 ) -> LogicalVideo:
     """Index a video file where it lies.  The store never writes or deletes it.
 
-    Raises `RefusedMediaError`, `ExistsError` (unless `replace`), `BusyError` where somebody writes
-    it meanwhile: the table of one version does not go with the sums of another.
+    Raises `RefusedMediaError`, `ExistsError` (unless `replace`), `UsageError` for a file of the
+    store's own, `BusyError` where somebody writes it meanwhile: the table of one version does not
+    go with the sums of another.
     """
     require_free(parts, source.name, replace)
+    require_outside(parts, source)
     path = source.path.resolve()
-    if path.is_relative_to(parts.directory.root):
-        raise UsageError(f"{path} lies inside the store", hint="copy it, or name another file")
     before = path.stat()
     examination = parts.examiner.examine(path, name=path.name)
     key, size, sums = digest_file(path, on_progress=on_progress)
