@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,28 @@ def gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
+
+
+@pytest.fixture
+def crowded() -> Iterator[None]:
+    """More files are open than `select` can tell apart."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] < 4096:
+        pytest.skip("not so many files may be open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, before[1]))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    yield
+    for fd in held:
+        os.close(fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("crowded")
+def test_a_process_with_thousands_of_files_open_mounts(mounted: Mounted) -> None:
+    at = mounted.mount()
+    (at / "a").write_text("hello")
+    mounting.unmount(at)
+    assert not os.path.ismount(at)
 
 
 def test_a_mount_answers_when_the_call_returns_and_is_over_when_it_is_unmounted(

@@ -296,9 +296,11 @@ def _start(
 def _await_report(fd: int) -> dict[str, Any] | None:
     """What the daemon says of itself; None when it died, or kept silent, instead."""
     end = time.monotonic() + _START_SECONDS
+    waiting = select.poll()  # the number may be large: who mounts may have many files open
+    waiting.register(fd, select.POLLIN)
     text = b""
     while not text.endswith(b"\n"):
-        ready, _, _ = select.select([fd], [], [], max(0.0, end - time.monotonic()))
+        ready = waiting.poll(max(0.0, end - time.monotonic()) * 1000)
         chunk = os.read(fd, 65536) if ready else b""
         if not chunk:
             return None
