@@ -178,7 +178,7 @@ class StoreDirectory:
     def files_on_their_way(self) -> list[Path]:
         """Those beside the catalog that somebody writes, or that those who died have left."""
         begun = self.root / _UNFINISHED
-        files = (self.settings, self.suspects, self.root / _MARKER)
+        files = (self.settings, self.suspects, self.root / _MARKER, self.backup_notes)
         left = [path for file in files for path in on_their_way(file)]
         return [*left, begun] if begun.exists() else left
 

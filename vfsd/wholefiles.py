@@ -1,18 +1,30 @@
-"""Files that appear under their name whole, or not at all."""
+"""Files and folders that appear under their name whole, or not at all.
+
+They are written beside it, under a name that nobody else has.  A process that is killed leaves that
+there, ``.NAME.PID-....part``, where it is in nobody's way.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
+from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO
 
 from vfsd.errors import ExistsError, NoSpaceError, NotFoundError, UsageError
+from vfsd.inhand import NEW_NAME, NewFile, new_name
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_TOLD = 64
+"""Bytes of a name that its temporary one begins with: all of it may be as long as names can be."""
+_TEMPORARY = re.compile(r".*\." + NEW_NAME.pattern + r"\.part", re.DOTALL)
 
 
 def require_directory(path: Path) -> None:
@@ -28,9 +40,10 @@ def require_directory(path: Path) -> None:
 def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
     """A file to write, which gets its name when the block has ended well.
 
-    Pipes and devices are written as they are.  Raises `ExistsError` unless `replace`,
-    `NotFoundError` where there is no directory for it, `UsageError` where it is one itself,
-    `NoSpaceError`, `OSError`.
+    Its bytes are on the disk then, so that a power cut leaves it or what was there before.  Pipes
+    and devices are written as they are.  Raises `ExistsError` unless `replace`, `NotFoundError`
+    where there is no directory for it, `UsageError` where it is one itself, `NoSpaceError`,
+    `OSError`.
     """
     if path.is_dir():
         raise UsageError(f"{path} is a directory", hint="name a file in it")
@@ -39,20 +52,82 @@ def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
         with open(path, "wb") as device:
             yield device
         return
-    if path.exists() and not replace:
+    if not replace:
+        _require_free(path)
+    with (
+        _told_of(path),
+        NewFile(partial(_temporary, path)) as new,
+        BufferedWriter(new.file) as file,
+    ):
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+        if not replace:
+            _require_free(path)  # somebody may have been faster
+        new.path.replace(path)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A folder to put files into, which gets its name when the block has ended well.
+
+    They are on the disk then.  Raises `ExistsError` for what is there, unless that is an empty
+    folder, `NotFoundError` where there is no directory for it, `NoSpaceError`, `OSError`.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise _no_empty_folder(path)
+    require_directory(path.parent)
+    with _told_of(path):
+        folder = _temporary(path)
+        folder.mkdir()
+        try:
+            yield folder
+            for one in (*folder.iterdir(), folder):
+                _sync(one)
+            try:
+                folder.replace(path)
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise _no_empty_folder(path) from error  # somebody has been faster
+                raise
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)  # what went wrong before is what counts
+
+
+def _require_free(path: Path) -> None:
+    if path.exists():
         raise ExistsError(f"{path} exists", hint="`--replace`, or replace=True, writes over it")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def _no_empty_folder(path: Path) -> ExistsError:
+    return ExistsError(
+        f"{path} exists, and is no empty folder",
+        hint="files that are there would be taken for part of what is written",
+    )
+
+
+def _temporary(path: Path) -> Path:
+    told = os.fsencode(path.name)[:_TOLD].decode(errors="ignore")
+    return path.with_name(f".{told}.{new_name()}.part")
+
+
+@contextmanager
+def _told_of(path: Path) -> Iterator[None]:
+    """Errors name the file itself: nobody has heard of the other name."""
     try:
-        with open(temporary, "xb") as file:
-            yield file
-        os.replace(temporary, path)
+        yield
     except OSError as error:
-        is_ours = error.filename == os.fspath(temporary)
+        is_ours = _TEMPORARY.fullmatch(str(error.filename)) is not None
         if error.errno in _NO_SPACE and (is_ours or error.filename is None):
             raise NoSpaceError(f"no room for {path}: {error.strerror}") from error
         if is_ours:
-            error.filename = os.fspath(path)  # nobody has heard of the other name
+            error.filename, error.filename2 = os.fspath(path), None
         raise
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
     finally:
-        with suppress(OSError):  # what went wrong before is what counts
-            temporary.unlink()
+        os.close(fd)

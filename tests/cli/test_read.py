@@ -321,7 +321,7 @@ def test_what_is_no_number_is_no_quality_in_python(place: Path) -> None:
 
 
 def test_a_file_that_cannot_be_made_is_told_by_its_own_name(run: Run, place: Path) -> None:
-    name = f"{'n' * 250}.png"
+    name = f"{'n' * 252}.png"
     done = run("read", TRAFFIC, name, "--at", "1")
     assert done.code == 1
     assert f"{name}: File name too long" in done.err

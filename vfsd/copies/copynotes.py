@@ -14,7 +14,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from vfsd.wholefiles import whole_file
+from vfsd.inhand import put_in_place
 
 _SECOND = 1_000_000_000
 _TICK = _SECOND // 50
@@ -40,9 +40,8 @@ class CopyNotes:
         self._new[str(ino)] = _mark(source, copy)
 
     def save(self) -> None:
-        """Forget what was not noted anew."""
-        with whole_file(self._path, replace=True) as file:
-            file.write(json.dumps(self._new).encode())
+        """Forget what was not noted anew.  Raises `OSError`."""
+        put_in_place(self._path, json.dumps(self._new))
 
 
 def will_tell(found: os.stat_result) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -161,25 +160,11 @@ def _write(files: Files, format_: str, out: str, replace: bool) -> int:
 
 
 def _write_folder(files: Files, path: Path) -> int:
-    from vfsd.wholefiles import require_directory
+    from vfsd.wholefiles import whole_folder
 
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ExistsError(
-            f"{path} exists, and is no empty folder",
-            hint="files of an earlier export would be taken for part of this one",
-        )
-    require_directory(path.parent)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    temporary.mkdir()
     count = 0
-    try:
+    with whole_folder(path) as folder:
         for name, pieces in files:
-            (temporary / name).write_text("".join(pieces), encoding="utf-8", newline="")
+            (folder / name).write_text("".join(pieces), encoding="utf-8", newline="")
             count += 1
-        os.replace(temporary, path)
-    finally:
-        if temporary.exists():
-            import shutil
-
-            shutil.rmtree(temporary)
     return count
