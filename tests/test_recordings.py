@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import io
+import multiprocessing
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -168,6 +170,46 @@ def test_a_note_may_say_anything(store: Store, note: str) -> None:
     recover(store.parts)
     check.collect(store.parts, recording_days=0)
     assert is_as_before(store, [])
+
+
+def one_begins(store: Store, together: threading.Barrier) -> bool:
+    """Whether it is this one who gets the name, of so many who try at a time."""
+    together.wait()
+    try:
+        file = begin(store.parts.objects, "live.mp4")
+    except BusyError:
+        together.wait()
+        return False
+    together.wait()  # until all have tried
+    file.remove()
+    return True
+
+
+def test_one_of_many_threads_writes_a_name(store: Store) -> None:
+    together = threading.Barrier(8)
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(20):
+            got = list(threads.map(lambda _: one_begins(store, together), range(8)))
+            assert got.count(True) == 1
+
+
+def test_one_of_many_processes_writes_a_name(store: Store) -> None:
+    fork = multiprocessing.get_context("fork")
+    together, got = fork.Barrier(4), fork.Value("i", 0)
+
+    def work() -> None:
+        for _ in range(20):
+            begun = one_begins(store, together)
+            with got.get_lock():
+                got.value += begun
+
+    children = [fork.Process(target=work) for _ in range(4)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+        assert child.exitcode == 0
+    assert got.value == 20
 
 
 def test_one_recovers_it_at_a_time(store: Store) -> None:

@@ -1,4 +1,5 @@
-"""Files under temporary names: those that somebody writes, and those that the dead have left.
+"""Files under temporary names: those that somebody writes, and those that the dead have left; and
+directories in which one thing is done at a time.
 
 Whoever makes such a file holds it, by a lock (flock) that ends with the process, whatever becomes
 of that.  The lock alone tells whether somebody is there, also to who lives in another container: a
@@ -118,6 +119,26 @@ def let_go(fd: int) -> None:
     """An open file is not a temporary one any more."""
     with suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+@contextmanager
+def held_directory(path: Path, how: int) -> Iterator[None]:
+    """Hold a directory, against other threads too; `how` is that of flock(2).
+
+    Raises `BlockingIOError` where others do, and it is not waited for, `OSError`.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, how)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass  # where the file system cannot, it is a matter of microseconds
+        yield
+    finally:
+        let_go(fd)  # a child that was forked meanwhile has it open, too, and does not know
+        os.close(fd)
 
 
 def is_in_hand(path: Path) -> bool:

@@ -10,6 +10,7 @@ it away.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import stat
@@ -22,7 +23,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from vfsd.errors import IntegrityError, NoSpaceError
-from vfsd.inhand import NEW_NAME, NewFile, hold, is_in_hand, new_name, take_away
+from vfsd.inhand import NEW_NAME, NewFile, held_directory, hold, is_in_hand, new_name, take_away
 from vfsd.integrity.blocksums import BlockSummer, BlockSums
 from vfsd.integrity.diskfile import UNREADABLE, open_stored, stored_chunks
 from vfsd.regularfiles import remove, remove_directory
@@ -132,6 +133,13 @@ class ObjectStore:
         """Everything under such a name, of writers that live and of those that died, and the notes
         beside it."""
         return [path for path in listed(self._tmp) if _ON_ITS_WAY.fullmatch(path.name)]
+
+    @contextmanager
+    def beginning_alone(self) -> Iterator[None]:
+        """For a block that begins something unless another is on its way: one at a time, of all
+        threads and processes.  Raises `OSError`."""
+        with held_directory(self._tmp, fcntl.LOCK_EX):
+            yield
 
     def _put(self, chunks: Iterable[bytes], what: str, on_progress: Progress | None) -> Digest:
         hasher, summer = blake3(), BlockSummer()

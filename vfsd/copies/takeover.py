@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import os
 import shlex
 import shutil
 import time
@@ -27,7 +26,7 @@ from typing import TypeVar
 from vfsd.catalog import come_to_rest
 from vfsd.copies.handcopies import lay_log
 from vfsd.errors import BusyError, ReadOnlyError
-from vfsd.inhand import let_go
+from vfsd.inhand import held_directory
 from vfsd.storedir import StoreDirectory, fsync_path
 
 PATIENCE_SECONDS = 30.0
@@ -93,7 +92,7 @@ def settled(directory: StoreDirectory) -> Iterator[None]:
     """
     while True:
         finish(directory)
-        with _held(directory.root, fcntl.LOCK_SH):
+        with held_directory(directory.root, fcntl.LOCK_SH):
             if not _is_to_come(directory):
                 yield
                 return
@@ -104,7 +103,7 @@ def finish(directory: StoreDirectory) -> None:
     if not _is_to_come(directory):
         return
     try:
-        with _held(directory.root, fcntl.LOCK_EX):
+        with held_directory(directory.root, fcntl.LOCK_EX):
             _put_in_place(directory)
     except OSError as error:
         if error.errno not in (errno.EROFS, errno.EACCES):
@@ -145,7 +144,7 @@ def _is_to_come(directory: StoreDirectory) -> bool:
 def _done_if_closed(directory: StoreDirectory, action: Callable[[], T]) -> tuple[T] | None:
     """What it gives; None where it was not done."""
     try:
-        with _held(directory.root, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with held_directory(directory.root, fcntl.LOCK_EX | fcntl.LOCK_NB):
             if not come_to_rest(directory.catalog_file):
                 return None
             try:
@@ -190,20 +189,3 @@ def _put_in_place(directory: StoreDirectory) -> None:
         fsync_path(directory.root)
         lay_log(directory)
         discard(directory)
-
-
-@contextmanager
-def _held(root: Path, how: int) -> Iterator[None]:
-    """Hold a directory.  Raises `BlockingIOError` where others do, and it is not waited for."""
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(fd, how)
-        except BlockingIOError:
-            raise
-        except OSError:
-            pass  # where the file system cannot, it is a matter of microseconds
-        yield
-    finally:
-        let_go(fd)  # a child that was forked meanwhile has it open, too, and does not know
-        os.close(fd)

@@ -124,12 +124,18 @@ def begin(objects: ObjectStore, name: str) -> Unfinished:
 
     Raises `BusyError` while another live process or writer is at that name.
     """
-    for other in unfinished(objects):
-        if other.name == name:
-            raise BusyError(
-                f"{name!r} is being written by process {other.writer}",
-                hint="wait until it is done, or take another name",
-            )
+    with objects.beginning_alone():
+        for other in unfinished(objects):
+            if other.name == name:
+                raise BusyError(
+                    f"{name!r} is being written by process {other.writer}",
+                    hint="wait until it is done, or take another name",
+                )
+        return _noted_file(objects, name)
+
+
+def _noted_file(objects: ObjectStore, name: str) -> Unfinished:
+    """A file whose name others can see.  Raises `OSError`."""
     new = objects.new_file()
     file = Unfinished(name, new.path, Held(new))
     note = file.path.with_name(file.path.name + _NOTE)
