@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.stores import new_store
 from vfsd.errors import RefusedMediaError
+from vfsd.model import PhysicalVideo
 from vfsd.mounts.verifier import Verifier
 from vfsd.store import Store
 
@@ -57,6 +60,30 @@ def test_a_suspect_is_not_decoded_until_it_was_decoded_elsewhere(store: Store) -
     assert suspicion.crashes == 2
     video.verify()
     assert len(video.read(frames=slice(6, 8)).data) == 2
+
+
+def test_of_accusations_at_the_same_time_none_is_lost(store: Store) -> None:
+    """As of a mount that accuses beside `vfsd verify`, which lifts."""
+    originals = []
+    for name in ("traffic.mp4", "late-start.mp4", "open-gop.mkv"):
+        originals.append(store.ingest(FOLDER / name, name).original)
+    lifted = store["v.mp4"].original
+    together = threading.Barrier(4)
+
+    def change(original: PhysicalVideo) -> None:
+        with Store.open(store.path) as other:
+            together.wait()
+            for _ in range(20):
+                other.parts.suspects.accuse(original, "Segmentation fault")
+                if original is lifted:
+                    other.parts.suspects.lift(original)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(change, [*originals, lifted]))
+    for original in (*originals, lifted):
+        suspicion = store.parts.suspects.of(original)
+        assert suspicion is not None
+        assert (suspicion.crashes, suspicion.barred) == (20, original is not lifted)
 
 
 def test_what_cannot_be_read_accuses_nobody(store: Store) -> None:

@@ -13,6 +13,7 @@ A kill, or a power cut, is no crash, and makes nobody a suspect.
 from __future__ import annotations
 
 import faulthandler
+import fcntl
 import json
 import logging
 import mmap
@@ -30,7 +31,7 @@ from pathlib import Path
 
 from vfsd.errors import RefusedMediaError
 from vfsd.forks import at_fork
-from vfsd.inhand import put_in_place
+from vfsd.inhand import held_directory, put_in_place
 from vfsd.model import PhysicalVideo
 from vfsd.reserve import NO_SPACE, with_reserve
 from vfsd.storedir import StoreDirectory, fsync_path
@@ -111,18 +112,21 @@ class Suspects:
                 self._vacate(slot)
 
     def lift(self, physical: PhysicalVideo) -> None:
-        """All of it was decoded elsewhere, and well; the crashes are remembered."""
-        suspicion = self.of(physical)
-        if suspicion is not None and suspicion.barred:
-            told = {**asdict(suspicion), "barred": False}
-            self._save({**self._current(), _key(physical): Suspicion(**told)})
+        """All of it was decoded elsewhere, and well; the crashes are remembered.  Raises
+        `OSError`."""
+        with self._changing():
+            suspicion = self.of(physical)
+            if suspicion is not None and suspicion.barred:
+                told = {**asdict(suspicion), "barred": False}
+                self._save({**self._current(), _key(physical): Suspicion(**told)})
 
     def accuse(self, physical: PhysicalVideo, how: str) -> None:
-        """It was being decoded when a mount crashed."""
-        before = self.of(physical)
-        crashes = 1 if before is None else before.crashes + 1
-        suspicion = Suspicion(crashes, time.time(), how, barred=True)
-        self._save({**self._current(), _key(physical): suspicion})
+        """It was being decoded when a mount crashed.  Raises `OSError`."""
+        with self._changing():
+            before = self.of(physical)
+            crashes = 1 if before is None else before.crashes + 1
+            suspicion = Suspicion(crashes, time.time(), how, barred=True)
+            self._save({**self._current(), _key(physical): suspicion})
 
     # -- the note
 
@@ -190,6 +194,13 @@ class Suspects:
                 _SLOT.pack_into(self._note, slot * _SLOT.size, 0)
 
     # -- the file
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Nobody else changes the file while the block lasts, in any thread or process."""
+        with held_directory(self._path.parent, fcntl.LOCK_EX):
+            self._seen = None  # two changes in one tick of the clock may look the same
+            yield
 
     def _current(self) -> dict[str, Suspicion]:
         """As it is now: another process may have changed it."""
