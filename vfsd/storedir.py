@@ -215,6 +215,15 @@ class StoreDirectory:
             coming.settings,
         )
 
+    def require_one_disk(self) -> None:
+        """Raises `StoreError` where private files cannot become objects by another name for them,
+        as they do when they are videos."""
+        if self.spool.stat().st_dev != self.objects.stat().st_dev:
+            raise StoreError(
+                f"{self.spool} and {self.objects} are on different disks",
+                hint="let both be, or lead to, directories of one disk; or mount with -o ro",
+            )
+
     def _require_no_others(self, folder: Path) -> None:
         """Raises `StoreError` where a link leads to what belongs to another store, whose files have
         the same names."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from vfsd.errors import (
     FuseMissingError,
     MountError,
     NoStoreError,
+    StoreError,
     UsageError,
     VfsdError,
 )
@@ -365,3 +368,23 @@ def test_changes_from_outside_are_seen_within_a_second(mounted: Mounted) -> None
             assert file.read() == VIDEO.read_bytes()
         time.sleep(1.1)
         assert os.listdir(at / "cam") == []
+
+
+def test_private_files_and_objects_are_on_one_disk(mounted: Mounted) -> None:
+    """The bytes of a new video become an object by another name for them."""
+    elsewhere = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    try:
+        if elsewhere.stat().st_dev == mounted.store.stat().st_dev:
+            pytest.skip("there is only one disk here")
+        shutil.move(mounted.store / "objects", elsewhere / "objects")
+        (mounted.store / "objects").symlink_to(elsewhere / "objects")
+        with pytest.raises(StoreError, match="different disks"):
+            mounted.mount()
+        shutil.move(mounted.store / "spool", elsewhere / "spool")
+        (mounted.store / "spool").symlink_to(elsewhere / "spool")
+        clip = mounted.mount() / "a.mp4"
+        shutil.copy(FOLDER / "traffic.mp4", clip)
+        assert os.getxattr(clip, "user.vfsd.state") == b"video"
+        mounted.unmount()
+    finally:
+        shutil.rmtree(elsewhere)

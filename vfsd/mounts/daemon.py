@@ -80,6 +80,8 @@ def _serve(
         starter = stack.enter_context(_render_starter(root, parsed))  # while there are no threads
         be_prompt()
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
+        if not parsed.read_only:
+            directory.require_one_disk()
         counters = Counters()
         renders = stack.enter_context(_render_process(starter, store, counters))
         views = stack.enter_context(closing(_views(store, parsed, renders, counters)))
