@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.catalog.among import among
 from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import decisions, segments
 from vfsd.errors import NotFoundError
@@ -70,12 +71,8 @@ class Decisions:
     # -- inside
 
     def _set(self, segment_ids: Iterable[int], undone_ns: int | None) -> None:
-        numbers = list(segment_ids)
-        self._connection.execute(
-            sa.update(decisions)
-            .where(decisions.c.segment_id.in_(numbers))
-            .values(undone_ns=undone_ns)
-        )
+        for some in among(decisions.c.segment_id, segment_ids):
+            self._connection.execute(sa.update(decisions).where(some).values(undone_ns=undone_ns))
 
     def _select(
         self, *conditions: sa.ColumnElement[bool], limit: int | None = None

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from vfsd.catalog.among import among
 from vfsd.catalog.frameranges import merged, without
 from vfsd.catalog.places import bounds, cells
 from vfsd.catalog.schema import detections, examined, labels, sources, videos
@@ -436,10 +437,8 @@ class Detections:
     def _by_ids(
         self, query: sa.Select[Any], column: sa.Column[Any], values: Iterable[Any]
     ) -> Iterator[Any]:
-        wanted = sorted(set(values))
-        for at in range(0, len(wanted), 500):
-            part = wanted[at : at + 500]
-            yield from self._connection.execute(query.where(column.in_(part)))
+        for some in among(column, values):
+            yield from self._connection.execute(query.where(some))
 
 
 @contextmanager

@@ -11,12 +11,10 @@ from sqlalchemy.engine import Connection, Row
 
 from vfsd.budget.budgets import OF_STORE, OF_VIDEO, Held, Limit, Pin
 from vfsd.budget.eviction import faded
+from vfsd.catalog.among import among
 from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import budgets, physical_videos, pins, reads, segments
 from vfsd.model import Role
-
-_AT_ONCE = 500
-"""Numbers in one statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +90,10 @@ class Holdings:
 
     def shared_with(self, chosen: Sequence[Held]) -> list[Held]:
         """Joined segments that share their packs with some of these, which they go with."""
-        keys = sorted({one.object_key for one in chosen if one.role is Role.JOINED})
+        keys = (one.object_key for one in chosen if one.role is Role.JOINED)
         there = {one.id for one in chosen}
         found: list[Held] = []
-        for start in range(0, len(keys), _AT_ONCE):
-            some = segments.c.object_key.in_(keys[start : start + _AT_ONCE])
+        for some in among(segments.c.object_key, keys):
             found += self._held(None, some & (physical_videos.c.role == Role.JOINED.value))
         return [one for one in found if one.id not in there]
 
@@ -126,7 +123,8 @@ class Holdings:
         return replace(pin, id=int(result.inserted_primary_key[0]))
 
     def unpin(self, pin_ids: Iterable[int]) -> None:
-        self._connection.execute(sa.delete(pins).where(pins.c.id.in_(list(pin_ids))))
+        for some in among(pins.c.id, pin_ids):
+            self._connection.execute(sa.delete(pins).where(some))
 
     def unpin_video(self, video_id: int) -> None:
         self._connection.execute(sa.delete(pins).where(pins.c.video_id == video_id))
@@ -151,13 +149,11 @@ class Holdings:
 
     def note_used(self, found: Mapping[int, Used]) -> None:
         """Reads have used these segments; those that are there no longer are left out."""
-        numbers = sorted(found)
-        for start in range(0, len(numbers), _AT_ONCE):
-            some = numbers[start : start + _AT_ONCE]
+        for some in among(segments.c.id, found):
             before = self._connection.execute(
                 sa.select(
                     segments.c.id, segments.c.used_at_read, segments.c.uses, segments.c.saved
-                ).where(segments.c.id.in_(some))
+                ).where(some)
             )
             changed = [
                 _add(number, read, uses, saved, found[number])

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.catalog.among import among
 from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import (
     entries,
@@ -71,7 +72,8 @@ class Originals:
         return replace(hold, id=int(result.inserted_primary_key[0]))
 
     def release(self, hold_ids: Iterable[int]) -> None:
-        self._connection.execute(sa.delete(holds).where(holds.c.id.in_(list(hold_ids))))
+        for some in among(holds.c.id, hold_ids):
+            self._connection.execute(sa.delete(holds).where(some))
 
     def require_free(self, ino: int) -> None:
         """Raises `HeldError` where a file must neither change nor go."""

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.catalog.among import among
 from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import cells, physical_videos, segments
 from vfsd.errors import NotFoundError
@@ -58,10 +59,14 @@ class Segments:
 
     def sharing(self, segment_ids: Iterable[int]) -> list[Segment]:
         """Joined segments, and those that they are joined with."""
-        mine = sa.select(segments.c.object_key).where(
-            segments.c.id.in_(list(segment_ids)), _has_role(Role.JOINED)
-        )
-        return self._select(segments.c.object_key.in_(mine), _has_role(Role.JOINED))
+        mine: list[str] = []
+        for some in among(segments.c.id, segment_ids):
+            chosen = sa.select(segments.c.object_key).where(some, _has_role(Role.JOINED))
+            mine += self._connection.execute(chosen).scalars()
+        found: list[Segment] = []
+        for some in among(segments.c.object_key, mine):
+            found += self._select(some, _has_role(Role.JOINED))
+        return found
 
     def widowed(self) -> list[Segment]:
         """Joined ones whose other half is gone: they save nothing any more."""
@@ -116,7 +121,7 @@ class Segments:
             segments.c.end_frame <= segment.end_frame,
             alike,
         )
-        self._delete(sa.and_(within, segments.c.retired_ns.is_not(None)))
+        self._delete([sa.and_(within, segments.c.retired_ns.is_not(None))])
         self._connection.execute(
             sa.update(segments).where(within).values(retired_ns=segment.created_ns)
         )
@@ -167,17 +172,13 @@ class Segments:
 
     def retire(self, segment_ids: Iterable[int], *, now_ns: int) -> None:
         """Reads use them no longer."""
-        self._connection.execute(
-            sa.update(segments)
-            .where(segments.c.id.in_(list(segment_ids)))
-            .values(retired_ns=now_ns)
-        )
+        for some in among(segments.c.id, segment_ids):
+            self._connection.execute(sa.update(segments).where(some).values(retired_ns=now_ns))
 
     def restore(self, segment_ids: Iterable[int]) -> None:
         """Reads may use them again."""
-        self._connection.execute(
-            sa.update(segments).where(segments.c.id.in_(list(segment_ids))).values(retired_ns=None)
-        )
+        for some in among(segments.c.id, segment_ids):
+            self._connection.execute(sa.update(segments).where(some).values(retired_ns=None))
 
     def withdraw(self, made: Iterable[Segment]) -> None:
         """Forget what should not have been published; what it took the place of has that again."""
@@ -202,7 +203,7 @@ class Segments:
         """
         numbers = set(segment_ids)
         numbers.update(one.id for one in self.sharing(numbers))
-        self._delete(segments.c.id.in_(numbers))
+        self._delete(among(segments.c.id, numbers))
 
     # -- inside
 
@@ -234,13 +235,12 @@ class Segments:
             alike,
         )
 
-    def _delete(self, condition: sa.ColumnElement[bool]) -> None:
-        touched = list(
-            self._connection.execute(
-                sa.select(segments.c.physical_id).where(condition).distinct()
-            ).scalars()
-        )
-        self._connection.execute(sa.delete(segments).where(condition))
+    def _delete(self, conditions: Iterable[sa.ColumnElement[bool]]) -> None:
+        """Those for which one of the conditions holds."""
+        touched: set[int] = set()
+        for condition in conditions:
+            gone = sa.delete(segments).where(condition).returning(segments.c.physical_id)
+            touched.update(self._connection.execute(gone).scalars())
         for physical_id in touched:
             self._count(physical_id)
 

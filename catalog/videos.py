@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.catalog.among import among
 from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.evictions import Evictions
@@ -301,9 +302,8 @@ class Videos:
             )
 
     def remove_tags(self, video_id: int, words: Iterable[str]) -> None:
-        self._connection.execute(
-            sa.delete(tags).where(tags.c.video_id == video_id, tags.c.tag.in_(list(words)))
-        )
+        for some in among(tags.c.tag, words):
+            self._connection.execute(sa.delete(tags).where(tags.c.video_id == video_id, some))
 
     def set_metadata(self, video_id: int, metadata: Mapping[str, Any]) -> None:
         """Raises `UsageError` for what JSON cannot hold, and for new numbers beyond 64 bits."""
@@ -369,6 +369,17 @@ _PAGE = sa.select(frame_pages.c.data).where(
 )
 
 
+_FORGET_UNREFERENCED = (
+    sa.delete(objects)
+    .where(
+        ~sa.exists().where(nodes.c.object_key == objects.c.key),
+        ~sa.exists().where(physical_videos.c.object_key == objects.c.key),
+        ~sa.exists().where(segments.c.object_key == objects.c.key),
+    )
+    .returning(objects.c.key)
+)
+
+
 class Objects:
     """The register of immutable objects, as one transaction sees it."""
 
@@ -428,16 +439,10 @@ class Objects:
 
     def forget_unreferenced(self, keys: Iterable[str] | None = None) -> list[str]:
         """Strike out the objects (among `keys`) that nothing refers to; returns which."""
-        unused = sa.select(objects.c.key).where(
-            ~sa.exists().where(nodes.c.object_key == objects.c.key),
-            ~sa.exists().where(physical_videos.c.object_key == objects.c.key),
-            ~sa.exists().where(segments.c.object_key == objects.c.key),
-        )
-        if keys is not None:
-            unused = unused.where(objects.c.key.in_(list(keys)))
-        found = list(self._connection.execute(unused).scalars())
-        if found:
-            self._connection.execute(sa.delete(objects).where(objects.c.key.in_(found)))
+        parts = [sa.true()] if keys is None else among(objects.c.key, keys)
+        found: list[str] = []
+        for some in parts:
+            found += self._connection.execute(_FORGET_UNREFERENCED.where(some)).scalars()
         Integrity(self._connection).forget_unlinked()
         return found
 

@@ -12,14 +12,17 @@ from vfsd.catalog.videos import Page
 from vfsd.framepages import PacketColumns, paginate
 from vfsd.model import (
     Access,
+    Cell,
     FileState,
     LogicalVideo,
     MediaInfo,
     Node,
     PhysicalVideo,
     Role,
+    Segment,
     SideStream,
 )
+from vfsd.tiling import Rect, TileLayout
 
 MEDIA = MediaInfo(
     container="mp4",
@@ -98,3 +101,34 @@ def add_video(
         digest=key,
         now_ns=3,
     )
+
+
+def add_segments(
+    change: Transaction, video: LogicalVideo, count: int, *, role: Role = Role.TILED
+) -> list[Segment]:
+    """Segments of a frame each, one after the other, each with a pack of its own."""
+    one = dataclasses.replace(
+        video.original, role=role, object_key=None, parent_id=video.original.id
+    )
+    physical = change.videos.add_physical(video.id, one, [])
+    found = []
+    for number in range(count):
+        key = f"{video.id:032x}{number:032x}"
+        change.objects.record(key, 10, now_ns=4)
+        segment = Segment(
+            id=0,
+            physical_id=physical.id,
+            original_id=video.original.id,
+            first_frame=number,
+            end_frame=number + 1,
+            layout=TileLayout.untiled(640, 360),
+            profile="fast",
+            object_key=key,
+            size=10,
+            psnr=40.0,
+            created_ns=4,
+            retired_ns=None,
+            cells=(Cell(0, Rect(0, 0, 640, 360), 0, 10, 20, 40.0, 0.0, 0.0, 0.0),),
+        )
+        found.append(change.segments.publish(segment))
+    return found

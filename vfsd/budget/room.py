@@ -19,8 +19,6 @@ from vfsd.units import human_bytes
 LEAD = 1.25
 """What is to take the place of others has to be worth so many times as much: as the tilings of
 `vfsd.tiling.policy.Terms`, so that two of them do not take turns."""
-_AT_ONCE = 500
-"""Rows that one statement deletes."""
 
 
 def make_room(
@@ -146,8 +144,7 @@ def evict(
     Of two that are joined both are chosen.
     """
     change.evictions.add([Eviction.of(one, why, read=read, at_ns=now_ns) for one in chosen])
-    for start in range(0, len(chosen), _AT_ONCE):
-        change.segments.delete(one.id for one in chosen[start : start + _AT_ONCE])
+    change.segments.delete(one.id for one in chosen)
     return list(chosen)
 
 
