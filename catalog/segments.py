@@ -22,6 +22,8 @@ class Segments:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.released: set[str] = set()
+        """The packs of the segments that were deleted in this transaction."""
 
     # -- looking
 
@@ -239,8 +241,10 @@ class Segments:
         """Those for which one of the conditions holds."""
         touched: set[int] = set()
         for condition in conditions:
-            gone = sa.delete(segments).where(condition).returning(segments.c.physical_id)
-            touched.update(self._connection.execute(gone).scalars())
+            gone = sa.delete(segments).where(condition).returning(*_HELD)
+            for row in self._connection.execute(gone):
+                touched.add(row.physical_id)
+                self.released.add(row.object_key)
         for physical_id in touched:
             self._count(physical_id)
 
@@ -264,6 +268,9 @@ class Segments:
                 .where(itself)
                 .values(frames=int(frames), packets=int(frames), size=int(size))
             )
+
+
+_HELD = (segments.c.physical_id, segments.c.object_key)
 
 
 def _has_role(role: Role) -> sa.ColumnElement[bool]:

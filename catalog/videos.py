@@ -425,6 +425,24 @@ class Objects:
             found.update(self._connection.execute(query).scalars())
         return found
 
+    def of_file(self, ino: int) -> set[str]:
+        """The keys that a file refers to, or anything that is stored of its video."""
+        mine = (
+            sa.select(physical_videos.c.id)
+            .join(videos, videos.c.id == physical_videos.c.video_id)
+            .where(videos.c.ino == ino)
+        )
+        columns = {
+            nodes.c.object_key: nodes.c.ino == ino,
+            physical_videos.c.object_key: physical_videos.c.id.in_(mine),
+            segments.c.object_key: segments.c.physical_id.in_(mine),
+        }
+        found: set[str] = set()
+        for column, condition in columns.items():
+            query = sa.select(column).where(column.is_not(None), condition)
+            found.update(self._connection.execute(query).scalars())
+        return found
+
     def is_recorded(self, key: str) -> bool:
         query = sa.select(objects.c.key).where(objects.c.key == key)
         return self._connection.execute(query).first() is not None

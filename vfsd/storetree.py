@@ -98,12 +98,13 @@ class StoreTree(StoreWrites):
         """
         self._require_writable()
         recursive = yes_or_no(recursive, "recursive")
-        gone, inodes = self._parts.with_reserve(lambda: self._remove_names(path, recursive))
-        clear_away(self._parts, inodes=inodes)
+        gone, keys, inodes = self._parts.with_reserve(lambda: self._remove_names(path, recursive))
+        clear_away(self._parts, keys=keys, inodes=inodes)
         return gone
 
-    def _remove_names(self, path: str, recursive: bool) -> tuple[int, list[int]]:
-        """How many files went, and the inodes that may have lost their last name."""
+    def _remove_names(self, path: str, recursive: bool) -> tuple[int, set[str], list[int]]:
+        """How many files went, the objects that nothing may need any more, and the inodes that may
+        have lost their last name."""
         *above, name = split(path) or [""]
         if not name:
             raise UsageError("the root of a store cannot be removed")
@@ -118,18 +119,19 @@ class StoreTree(StoreWrites):
                     f"{path!r} is not empty",
                     hint="`--recursive`, or recursive=True, takes all that is in it, too",
                 )
-            gone, inodes = 0, []
+            gone, keys, inodes = 0, set[str](), list[int]()
             for full, inner in [*reversed(below), (path, node)]:
                 folder, _, last = "/".join(split(full)).rpartition("/")
                 left = change.tree.unlink(
                     change.tree.resolve(folder).ino, last, now_ns=time.time_ns()
                 )
                 if left.nlink == 0:
+                    keys |= change.objects.of_file(left.ino)
                     change.tree.delete(left.ino)
                 if inner.is_file:
                     inodes.append(left.ino)
                 gone += not inner.is_dir
-        return gone, inodes
+        return gone, keys, inodes
 
     def move(self, old: str, new: str, *, replace: bool = False) -> None:
         """Give a file or directory another name; missing directories on the way are made.
@@ -170,10 +172,12 @@ class StoreTree(StoreWrites):
                         hint="`--replace`, or replace=True, lets the file take its place",
                     )
             replaced = tree.rename(parent.ino, name, target.ino, last, now_ns=time.time_ns())
+            keys = set[str]()
             if replaced is not None and replaced.nlink == 0:
+                keys = change.objects.of_file(replaced.ino)
                 tree.delete(replaced.ino)
         if replaced is not None:
-            clear_away(self._parts, inodes=[replaced.ino])
+            clear_away(self._parts, keys=keys, inodes=[replaced.ino])
 
     # -- help
 

@@ -18,9 +18,6 @@ from vfsd.parts import Parts
 from vfsd.reading.tools import Tools
 from vfsd.tiling import meet
 
-_KEYS = 1000
-"""Above that many, all objects are looked at."""
-
 
 class DerivedBudget:
     """What the tiles and renditions of a video, or of all videos together, take and may take.
@@ -186,8 +183,7 @@ def _make_room(change: Transaction, video_id: int | None) -> list[Held]:
 
 def _reclaim(parts: Parts, gone: Sequence[Held]) -> None:
     if gone:
-        keys = {one.object_key for one in gone}
-        clear_away(parts, keys=keys if len(keys) <= _KEYS else None)
+        clear_away(parts, keys={one.object_key for one in gone})
 
 
 def _limit(given: Limit | str | int | None) -> Limit | None:

@@ -53,12 +53,11 @@ def reclaim(
     return found
 
 
-def clear_away(
-    parts: Parts, *, keys: Iterable[str] | None = None, inodes: Iterable[int] = ()
-) -> None:
+def clear_away(parts: Parts, *, keys: Iterable[str], inodes: Iterable[int] = ()) -> None:
     """`reclaim` after something else, which is done whatever becomes of the old bytes.
 
-    Those that cannot be deleted now are left for `vfsd gc` and the next mount.
+    It takes as long as these `keys` need, however much is stored.  What cannot be deleted now is
+    left for `vfsd gc` and the next mount.
     """
     try:
         reclaim(parts, keys=keys, inodes=inodes)

@@ -168,8 +168,6 @@ def join(
         _at_once(left, right, wanted, at_once(jobs)),
         on_progress,
     )
-    if not dry_run:
-        clear_away(parts)
     done = [run.frames for run in runs if run.is_joined]
     return JoinReport(
         left.name,

@@ -186,7 +186,6 @@ class JointWork:
         """Bytes first, then one transaction in which both sides come to be."""
         what = f"joined pictures of {self._sides[0].video.name}"
         now = time.time_ns()
-        evicted = []
         arrival = arrival_of_bytes(self._parts, pack.data, what)
         with arrival, self._publishing, arrival.recorded() as change:
             both: list[int] = []
@@ -198,10 +197,11 @@ class JointWork:
                 both.append(segment.id)
             for side, made in zip(self._sides, both, strict=True):
                 keep = {*self._made, *both}
-                evicted += make_room(change, side.video.id, now_ns=now, made=made, keep=keep)
+                make_room(change, side.video.id, now_ns=now, made=made, keep=keep)
+            released = change.segments.released
         self._made.update(both)
-        if evicted:
-            clear_away(self._parts, keys={one.object_key for one in evicted})
+        if released:
+            clear_away(self._parts, keys=released)
 
     def _segment(
         self,

@@ -11,7 +11,6 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 
-from vfsd.budget.reclaim import clear_away
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.cellcheck import checked_likeness
 from vfsd.codecs.cells.pack import CellStream
@@ -45,7 +44,6 @@ class Admission:
 
         Raises `UsageError` where the pictures are of another kind.
         """
-        self._parts = parts
         found = VIEW_CODECS[codec]
         if video.original.media.pixel_format not in found.pixel_formats:
             raise UsageError(f"views of {video.name} do not become renditions")
@@ -67,10 +65,7 @@ class Admission:
         `vfsd.making.retile.Retiler`.  Raises `IntegrityError` where it, or the original, does not
         decode, `NoSpaceError`, `OverBudgetError`; the store is then as it was.
         """
-        try:
-            return self._work.admit(plan, stream, quality, beside, worth)
-        finally:
-            clear_away(self._parts)
+        return self._work.admit(plan, stream, quality, beside, worth)
 
 
 class _AdmittedWork(TileWork):

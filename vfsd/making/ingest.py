@@ -301,7 +301,7 @@ def require_free(parts: Parts, name: str, replace: bool) -> None:
 
 def _put_stored(
     change: Transaction, source: Source, verdict: Indexed, replace: bool
-) -> tuple[LogicalVideo, Node | None]:
+) -> tuple[LogicalVideo, _Displaced | None]:
     """The video of bytes that are a recorded object, under the name of `source`, and what had that
     before."""
     node, replaced = _new_file(change, source, replace)
@@ -311,10 +311,18 @@ def _put_stored(
     return _put_video(change, node, verdict, time.time_ns()), replaced
 
 
-def _clear_replaced(parts: Parts, replaced: Node | None) -> None:
+@dataclass(frozen=True, slots=True)
+class _Displaced:
+    """A file that has lost its name to another."""
+
+    ino: int
+    keys: set[str]  #: of the objects that nothing may need any more
+
+
+def _clear_replaced(parts: Parts, replaced: _Displaced | None) -> None:
     """Delete the bytes of what has lost its name: objects, and its private file."""
     if replaced is not None:
-        clear_away(parts, inodes=[replaced.ino])
+        clear_away(parts, keys=replaced.keys, inodes=[replaced.ino])
 
 
 def file_version(found: os.stat_result) -> tuple[int, int, int]:
@@ -327,16 +335,18 @@ def _require_unwritten(path: Path, before: os.stat_result) -> None:
         raise written_while_read(path)
 
 
-def _new_file(change: Transaction, source: Source, replace: bool) -> tuple[Node, Node | None]:
+def _new_file(change: Transaction, source: Source, replace: bool) -> tuple[Node, _Displaced | None]:
     """An inode for `source`, under its name; what had the name before, and loses it."""
     found = source.path.stat()
     *folders, name = split(source.name)
     now = time.time_ns()
     parent = make_directories(change, "/".join(folders), uid=os.getuid(), gid=os.getgid())
-    before = None
+    displaced = None
     if replace and change.tree.lookup(parent.ino, name) is not None:
         before = change.tree.unlink(parent.ino, name, now_ns=now)
+        displaced = _Displaced(before.ino, set())
         if before.nlink == 0:
+            displaced.keys.update(change.objects.of_file(before.ino))
             change.tree.delete(before.ino)
     node = change.tree.create(
         parent.ino,
@@ -348,7 +358,7 @@ def _new_file(change: Transaction, source: Source, replace: bool) -> tuple[Node,
         state=FileState.SPOOLED,
     )
     node = change.tree.update(node.ino, mtime_ns=found.st_mtime_ns, atime_ns=found.st_atime_ns)
-    return node, before
+    return node, displaced
 
 
 # ------------------------------------------------------------------------------------- values

@@ -14,7 +14,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
-from vfsd.budget.reclaim import clear_away
 from vfsd.codecs.cells.pack import write_pack
 from vfsd.codecs.cells.tiles import TileCodec, require_encoder, tile_codec
 from vfsd.codecs.pictures.scale import require_smaller
@@ -171,7 +170,6 @@ def retile(
     if made:
         with suppress(VfsdError, OSError):  # the tiles are there, and that is what was asked for
             work.note_cost(made[0].frames)
-    clear_away(parts)
     return sorted(made, key=lambda segment: segment.first_frame)
 
 
@@ -192,7 +190,6 @@ class Retiler:
         *,
         between: BetweenPictures | None = None,
     ) -> None:
-        self._parts = parts
         self._video = video
         self._settings = settings
         codec = tile_codec(settings.codec, video.original.media)
@@ -220,10 +217,7 @@ class Retiler:
         it was.
         """
         _codec_for(self._video, [plan], self._settings)
-        try:
-            return self._work.make(plan, beside, worth)
-        finally:
-            clear_away(self._parts)
+        return self._work.make(plan, beside, worth)
 
 
 def _watch(

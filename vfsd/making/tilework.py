@@ -295,7 +295,7 @@ class TileWork:
                     beside(change, segment)
                 expected = self._making(plan, arrival.size) if worth is None else worth
                 change.holdings.note_made(segment.id, expected=expected, gain=gain)
-                evicted = make_room(
+                make_room(
                     change,
                     original.video_id,
                     now_ns=now,
@@ -303,11 +303,12 @@ class TileWork:
                     keep=self._made if worth is None else (),
                     worth=worth,
                 )
+                released = change.segments.released
             # Only now is it there for the next.
             self._physical[plan.layout.width, plan.layout.height] = physical
             self._made.add(segment.id)
-        if evicted:
-            clear_away(self._parts, keys={one.object_key for one in evicted})
+        if released:
+            clear_away(self._parts, keys=released)
         return segment
 
     def _gain(self, plan: PlannedSegment, cells: Sequence[Cell]) -> float:

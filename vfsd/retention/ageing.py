@@ -161,9 +161,10 @@ def delete(parts: Parts, video: LogicalVideo, due: Due) -> Entry:
         for name in names:
             folder, _, last = name.rpartition("/")
             change.tree.unlink(change.tree.resolve(folder).ino, last, now_ns=now)
+        keys = change.objects.of_file(video.ino)
         change.tree.delete(video.ino)
         entry = change.originals.add(entry_of(there, Action.DELETED, due.reason, {"names": names}))
-    clear_away(parts, inodes=[video.ino])
+    clear_away(parts, keys=keys, inodes=[video.ino])
     return entry
 
 
