@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ import vfsd.fs.contents
 import vfsd.fs.judging
 import vfsd.making.arrival
 import vfsd.making.settle
+from sample_videos import FOLDER
 from tests.fs.driver import Driver, failing
 from vfsd.catalog import ROOT, Catalog
 from vfsd.errors import NotFoundError
@@ -108,6 +109,40 @@ def test_two_files_of_the_same_bytes_share_an_object(
     it.fs.tidy()
     assert it.read("/b.mp4") == video
     it.fs.unlink("/b.mp4")
+    it.fs.tidy()
+    assert objects(store) == []
+
+
+def unlinked(it: Driver) -> None:
+    it.fs.unlink("/a.mp4")
+
+
+def renamed_over(it: Driver) -> None:
+    it.write("/b", b"words")
+    it.fs.rename("/b", "/a.mp4")
+
+
+def unlinked_while_open(it: Driver) -> None:
+    with it.opened("/a.mp4"):
+        it.fs.unlink("/a.mp4")
+
+
+def written(it: Driver) -> None:
+    with it.opened("/a.mp4", os.O_RDWR) as handle:
+        it.fs.write(handle, b"no video any more", 0)
+
+
+@pytest.mark.parametrize("happens", [unlinked, renamed_over, unlinked_while_open, written])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_what_was_made_of_a_video_goes_with_it(
+    it: Driver, store: Store, happens: Callable[[Driver], None], is_link: bool
+) -> None:
+    made = store.ingest(FOLDER / "portrait.mp4", "a.mp4", link=is_link)
+    made.budget.set("none")
+    made.retile("uniform:2x2")
+    made.render((96, 160))
+    happens(it)
+    it.fs.settle()
     it.fs.tidy()
     assert objects(store) == []
 

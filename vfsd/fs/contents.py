@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
@@ -117,10 +117,12 @@ class Content:
 class Contents:
     """The contents of all open inodes."""
 
-    def __init__(self, parts: Parts, names: Names, discard_object: Callable[[str], None]) -> None:
+    def __init__(
+        self, parts: Parts, names: Names, discard_objects: Callable[[Collection[str]], None]
+    ) -> None:
         self._parts = parts
         self._names = names
-        self._discard_object = discard_object
+        self._discard_objects = discard_objects
         self._spool = os.fspath(parts.directory.spool)
         self._open: dict[int, Content] = {}
         self._closed: dict[int, float] = {}
@@ -422,6 +424,7 @@ class Contents:
                 os.replace(copy, self._parts.directory.spool_file(node.ino))
                 if is_kept:
                     fsync_path(self._parts.directory.spool)
+            keys = change.objects_of(now)
             change.tree.update(
                 node.ino,
                 state=FileState.SPOOLED,
@@ -432,8 +435,7 @@ class Contents:
             )
             if now.state is FileState.VIDEO:
                 change.transaction.videos.drop_physicals(node.ino)
-        if now.object_key is not None:
-            self._discard_object(now.object_key)
+        self._discard_objects(keys)
         return True
 
 

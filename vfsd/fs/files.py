@@ -16,7 +16,7 @@ from vfsd.fs.attributes import Attributes, Caller
 from vfsd.fs.contents import CAPABILITIES, Content, Contents
 from vfsd.fs.janitor import Janitor
 from vfsd.fs.judging import Judging
-from vfsd.fs.names import Names
+from vfsd.fs.names import Gone, Names
 from vfsd.fs.namespace import Namespace
 from vfsd.fs.posix import failure, fallocate
 from vfsd.fs.viewfolders import Closeable, OfferHandle
@@ -331,15 +331,14 @@ class Files:
         if gone is not None:
             self._janitor.discard_bytes(gone)
 
-    def _delete_row(self, node: Node) -> Node | None:
-        """The node as it was last; None where somebody needs it again, or it is gone already."""
+    def _delete_row(self, node: Node) -> Gone | None:
+        """The file as it was last; None where somebody needs it again, or it is gone already."""
         with self._names.changing() as change:
             change.touch(node.ino)
             now = change.tree.nodes([node.ino]).get(node.ino)
             if now is None or now.nlink > 0 or self._contents.is_open(node.ino):
                 return None
-            change.tree.delete(node.ino)
-        return now
+            return change.delete(now)
 
     def _writable(self, number: int, keep: int | None = None) -> FileHandle:
         """A handle whose bytes may be changed now."""

@@ -83,7 +83,7 @@ class Filesystem:
         self.now = now
         self._names = Names(parts)
         self._janitor = Janitor(parts)
-        self._contents = Contents(parts, self._names, self._janitor.discard_object)
+        self._contents = Contents(parts, self._names, self._janitor.discard_objects)
         self._judging = Judging(parts, self._names, self._contents)
         self._hidden_names = HiddenNames(self._names, self._contents, self._janitor, now)
         self._namespace = Namespace(

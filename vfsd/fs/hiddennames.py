@@ -18,9 +18,8 @@ from dataclasses import dataclass
 
 from vfsd.fs.contents import Contents
 from vfsd.fs.janitor import Janitor
-from vfsd.fs.names import Names
+from vfsd.fs.names import Gone, Names
 from vfsd.fs.posix import failure
-from vfsd.model import Node
 
 _HIDING_SECONDS = 0.005
 """How long a hidden name may still turn out to be the first half of a rename over it.
@@ -134,7 +133,7 @@ class HiddenNames:
         self._unsettled.discard(hidden)
 
     def _end_orphan(self, hidden: HiddenName) -> None:
-        gone: Node | None = None
+        gone: Gone | None = None
         with self._names.changing() as change:
             node = change.tree.nodes([hidden.ino]).get(hidden.ino)
             if node is None or node.nlink > 0:
@@ -142,8 +141,6 @@ class HiddenNames:
             if self._contents.is_open(node.ino):
                 change.tree.settle_orphan(node.ino)
             else:
-                gone = node
-                change.tree.delete(node.ino)
-                change.touch(node.ino)
+                gone = change.delete(node)
         if gone is not None:
             self._janitor.discard_bytes(gone)

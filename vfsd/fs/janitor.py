@@ -7,10 +7,11 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from vfsd.budget.reclaim import reclaim
-from vfsd.model import Node
+from vfsd.fs.attributes import is_private
+from vfsd.fs.names import Gone
 from vfsd.parts import Parts
 
 _log = logging.getLogger(__name__)
@@ -39,20 +40,19 @@ class Janitor:
             self._expect_cleaning()
             self._inodes.append(ino)
 
-    def discard_object(self, key: str) -> None:
-        """The object has lost a reference; if that was the last one it may go."""
+    def discard_objects(self, keys: Collection[str]) -> None:
+        """These objects have lost a reference; those for which that was the last one may go."""
+        if not keys:
+            return
         with self._wake:
             self._expect_cleaning()
-            self._keys.append(key)
+            self._keys.extend(keys)
 
-    def discard_bytes(self, node: Node) -> None:
-        """The row of `node` is gone; so may its bytes be, unless they are a linked file."""
-        if not node.is_file:
-            return
-        if node.object_key is not None:
-            self.discard_object(node.object_key)
-        elif node.link_path is None:
-            self.discard_inode(node.ino)
+    def discard_bytes(self, gone: Gone) -> None:
+        """The row of a file is gone; so may its bytes be, unless they are a linked file."""
+        self.discard_objects(gone.keys)
+        if is_private(gone.node):
+            self.discard_inode(gone.node.ino)
 
     def later(self, seconds: float, action: Callable[[], object]) -> None:
         """Call `action` then, or when closing, whichever comes first."""

@@ -15,12 +15,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from vfsd.catalog import NAME_BYTES, ROOT, Transaction, Tree
 from vfsd.errors import NotFoundError, VfsdError
 from vfsd.fs.posix import failure
-from vfsd.model import Node
+from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 
 _ASK_SECONDS = 0.05
@@ -37,6 +38,14 @@ class Place(NamedTuple):
     parent: Node
     name: str
     above: tuple[int, ...]  #: inode numbers of the directories down to `parent`
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A file that was forgotten, with what may go besides."""
+
+    node: Node  #: as it was last
+    keys: frozenset[str]  #: of the objects of its video
 
 
 class Change:
@@ -63,6 +72,19 @@ class Change:
     def touch(self, *inos: int) -> None:
         """These nodes, or their attributes, change, come or go."""
         self.touched.update(inos)
+
+    def delete(self, node: Node) -> Gone:
+        """Forget a file without names, and its video."""
+        keys = self.objects_of(node)
+        self.tree.delete(node.ino)
+        self.touched.add(node.ino)
+        return Gone(node, keys)
+
+    def objects_of(self, node: Node) -> frozenset[str]:
+        """The keys of all that is stored of a file, tiles and renditions included."""
+        if node.state is not FileState.VIDEO:
+            return frozenset()
+        return frozenset(self.transaction.objects.of_file(node.ino))
 
     def set_xattr(self, ino: int, name: bytes, value: bytes) -> None:
         """An extended attribute comes, or gets another value."""

@@ -13,7 +13,7 @@ from vfsd.fs.attributes import Caller, is_private
 from vfsd.fs.contents import Contents
 from vfsd.fs.hiddennames import HiddenName, HiddenNames
 from vfsd.fs.janitor import Janitor
-from vfsd.fs.names import Change, Names, Place
+from vfsd.fs.names import Change, Gone, Names, Place
 from vfsd.fs.posix import failure
 from vfsd.model import FileState, Node
 from vfsd.reserve import require_reserve
@@ -169,7 +169,7 @@ class Namespace:
             synced = ino
 
     def _move(self, old_path: str, new_path: str, flags: int, synced: int | None) -> int | None:
-        gone: Node | None = None
+        gone: Gone | None = None
         with self._names.changing() as change:
             old, new = self._names.place(old_path), self._names.place(new_path)
             node = change.node_at(old)
@@ -262,16 +262,15 @@ class Namespace:
         change.new.append(node.ino)
         return node
 
-    def _after_unlink(self, change: Change, left: Node) -> Node | None:
-        """Returns the node when it is gone for good, and its bytes may go."""
+    def _after_unlink(self, change: Change, left: Node) -> Gone | None:
+        """Returns the file when it is gone for good, and its bytes may go."""
         change.touch(left.ino)
         if left.nlink > 0:
             return None
         if self._contents.is_open(left.ino):
             change.tree.orphan(left.ino, now_ns=self._now())
             return None
-        change.tree.delete(left.ino)
-        return left
+        return change.delete(left)
 
 
 def _is_risked(node: Node, target: Node | None) -> bool:
