@@ -49,7 +49,8 @@ class VideoFilter:
 class VideoQuery:
     """The videos that a filter lets through, in the order of their names.
 
-    Iterating reads a few hundred at a time, each batch in a snapshot of its own.
+    Iterating reads a few hundred at a time, each batch in a snapshot of its own: what is taken away
+    meanwhile, or written through the mount, is left out.
     """
 
     def __init__(
@@ -63,7 +64,10 @@ class VideoQuery:
         for at in range(0, len(found), _BATCH):
             batch = dict(found[at : at + _BATCH])
             with self._reading() as connection:
-                rows = connection.execute(SELECT_VIDEO.where(videos.c.ino.in_(list(batch)))).all()
+                chosen = SELECT_VIDEO.where(
+                    videos.c.ino.in_(list(batch)), nodes.c.state == FileState.VIDEO.value
+                )
+                rows = connection.execute(chosen).all()
                 values = [Videos(connection).value(row, batch[row.ino]) for row in rows]
             yield from sorted(values, key=lambda video: video.name)
 

@@ -25,7 +25,7 @@ from vfsd.errors import (
     StoreVersionError,
     UsageError,
 )
-from vfsd.model import Read, Role
+from vfsd.model import FileState, Read, Role
 from vfsd.tiling import Rect
 
 
@@ -83,6 +83,22 @@ def test_finding(catalog: Catalog) -> None:
         names(5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="'night'"):
         names(tags="night")
+
+
+def test_who_lists_videos_while_some_are_written_or_taken_away(catalog: Catalog) -> None:
+    names = [f"{number:03}.mp4" for number in range(300)]
+    with catalog.writing() as change:
+        for number, name in enumerate(names):
+            add_video(change, name, key=f"{number:064x}")
+    listing = iter(catalog.find())
+    assert next(listing).name == names[0]
+    with catalog.writing() as change:  # as a mount does
+        written, gone = change.tree.resolve(names[-1]), change.tree.resolve(names[-2])
+        change.tree.update(written.ino, state=FileState.SPOOLED, object_key=None)
+        change.videos.drop_physicals(written.ino)
+        change.tree.unlink(ROOT, names[-2], now_ns=9)
+        change.tree.delete(gone.ino)
+    assert [video.name for video in listing] == names[1:-2]
 
 
 def test_tags_and_metadata_are_set_and_removed(catalog: Catalog) -> None:
