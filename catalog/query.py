@@ -16,7 +16,7 @@ from vfsd.catalog.jsonvalues import json_equals
 from vfsd.catalog.schema import nodes, physical_videos, tags, videos
 from vfsd.catalog.seentree import ROOT, SeenTree
 from vfsd.catalog.treenames import split
-from vfsd.catalog.videos import SELECT_VIDEO, Videos
+from vfsd.catalog.videos import Videos
 from vfsd.errors import ExtraMissingError, NotFoundError
 from vfsd.model import FileState, LogicalVideo, Role
 
@@ -64,11 +64,7 @@ class VideoQuery:
         for at in range(0, len(found), _BATCH):
             batch = dict(found[at : at + _BATCH])
             with self._reading() as connection:
-                chosen = SELECT_VIDEO.where(
-                    videos.c.ino.in_(list(batch)), nodes.c.state == FileState.VIDEO.value
-                )
-                rows = connection.execute(chosen).all()
-                values = [Videos(connection).value(row, batch[row.ino]) for row in rows]
+                values = Videos(connection).of_inodes(batch)
             yield from sorted(values, key=lambda video: video.name)
 
     def __len__(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,6 +76,15 @@ class Videos:
         except NotFoundError:
             why = f": {node.reason}" if node.reason else ""
             raise NotFoundError(f"{name!r} is a file, but no video{why}") from None
+
+    def of_inodes(self, names: Mapping[int, str]) -> list[LogicalVideo]:
+        """Those of the files that are videos, each under the name that is given."""
+        rows = self._connection.execute(
+            _SELECT_VIDEO.where(
+                videos.c.ino.in_(list(names)), nodes.c.state == FileState.VIDEO.value
+            )
+        ).all()
+        return self._values(rows, names)
 
     def get(self, video_id: int) -> LogicalVideo:
         """Raises `NotFoundError`."""
@@ -330,37 +339,51 @@ class Videos:
     # -- values
 
     def _one(self, condition: sa.ColumnElement[bool], missing: str) -> LogicalVideo:
-        row = self._connection.execute(SELECT_VIDEO.where(condition)).first()
+        row = self._connection.execute(_SELECT_VIDEO.where(condition)).first()
         if row is None:
             raise NotFoundError(missing)
         paths = SeenTree(self._connection).paths_of(row.ino)
-        return self.value(row, paths[0] if paths else "")
+        (found,) = self._values([row], {row.ino: paths[0] if paths else ""})
+        return found
 
-    def value(self, row: Row[Any], name: str) -> LogicalVideo:
-        """The value of a row of `SELECT_VIDEO`."""
-        original = self._connection.execute(
-            sa.select(physical_videos).where(
-                physical_videos.c.video_id == row.id,
-                physical_videos.c.role == Role.ORIGINAL.value,
-            )
-        ).first()
-        if original is None:
-            raise IntegrityError(f"video {name!r} has no original", hint="run `vfsd fsck`")
-        return LogicalVideo(
-            id=row.id,
-            ino=row.ino,
-            name=name,
-            size=row.size,
-            digest=row.digest,
-            modified_ns=row.mtime_ns,
-            created_ns=row.created_ns,
-            tags=self.tags(row.id),
-            metadata=row.metadata,
-            original=physical_from_row(original),
+    def _values(self, rows: Sequence[Row[Any]], names: Mapping[int, str]) -> list[LogicalVideo]:
+        """The values of rows of `_SELECT_VIDEO`, named by their inodes."""
+        numbers = [row.id for row in rows]
+        chosen = sa.select(physical_videos).where(
+            physical_videos.c.video_id.in_(numbers),
+            physical_videos.c.role == Role.ORIGINAL.value,
         )
+        originals = {row.video_id: row for row in self._connection.execute(chosen)}
+        words: dict[int, set[str]] = {}
+        for row in self._connection.execute(sa.select(tags).where(tags.c.video_id.in_(numbers))):
+            words.setdefault(row.video_id, set()).add(row.tag)
+        return [
+            _video(row, names[row.ino], originals.get(row.id), words.get(row.id, set()))
+            for row in rows
+        ]
 
 
-SELECT_VIDEO = sa.select(videos, nodes.c.size, nodes.c.mtime_ns).join(
+def _video(
+    row: Row[Any], name: str, original: Row[Any] | None, words: Iterable[str]
+) -> LogicalVideo:
+    """Raises `IntegrityError` for one without an original."""
+    if original is None:
+        raise IntegrityError(f"video {name!r} has no original", hint="run `vfsd fsck`")
+    return LogicalVideo(
+        id=row.id,
+        ino=row.ino,
+        name=name,
+        size=row.size,
+        digest=row.digest,
+        modified_ns=row.mtime_ns,
+        created_ns=row.created_ns,
+        tags=frozenset(words),
+        metadata=row.metadata,
+        original=physical_from_row(original),
+    )
+
+
+_SELECT_VIDEO = sa.select(videos, nodes.c.size, nodes.c.mtime_ns).join(
     nodes, nodes.c.ino == videos.c.ino
 )
 _PAGE = sa.select(frame_pages.c.data).where(

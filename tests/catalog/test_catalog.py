@@ -85,6 +85,17 @@ def test_finding(catalog: Catalog) -> None:
         names(tags="night")
 
 
+def test_many_are_found_with_what_is_said_of_each(catalog: Catalog) -> None:
+    names = [f"cam{number % 7}/{number:03}.mp4" for number in range(300)]
+    with catalog.writing() as change:
+        for number, name in enumerate(names):
+            video = add_video(change, name, key=f"{number:064x}", frames=number + 1)
+            change.videos.add_tags(video.id, ["all", f"by {number % 3}"][: number % 3])
+    found = list(catalog.find())
+    assert [video.name for video in found] == sorted(names)
+    assert found == [catalog.video(name) for name in sorted(names)]
+
+
 def test_who_lists_videos_while_some_are_written_or_taken_away(catalog: Catalog) -> None:
     names = [f"{number:03}.mp4" for number in range(300)]
     with catalog.writing() as change:
