@@ -88,6 +88,10 @@ class Segments:
         """Those of all videos, retired ones included."""
         return self._select(sa.true())
 
+    def of_pack(self, key: str) -> list[Segment]:
+        """Those whose tiles lie in that object, by their first frame."""
+        return self._select(segments.c.object_key == key)
+
     def newest_of(self, profile: str) -> int:
         """The number of the newest with that tile codec; 0 where there is none."""
         chosen = sa.select(sa.func.max(segments.c.id)).where(segments.c.profile == profile)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.catalog.make import MEDIA, add_file, add_video, original, table
+from tests.catalog.make import MEDIA, add_file, add_segments, add_video, original, table
 from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.engine import LOG_BYTES
 from vfsd.errors import (
@@ -185,6 +185,17 @@ def test_derived_encodings_know_where_they_come_from(catalog: Catalog) -> None:
         made = change.videos.add_physical(video.id, tiled, table())
     assert [p.role for p in catalog.physicals(video)] == [Role.ORIGINAL, Role.RENDITION]
     assert catalog.provenance(made) == [made, video.original]
+
+
+def test_segments_are_found_by_their_pack(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        first = add_segments(change, add_video(change, "a.mp4", key="1" * 64), 3)
+        second = add_segments(change, add_video(change, "b.mp4", key="2" * 64), 3)
+        shared = dataclasses.replace(second[2], object_key=first[0].object_key)
+        change.segments.replace_pack(shared, second[2].object_key)
+        assert change.segments.of_pack(first[0].object_key) == [first[0], shared]
+        assert change.segments.of_pack(second[1].object_key) == [second[1]]
+        assert change.segments.of_pack(second[2].object_key) == []
 
 
 def test_a_missing_page_is_an_integrity_error(catalog: Catalog) -> None:

@@ -13,13 +13,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vfsd.catalog import Transaction
 from vfsd.catalog.integrity import ScrubRun
 from vfsd.errors import BusyError, IntegrityError, NotFoundError, ReadOnlyError, UsageError
 from vfsd.integrity.blocksums import Place
 from vfsd.integrity.byteslook import Looked, look_at
 from vfsd.integrity.linkedfile import require_linked
-from vfsd.model import LogicalVideo, Segment
+from vfsd.model import LogicalVideo
 from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
 from vfsd.reading.mending import drop_segments
@@ -294,7 +293,7 @@ class Scrubber:
         if item.is_original:
             return None
         with self._parts.catalog.reading() as seen:
-            mine = _segments_in(seen, item.digest)
+            mine = seen.segments.of_pack(item.digest)
         drop_segments(self._parts, mine)
         return "dropped"
 
@@ -328,14 +327,10 @@ class Scrubber:
             if item.is_original:
                 numbers = seen.integrity.videos_of(item.place)
             else:
-                made = {segment.physical_id for segment in _segments_in(seen, item.digest)}
+                made = {one.physical_id for one in seen.segments.of_pack(item.digest)}
                 numbers = sorted({seen.videos.physical(number).video_id for number in made})
             names = []
             for number in numbers:
                 with suppress(NotFoundError, IntegrityError):
                     names.append(seen.videos.get(number).name)
         return tuple(names)
-
-
-def _segments_in(seen: Transaction, key: str) -> list[Segment]:
-    return [one for one in seen.segments.all() if one.object_key == key]

@@ -59,7 +59,7 @@ def drop_if_damaged(parts: Parts, object_key: str) -> list[Segment]:
         if found == object_key:
             return []
     with parts.catalog.reading() as seen:
-        mine = [one for one in seen.segments.all() if one.object_key == object_key]
+        mine = seen.segments.of_pack(object_key)
     drop_segments(parts, mine)
     return mine
 
