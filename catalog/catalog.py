@@ -301,12 +301,9 @@ class Catalog(SeenInVideos):
         its size is that of the packet's content.  Raises `OutOfRangeError`.
         """
         require_encoding(physical)
-        table = self.frame_table(physical)
-        packets = sorted(int(p) for p in table.packets_of(frames))
+        positions, sizes = self.frame_table(physical).extents(frames)
         ranges: list[tuple[int, int]] = []
-        for packet in packets:
-            columns = table.columns(packet, packet + 1)
-            start, size = int(columns.position[0]), int(columns.size[0])
+        for start, size in zip(positions.tolist(), sizes.tolist(), strict=True):
             if ranges and ranges[-1][0] + ranges[-1][1] == start:
                 ranges[-1] = (ranges[-1][0], ranges[-1][1] + size)
             else:

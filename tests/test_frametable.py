@@ -154,6 +154,32 @@ def test_gops_partition_the_packets(stream: tuple[list[int], list[int]]) -> None
     assert sum(gop.size for gop in gops) == columns.size.sum()
 
 
+@given(streams(), st.integers(1, 6), st.data())
+def test_many_frames_are_looked_up_as_one_is(
+    stream: tuple[list[int], list[int]], size: int, data: st.DataObject
+) -> None:
+    table, _, _ = make(*stream, page_packets=size)
+    asked = data.draw(st.lists(st.integers(0, len(table) - 1), max_size=12))
+    one_by_one = [table.frame_pts(index) for index in asked]
+    assert table.pts_of(np.array(asked, np.int64)).tolist() == one_by_one
+    for beyond in (-1, len(table)):
+        with pytest.raises(OutOfRangeError, match=str(beyond)):
+            table.pts_of(np.array([*asked, beyond], np.int64))
+
+
+@given(streams(), st.integers(1, 6), st.data())
+def test_packets_of_a_run_lie_where_those_of_its_frames_do(
+    stream: tuple[list[int], list[int]], size: int, data: st.DataObject
+) -> None:
+    table, _, _ = make(*stream, page_packets=size)
+    start = data.draw(st.integers(0, len(table)))
+    frames = range(start, data.draw(st.integers(start, len(table))))
+    positions, sizes = table.extents(frames)
+    entries = sorted((table.frame(index) for index in frames), key=lambda entry: entry.packet)
+    assert positions.tolist() == [entry.position for entry in entries]
+    assert sizes.tolist() == [entry.size for entry in entries]
+
+
 def test_times_that_run_backwards_are_searched_in_display_order() -> None:
     """Two recordings joined: the clock starts again in the middle."""
     pts = [0, 40, 80, 0, 40, 80]

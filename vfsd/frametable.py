@@ -164,6 +164,25 @@ class FrameTable:
             at += upto - within
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
+    def pts_of(self, frames: Ints) -> Ints:
+        """Ticks at which these frames, in any order, are shown.  Raises `OutOfRangeError`."""
+        if not len(frames):
+            return np.empty(0, np.int64)
+        order = np.argsort(frames, kind="stable")
+        ascending = frames[order]
+        self._require_frame(int(ascending[0]))
+        self._require_frame(int(ascending[-1]))
+        found = np.empty(len(frames), np.int64)
+        at = 0
+        while at < len(frames):
+            page, within = self._page_of_frame(int(ascending[at]))
+            first = int(ascending[at]) - within
+            upto = int(np.searchsorted(ascending, first + len(page.order)))
+            shown = page.order[ascending[at:upto] - first]
+            found[order[at:upto]] = page.columns.pts[shown]
+            at = upto
+        return found
+
     def frame_at(self, ticks: int) -> int:
         """The frame that is on the screen at `ticks`.
 
@@ -248,6 +267,15 @@ class FrameTable:
             parts.append(page.order[within:upto] + page.bounds.first_packet)
             at += upto - within
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def extents(self, frames: range) -> tuple[Ints, Ints]:
+        """Positions and sizes of the packets that show a contiguous range, in decode order."""
+        packets = np.sort(self.packets_of(frames))
+        if not len(packets):
+            return packets, packets
+        columns = self.columns(int(packets[0]), int(packets[-1]) + 1)
+        within = packets - packets[0]
+        return columns.position[within], columns.size[within]
 
     def decode_run(self, index: int) -> DecodeRun:
         """What to decode to see frame `index`.  Raises `OutOfRangeError`."""
@@ -347,10 +375,13 @@ class FrameTable:
     # -- pages
 
     def _page_of_frame(self, index: int) -> tuple[FramePage, int]:
-        if not 0 <= index < self._frames:
-            raise OutOfRangeError(f"there is no frame {index}: the video has {self._frames}")
+        self._require_frame(index)
         ordinal = bisect_right(self._first_frames, index) - 1
         return self._page(ordinal), index - self._first_frames[ordinal]
+
+    def _require_frame(self, index: int) -> None:
+        if not 0 <= index < self._frames:
+            raise OutOfRangeError(f"there is no frame {index}: the video has {self._frames}")
 
     def _page(self, ordinal: int) -> FramePage:
         with self._cache_guard:

@@ -293,11 +293,7 @@ def _is_there(frames: FramePairs, left: Sequence[Segment], right: Sequence[Segme
 
 def _bytes_of(table: FrameTable, runs: Iterable[range]) -> int:
     """Of the packets that show these frames."""
-    return sum(
-        int(table.columns(int(packet), int(packet) + 1).size[0])
-        for frames in runs
-        for packet in table.packets_of(frames)
-    )
+    return sum(int(table.extents(frames)[1].sum()) for frames in runs)
 
 
 def _is_pointer(left: Segment, right: Segment) -> bool:

@@ -393,11 +393,10 @@ def _timed(counted: Counted, data: Pixels, index: int) -> Frame:
 
 def _dress(counted: Counted, data: Pixels, index: Ints) -> Frames:
     table, original = counted.table, counted.original
-    pts = np.array([table.frame_pts(int(i)) for i in index], dtype=np.int64)
-    following = np.array(
-        [table.frame_pts(int(i) + 1) if i + 1 < len(table) else table.end_pts for i in index],
-        dtype=np.int64,
-    )
+    last = len(table) - 1
+    times = table.pts_of(np.concatenate([index, np.minimum(index + 1, last)]))
+    pts, following = np.split(times, 2)
+    following[index == last] = table.end_pts
     return Frames(
         data,
         index,
