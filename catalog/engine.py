@@ -26,6 +26,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DatabaseError, DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from vfsd.catalog.databaseurl import files_of, parsed_url, require_database
 from vfsd.catalog.failures import LOST, error_for_users
@@ -34,6 +35,7 @@ from vfsd.catalog.onewriter import OneWriter, busy
 from vfsd.catalog.rows import parsed_json, strange_values
 from vfsd.catalog.unwritten import UnwrittenFile
 from vfsd.errors import (
+    BusyError,
     ClosedError,
     IntegrityError,
     ReadOnlyError,
@@ -146,7 +148,10 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One snapshot of the catalog."""
+        """One snapshot of the catalog.
+
+        Raises `BusyError` where other threads keep all connections for `BUSY_SECONDS`.
+        """
         with (
             self._our_errors(),
             self.gate.passed(),
@@ -208,6 +213,11 @@ class Database:
             if meant is None:
                 raise
             raise meant from error
+        except NoConnectionError as error:
+            raise BusyError(
+                "the catalog has no connection left: other threads of this process keep theirs",
+                hint="read from fewer threads at a time, and take no long pauses while reading",
+            ) from error
         except DBAPIError as error:
             if error.connection_invalidated:
                 raise StoreError(f"the catalog's server has gone: {error.orig}") from error
@@ -268,7 +278,7 @@ class Database:
                 driver: Any = connection.driver_connection
                 with _patient(driver, _REWIND_SECONDS):
                     is_busy, *_ = driver.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-        except (DatabaseError, sqlite3.Error):
+        except (DatabaseError, NoConnectionError, sqlite3.Error):
             return False
         return not is_busy
 
@@ -315,7 +325,7 @@ class Database:
             connect_args=arguments,
             pool_size=8,
             max_overflow=56,
-            pool_timeout=60,
+            pool_timeout=BUSY_SECONDS,
             **more,
         )
         read_only = self.read_only

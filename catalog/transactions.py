@@ -104,7 +104,10 @@ class CatalogTransactions:
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """Several looks at the same state."""
+        """Several looks at the same state.
+
+        Raises `BusyError` where other threads of this process keep all connections for a minute.
+        """
         with self._database.reading() as connection:
             yield _transaction(connection)
 

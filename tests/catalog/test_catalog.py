@@ -7,12 +7,14 @@ import multiprocessing
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
 
 from tests.catalog.make import MEDIA, add_file, add_segments, add_video, original, table
+from tests.stores import new_catalog
 from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.engine import LOG_BYTES
 from vfsd.errors import (
@@ -357,6 +359,19 @@ def test_threads_take_turns(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -
         other.submit(write).result()
         with catalog.reading() as seen:
             assert [name for name, _ in seen.tree.children(ROOT)] == ["ours", "theirs"]
+
+
+def test_who_finds_no_connection_is_told_to_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vfsd.catalog.engine.BUSY_SECONDS", 0.2)
+    with new_catalog(tmp_path / "catalog.sqlite3") as catalog:
+        with ExitStack() as kept:
+            for _ in range(64):  # all that there are
+                kept.enter_context(catalog.reading())
+            with pytest.raises(BusyError, match="no connection left"):
+                catalog.video("a.mp4")
+        assert len(catalog.find()) == 0
 
 
 def test_changes_of_others_are_noticed(catalog: Catalog) -> None:
