@@ -96,10 +96,16 @@ class Catalog(SeenInVideos):
         with self.reading() as seen:
             return seen.videos.of_node(seen.tree.resolve(name), name)
 
-    def unverified(self, limit: int = 100) -> list[LogicalVideo]:
-        """Videos whose frame table no full decode has confirmed yet, the newest first."""
+    def unverified(self, limit: int = 100, *, before_id: int | None = None) -> list[LogicalVideo]:
+        """Videos whose frame table no full decode has confirmed yet, the newest first.
+
+        `before_id` is the number of an original: only those that are older.
+        """
+        most = how_many(limit, "number of videos")
+        if before_id is not None:
+            before_id = how_many(before_id, "number of an original")
         with self.reading() as seen:
-            return seen.videos.unverified(how_many(limit, "number of videos"))
+            return seen.videos.unverified(most, before_id)
 
     def names(self, video: LogicalVideo) -> list[str]:
         """Every name of a video; more than one where it has hard links."""

@@ -105,9 +105,12 @@ class Videos:
                 hint="look it up here by its name, or ask the catalog of its own store",
             )
 
-    def unverified(self, limit: int) -> list[LogicalVideo]:
-        """Videos whose frame table no full decode has confirmed yet, the newest first."""
-        rows = self._connection.execute(
+    def unverified(self, limit: int, before_id: int | None = None) -> list[LogicalVideo]:
+        """Videos whose frame table no full decode has confirmed yet, the newest first.
+
+        With `before_id` those whose originals have lower numbers than that.
+        """
+        chosen = (
             sa.select(physical_videos.c.video_id)
             .join(videos, videos.c.id == physical_videos.c.video_id)
             .join(nodes, nodes.c.ino == videos.c.ino)
@@ -119,7 +122,9 @@ class Videos:
             .order_by(physical_videos.c.id.desc())
             .limit(limit)
         )
-        return [self.get(row.video_id) for row in rows]
+        if before_id is not None:
+            chosen = chosen.where(physical_videos.c.id < before_id)
+        return [self.get(number) for number in self._connection.execute(chosen).scalars()]
 
     def physicals(self, video_id: int) -> list[PhysicalVideo]:
         """All stored encodings of a video, the original first."""

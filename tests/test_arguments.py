@@ -220,6 +220,7 @@ def test_what_a_video_cannot_do_is_said(video: Video, act: Callable[[Any], objec
         lambda _: Catalog.open(None),  # type: ignore[arg-type]
         lambda store: list(store.find(tags=None)),
         lambda store: store.catalog.unverified("all"),
+        lambda store: store.catalog.unverified(before_id="a.mp4"),
         lambda store: store.catalog.names(NAME),
         lambda store: store.catalog.segments(store[NAME]),
         lambda store: list(store.catalog.reads(NAME)),

@@ -36,7 +36,7 @@ def verifies(store: Store, seconds: float) -> bool:
     verifier = Verifier(store)
     end = time.monotonic() + seconds
     try:
-        while store.parts.suspects.any_barred:
+        while store.parts.suspects.barred():
             if time.monotonic() > end:
                 return False
             time.sleep(0.02)
@@ -86,8 +86,16 @@ def test_of_accusations_at_the_same_time_none_is_lost(store: Store) -> None:
         assert (suspicion.crashes, suspicion.barred) == (20, original is not lifted)
 
 
-def test_what_cannot_be_read_accuses_nobody(store: Store) -> None:
-    (store.path / "suspects.json").write_text('{"a": {"crashes": "many"}}')
+@pytest.mark.parametrize(
+    "told",
+    [
+        '{"a": {"crashes": "many"}}',
+        '{"/\\ud800": {"crashes": 1, "at": 1, "how": "", "barred": true}}',
+    ],
+)
+def test_what_cannot_be_read_accuses_nobody(store: Store, told: str) -> None:
+    (store.path / "suspects.json").write_text(told)
+    assert store.parts.suspects.barred() == {}
     assert len(store["v.mp4"].read(frames=slice(0, 1)).data) == 1
 
 

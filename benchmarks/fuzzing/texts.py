@@ -171,7 +171,7 @@ class _Files:
             directory = StoreDirectory.open(self._folder)
             str(directory.id)
             str(directory.catalog_url)
-        Suspects(StoreDirectory.unmarked(self._folder)).any_barred  # noqa: B018
+        Suspects(StoreDirectory.unmarked(self._folder)).barred()
 
 
 def _layout(text: str) -> TileLayout:

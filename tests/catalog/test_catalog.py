@@ -200,6 +200,18 @@ def test_segments_are_found_by_their_pack(catalog: Catalog) -> None:
         assert change.segments.of_pack(second[2].object_key) == []
 
 
+def test_the_unverified_are_told_a_few_at_a_time(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        made = [add_video(change, f"{name}.mp4", key=name * 64) for name in "abcdef"]
+        change.videos.mark_verified(made[2].original.id)
+    wanted = [video for video in reversed(made) if video is not made[2]]
+    assert catalog.unverified() == wanted
+    first = catalog.unverified(2)
+    rest = catalog.unverified(before_id=first[-1].original.id)
+    assert [*first, *rest] == wanted
+    assert catalog.unverified(before_id=rest[-1].original.id) == []
+
+
 def test_a_missing_page_is_an_integrity_error(catalog: Catalog) -> None:
     with catalog.writing() as change:
         video = add_video(change, "a.mp4")

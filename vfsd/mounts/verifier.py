@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from contextlib import closing
 
 from vfsd.errors import NotFoundError, VfsdError
+from vfsd.integrity.blocksums import Place
 from vfsd.model import LogicalVideo
+from vfsd.reading.suspects import Suspicion
 from vfsd.store import Store
 
 _PAUSE_SECONDS = 2.0
@@ -31,6 +34,7 @@ class Verifier:
         self._store = store
         self._stop = threading.Event()
         self._failed: set[int] = set()
+        self._barred: dict[Place, Suspicion] = {}
         self._thread = threading.Thread(target=self._run, name="vfsd-verify", daemon=True)
         self._thread.start()
 
@@ -40,42 +44,60 @@ class Verifier:
 
     def _run(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
-        while not self._stop.wait(_PAUSE_SECONDS):
-            try:
-                self._verify_all()
-            except _StopError:
-                return
-            except Exception:
-                _log.exception("could not look for videos to verify; trying again")
+        is_due = True
+        with closing(self._store.catalog.watch()) as watch:
+            while not self._stop.wait(_PAUSE_SECONDS):
+                try:
+                    is_due |= watch.changed()
+                    is_due |= self._barred != self._store.parts.suspects.barred()
+                    if is_due:
+                        self._verify_some()
+                        is_due = False
+                except _StopError:
+                    return
+                except Exception:
+                    _log.exception("could not look for videos to verify; trying again")
 
-    def _verify_all(self) -> None:
-        for info in [*self._suspected(), *self._store.catalog.unverified()]:
-            if info.original.id in self._failed:
-                continue
-            try:
-                if self._store.open_video(info).verify(on_progress=self._progress):
-                    _log.info("the frame table of %r was corrected", info.name)
-            except NotFoundError:
-                continue  # somebody has taken it away meanwhile
-            except (VfsdError, OSError) as error:
-                # A file that stopped decoding is `fsck`'s business; not every two seconds, though.
-                self._failed.add(info.original.id)
-                _log.warning("%r could not be verified: %s", info.name, error)
+    def _verify_some(self) -> None:
+        """Suspects, and the newest of the others, however many have failed that are newer still.
+
+        What is verified changes the catalog, so that there is a next time.
+        """
+        self._barred = self._store.parts.suspects.barred()
+        for info in self._suspected():
+            self._verify(info)
+        before: int | None = None
+        while some := self._store.catalog.unverified(before_id=before):
+            verified = [self._verify(info) for info in some]
+            if any(verified):
+                return
+            before = some[-1].original.id
+
+    def _verify(self, info: LogicalVideo) -> bool:
+        """Whether it was decoded in full; one that failed before is passed over."""
+        if info.original.id in self._failed:
+            return False
+        try:
+            if self._store.open_video(info).verify(on_progress=self._progress):
+                _log.info("the frame table of %r was corrected", info.name)
+        except NotFoundError:
+            return False  # somebody has taken it away meanwhile
+        except (VfsdError, OSError) as error:
+            # A file that stopped decoding is `fsck`'s business; not every two seconds, though.
+            self._failed.add(info.original.id)
+            _log.warning("%r could not be verified: %s", info.name, error)
+            return False
+        return True
 
     def _suspected(self) -> list[LogicalVideo]:
         """Videos that one crash speaks against: most of them had nothing to do with it.
 
         After another one it takes a person to have them shown again.
         """
-        suspects = self._store.parts.suspects
-        if not suspects.any_barred:
-            return []
-        found = []
-        for info in self._store.catalog.find():
-            suspicion = suspects.of(info.original)
-            if suspicion is not None and suspicion.barred and suspicion.crashes == 1:
-                found.append(info)
-        return found
+        places = [place for place, one in self._barred.items() if one.crashes == 1]
+        with self._store.catalog.reading() as seen:
+            numbers = [number for place in places for number in seen.integrity.videos_of(place)]
+            return [seen.videos.get(number) for number in numbers]
 
     def _progress(self, done: int, total: int) -> None:
         if self._stop.is_set():

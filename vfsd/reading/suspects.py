@@ -32,7 +32,9 @@ from pathlib import Path
 from vfsd.errors import RefusedMediaError
 from vfsd.forks import at_fork
 from vfsd.inhand import held_directory, put_in_place
+from vfsd.integrity.blocksums import Place
 from vfsd.model import PhysicalVideo
+from vfsd.objects import is_key
 from vfsd.reserve import NO_SPACE, with_reserve
 from vfsd.storedir import StoreDirectory, fsync_path
 
@@ -87,9 +89,9 @@ class Suspects:
         """What speaks against that file; None: nothing ever did."""
         return self._current().get(_key(physical))
 
-    @property
-    def any_barred(self) -> bool:
-        return any(suspicion.barred for suspicion in self._current().values())
+    def barred(self) -> dict[Place, Suspicion]:
+        """Those whose pictures are not decoded, by where their bytes are."""
+        return {_place(key): one for key, one in self._current().items() if one.barred}
 
     @contextmanager
     def decoding(self, physical: PhysicalVideo) -> Iterator[None]:
@@ -237,10 +239,20 @@ def _load(path: Path) -> dict[str, Suspicion]:
     with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
         if path.stat().st_size <= _MOST_BYTES:
             told = json.loads(path.read_text(encoding="utf-8"))
-            return {str(key): Suspicion(**value) for key, value in told.items()}
+            return {_path(key): Suspicion(**value) for key, value in told.items()}
     _log.warning("%s cannot be read, and is passed over", path)
     return {}
 
 
+def _path(key: str) -> str:
+    """Raises `ValueError` for what is neither a path nor an object's key."""
+    os.fsencode(key)
+    return key
+
+
 def _key(physical: PhysicalVideo) -> str:
     return physical.object_key or physical.link_path or ""
+
+
+def _place(key: str) -> Place:
+    return Place(key, None) if is_key(key) else Place(None, key)

@@ -1,0 +1,46 @@
+"""Confirming frame tables beside a mount, where many cannot be confirmed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sample_videos import FOLDER
+from tests.catalog.make import add_video
+from vfsd.mounts.verifier import Verifier
+from vfsd.store import Store
+
+
+@contextmanager
+def verifying(store: Store) -> Iterator[None]:
+    verifier = Verifier(store)
+    try:
+        yield
+    finally:
+        verifier.close()
+
+
+def comes_true(question: Callable[[], bool], seconds: float = 60) -> bool:
+    end = time.monotonic() + seconds
+    while not question():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def is_verified(store: Store, name: str) -> bool:
+    return store[name].original.verified
+
+
+def test_an_old_video_is_verified_whatever_became_of_newer_ones(store: Store) -> None:
+    store.ingest(FOLDER / "portrait.mp4", "old.mp4")
+    with store.catalog.writing() as change:  # their bytes are gone
+        for number in range(230):
+            add_video(change, f"{number}.mp4", key=f"{number:064x}")
+    with verifying(store):
+        assert comes_true(lambda: is_verified(store, "old.mp4"))
+        assert len(store.catalog.unverified(1000)) == 230
+        store.ingest(FOLDER / "traffic.mp4", "new.mp4")
+        assert comes_true(lambda: is_verified(store, "new.mp4"))
