@@ -14,6 +14,7 @@ import pytest
 from tests.cli.conftest import Run, run_command
 from tests.deadwriters import killed_recording
 from tests.fault.older import execute
+from tests.unprivileged import errors, run_unprivileged
 from vfsd.catalog import ROOT
 from vfsd.cli import health
 from vfsd.inhand import new_name
@@ -89,6 +90,31 @@ def test_known_damage_is_told_of_wherever_people_look(run: Run, place: Path) -> 
     done = run("doctor", "--json")
     (told,) = (found for found in done.objects if found["check"] == "damage")
     assert (told["status"], done.code) == ("fail", 30)
+
+
+def test_what_may_not_be_read_is_not_damaged(run: Run, place: Path) -> None:
+    path = the_object(run, place)
+    other = run("info", "cam1/open-gop.mkv", "--json").object["digest"]
+    path.chmod(0)
+    store = place / "videos"
+    done = run_unprivileged("-s", store, "scrub", "--json")
+    assert (done.code, done.out) == (1, "")
+    assert errors(done) == [f"{path}: Permission denied"]
+    done = run_unprivileged("-s", store, "verify", TRAFFIC, "cam1/open-gop.mkv", "--json")
+    assert [one["status"] for one in done.objects] == ["forbidden", "right"]
+    assert done.code == 1
+    done = run_unprivileged("-s", store, "fsck", "--deep", "--json")
+    assert (done.code, done.object["check"]) == (30, "permissions")
+    assert TRAFFIC in done.object["message"]
+    assert "damaged" not in done.out
+    assert "--repair" not in run_unprivileged("-s", store, "fsck", "--deep").err
+    path.chmod(0o644)
+    assert run("fsck").code == 0
+    damage(place / "videos/objects" / other[:2] / other[2:])
+    path.chmod(0)
+    done = run_unprivileged("-s", store, "scrub", "--json")  # which looks at the rest
+    assert (done.code, done.object["names"]) == (30, ["cam1/open-gop.mkv"])
+    assert errors(done) == [f"{path}: Permission denied"]
 
 
 @pytest.mark.parametrize("rate", ["0", "0MiB", "-5", "fast"])

@@ -57,7 +57,10 @@ def known_damage(parts: Parts, *, repair: bool) -> Iterator[tuple[str, bool]]:
         digest = originals.get(one.place)
         if digest is None:
             continue
-        found = _looked(parts, one.place, digest) if repair else None
+        found = None
+        if repair:
+            with suppress(PermissionError):  # see "content"
+                found = _looked(parts, one.place, digest)
         is_whole = found is not None and found.is_whole
         if is_whole:
             with parts.catalog.writing() as change:
@@ -69,7 +72,8 @@ def known_damage(parts: Parts, *, repair: bool) -> Iterator[tuple[str, bool]]:
 def damage_of_object(parts: Parts, key: str) -> str | None:
     """What is wrong with the bytes of an object; None: nothing.
 
-    What is damaged of an original is written down, where that may be.
+    What is damaged of an original is written down, where that may be, unless the disk just did not
+    give it.  Raises `PermissionError` where this process may not look.
     """
     place = Place(key, None)
     try:
@@ -84,7 +88,7 @@ def damage_of_object(parts: Parts, key: str) -> str | None:
         is_original = bool(seen.integrity.videos_of(place))
     if not is_original:
         return f"its bytes {text(found.damage)} do not hash to its name"
-    if not parts.read_only:
+    if found.is_readable and not parts.read_only:
         with parts.catalog.writing() as change:
             if change.integrity.is_there(place):
                 change.integrity.note_look(place, found.damage, now_ns=time.time_ns())
@@ -92,7 +96,7 @@ def damage_of_object(parts: Parts, key: str) -> str | None:
 
 
 def _looked(parts: Parts, place: Place, digest: str) -> Looked | None:
-    """None where the file is not there, or may not be looked at."""
+    """None where the file is not there, or is none that the store shows.  Raises `OSError`."""
     if place.link_path is not None:
         try:
             require_linked(place.link_path, parts.directory.root)

@@ -36,7 +36,7 @@ def tiles(run: Run) -> Iterator[Finding]:
         try:
             fault = fault or _pack_fault(parts, segment, size)
         except OSError as error:
-            if error.errno not in UNREADABLE:
+            if error.errno not in UNREADABLE and not isinstance(error, PermissionError):
                 raise
             path = parts.objects.path(segment.object_key)
             is_proven = not parts.objects.exists(segment.object_key)  # else the disk may come back

@@ -109,10 +109,17 @@ def content(run: Run) -> Iterator[Finding]:
     with run.parts.catalog.reading() as seen:
         segments = seen.segments.all()
     for key in list(run.parts.objects.all_keys()):
-        message = stored.damage_of_object(run.parts, key)
+        tiles = [segment for segment in segments if segment.object_key == key]
+        try:
+            message = stored.damage_of_object(run.parts, key)
+        except PermissionError:  # which says nothing of its bytes
+            use = "which holds tiles" if tiles else _use(run.parts, key)
+            yield Finding(
+                "permissions", f"object {key}, {use}, may not be read by who runs this check"
+            )
+            continue
         if message is None:
             continue
-        tiles = [segment for segment in segments if segment.object_key == key]
         if tiles and run.repair:
             drop_segments(run.parts, tiles)
         yield Finding(

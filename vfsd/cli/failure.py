@@ -66,7 +66,7 @@ def guarded(run: Callable[[], object], args: Sequence[str]) -> int:
             traceback.print_exc()
     else:
         return code if isinstance(code, int) else EXIT_OK
-    _report(failure, as_json="--json" in flags)
+    report(failure, as_json="--json" in flags)
     return failure.exit_code
 
 
@@ -101,7 +101,8 @@ def _advice(error: Exception, hint: str | None) -> str | None:
     return "; ".join(told) or None
 
 
-def _report(failure: Failure, *, as_json: bool) -> None:
+def report(failure: Failure, *, as_json: bool) -> None:
+    """Say on stderr what went wrong."""
     if as_json:
         record = {
             "schema": SCHEMA,

@@ -70,8 +70,11 @@ def command(session: Session, repair: bool, deep: bool) -> None:
     elif not left:
         session.remark(f"{len(findings)} repaired")
     else:
-        # Of recordings each line tells itself what can be done.
-        told = all(finding.repaired or finding.check == "recordings" for finding in findings)
+        # Of these each line tells itself what can be done.
+        told = all(
+            finding.repaired or finding.check in ("recordings", "permissions")
+            for finding in findings
+        )
         advice = "" if told else f"; {_LEFT}" if repair else "; try --repair"
         session.remark(f"{left} not repaired{advice}")
         click.get_current_context().exit(EXIT_FINDINGS)

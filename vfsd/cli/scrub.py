@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define
+from vfsd.cli.failure import describe, report
 from vfsd.cli.output import print_json, print_line, shown, styled
 from vfsd.cli.progress import Progress
 from vfsd.cli.selecting import videos_named
@@ -95,7 +96,8 @@ def command(
 
     Damaged tiles and renditions are dropped; damaged originals are put back if a store given with
     --from has them, else a line tells which bytes and frames are lost.  Ends with 30 when anything
-    was damaged.
+    was damaged, else with 1 when there was something that may not be read: that is named, and the
+    rest is looked at.
     """
     from vfsd.integrity.scrubbing import Scrubber
     from vfsd.objects import ObjectStore
@@ -126,17 +128,23 @@ def command(
     count, size = scrubber.planned
     session.remark(
         f"{count} objects and files, {human_bytes(size)}, in {time.monotonic() - began:.1f} s: "
-        + _outcome(found)
+        + _outcome(found, len(scrubber.forbidden))
     )
+    failures = [describe(error) for error in scrubber.forbidden]
+    for failure in failures:
+        report(failure, as_json=session.json)
     if found:
         click.get_current_context().exit(EXIT_FINDINGS)
+    if failures:
+        click.get_current_context().exit(failures[0].exit_code)
 
 
-def _outcome(found: list[Damage]) -> str:
-    if not found:
-        return "nothing is damaged"
-    left = sum(damage.repaired is None for damage in found)
-    return f"{len(found)} damaged, of which {left} could not be put right"
+def _outcome(found: list[Damage], forbidden: int) -> str:
+    outcome = "nothing is damaged"
+    if found:
+        left = sum(damage.repaired is None for damage in found)
+        outcome = f"{len(found)} damaged, of which {left} could not be put right"
+    return f"{outcome}; {forbidden} may not be read" if forbidden else outcome
 
 
 def _tell(session: Session, damage: Damage) -> None:

@@ -11,7 +11,14 @@ from vfsd.cli.failure import describe
 from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
-from vfsd.errors import EXIT_FINDINGS, IntegrityError, NotFoundError, RefusedMediaError, UsageError
+from vfsd.errors import (
+    EXIT_FINDINGS,
+    IntegrityError,
+    NotFoundError,
+    RefusedMediaError,
+    UsageError,
+    VfsdError,
+)
 
 if TYPE_CHECKING:
     from vfsd.model import LogicalVideo
@@ -23,9 +30,10 @@ if TYPE_CHECKING:
     examples=["vfsd -s videos verify cam1/traffic.mp4", "vfsd -s videos verify --all --json"],
     fields={
         "name": "path from the root of the store",
-        "status": "right, corrected (the frame table was wrong) or broken",
+        "status": "right, corrected (the frame table was wrong), broken, or forbidden (it "
+        "may not be read)",
         "frames": "number of displayed frames, as it is now known",
-        "reason": "why it is broken, else null",
+        "reason": "why it is broken or forbidden, else null",
     },
     exits=[NotFoundError, EXIT_FINDINGS],
     listing=True,
@@ -37,7 +45,7 @@ def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
     """Decode videos from end to end, to check their frames.
 
     A frame table that turns out to be wrong is corrected.  Ends with 30 when a video does not
-    decode.
+    decode, else with 1 when there is one whose file may not be read.
     """
     if everything == bool(names):
         raise UsageError("name the videos, or give --all")
@@ -47,18 +55,20 @@ def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
             videos = [v for v in store.catalog.find() if not v.original.verified]
         else:
             videos = [store[path].info for path in paths]
-        broken = 0
+        statuses = set()
         total = sum(video.size for video in videos)
         with Progress("verifying", total, shown=session.shows_progress, in_bytes=True) as progress:
             done = 0
             for video in videos:
                 status, frames, reason = _verify(store, video, progress, done, total)
-                broken += status == "broken"
+                statuses.add(status)
                 _print(session, video.name, status, frames, reason)
                 done += video.size
                 progress.reach(done, total)
-    if broken:
+    if "broken" in statuses:
         click.get_current_context().exit(EXIT_FINDINGS)
+    if "forbidden" in statuses:
+        click.get_current_context().exit(VfsdError.exit_code)
 
 
 def _verify(
@@ -69,6 +79,8 @@ def _verify(
     video = store.open_video(info)
     try:
         corrected = video.verify(on_progress=lambda done, _: progress.reach(before + done, total))
+    except PermissionError as error:
+        return "forbidden", len(video), describe(error).message
     except (RefusedMediaError, IntegrityError, OSError) as error:
         return "broken", len(video), describe(error).message
     return "corrected" if corrected else "right", len(video), None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from blake3 import blake3
 
 from vfsd.integrity.blocksums import BLOCK_BYTES, BlockSummer, BlockSums, merged
-from vfsd.integrity.diskfile import CHUNK, DiskFile
+from vfsd.integrity.diskfile import CHUNK, UNREADABLE, DiskFile
 
 OnBytes = Callable[[int], None]
 """Called with the number of bytes that were read since the last call; may wait, or raise."""
@@ -32,14 +32,15 @@ def look_at(
 ) -> Looked:
     """Read a file and compare it with its hash, and with its sums where there are any.
 
-    Whatever is not as it should be is read a second time; what cannot be opened is damaged as a
-    whole.  Raises `FileNotFoundError`.
+    Whatever is not as it should be is read a second time; what the disk does not let be opened is
+    damaged as a whole.  Raises `OSError` for what says nothing of the bytes: `FileNotFoundError`,
+    `PermissionError`, or that this process has too many files open.
     """
     try:
         opened = DiskFile(path)
-    except FileNotFoundError:
-        raise
-    except OSError:
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
         lost = range(known.size) if known is not None and known.size else range(1)
         return Looked(0, 0, False, (lost,), False, known)
     with opened as file:
@@ -93,6 +94,8 @@ class _Pass:
         while at < end:
             try:
                 data = self._file.read(at)
+            except PermissionError:  # as a server may say of a file that was opened
+                raise
             except OSError:
                 data = self._in_blocks(range(at, min(end, at + CHUNK)))
             if not data:

@@ -108,6 +108,8 @@ class Scrubber:
         self._done = self._total = 0
         self._fine: list[tuple[Place, int]] = []  # looked at, and not written down yet
         self._noted = time.monotonic()
+        self.forbidden: list[PermissionError] = []
+        """What this process may not read, and so has not looked at."""
         self._run = self._begun()
         self._items = self._planned(older_than)
 
@@ -122,7 +124,10 @@ class Scrubber:
         return len(self._items), sum(item.size for item in self._items)
 
     def run(self) -> Iterator[Damage]:
-        """What is damaged, as it is found.  Raises `OSError`, `NoSpaceError`."""
+        """What is damaged, as it is found; see `forbidden` for what nobody can say that of.
+
+        Raises `OSError`, `NoSpaceError`.
+        """
         self._total = self.planned[1]
         try:
             done = 0
@@ -195,6 +200,9 @@ class Scrubber:
             if self._is_there(item):
                 yield self._missing(item)
             return
+        except PermissionError as error:
+            self.forbidden.append(error)
+            return
         if not self._is_there(item):
             return  # it has gone, or was written anew, meanwhile
         if not found.is_whole:
@@ -250,7 +258,7 @@ class Scrubber:
             return Damage(item.place, kind, names, text, found.damage, (), repaired)
         error = parts.summed.described(item.place, found.damage, is_proven=found.is_readable)
         repaired = self._put_back(item)
-        if repaired is None:
+        if repaired is None and found.is_readable:  # else it may come back
             with parts.catalog.writing() as change:
                 if change.integrity.is_there(item.place):
                     change.integrity.note_look(item.place, found.damage, now_ns=time.time_ns())
