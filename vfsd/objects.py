@@ -15,7 +15,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
@@ -159,7 +159,8 @@ class ObjectStore:
     def adopt(self, source: Path, key: str) -> None:
         """Give a file of the store a name among the objects too; its bytes hash to `key`.
 
-        The file must not be written any more, under whatever name.
+        The file must not be written any more, under whatever name.  Who may read other objects may
+        read it from now on, too.
         """
         fsync_path(source)
         if self.is_one_with(source, key):  # then a rename would do nothing, and leave the other
@@ -167,6 +168,8 @@ class ObjectStore:
             return
         with open(source, "rb", buffering=0) as file:
             hold(file)  # as the other name is of the same file; whoever claims it is this process
+            with suppress(PermissionError):  # it is somebody else's, who says who may read it
+                os.fchmod(file.fileno(), self._usual_mode())
             temporary = self._new_path()
             os.link(source, temporary)
             try:
@@ -293,6 +296,11 @@ class ObjectStore:
             return False
         remove(path)
         return True
+
+    def _usual_mode(self) -> int:
+        """What new files have here, by umask and directory: only a new file tells."""
+        with self.new_file() as new:
+            return stat.S_IMODE(os.fstat(new.file.fileno()).st_mode)
 
     def _sync_name(self, key: str) -> None:
         fsync_path(self.path(key).parent)

@@ -62,6 +62,31 @@ def test_a_closed_file_becomes_a_video(it: Driver, store: Store, video: bytes) -
     assert store["v.mp4"].info.digest == node.object_key
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o007])
+def test_objects_have_one_mode_whatever_the_way_in(
+    it: Driver, store: Store, video: bytes, tmp_path: Path, umask: int
+) -> None:
+    source = tmp_path / "other.mp4"
+    source.write_bytes(video + bytes(8))  # an empty box at the end
+    before = os.umask(umask)
+    try:
+        store.ingest(source, "ingested.mp4")
+        shown = it.create("/copied.mp4", mode=0o600)
+        it.fs.write(shown, video, 0)
+        it.close(shown)
+        assert it.state("/copied.mp4") == "video"
+        it.write("/notes.txt", b"some words")
+        assert it.state("/notes.txt") == "plain"
+        assert it.fs.settle()
+    finally:
+        os.umask(before)
+    paths = [store.parts.objects.path(key) for key in objects(store)]
+    assert [path.stat().st_mode & 0o777 for path in paths] == [0o666 & ~umask] * 2
+    (ino,) = spooled(store)
+    assert store.parts.directory.spool_file(ino).stat().st_mode & 0o777 == 0o600
+    assert it.fs.getattr("/copied.mp4").mode & 0o777 == 0o600
+
+
 def test_what_is_no_video_stays_as_it_is_and_says_why(it: Driver, store: Store) -> None:
     ino = it.write("/notes.txt", b"some words")
     assert it.state("/notes.txt") == "plain"
