@@ -172,6 +172,15 @@ def test_gc_goes_on_past_directories_in_which_something_lies(run: Run, place: Pa
     assert run("fsck").code == 0
 
 
+def test_a_store_that_may_not_be_written_is_read_only(run: Run, place: Path) -> None:
+    store = place / "videos"
+    store.chmod(0o555)
+    for words in (("config", "verify", "false"), ("rm", TRAFFIC), ("gc",)):
+        assert run_unprivileged("-s", store, *words).code == 7
+    assert run_unprivileged("-s", store, "config", "verify").code == 0
+    store.chmod(0o755)
+
+
 def test_verify_decodes_everything(run: Run) -> None:
     done = run("verify", TRAFFIC, "cam1/open-gop.mkv", "--json")
     assert [(video["status"], video["frames"]) for video in done.objects] == [

@@ -8,7 +8,7 @@ import click
 
 from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line
-from vfsd.cli.session import Session
+from vfsd.cli.session import Session, require_writable
 from vfsd.config import Settings, describe
 from vfsd.errors import UsageError
 from vfsd.storedir import StoreDirectory
@@ -45,6 +45,7 @@ def command(session: Session, key: str | None, value: str | None) -> None:
         raise UsageError(f"there is no setting {key!r}", hint=f"known: {', '.join(known)}")
     if key is not None and value is not None:
         settings = settings.with_text(key, value)
+        require_writable(directory.root)
         settings.save(directory.settings)
     for name in known if key is None else [key]:
         if session.json:

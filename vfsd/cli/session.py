@@ -95,7 +95,9 @@ class Session:
         """The store in `root`; one that may only be read will do where nothing is written."""
         from vfsd.store import Store
 
-        with Store.open(root, read_only=_read_only(root, writing)) as store:
+        if writing:
+            require_writable(root)
+        with Store.open(root, read_only=_is_read_only(root)) as store:
             yield store
 
     @contextmanager
@@ -106,19 +108,21 @@ class Session:
         """
         from vfsd.parts import Parts
 
-        with closing(Parts.open(root, read_only=_read_only(root, writing=False))) as parts:
+        with closing(Parts.open(root, read_only=_is_read_only(root))) as parts:
             yield parts
 
 
-def _read_only(root: Path, writing: bool) -> bool:
-    """Whether the store in `root` can only be read.  Raises `ReadOnlyError` for `writing` then."""
-    can_be_written = os.access(root, os.W_OK)
-    if writing and root.is_dir() and not can_be_written:
+def require_writable(root: Path) -> None:
+    """Raises `ReadOnlyError` where the store in `root` can only be read."""
+    if _is_read_only(root):
         raise ReadOnlyError(
             f"{root} cannot be written",
             hint="look at its owner and permissions, and at how its disk is mounted",
         )
-    return root.is_dir() and not can_be_written
+
+
+def _is_read_only(root: Path) -> bool:
+    return root.is_dir() and not os.access(root, os.W_OK)
 
 
 def _mounted(path: str) -> Place | None:
