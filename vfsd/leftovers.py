@@ -6,11 +6,11 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from vfsd.errors import IntegrityError
 from vfsd.inhand import is_in_hand
 from vfsd.inhand import take_away as take_file_away
 from vfsd.making.recordings import Recording, recordings
 from vfsd.parts import Parts
+from vfsd.regularfiles import STAYS
 
 _log = logging.getLogger(__name__)
 
@@ -25,18 +25,24 @@ def leftovers(parts: Parts, *, but: Sequence[Recording] | None = None) -> list[P
     return [*own, *(path for path in beside if not is_in_hand(path))]
 
 
-def take_away(parts: Parts, left: Sequence[Path]) -> list[Path]:
-    """Delete `leftovers`; those that are gone.  Others have come into somebody's hands since, or
-    are directories in which something lies.
+def take_away(parts: Parts, path: Path) -> bool:
+    """Delete one of the `leftovers`; whether it is gone, or somebody has it in hand by now.
 
-    Raises `OSError`.
+    Raises `IntegrityError` for a directory that is not empty, `OSError`.
     """
-    tmp = parts.directory.objects_tmp
+    if path.parent == parts.directory.objects_tmp:
+        return parts.objects.take_away(path)
+    return take_file_away(path)
+
+
+def take_all_away(parts: Parts, left: Sequence[Path]) -> list[Path]:
+    """Delete `leftovers`; those that are gone.  Others have come into somebody's hands since, or
+    cannot be deleted."""
     gone = []
     for path in left:
         try:
-            if parts.objects.take_away(path) if path.parent == tmp else take_file_away(path):
+            if take_away(parts, path):
                 gone.append(path)
-        except IntegrityError as error:
+        except STAYS as error:
             _log.warning("%s", error)
     return gone

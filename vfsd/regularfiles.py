@@ -14,6 +14,9 @@ from pathlib import Path
 
 from vfsd.errors import IntegrityError, StoreError
 
+STAYS = (IntegrityError, PermissionError)
+"""What `remove` raises of a name that stays, while others can go."""
+
 _HOW = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -79,7 +82,8 @@ def is_full_directory(path: Path) -> bool:
 def remove(path: Path) -> None:
     """Delete what lies under a name of the store, if it is there.
 
-    Raises `IntegrityError` for a directory that is not empty: what is in it is nobody's we know.
+    Raises `IntegrityError` for a directory that is not empty: what is in it is nobody's we know;
+    `OSError`.
     """
     try:
         path.unlink(missing_ok=True)

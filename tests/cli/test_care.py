@@ -172,6 +172,44 @@ def test_gc_goes_on_past_directories_in_which_something_lies(run: Run, place: Pa
     assert run("fsck").code == 0
 
 
+def test_gc_goes_on_past_what_may_not_be_deleted(run: Run, place: Path) -> None:
+    store = place / "videos"
+    stays, goes = store / "objects" / "ab" / ("c" * 62), store / "objects" / "ef" / ("c" * 62)
+    for path in (stays, goes):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"123")
+    stays.parent.chmod(0o555)
+    checked = run_unprivileged("-s", store, "fsck", "--repair", "--json")
+    assert checked.code == 30
+    assert [found["repaired"] for found in checked.objects] == [False, True]
+    assert stays.exists()
+    goes.write_bytes(b"123")
+    done = run_unprivileged("-s", store, "gc", "--json")
+    assert (done.code, done.object["stuck"], done.object["bytes"]) == (30, [str(stays)], 3)
+    assert done.object["objects"] == ["ef" + "c" * 62]
+    assert not goes.exists()
+    told = run_unprivileged("-s", store, "gc")
+    assert (told.code, told.err.count("may not be deleted")) == (30, 1)
+    stays.parent.chmod(0o755)
+    assert run("gc", "--json").code == 0
+    assert not stays.exists()
+
+
+def test_a_backup_goes_on_past_what_may_not_be_read(run: Run, place: Path) -> None:
+    path = the_object(run, place)
+    path.chmod(0)
+    done = run_unprivileged("-s", place / "videos", "backup", place / "copy", "--json")
+    assert (done.code, done.object["damaged"]) == (30, [])
+    assert done.object["forbidden"] == [path.parent.name + path.name]
+    read = run_command("-s", place / "copy", "verify", "cam1/open-gop.mkv", "--json")
+    assert read.object["status"] == "right"
+    told = run_unprivileged("-s", place / "videos", "backup", place / "copy")
+    assert "may not be read, and is not in the backup" in told.err
+    path.chmod(0o644)
+    assert run("backup", place / "copy").code == 0
+    assert run_command("-s", place / "copy", "fsck", "--deep").code == 0
+
+
 def test_a_store_that_may_not_be_written_is_read_only(run: Run, place: Path) -> None:
     store = place / "videos"
     store.chmod(0o555)

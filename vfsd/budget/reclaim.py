@@ -15,9 +15,9 @@ from functools import partial
 
 from vfsd.budget.room import make_room_in_store
 from vfsd.catalog import BUSY_SECONDS, Transaction
-from vfsd.errors import IntegrityError, NotFoundError, StoreError
+from vfsd.errors import NotFoundError, StoreError
 from vfsd.parts import Parts
-from vfsd.regularfiles import remove
+from vfsd.regularfiles import STAYS, remove
 from vfsd.reserve import keep_reserve
 
 _AT_ONCE = 100
@@ -36,6 +36,7 @@ def reclaim(
 
     With them go the private files of those `inodes` that exist no longer, what the budget of the
     store has no room for since originals have gone, and what was joined with their pictures.
+    Files that may not be deleted stay as garbage.
     """
     found = parts.with_reserve(lambda: _forget(parts, keys))
     gone = list(inodes)
@@ -104,7 +105,7 @@ def _in_batches(parts: Parts, deletions: Sequence[Callable[[Transaction], None]]
             for delete in deletions[done : done + _AT_ONCE]:
                 try:
                     delete(change)
-                except IntegrityError as error:  # a directory, in which somebody has something
+                except STAYS as error:
                     _log.warning("%s", error)
                 done += 1
                 if time.monotonic() - began > _AT_ONCE_SECONDS:

@@ -56,8 +56,9 @@ def run(
 
     Checks that only make sense on a store at rest are left out while it is mounted.  A store may
     be used, and mounted, meanwhile: what was found is looked at again before it is told, and
-    inside the transaction that repairs it.  A check that can make no sense of the catalog says so,
-    and the next one is made.  Raises `BusyError`, `NoSpaceError`, `OSError`.
+    inside the transaction that repairs it.  A check that can make no sense of the catalog, or may
+    not do what it has to, says so, and the next one is made.  Raises `BusyError`, `NoSpaceError`,
+    `OSError`.
     """
     state = Run(parts, repair)
     checks = [*_CHECKS, *(_DEEP if deep else ())]
@@ -71,6 +72,8 @@ def run(
                 findings.append(finding)
         except _NO_SENSE as error:
             findings.append(Finding(name, f"this cannot be checked: {_said(error)}"))
+        except PermissionError as error:
+            findings.append(Finding(name, f"this may not be looked at, or not be changed: {error}"))
     return findings
 
 

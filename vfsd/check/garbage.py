@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vfsd.budget.reclaim import discard_unpublished, reclaim
 from vfsd.check.spool import remove_stray_spool, stray_spool
 from vfsd.copies.takeover import abandoned, discard_abandoned
-from vfsd.leftovers import leftovers, take_away
+from vfsd.leftovers import leftovers, take_all_away
 from vfsd.making.recordings import KEPT_DAYS, Recording, recordings
 from vfsd.objects import is_key
 from vfsd.parts import Parts
-from vfsd.regularfiles import is_full_directory, remove
+from vfsd.regularfiles import STAYS, is_full_directory, remove
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +24,59 @@ class Collected:
     files: list[Path] = field(default_factory=list)  #: private and temporary files
     bytes: int = 0
     kept: list[Recording] = field(default_factory=list)  #: that were not finished, and stay
-    stuck: list[Path] = field(default_factory=list)  #: directories with something in them
+    stuck: list[Path] = field(default_factory=list)  #: what cannot be deleted
 
 
 def collect(parts: Parts, *, dry_run: bool = False, recording_days: float = KEPT_DAYS) -> Collected:
     """Take away what nothing refers to: objects, private files, what died on its way.
 
-    Recordings that were not finished stay until nobody has written to them for so many days, and
-    directories until what is in them is moved away.
+    Recordings that were not finished stay until nobody has written to them for so many days,
+    directories until what is in them is moved away, and what may not be deleted.
     """
+    found = _garbage(parts, recording_days)
+    sizes = {path: _size(path) for path in found.paths}
+    if dry_run:
+        stuck = [path for path in sizes if is_full_directory(path)]
+    else:
+        _take_away(parts, found)
+        still = set(_garbage(parts, recording_days).paths) if sizes else set()
+        stuck = [path for path in sizes if path in still]
+    return Collected(
+        [key for key in found.keys if found.places.get(key) not in stuck],
+        [path for path in found.files if path not in stuck],
+        sum(size for path, size in sizes.items() if path not in stuck),
+        found.kept,
+        stuck,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Garbage:
+    """What nothing refers to."""
+
+    unused: list[str]  #: keys of objects that are recorded
+    stray: list[str]  #: and of those that are not
+    places: dict[str, Path]  #: where objects lie, or would: of those keys that are some
+    left: list[Path]
+    misnamed: list[Path]
+    incoming: list[Path]
+    spooled: list[Path]
+    kept: list[Recording]
+
+    @property
+    def keys(self) -> list[str]:
+        return self.unused + self.stray
+
+    @property
+    def files(self) -> list[Path]:
+        return self.left + self.misnamed + self.incoming + self.spooled
+
+    @property
+    def paths(self) -> list[Path]:
+        return [*self.places.values(), *self.files]
+
+
+def _garbage(parts: Parts, recording_days: float) -> _Garbage:
     with parts.catalog.reading() as seen:
         recorded = seen.objects.sizes()
         referenced = seen.objects.referenced()
@@ -40,27 +85,29 @@ def collect(parts: Parts, *, dry_run: bool = False, recording_days: float = KEPT
     ]
     unused = [key for key in recorded if key not in referenced]
     kept = [one for one in recordings(parts) if not one.is_older(recording_days)]
-    left, files = leftovers(parts, but=kept), parts.objects.misnamed()
-    incoming = abandoned(parts.directory)
-    spooled = [path for _, path in stray_spool(parts)]
-    own = {key: parts.objects.path(key) for key in stray + unused if is_key(key)}
-    stuck = [path for path in [*own.values(), *left, *files, *spooled] if is_full_directory(path)]
-    stray, unused = ([key for key in keys if own.get(key) not in stuck] for keys in (stray, unused))
-    left, files, spooled = (
-        [path for path in paths if path not in stuck] for paths in (left, files, spooled)
+    return _Garbage(
+        unused,
+        stray,
+        {key: parts.objects.path(key) for key in unused + stray if is_key(key)},
+        leftovers(parts, but=kept),
+        parts.objects.misnamed(),
+        abandoned(parts.directory),
+        [path for _, path in stray_spool(parts)],
+        kept,
     )
-    size = sum(_size(path) for path in left + files + incoming + spooled)
-    size += sum(_size(own[key]) for key in stray + unused if key in own)
-    if not dry_run:
-        reclaim(parts, keys=unused)
-        for key in stray:
+
+
+def _take_away(parts: Parts, found: _Garbage) -> None:
+    reclaim(parts, keys=found.unused)
+    for key in found.stray:
+        with suppress(*STAYS):
             discard_unpublished(parts, key)
-        take_away(parts, left)
-        for path in files:
+    take_all_away(parts, found.left)
+    for path in found.misnamed:
+        with suppress(*STAYS):
             remove(path)
-        discard_abandoned(parts.directory)
-        remove_stray_spool(parts)
-    return Collected(unused + stray, left + files + incoming + spooled, size, kept, stuck)
+    discard_abandoned(parts.directory)
+    remove_stray_spool(parts)
 
 
 def _size(path: Path) -> int:

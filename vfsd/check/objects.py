@@ -11,14 +11,14 @@ from pathlib import Path
 from vfsd.budget.reclaim import discard_unpublished, reclaim
 from vfsd.check import bytes as stored
 from vfsd.check.finding import Finding, Run
-from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.errors import NotFoundError
 from vfsd.integrity.blocksums import Place
 from vfsd.leftovers import leftovers, take_away
 from vfsd.making.recordings import recordings
 from vfsd.objects import is_key
 from vfsd.parts import Parts
 from vfsd.reading.mending import drop_segments
-from vfsd.regularfiles import is_full_directory, remove
+from vfsd.regularfiles import STAYS, remove
 
 
 def objects(run: Run) -> Iterator[Finding]:
@@ -78,26 +78,35 @@ def garbage(run: Run) -> Iterator[Finding]:
     for key in parts.objects.all_keys():
         if key not in recorded and not _is_needed(parts, key):  # by somebody who just came
             told = f"object {key} is not in the catalog"
-            yield _gone(run, told, partial(discard_unpublished, parts, key))
+            yield from _gone(run, told, partial(_discard, parts, key))
     for path in leftovers(parts):
         told = f"{path.name} was left on its way"
-        if is_full_directory(path):
-            yield _gone(run, told, partial(remove, path))
-        elif not run.repair or take_away(parts, [path]):
-            yield Finding("garbage", told, repaired=run.repair)
+        yield from _gone(run, told, partial(take_away, parts, path))
     for path in parts.objects.misnamed():
-        yield _gone(run, f"{path.name} was left on its way", partial(remove, path))
+        yield from _gone(run, f"{path.name} was left on its way", partial(_remove, path))
 
 
-def _gone(run: Run, told: str, delete: Callable[[], object]) -> Finding:
-    """The finding that something is garbage, which is deleted where that is asked for."""
+def _gone(run: Run, told: str, delete: Callable[[], bool]) -> Iterator[Finding]:
+    """The finding that something is garbage, which is deleted where that is asked for; none where
+    it turns out to be somebody's."""
     if not run.repair:
-        return Finding("garbage", told)
+        yield Finding("garbage", told)
+        return
     try:
-        delete()
-    except IntegrityError as error:
-        return Finding("garbage", f"{told}: {error}")
-    return Finding("garbage", told, repaired=True)
+        if delete():
+            yield Finding("garbage", told, repaired=True)
+    except STAYS as error:
+        yield Finding("garbage", f"{told}: {error}")
+
+
+def _discard(parts: Parts, key: str) -> bool:
+    discard_unpublished(parts, key)
+    return True
+
+
+def _remove(path: Path) -> bool:
+    remove(path)
+    return True
 
 
 def unfinished(run: Run) -> Iterator[Finding]:

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from vfsd.catalog import Transaction
 from vfsd.check.finding import Finding, Run
-from vfsd.errors import IntegrityError
 from vfsd.integrity.diskfile import UNREADABLE, DiskFile
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
-from vfsd.regularfiles import remove
+from vfsd.regularfiles import STAYS, remove
 
 
 def spool(run: Run) -> Iterator[Finding]:
@@ -138,5 +137,5 @@ def remove_stray_spool(parts: Parts) -> None:
         needed = change.tree.private_inodes()
         for ino, path in suspects:
             if ino not in needed:
-                with suppress(IntegrityError):  # a directory in which somebody has something
+                with suppress(*STAYS):
                     remove(path)

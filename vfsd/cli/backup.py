@@ -36,6 +36,7 @@ from vfsd.units import human_bytes
         "copied": "bytes that were not there from the last backup",
         "linked": "videos whose bytes are outside of the store, and not in the backup",
         "damaged": "keys of objects that are damaged or missing, and not in the backup",
+        "forbidden": "keys of objects that may not be read, and are not in the backup",
         "unread": "files that are no videos, and could not be read: they are as in the last backup",
         "seconds": "that it took",
     },
@@ -60,7 +61,8 @@ def command(session: Session, target: Path, no_tiles: bool) -> None:
     The copy is a store as it was at one moment, with all bytes compared with their checksums: it
     can be opened and mounted, or copied back.  The store may be mounted and in use meanwhile.
     Until the end DIR holds the last backup; what was interrupted goes on when it is said again.
-    What has gone from the store goes from the backup.  Ends with 30 where something is damaged.
+    What has gone from the store goes from the backup.  Ends with 30 where something is damaged, or
+    may not be read: that is named, and all else is in the backup.
     """
     from vfsd.copies.backup import back_up
 
@@ -80,6 +82,7 @@ def command(session: Session, target: Path, no_tiles: bool) -> None:
                 "copied": done.copied,
                 "linked": list(done.linked),
                 "damaged": list(done.damaged),
+                "forbidden": list(done.forbidden),
                 "unread": list(done.unread),
                 "seconds": seconds,
             }
@@ -93,11 +96,13 @@ def command(session: Session, target: Path, no_tiles: bool) -> None:
         session.remark(f"{shown(name)} lies outside of the store, and is not in the backup")
     for key in done.damaged:
         session.remark(f"object {key} is damaged or missing, and is not in the backup")
+    for key in done.forbidden:
+        session.remark(f"object {key} may not be read, and is not in the backup")
     for name in done.unread:
         session.remark(
             f"{shown(name)} could not be read: the backup has it as the last one did, if at all"
         )
-    if done.damaged:
+    if done.damaged or done.forbidden:
         session.remark("`vfsd fsck --deep` tells what they belong to")
-    if done.damaged or done.unread:
+    if done.damaged or done.forbidden or done.unread:
         click.get_current_context().exit(EXIT_FINDINGS)

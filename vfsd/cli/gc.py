@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from vfsd.cli.command import define
@@ -9,6 +11,7 @@ from vfsd.cli.output import print_json, print_line, shown
 from vfsd.cli.session import Session
 from vfsd.cli.values import Number
 from vfsd.errors import EXIT_FINDINGS
+from vfsd.regularfiles import is_full_directory
 from vfsd.units import human_bytes
 
 
@@ -25,7 +28,8 @@ from vfsd.units import human_bytes
         "bytes": "how much room they took",
         "dry_run": "whether they are still there",
         "recordings": "number of recordings that were not finished, and stay",
-        "stuck": "list of directories in the places of files, in which something lies: they stay",
+        "stuck": "list of what stays: directories in the places of files, in which something lies, "
+        "and what may not be deleted",
     },
     exits=[EXIT_FINDINGS],
 )
@@ -44,7 +48,8 @@ def command(session: Session, dry_run: bool, recordings: float) -> None:
 
     Objects that no file uses, and what was left half-written by a process that died.  Recordings
     that were not finished go when nobody has written to them for 30 days: `vfsd recover` makes
-    videos of them.  Ends with 30 where a directory stays in which something lies.
+    videos of them.  Ends with 30 where something stays: a directory in which something lies, or
+    what may not be deleted.
     """
     from vfsd import check
 
@@ -72,6 +77,13 @@ def command(session: Session, dry_run: bool, recordings: float) -> None:
             "lists them"
         )
     for path in found.stuck:
-        session.remark(f"{shown(str(path))} is a directory in which something lies: move it away")
+        session.remark(f"{shown(str(path))} {_why(path)}")
     if found.stuck:
         click.get_current_context().exit(EXIT_FINDINGS)
+
+
+def _why(path: Path) -> str:
+    """What is to be done about something that stays."""
+    if is_full_directory(path):
+        return "is a directory in which something lies: move it away"
+    return "may not be deleted: look at the permissions of the directory that it is in"

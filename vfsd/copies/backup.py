@@ -54,6 +54,7 @@ class BackedUp:
     copied: int  #: bytes that were not there from the last backup
     linked: tuple[str, ...]  #: videos indexed in place: their bytes are not in it
     damaged: tuple[str, ...]  #: objects whose bytes do not hash to their name; they are not in it
+    forbidden: tuple[str, ...]  #: objects that may not be read; they are not in it
     unread: tuple[str, ...]  #: files that are no videos, and could not be read; as they were in it
 
 
@@ -100,6 +101,7 @@ class _Backup:
         self._done = self._total = self._copied = 0
         self._sizes: dict[str, int] = {}  # of the objects that the snapshot refers to
         self._damaged: set[str] = set()
+        self._forbidden: set[str] = set()
         self._unread: set[int] = set()  # inodes
         self._sums: dict[str, BlockSums] = {}  # of what was copied
 
@@ -152,6 +154,11 @@ class _Backup:
         except IntegrityError:
             self._damaged.add(key)
             return True
+        except PermissionError:
+            if os.access(self._parts.objects.path(key), os.R_OK):
+                raise  # it is the backup that may not be written
+            self._forbidden.add(key)
+            return True
         if found != key:
             self._damaged.add(key)
             self._objects.delete(found)
@@ -184,6 +191,11 @@ class _Backup:
         except IntegrityError:
             self._unread.add(ino)
             return True
+        except PermissionError:
+            if os.access(source, os.R_OK):
+                raise
+            self._unread.add(ino)
+            return True
         except FileNotFoundError:
             with self._parts.catalog.reading() as seen:
                 node = seen.tree.nodes([ino]).get(ino)
@@ -212,12 +224,16 @@ class _Backup:
 
     def _has_all(self) -> bool:
         # Not how large they are: it is the catalog that may be wrong about that.
-        return all(map(self._objects.exists, self._sizes.keys() - self._damaged))
+        return all(map(self._objects.exists, self._sizes.keys() - self._left_out))
+
+    @property
+    def _left_out(self) -> set[str]:
+        return self._damaged | self._forbidden
 
     def _tidied(self) -> BackedUp:
         """Forget what could not be copied and can be made again, and what is needed no longer."""
         with Store.open(self._target.root) as store:
-            lost = self._damaged
+            lost = self._left_out
             with store.catalog.reading() as seen:
                 broken = [one for one in seen.segments.all() if one.object_key in lost]
             with store.catalog.writing() as change:
@@ -244,6 +260,7 @@ class _Backup:
             self._copied,
             tuple(sorted(names.get(n.ino, f"inode {n.ino}") for n in videos if n.link_path)),
             tuple(sorted(self._damaged)),
+            tuple(sorted(self._forbidden)),
             tuple(sorted(unread)),
         )
 

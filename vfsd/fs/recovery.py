@@ -7,13 +7,12 @@ import os
 from dataclasses import dataclass
 
 from vfsd.budget.reclaim import reclaim
-from vfsd.errors import IntegrityError
-from vfsd.leftovers import leftovers, take_away
+from vfsd.leftovers import leftovers, take_all_away
 from vfsd.making.recordings import recordings
 from vfsd.making.settle import recover_orphans
 from vfsd.model import FileState
 from vfsd.parts import Parts
-from vfsd.regularfiles import remove
+from vfsd.regularfiles import STAYS, remove
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +74,6 @@ def _remove_stray(parts: Parts, private: set[int]) -> int:
         try:
             remove(path)
             gone += 1
-        except IntegrityError as error:
+        except STAYS as error:
             _log.warning("%s", error)
-    return gone + len(take_away(parts, left))
+    return gone + len(take_all_away(parts, left))
