@@ -5,7 +5,7 @@ SQLAlchemy is known in here only; values of `vfsd.model` come out.
 
 from vfsd.catalog.atrest import come_to_rest
 from vfsd.catalog.catalog import Catalog
-from vfsd.catalog.databaseurl import require_database
+from vfsd.catalog.databaseurl import lasting_url
 from vfsd.catalog.detectionquery import DetectionFilter, DetectionQuery
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import BUSY_SECONDS, ChangeWatch
@@ -32,8 +32,8 @@ __all__ = [
     "VideoQuery",
     "Videos",
     "come_to_rest",
+    "lasting_url",
     "not_there",
-    "require_database",
     "require_name",
     "split",
 ]

@@ -51,6 +51,26 @@ def require_database(url: str) -> None:
         ) from error
 
 
+def lasting_url(url: str) -> str:
+    """A URL that leads to the same database whatever the working directory is.
+
+    Raises `UsageError` for a database in memory, which nobody would find again, and as
+    `require_database`.
+    """
+    require_database(url)
+    parsed = parsed_url(url)
+    if parsed.get_backend_name() != "sqlite":
+        return url
+    path = parsed.database or ":memory:"
+    if path == ":memory:" or path.startswith("file:"):
+        raise UsageError(
+            f"{url} is no file, and a catalog has to last longer than this process", hint=_URLS
+        )
+    if os.path.isabs(path):
+        return url
+    return parsed.set(database=os.path.abspath(path)).render_as_string(hide_password=False)
+
+
 def files_of(path: str) -> list[Path]:
     """An SQLite file, and what SQLite has beside it: its log, shared memory and journal."""
     return [Path(f"{path}{side}") for side in ("", "-wal", "-shm", "-journal")]

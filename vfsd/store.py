@@ -15,7 +15,7 @@ from vfsd.advising.tuning import Between, Budget, OnFailed, Tuner, undo
 from vfsd.advising.workload import WorkloadQuery
 from vfsd.arguments import given_or_usual, local_path, whole_number, yes_or_no
 from vfsd.budget.keeping import DerivedBudget
-from vfsd.catalog import Catalog, require_database
+from vfsd.catalog import Catalog, lasting_url
 from vfsd.config import Settings
 from vfsd.errors import (
     IntegrityError,
@@ -67,11 +67,11 @@ class Store(StoreTree):
         catalog is an SQLite file in the store.  When this returns, the store survives a power cut;
         after an interruption, call it again.  Raises `ExistsError`, `BusyError` where somebody
         else is just making one there, and `UsageError` or `ExtraMissingError` for a URL that no
-        database can have; nothing is made then.
+        database can have, or one in memory; nothing is made then.
         """
         root = local_path(path, "a place for a store")
         if catalog_url is not None:
-            require_database(catalog_url)
+            catalog_url = lasting_url(catalog_url)
         with StoreDirectory.creating(root, catalog_url=catalog_url) as directory:
             Catalog.create(directory.catalog_url).close()
         return cls.open(root)

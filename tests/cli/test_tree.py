@@ -91,6 +91,28 @@ def test_init_with_a_catalog_that_cannot_be(place: Path, url: str) -> None:
     assert not (place / "new").exists()
 
 
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
+def test_init_with_a_catalog_that_would_not_last(place: Path, url: str) -> None:
+    done = run_command("init", place / "new", "--catalog", url)
+    assert done.code == 2
+    assert "sqlite:////DIR/FILE" in done.err
+    assert not (place / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["rel.sqlite3", "with%20space.sqlite3?timeout=3"])
+def test_a_catalog_is_found_from_any_directory(
+    place: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    odd = place / "50%20 off?"
+    odd.mkdir()
+    monkeypatch.chdir(odd)
+    assert run_command("init", place / "new", "--catalog", f"sqlite:///{name}").code == 0
+    monkeypatch.chdir(place / "mnt")
+    assert run_command("-s", place / "new", "ls").code == 0
+    assert len(list(odd.glob("*.sqlite3"))) == 1
+    assert not any((place / "mnt").iterdir())
+
+
 # ----------------------------------------------------------------------------------------- config
 
 
