@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -65,6 +65,15 @@ class CatalogTransactions:
     def create(cls, url: str) -> Self:
         """Open a catalog, making it where the database is empty."""
         return cls._open(url, create=True, read_only=False)
+
+    @classmethod
+    def is_at(cls, url: str) -> bool:
+        """Whether there is a catalog.  Makes nothing."""
+        database = Database(url)
+        if database.path and not Path(database.path).exists():
+            return False
+        with closing(database), database.reading() as connection:
+            return current_revision(connection) is not None
 
     @classmethod
     def _open(cls, url: str, *, create: bool, read_only: bool) -> Self:

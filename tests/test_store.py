@@ -101,6 +101,21 @@ def test_only_one_makes_a_store_at_a_time(tmp_path: Path) -> None:
     Store.open(tmp_path / "a").close()
 
 
+def test_a_store_with_a_catalog_elsewhere_is_begun_anew_when_that_was_interrupted(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
+    with suppress(KeyboardInterrupt), StoreDirectory.creating(tmp_path / "a", catalog_url=url):
+        Catalog.create(url).close()
+        raise KeyboardInterrupt
+    with pytest.raises(ExistsError, match="catalog"):
+        Store.create(tmp_path / "b", catalog_url=url)
+    with Store.create(tmp_path / "a", catalog_url=url) as store:
+        assert list(store) == []
+    with pytest.raises(ExistsError):
+        Store.create(tmp_path / "a", catalog_url=url)
+
+
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     new_store(tmp_path / "s").close()
     marker = tmp_path / "s" / "vfsd-store.json"

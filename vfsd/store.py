@@ -15,9 +15,10 @@ from vfsd.advising.tuning import Between, Budget, OnFailed, Tuner, undo
 from vfsd.advising.workload import WorkloadQuery
 from vfsd.arguments import given_or_usual, local_path, whole_number, yes_or_no
 from vfsd.budget.keeping import DerivedBudget
-from vfsd.catalog import Catalog, lasting_url
+from vfsd.catalog import ROOT, Catalog, lasting_url
 from vfsd.config import Settings
 from vfsd.errors import (
+    ExistsError,
     IntegrityError,
     NotFoundError,
     UsageError,
@@ -65,13 +66,15 @@ class Store(StoreTree):
 
         `catalog_url` names a database elsewhere (any that SQLAlchemy knows); by default the
         catalog is an SQLite file in the store.  When this returns, the store survives a power cut;
-        after an interruption, call it again.  Raises `ExistsError`, `BusyError` where somebody
-        else is just making one there, and `UsageError` or `ExtraMissingError` for a URL that no
-        database can have, or one in memory; nothing is made then.
+        after an interruption, call it again.  Raises `ExistsError` where something is there, or
+        the catalog is another store's, `BusyError` where somebody else is just making one there,
+        and `UsageError` or `ExtraMissingError` for a URL that no database can have, or one in
+        memory; nothing is made then.
         """
         root = local_path(path, "a place for a store")
         if catalog_url is not None:
             catalog_url = lasting_url(catalog_url)
+            _require_unused(root, catalog_url)
         with StoreDirectory.creating(root, catalog_url=catalog_url) as directory:
             Catalog.create(directory.catalog_url).close()
         return cls.open(root)
@@ -324,3 +327,20 @@ class Store(StoreTree):
         """The pairs of videos that are joined, all or those with that one."""
         video = None if name is None else self.catalog.video(name)
         return joined_pairs(self._parts, video)
+
+
+def _require_unused(root: Path, catalog_url: str) -> None:
+    """Raises `ExistsError` for the catalog of another store than the one that is made in `root`.
+
+    Of two stores with one catalog each takes away the originals that the other removes.
+    """
+    if not Catalog.is_at(catalog_url):
+        return
+    if StoreDirectory.is_begun(root, catalog_url):
+        with Catalog.open(catalog_url) as catalog, catalog.reading() as seen:
+            if all(node.ino == ROOT for node in seen.tree.all_nodes()):
+                return
+    raise ExistsError(
+        f"there is a catalog at {catalog_url} already",
+        hint="each store has one of its own: name another database",
+    )

@@ -125,6 +125,15 @@ class StoreDirectory:
             fsync_path(root)
 
     @classmethod
+    def is_begun(cls, root: Path, catalog_url: str) -> bool:
+        """Whether who was making a store in `root`, with the catalog there, was interrupted."""
+        try:
+            found = json.loads((root / _UNFINISHED).read_text(encoding="utf-8"))["catalog"]
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return False
+        return bool(found == catalog_url)
+
+    @classmethod
     def open(cls, root: Path) -> StoreDirectory:
         """Raises `NoStoreError`, `StoreVersionError` for a newer format, and as `require_files`."""
         root = root.absolute()

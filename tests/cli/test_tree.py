@@ -113,6 +113,17 @@ def test_a_catalog_is_found_from_any_directory(
     assert not any((place / "mnt").iterdir())
 
 
+def test_two_stores_do_not_share_a_catalog(place: Path) -> None:
+    url = f"sqlite:///{place}/shared.sqlite3"
+    assert run_command("init", place / "one", "--catalog", url).code == 0
+    for _ in range(2):
+        done = run_command("init", place / "other", "--catalog", url)
+        assert (done.code, (place / "other").exists()) == (4, False)
+    assert "catalog" in done.err
+    assert run_command("-s", place / "one", "ingest", place / "footage/traffic.mp4").code == 0
+    assert run_command("-s", place / "one", "verify", "traffic.mp4").code == 0
+
+
 # ----------------------------------------------------------------------------------------- config
 
 
