@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import Y4M, Run
 from tests.codecs.talking import make_talking
+from vfsd.errors import ExistsError
 from vfsd.store import Store
 
 
@@ -176,3 +177,19 @@ def test_sound_of_a_file_goes_beside_the_pictures(run: Run, place: Path) -> None
     assert (told["frames"], told["sound"]["codec"], told["sound"]["silence"]) == (7, "aac", None)
     done = run("write", "kept.mp4", "footage/traffic.mp4", "--sound", "talk.mp4")
     assert done.code == 2
+
+
+def test_what_would_lie_in_a_file_is_refused_at_once(run: Run, place: Path) -> None:
+    name = "cam1/traffic.mp4/x.mp4"
+    for words in (
+        ("write", name, "clip.y4m"),
+        ("write", f"{name}/y.mp4", "clip.y4m", "--replace"),
+        ("ingest", "footage/portrait.mp4", "--as", name),
+        ("ingest", "footage/portrait.mp4", "--as", name, "--dry-run"),
+    ):
+        done = run(*words)
+        assert done.code == 4
+        assert "'traffic.mp4' in" in done.err.replace("\n", " ")
+    with Store.open(place / "videos") as store, pytest.raises(ExistsError):
+        store.writer(name, width=64, height=48, fps=10)
+    assert run("recover", "--dry-run").out == ""

@@ -20,7 +20,7 @@ from vfsd.errors import (
     StoreError,
     UsageError,
 )
-from vfsd.making.ingest import Source, is_there, plan_tree, put_back
+from vfsd.making.ingest import Source, is_there, plan_tree, put_back, require_free
 from vfsd.model import LogicalVideo
 from vfsd.store import Store
 
@@ -52,12 +52,10 @@ class Ingester:
         if is_there(self.store.parts, source):
             return Outcome(source, "skipped")
         try:
-            self.store.node(source.name)
-        except NotFoundError:
-            return Outcome(source, "planned")
-        if self.replace:
-            return Outcome(source, "planned")
-        return _failed(source, ExistsError(f"{source.name!r} exists"))
+            require_free(self.store.parts, source.name, self.replace)
+        except ExistsError as error:
+            return _failed(source, error)
+        return Outcome(source, "planned")
 
     def ingest(self, source: Source, progress: Progress) -> Outcome:
         """Take one file in.  What is wrong with the file is an outcome; what is wrong with the

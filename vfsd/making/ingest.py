@@ -275,22 +275,31 @@ def make_directories(change: Transaction, path: str, *, uid: int, gid: int) -> N
                 now_ns=time.time_ns(),
             )
         if not found.is_dir:
-            raise ExistsError(f"{name!r} in {path!r} is a file, not a directory")
+            raise _in_the_way(name, path)
         node = found
     return node
 
 
+def _in_the_way(name: str, path: str) -> ExistsError:
+    return ExistsError(f"{name!r} in {path!r} is a file, not a directory")
+
+
 def require_free(parts: Parts, name: str, replace: bool) -> None:
-    """Raises `ExistsError` where a new file cannot have that name, `UsageError` for none at all."""
+    """Raises `ExistsError` where a new file cannot have that name, as another has it, or lies where
+    its directory would; `UsageError` for none at all."""
     if not split(name):
         raise UsageError(f"{name!r} is no name for a file")
     for part in split(name):
         require_name(part)
     with parts.catalog.reading() as seen:
-        try:
-            node = seen.tree.resolve(name)
-        except NotFoundError:
-            return
+        node, above = seen.tree.node(ROOT), "/"
+        for part in split(name):
+            if not node.is_dir:
+                raise _in_the_way(above, name)
+            found = seen.tree.lookup(node.ino, part)
+            if found is None:
+                return
+            node, above = found, part
     if not node.is_file:
         raise ExistsError(f"{name!r} is a directory")
     if not replace:
