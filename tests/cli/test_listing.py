@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from sample_videos import FOLDER, GroundTruth
 from tests.cli.conftest import Run
+from tests.fs.driver import Driver
+from vfsd.fs import Filesystem
 from vfsd.model import FileState
 from vfsd.store import Store
 
@@ -156,6 +159,19 @@ def test_info_says_why_a_file_is_no_video(run: Run, place: Path) -> None:
     assert "it is text" in run("info", "cam1/notes.txt").out
     record = run("info", "cam1/notes.txt", "--json").object
     assert (record["kind"], record["reason"], record["gops"]) == ("file", "it is text", None)
+
+
+def test_info_tells_how_much_of_a_file_there_is_by_now(run: Run, place: Path) -> None:
+    with Store.open(place / "videos") as store, closing(Filesystem(store.parts)) as filesystem:
+        driver = Driver(filesystem)
+        handle = driver.create("/coming.mp4")
+        for size in (5000, 12000):
+            filesystem.truncate(None, size, driver.caller, handle)
+            record = run("info", "coming.mp4", "--json").object
+            assert (record["kind"], record["size"]) == ("pending", size)
+            assert run("ls", "coming.mp4", "--json").object["size"] == size
+        assert "11.7 KiB" in run("info", "coming.mp4").out
+        driver.close(handle)
 
 
 def test_info_of_a_directory(run: Run) -> None:

@@ -69,7 +69,7 @@ def command(session: Session, name: str) -> None:
         video = None
         if kind_of(node) == "video":
             video = parts.catalog.video(place.name)
-        record = info_record(parts.catalog, place.name, node, names, video)
+        record = info_record(parts, place.name, node, names, video)
         if session.json:
             print_json(record)
             return

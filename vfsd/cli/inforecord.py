@@ -6,18 +6,20 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from vfsd.cli.output import iso_time
-from vfsd.cli.records import entry_record
+from vfsd.cli.records import entry_record, size_of
 
 if TYPE_CHECKING:
     from vfsd.catalog import Catalog
     from vfsd.model import LogicalVideo, Node, PhysicalVideo
+    from vfsd.parts import Parts
 
 
 def info_record(
-    catalog: Catalog, name: str, node: Node, names: list[str], video: LogicalVideo | None
+    parts: Parts, name: str, node: Node, names: list[str], video: LogicalVideo | None
 ) -> dict[str, Any]:
     """All fields of `vfsd info`; those of videos are null or empty where `video` is None."""
-    record = entry_record(name, node, video, node.size) | {"names": names}
+    catalog = parts.catalog
+    record = entry_record(name, node, video, size_of(parts, node)) | {"names": names}
     if video is None:
         missing = ("digest", "created", "tags", "metadata", "keyframes", "gops")
         return (

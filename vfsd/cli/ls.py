@@ -9,14 +9,13 @@ import click
 
 from vfsd.cli.command import define
 from vfsd.cli.output import columns, print_json, print_line, shown
-from vfsd.cli.records import ENTRY_ALIGNMENT, ENTRY_FIELDS, entry_cells, entry_record
+from vfsd.cli.records import ENTRY_ALIGNMENT, ENTRY_FIELDS, entry_cells, entry_record, size_of
 from vfsd.cli.session import Session
 from vfsd.errors import NotFoundError
 
 if TYPE_CHECKING:
     from vfsd.catalog import Transaction
     from vfsd.model import LogicalVideo, Node
-    from vfsd.parts import Parts
 
 Entry = tuple[str, "Node"]
 
@@ -53,7 +52,7 @@ def command(session: Session, path: str, long: bool, recursive: bool) -> None:
         if session.json:
             for name, node in entries:
                 video = _video(seen, node)
-                print_json(entry_record(name, node, video, _size(parts, node)))
+                print_json(entry_record(name, node, video, size_of(parts, node)))
             return
         above = f"{place.name}/" if place.name else ""
         labelled = ((name.removeprefix(above) or name, node) for name, node in entries)
@@ -62,7 +61,7 @@ def command(session: Session, path: str, long: bool, recursive: bool) -> None:
                 print_line(shown(label) + ("/" if node.is_dir else ""))
             return
         rows = (
-            entry_cells(label, node, _video(seen, node), _size(parts, node))
+            entry_cells(label, node, _video(seen, node), size_of(parts, node))
             for label, node in labelled
         )
         for line in columns(rows, ENTRY_ALIGNMENT):
@@ -88,15 +87,3 @@ def _video(seen: Transaction, node: Node) -> LogicalVideo | None:
         return seen.videos.of_inode(node.ino)
     except NotFoundError:
         return None
-
-
-def _size(parts: Parts, node: Node) -> int:
-    """Bytes; of a file that is no video its private file knows better than the catalog."""
-    from vfsd.model import FileState
-
-    if node.state in (FileState.PLAIN, FileState.SPOOLED):
-        try:
-            return parts.directory.spool_file(node.ino).stat().st_size
-        except FileNotFoundError:
-            return node.size
-    return node.size

@@ -11,6 +11,7 @@ from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
     from vfsd.model import LogicalVideo, Node
+    from vfsd.parts import Parts
 
 VIDEO_FIELDS: Mapping[str, str] = MappingProxyType(
     {
@@ -54,6 +55,18 @@ def kind_of(node: Node) -> str:
     if node.state is FileState.SPOOLED:
         return "pending"
     return "file" if node.is_file else "other"
+
+
+def size_of(parts: Parts, node: Node) -> int:
+    """Bytes; of a file that is no video its private file knows better than the catalog."""
+    from vfsd.model import FileState
+
+    if node.state in (FileState.PLAIN, FileState.SPOOLED):
+        try:
+            return parts.directory.spool_file(node.ino).stat().st_size
+        except FileNotFoundError:
+            return node.size
+    return node.size
 
 
 def video_record(video: LogicalVideo | None) -> dict[str, object]:
