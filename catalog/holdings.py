@@ -59,6 +59,18 @@ class Holdings:
             chosen = chosen.where(physical_videos.c.video_id == video_id)
         return int(self._connection.execute(chosen).scalar() or 0)
 
+    def stored_bytes(self) -> int:
+        """What originals take: those that several videos have count once."""
+        chosen = (
+            sa.select(
+                physical_videos.c.object_key, physical_videos.c.link_path, physical_videos.c.size
+            )
+            .where(physical_videos.c.role == Role.ORIGINAL.value)
+            .distinct()
+            .subquery()
+        )
+        return int(self._connection.execute(sa.select(sa.func.sum(chosen.c.size))).scalar() or 0)
+
     def charged(self, video_id: int | None) -> int:
         """Bytes of all segments but pinned ones."""
         chosen = sa.select(sa.func.sum(segments.c.size)).select_from(_SEGMENTS)

@@ -471,6 +471,11 @@ class Objects:
             found.update(self._connection.execute(query).scalars())
         return found
 
+    def holders(self, key: str) -> int:
+        """How many files have the bytes of an object."""
+        query = sa.select(sa.func.count()).select_from(nodes).where(nodes.c.object_key == key)
+        return int(self._connection.execute(query).scalar() or 0)
+
     def is_recorded(self, key: str) -> bool:
         query = sa.select(objects.c.key).where(objects.c.key == key)
         return self._connection.execute(query).first() is not None

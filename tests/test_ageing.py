@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ from vfsd.videos.video import Video
 
 DAY_NS = 86_400 * 1_000_000_000
 NAME = "traffic.mp4"
+_PADDING = struct.Struct(">I4sQ")
 
 
 def quietly(what: str, done: int, total: int) -> None:
@@ -37,7 +39,14 @@ def quietly(what: str, done: int, total: int) -> None:
 
 def put(store: Store, name: str, days: float, policy: str) -> Video:
     """A video of that age."""
-    video = store.ingest(FOLDER / NAME, name)
+    source = store.path.with_name(f"{len(store)}.mp4")  # with bytes that no other has
+    source.write_bytes((FOLDER / NAME).read_bytes() + _PADDING.pack(16, b"free", len(store)))
+    video = store.ingest(source, name)
+    source.unlink()
+    return aged(store, video, days, policy)
+
+
+def aged(store: Store, video: Video, days: float, policy: str) -> Video:
     born = time.time_ns() - round(days * DAY_NS)
     engine = sa.create_engine(f"sqlite:///{store.path / 'catalog.sqlite3'}")
     with engine.begin() as connection:
@@ -49,7 +58,7 @@ def put(store: Store, name: str, days: float, policy: str) -> Video:
         )
     engine.dispose()
     video.set_policy(policy)
-    return store[name]
+    return store[video.name]
 
 
 def ager(store: Store, **how: bool) -> Ager:
@@ -229,6 +238,30 @@ def test_a_full_disk_takes_the_oldest(store: Store) -> None:
     put(store, "kept.mp4", 9, "original=keep")
     assert [one.name for one in run(store)] == ["3.mp4", "2.mp4", "1.mp4"]
     assert list(store) == ["kept.mp4"]
+
+
+def test_what_others_have_is_free_with_the_last_of_them(store: Store) -> None:
+    size = (FOLDER / NAME).stat().st_size
+    rules = "original=replaceable,psnr=34,codec=h264,replace-after=30d"
+    for name, policy in (
+        ("kept.mp4", "original=keep"),
+        ("a.mp4", "delete-after=60d"),
+        ("b.mp4", rules),
+        ("room.mp4", f"delete-below={shutil.disk_usage(store.path).free + 100_000_000_000}"),
+    ):
+        aged(store, store.ingest(FOLDER / NAME, name), 100, policy)
+    done = {entry.name: entry for entry in run(store)}
+    assert done.keys() == {"a.mp4", "b.mp4"}
+    assert done["a.mp4"].saved == 0
+    assert done["b.mp4"].saved == -store["b.mp4"].info.size
+    store["kept.mp4"].set_policy("delete-after=90d")
+    assert [(entry.name, entry.saved) for entry in run(store)] == [
+        ("kept.mp4", 0),
+        ("room.mp4", size),
+    ]
+    assert list(store) == ["b.mp4"]
+    with store.catalog.reading() as seen:
+        assert sum(entry.saved for entry in seen.originals.log()) == size - store["b.mp4"].info.size
 
 
 def test_a_clock_that_contradicts_the_store_does_nothing(store: Store) -> None:

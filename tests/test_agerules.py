@@ -10,6 +10,7 @@ from vfsd.errors import ForbiddenError, UsageError
 from vfsd.retention.agerules import (
     NS,
     Aged,
+    GivenUp,
     Stage,
     due_by_age,
     due_by_space,
@@ -29,7 +30,7 @@ RULES = Policy.parse(
 
 def aged(days: float, policy: Policy = RULES, **changes: object) -> Aged:
     born = NOW - round(days * DAY * NS)
-    one = Aged(1, f"{days}", 100, born, born, policy, False, False, False, False)
+    one = Aged(1, f"{days}", f"{days}", 100, 1, born, born, policy, False, False, False, False)
     return replace(one, **changes)  # type: ignore[arg-type]
 
 
@@ -105,6 +106,20 @@ def test_the_oldest_make_room_until_there_is_enough() -> None:
     gone = due_by_space(videos, (1 << 30) - 150, NOW)
     assert [one.aged.name for one in gone] == ["3", "2"]
     assert due_by_space(videos, 1 << 30, NOW) == []
+
+
+def test_who_has_the_same_bytes_makes_room_together() -> None:
+    two = [replace(aged(days), digest="same", holders=2) for days in (9, 4, 2)]
+    videos = [two[1], aged(3), two[2], aged(1)]
+    for short, names in ((50, ["3"]), (150, ["3", "4", "2"]), (250, ["3", "4", "2", "1"])):
+        gone = due_by_space(videos, (1 << 30) - short, NOW)
+        assert [one.aged.name for one in gone] == names
+    held = [two[1], aged(3), replace(two[2], is_held=True)]
+    assert [one.aged.name for one in due_by_space(held, 0, NOW)] == ["3"]
+    given_up = GivenUp()
+    assert given_up.by(two[0]) == 0
+    assert [one.aged.name for one in due_by_space(held, 0, NOW, given_up)] == ["4", "3"]
+    assert given_up.by(two[1]) == 100
 
 
 def test_a_clock_that_is_behind_or_has_jumped_is_not_believed() -> None:

@@ -98,6 +98,10 @@ def test_held_until_it_is_lifted(run: Run) -> None:
 
 @pytest.fixture
 def old(place: Path) -> None:
+    make_old(place)
+
+
+def make_old(place: Path) -> None:
     """The videos are a hundred days old."""
     born = time.time_ns() - 100 * 86_400 * 1_000_000_000
     with sqlite3.connect(place / "videos" / "catalog.sqlite3") as database:
@@ -128,6 +132,27 @@ def test_age_tells_what_it_would_do_and_does_it(run: Run, old: None) -> None:
     assert (done["action"], done["reason"]) == ("deleted", "delete after 60d")
     assert run("info", TRAFFIC).code == 3
     assert run("age", "log", TRAFFIC, "--json").objects[0]["action"] == "deleted"
+
+
+def test_what_several_files_have_is_saved_once(run: Run, place: Path) -> None:
+    alone = run("stats", "--json").object["originals"]
+    size = run("info", TRAFFIC, "--json").object["size"]
+    assert run("ingest", "footage/traffic.mp4", "--as", "same.mp4").code == 0
+    assert run("stats", "--json").object["originals"] == alone
+    make_old(place)
+    run("policy", "set", TRAFFIC, "delete-after=60d")
+    assert [one["saved"] for one in run("age", "--json").objects] == [0]
+    run("policy", "set", "same.mp4", f"{POLICY},codec=h264,replace-after=30d")
+    first, second = run("age", "--json").objects
+    assert {first["stage"], second["stage"]} == {"delete", "replace"}
+    assert 0 < first["saved"] + second["saved"] < size
+    run("policy", "set", TRAFFIC, "original=keep")
+    (told,) = run("age", "--json").objects
+    assert told["saved"] < 0
+    assert " more, as another file has these bytes" in run("age").out
+    (done,) = run("age", "--apply", "--json").objects
+    assert done["saved"] == -done["new_bytes"]
+    assert run("stats", "--json").object["originals"] == alone + done["new_bytes"]
 
 
 def test_what_cannot_be_done_does_not_stop_the_others(run: Run, old: None) -> None:

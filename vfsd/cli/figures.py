@@ -22,7 +22,7 @@ class Stored:
     videos: int
     damaged: int  #: files of which bytes are known to be damaged
     without_sums: int  #: originals that are read without being compared
-    originals: int
+    originals: int  #: what several videos have counts once
     tiles: int  #: that reads may use
     renditions: int  #: that reads may use
     joined: int  #: pictures of cameras that are kept together
@@ -37,7 +37,7 @@ STORED_FIELDS = {
     "them",
     "without_sums": "number of originals that have no sums of their blocks yet: `vfsd scrub` makes "
     "them",
-    "originals": "bytes of originals",
+    "originals": "bytes of originals; what several videos have counts once",
     "tiles": "bytes of tiles that reads may use",
     "renditions": "bytes of renditions that reads may use",
     "joined": "bytes of pictures of cameras that are kept together",
@@ -52,11 +52,12 @@ def stored(store: Store) -> Stored:
     with store.catalog.reading() as seen:
         damaged = len(seen.integrity.damaged())
         without_sums = seen.integrity.without_sums()
+        originals = seen.holdings.stored_bytes()
     return Stored(
         len(store),
         damaged,
         without_sums,
-        usage.original,
+        originals,
         usage.tiles,
         usage.renditions,
         usage.joined,

@@ -23,6 +23,7 @@ from vfsd.parts import Parts
 from vfsd.retention.agerules import (
     Aged,
     Due,
+    GivenUp,
     Stage,
     due_by_age,
     due_by_space,
@@ -33,7 +34,7 @@ from vfsd.retention.agerules import (
 )
 from vfsd.retention.archivework import Forecast, OnProgress
 from vfsd.retention.guarding import entry_of
-from vfsd.retention.originals import Action, Entry
+from vfsd.retention.originals import SAVED, Action, Entry
 from vfsd.videos.video import Video
 
 
@@ -77,9 +78,11 @@ class Ager:
                 )
             ]
         free = shutil.disk_usage(self._parts.directory.objects).free
-        free += sum(due.aged.size for due in by_age if due.stage is Stage.DELETE)
+        given_up = GivenUp()
+        free += sum(given_up.by(due.aged) for due in by_age if due.stage is Stage.DELETE)
         going = {due.aged.video_id for due in by_age if due.stage is Stage.DELETE}
-        for_room = due_by_space((one for one in aged if one.video_id not in going), free, now)
+        staying = (one for one in aged if one.video_id not in going)
+        for_room = due_by_space(staying, free, now, given_up)
         gone = {due.aged.video_id for due in for_room}
         due = [one for one in by_age if one not in left and one.aged.video_id not in gone]
         due += for_room
@@ -163,7 +166,10 @@ def delete(parts: Parts, video: LogicalVideo, due: Due) -> Entry:
             change.tree.unlink(change.tree.resolve(folder).ino, last, now_ns=now)
         keys = change.objects.of_file(video.ino)
         change.tree.delete(video.ino)
-        entry = change.originals.add(entry_of(there, Action.DELETED, due.reason, {"names": names}))
+        details: dict[str, object] = {"names": names}
+        if change.objects.holders(video.original.object_key or ""):
+            details[SAVED] = 0
+        entry = change.originals.add(entry_of(there, Action.DELETED, due.reason, details))
     clear_away(parts, keys=keys, inodes=[video.ino])
     return entry
 
@@ -189,7 +195,9 @@ def _aged(seen: Transaction, video: LogicalVideo) -> Aged:
     return Aged(
         video_id=video.id,
         name=video.name,
+        digest=video.digest,
         size=video.size,
+        holders=seen.objects.holders(original.object_key or ""),
         modified_ns=video.modified_ns,
         created_ns=video.created_ns,
         policy=seen.originals.policy(video.ino),

@@ -33,7 +33,9 @@ class Aged:
 
     video_id: int
     name: str
-    size: int  #: bytes of its original
+    digest: str  #: of its original
+    size: int  #: bytes of that
+    holders: int  #: how many files of the store have these bytes, itself among them
     modified_ns: int  #: Unix time
     created_ns: int  #: when the store got it
     policy: Policy
@@ -51,6 +53,23 @@ class Aged:
         if self.modified_ns <= now_ns:
             born = max(born, self.modified_ns)
         return now_ns - born
+
+
+class GivenUp:
+    """What is free as videos give up their bytes, one after the other: those that several files
+    have are free once the last has given them up."""
+
+    def __init__(self) -> None:
+        self._by: dict[str, int] = {}  # how many have given them up, by digest
+
+    def left(self, aged: Aged) -> int:
+        """How many files still have its bytes."""
+        return aged.holders - self._by.get(aged.digest, 0)
+
+    def by(self, aged: Aged) -> int:
+        """Let it give them up, too; how many bytes are free by that."""
+        self._by[aged.digest] = self._by.get(aged.digest, 0) + 1
+        return 0 if self.left(aged) else aged.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,25 +119,43 @@ def until_next_ns(aged: Aged, now_ns: int) -> int | None:
     return min((ns for ns in left if ns > 0), default=None)
 
 
-def due_by_space(videos: Iterable[Aged], free: int, now_ns: int) -> list[Due]:
+def due_by_space(
+    videos: Iterable[Aged], free: int, now_ns: int, given_up: GivenUp | None = None
+) -> list[Due]:
     """Which go, the oldest first, as `free` bytes are less than their policies ask for.
 
-    Those of one policy make room until there is as much as it asks for.
+    Those of one policy make room until there is as much as it asks for.  Videos with the same bytes
+    go together, when it is the turn of the last of them: one alone would make no room.  So they
+    stay where another file has these bytes that does not go, now or with those that have
+    `given_up` theirs.
     """
     found = []
+    given_up = given_up or GivenUp()
+    waiting: dict[str, list[Due]] = {}  # for others with the same bytes, by digest
     for aged in sorted(videos, key=lambda one: -one.age_ns(now_ns)):
-        wanted = aged.policy.delete_below
-        if wanted is None or free >= wanted or aged.is_held or aged.is_linked:
+        reason = _why_room(aged, free)
+        if reason is None:
             continue
-        found.append(Due(aged, Stage.DELETE, f"less than {wanted} bytes were free"))
-        free += aged.size
+        same = waiting.setdefault(aged.digest, [])
+        same.append(Due(aged, Stage.DELETE, reason))
+        if len(same) == given_up.left(aged):
+            found += same
+            free += aged.size
     return found
 
 
 def is_still_due(due: Due, aged: Aged, free: int, now_ns: int) -> bool:
     """Whether the very same is due of a video as it is now, for the same reason."""
-    again = [*due_by_age([aged], now_ns), *due_by_space([aged], free, now_ns)]
-    return (due.stage, due.reason) in [(one.stage, one.reason) for one in again]
+    again = [(one.stage, one.reason) for one in due_by_age([aged], now_ns)]
+    return (due.stage, due.reason) in [*again, (Stage.DELETE, _why_room(aged, free))]
+
+
+def _why_room(aged: Aged, free: int) -> str | None:
+    """Why a video is to make room; None: it is not."""
+    wanted = aged.policy.delete_below
+    if wanted is None or free >= wanted or aged.is_held or aged.is_linked:
+        return None
+    return f"less than {wanted} bytes were free"
 
 
 def require_few(dues: Sequence[Due], videos: int, *, is_trusted: bool) -> None:

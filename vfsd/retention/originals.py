@@ -14,6 +14,8 @@ from vfsd.budget.budgets import MOST_BYTES, Limit
 from vfsd.errors import UsageError
 from vfsd.labelexpr import format_labels, parse_labels
 
+SAVED = "saved"
+"""What lines of the log have in their details where other files have the same bytes."""
 CODEC = "hevc"
 """What originals are encoded in when nothing is said."""
 CODECS = ("h264", "hevc", "av1")
@@ -240,7 +242,10 @@ class Entry:
 
     @property
     def saved(self) -> int:
-        """Bytes of the original that are free since."""
+        """Bytes that are free since; negative where others have the bytes before, which stay."""
+        told = (self.details or {}).get(SAVED)
+        if isinstance(told, int):
+            return told
         if self.action is Action.DELETED:
             return self.size
         return 0 if self.new_size is None else self.size - self.new_size

@@ -42,7 +42,7 @@ from vfsd.retention.archivework import ArchiveWork, Compared, Forecast, OnProgre
 from vfsd.retention.decaywork import DecayWork
 from vfsd.retention.inuse import require_closed
 from vfsd.retention.keptareas import KeptAreas, kept_areas
-from vfsd.retention.originals import Action, Entry, Fate, Policy
+from vfsd.retention.originals import SAVED, Action, Entry, Fate, Policy
 from vfsd.retention.samefootage import require_same_picture, with_times
 from vfsd.units import human_bytes
 
@@ -224,6 +224,7 @@ class Replacer:
         with arrival, arrival.recorded() as change:
             self._require_allowed(change)
             node = change.tree.node(video.ino)
+            is_there = change.objects.holders(key) > 0
             change.tree.substitute(
                 video.ino,
                 object_key=key,
@@ -236,6 +237,8 @@ class Replacer:
             change.integrity.put_sums(changed.original.place, sums)
             packs = self._drop_derived(change, changed)
             packs += [one.object_key for one in make_room(change, video.id, now_ns=now)]
+            stays = change.objects.holders(video.original.object_key or "") > 0
+            saved = (0 if stays else video.size) - (0 if is_there else size)
             change.originals.add(
                 Entry(
                     id=0,
@@ -254,6 +257,7 @@ class Replacer:
                         "was": self._media.codec,
                         "measured": psnr_of(error) if error else None,
                         **compared.details,
+                        **({SAVED: saved} if stays or is_there else {}),
                     },
                 )
             )

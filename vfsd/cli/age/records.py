@@ -24,7 +24,8 @@ ENTRY_FIELDS: Mapping[str, str] = MappingProxyType(
         "bytes": "of the file before",
         "new_digest": "blake3 of the file afterwards; null: it is the same, or there is none",
         "new_bytes": "of the file afterwards, or null",
-        "saved": "bytes that are free since",
+        "saved": "bytes that are free since: of those that other files had, too, none; negative "
+        "where they stay beside the new ones",
         "psnr": "dB that each picture has at least against the very first original, or null",
         "details": "object: what was measured, and how it was made",
     }

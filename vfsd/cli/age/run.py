@@ -28,7 +28,7 @@ from vfsd.units import human_bytes, human_wait
 
 if TYPE_CHECKING:
     from vfsd.retention.ageing import Ager, Plan
-    from vfsd.retention.agerules import Due
+    from vfsd.retention.agerules import Due, GivenUp
     from vfsd.retention.archivework import Forecast
     from vfsd.store import Store
     from vfsd.videos.video import Video
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
         "or would be saved",
         "reason": "what its policy says; of held ones null",
         "bytes": "of the file",
-        "saved": "bytes that would be free afterwards, about; null: not known",
+        "saved": "bytes that would be free afterwards, about: of those that other files have, too, "
+        "none; negative where they stay beside the new ones; null: not known",
         "psnr": "dB of the worst picture among those that were encoded, against the very first "
         "original, where it decays of the areas that are kept; null: nothing was encoded",
         "frames": "that were encoded",
@@ -155,7 +156,9 @@ def _apply(session: Session, ager: Ager, plan: Plan, report: Any) -> int:
 
 
 def _foretell(session: Session, ager: Ager, plan: Plan, report: Any, *, quick: bool) -> None:
-    total = 0
+    from vfsd.retention.agerules import GivenUp
+
+    total, given_up = 0, GivenUp()
     for due in plan.due:
         told: Forecast | None = None
         why: str | None = None
@@ -164,7 +167,7 @@ def _foretell(session: Session, ager: Ager, plan: Plan, report: Any, *, quick: b
                 told = ager.forecast(due, report)
             except VfsdError as error:
                 why = str(error)
-        record = _record(due, told, why)
+        record = _record(due, told, why, given_up)
         total += record["saved"] or 0
         if session.json:
             print_json(record)
@@ -193,10 +196,12 @@ def _why_nothing(plan: Plan) -> str:
     return "nothing is due, nor will it be: `vfsd policy set` says what becomes of videos, and when"
 
 
-def _record(due: Due, told: Forecast | None, why: str | None) -> dict[str, Any]:
-    saved = None if told is None else max(0, told.size - told.new_size)
+def _record(due: Due, told: Forecast | None, why: str | None, given_up: GivenUp) -> dict[str, Any]:
+    saved: int | None = None
     if due.stage.value == "delete":
-        saved = due.aged.size
+        saved = given_up.by(due.aged)
+    elif told is not None:
+        saved = given_up.by(due.aged) - told.new_size if told.saves else 0
     return {
         "name": due.aged.name,
         "stage": due.stage.value,
@@ -224,8 +229,11 @@ def _other(name: str, stage: str, reason: str | None, size: int) -> dict[str, An
 
 def _text(due: Due, record: dict[str, Any]) -> str:
     parts = [f"{shown(due.aged.name)}: {due.reason}"]
-    if record["saved"] is not None:
-        parts.append(f"about {human_bytes(record['saved'])} of {human_bytes(due.aged.size)} saved")
+    saved = record["saved"]
+    if saved is not None and saved < 0:
+        parts.append(f"about {human_bytes(-saved)} more, as another file has these bytes")
+    elif saved is not None:
+        parts.append(f"about {human_bytes(saved)} of {human_bytes(due.aged.size)} saved")
     if record["psnr"] is not None:
         where = " around what is kept," if due.stage.value == "decay" else ""
         parts.append(f"{record['psnr']:.1f} dB{where} in the worst of {record['frames']} frames")
