@@ -123,6 +123,20 @@ def test_held_ones_stay(store: Store) -> None:
     assert [one.action for one in run(store)] == [Action.DELETED]
 
 
+def test_only_holds_that_keep_something_from_its_end_are_told(store: Store) -> None:
+    short = shutil.disk_usage(store.path).free + 100_000_000_000
+    for name, policy in (
+        ("forever.mp4", "original=keep"),
+        ("later.mp4", "delete-after=200d"),
+        ("roomy.mp4", "delete-below=1K"),
+        ("aged.mp4", "delete-after=30d"),
+        ("full.mp4", f"delete-below={short}"),
+    ):
+        put(store, name, 100, policy).hold("case 17")
+    plan = ager(store).plan()
+    assert (plan.due, sorted(one.name for one in plan.held)) == ((), ["aged.mp4", "full.mp4"])
+
+
 def test_all_names_go(store: Store) -> None:
     video = put(store, "cam/a.mp4", 100, "delete-after=30d")
     with store.catalog.writing() as change:

@@ -27,6 +27,7 @@ from vfsd.retention.agerules import (
     Stage,
     due_by_age,
     due_by_space,
+    is_due_but_for_holds,
     is_still_due,
     require_clock,
     require_few,
@@ -43,7 +44,7 @@ class Plan:
     """What is due, the oldest first, and what is not though its time has come."""
 
     due: tuple[Due, ...]
-    held: tuple[Aged, ...]  #: that nobody may change
+    held: tuple[Aged, ...]  #: that would be due if somebody might change them
     left: tuple[Due, ...]  #: of which it is known that nothing can be done, or saved
     waiting: tuple[tuple[int, Aged], ...]  #: (ns until then, whose time will come), the next first
 
@@ -91,9 +92,8 @@ class Ager:
         waiting = sorted(
             ((ns, one) for ns, one in until if ns is not None), key=lambda each: each[0]
         )
-        return Plan(
-            tuple(due), tuple(one for one in aged if one.is_held), tuple(left), tuple(waiting)
-        )
+        held = [one for one in aged if is_due_but_for_holds(one, free, now)]
+        return Plan(tuple(due), tuple(held), tuple(left), tuple(waiting))
 
     def forecast(self, due: Due, on_progress: OnProgress) -> Forecast | None:
         """What would be saved and lost, by a few seconds that are encoded; None for a deletion.

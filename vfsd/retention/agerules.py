@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from vfsd.errors import ForbiddenError
@@ -148,6 +148,14 @@ def is_still_due(due: Due, aged: Aged, free: int, now_ns: int) -> bool:
     """Whether the very same is due of a video as it is now, for the same reason."""
     again = [(one.stage, one.reason) for one in due_by_age([aged], now_ns)]
     return (due.stage, due.reason) in [*again, (Stage.DELETE, _why_room(aged, free))]
+
+
+def is_due_but_for_holds(aged: Aged, free: int, now_ns: int) -> bool:
+    """Whether it is only a hold by which nothing becomes of a video now."""
+    alone = replace(aged, is_held=False)
+    return aged.is_held and (
+        bool(due_by_age([alone], now_ns)) or _why_room(alone, free) is not None
+    )
 
 
 def _why_room(aged: Aged, free: int) -> str | None:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     ],
     fields={
         "name": "path from the root of the store",
-        "stage": "replace, decay or delete; held: nobody may change it; left: nothing can be done, "
-        "or would be saved",
+        "stage": "replace, decay or delete; held: it would be due, and nobody may change it; left: "
+        "nothing can be done, or would be saved",
         "reason": "what its policy says; of held ones null",
         "bytes": "of the file",
         "saved": "bytes that would be free afterwards, about: of those that other files have, too, "
