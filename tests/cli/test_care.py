@@ -344,4 +344,10 @@ def test_restore(run: Run, place: Path) -> None:
     assert missing.code == 30
     assert f"object {key} is damaged or missing" in missing.err
     assert run_command("restore", "videos", "copy").code == 2
+    for nothing in ("nowhere", "footage"):
+        refused = run_command("restore", nothing, "videos")
+        assert refused.code == 10
+        assert "no backup" in refused.err
+        assert "vfsd backup" in refused.err
+        assert "vfsd init" not in refused.err
     assert run_command("restore", "copy", "footage").code == 4

@@ -101,8 +101,15 @@ def _opened(backup: Path) -> StoreDirectory:
     try:
         return StoreDirectory.open(backup)
     except NoStoreError:
-        if not StoreDirectory.unmarked(backup).backup_sign.exists():
-            raise
+        found = StoreDirectory.unmarked(backup)
+        if not found.backup_sign.exists():
+            if found.catalog_file.exists():
+                raise
+            raise NoStoreError(
+                f"there is no backup in {backup}",
+                hint="name one that was made before, of the store: "
+                f"`vfsd backup {shlex.quote(str(backup))}`",
+            ) from None
         raise NoStoreError(
             f"the backup in {backup} has never been finished",
             hint=f"go on with it: `vfsd backup {shlex.quote(str(backup))}`, of the store",
