@@ -59,6 +59,11 @@ def test_stages_by_age(days: float, stage: Stage | None) -> None:
             "original=replaceable,psnr=38,replace-after=60d,delete-after=365d,delete-below=500M",
         ),
         (
+            "original=keep,delete-after=2y",
+            "original=replaceable,psnr=36,replace-after=30d,delete-after=90d",
+            "original=keep,delete-after=730d",
+        ),
+        (
             str(RULES),
             "original=replaceable,psnr=42,decay-after=120d,keep=car|truck",
             "original=replaceable,psnr=42,decay-after=120d,keep=car|truck",
@@ -82,6 +87,12 @@ def test_what_was_done_is_not_done_again() -> None:
     assert stage_of(aged(91, is_replaced=True, is_decayed=True), NOW) is None
     assert stage_of(aged(400, is_decayed=True), NOW) is Stage.DELETE
     assert stage_of(aged(400, Policy()), NOW) is None
+
+
+def test_what_is_kept_is_deleted_when_that_is_said() -> None:
+    kept = Policy.parse("original=keep,delete-after=1y,delete-below=1G")
+    assert [stage_of(aged(days, kept), NOW) for days in (364, 365)] == [None, Stage.DELETE]
+    assert [one.aged.name for one in due_by_space([aged(1, kept)], 0, NOW)] == ["1"]
 
 
 def test_ages_count_from_the_later_time() -> None:

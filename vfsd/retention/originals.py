@@ -29,7 +29,7 @@ _PART = re.compile(r'(?:^|(?<=,))((?:[^,"]|"[^"]*(?:"|$))*)')
 class Fate(Enum):
     """What a policy says of an original."""
 
-    KEEP = "keep"  #: it stays as it was written
+    KEEP = "keep"  #: nothing takes its place; it is deleted when that is said, too
     REPLACEABLE = "replaceable"  #: an encoding that is good enough may take its place
 
 

@@ -36,7 +36,8 @@ def command(session: Session, names: tuple[str, ...], policy: str) -> None:
     a video in it.  A store as a whole has no policy.  The POLICY is original=keep, or
     original=replaceable,psnr=DB: what has at least so many dB against the very first original, in
     each plane of each picture, may take its place (40 if nothing is said; see `vfsd replace`).
-    default: as where nobody has said anything.
+    original=keep says that nothing may; delete-after and delete-below hold with it, too.  default:
+    as where nobody has said anything.
 
     What `vfsd age` does, and when: replace-after=AGE, decay-after=AGE with keep=LABELS (only what
     was seen with these labels keeps its quality), delete-after=AGE, delete-below=BYTES (the oldest
