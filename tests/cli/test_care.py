@@ -92,6 +92,26 @@ def test_known_damage_is_told_of_wherever_people_look(run: Run, place: Path) -> 
     assert (told["status"], done.code) == ("fail", 30)
 
 
+def test_a_good_copy_that_may_not_be_read_is_named_and_others_are_taken(
+    run: Run, place: Path
+) -> None:
+    digests = [
+        run("info", name, "--json").object["digest"] for name in (TRAFFIC, "cam1/open-gop.mkv")
+    ]
+    assert run("backup", "copy").code == 0
+    for digest in digests:
+        damage(place / "videos/objects" / digest[:2] / digest[2:])
+    copy = place / "copy/objects" / digests[0][:2] / digests[0][2:]
+    copy.chmod(0)
+    done = run_unprivileged("-s", place / "videos", "scrub", "--from", place / "copy", "--json")
+    assert done.code == 30
+    assert {one["object"]: one["repaired"] for one in done.objects} == {
+        digests[0]: None,
+        digests[1]: "put back",
+    }
+    assert errors(done) == [f"{copy}: Permission denied"]
+
+
 def test_what_may_not_be_read_is_not_damaged(run: Run, place: Path) -> None:
     path = the_object(run, place)
     other = run("info", "cam1/open-gop.mkv", "--json").object["digest"]

@@ -7,6 +7,7 @@ so that an interrupted run goes on.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -288,6 +289,11 @@ class Scrubber:
                     copy = stack.enter_context(objects.good_copy_of(source, key))
                 except (FileNotFoundError, IntegrityError):
                     continue  # it is damaged there, too
+                except PermissionError as error:
+                    if os.access(source.path(key), os.R_OK):
+                        raise  # it is the store that may not be written
+                    self.forbidden.append(error)
+                    continue
                 with self._parts.catalog.writing() as change:
                     if not change.integrity.is_there(item.place):
                         return None
