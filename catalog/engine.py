@@ -25,7 +25,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine, ExceptionContext
-from sqlalchemy.exc import DatabaseError, DBAPIError
+from sqlalchemy.exc import DatabaseError, DBAPIError, StatementError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from vfsd.catalog.databaseurl import files_of, parsed_url, require_database
@@ -222,6 +222,11 @@ class Database:
             if error.connection_invalidated:
                 raise StoreError(f"the catalog's server has gone: {error.orig}") from error
             raise
+        except StatementError as error:
+            # What came in the middle of a statement, out of a signal handler say, is not about it.
+            if error.orig is None:
+                raise
+            raise error.orig from None
 
     @contextmanager
     def _transaction(self, patience: float) -> Iterator[Connection]:

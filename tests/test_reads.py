@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -254,3 +256,40 @@ def test_people_who_like_sql_have_a_view(place: Path) -> None:
         rows = catalog.execute("SELECT name, kind, first_frame, frames FROM v_reads").fetchall()
     catalog.close()
     assert rows == [(NAME, "api", 4, 1)]
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        "next(one := iter(video))",
+        "(one := video.view('t=0-1,size=64x48.mp4')).read(100)",
+        "next(one := video.scan(roi=(0, 0, 100, 100)).batches(8, (32, 32)))",
+    ],
+)
+def test_a_program_ends_in_the_middle_of_a_read(place: Path, begun: str) -> None:
+    """Which is noted when there are no new threads any more."""
+    program = (
+        "import sys\n"
+        "from vfsd import Store\n"
+        "video = Store.open(sys.argv[1])['traffic.mp4']\n"
+        f"{begun}\n"
+        "raise SystemExit(7)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, place], timeout=60)
+    assert done.returncode == 7
+
+
+def test_stores_that_nobody_closes_leave_nothing_behind(place: Path) -> None:
+    def held() -> tuple[int, int]:
+        gc.collect()
+        names = [thread.name for thread in threading.enumerate()]
+        return len(os.listdir("/proc/self/fd")), names.count("vfsd-reads")
+
+    before = held()
+    for number in range(5):
+        Store.open(place)[NAME][number]
+    end = time.monotonic() + 20
+    while held() > before:
+        assert time.monotonic() < end, f"{held()} descriptors and threads, not {before}"
+        time.sleep(0.1)
+    assert len(remembered(place)) == 5

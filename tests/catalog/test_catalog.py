@@ -12,6 +12,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from tests.catalog.make import MEDIA, add_file, add_segments, add_video, original, table
 from tests.stores import new_catalog
@@ -505,3 +506,19 @@ def test_a_log_that_has_grown_shrinks_again(catalog: Catalog) -> None:
         assert catalog.log_bytes() > LOG_BYTES
     write(2)
     assert 0 < catalog.log_bytes() <= LOG_BYTES
+
+
+def test_what_a_signal_handler_raises_in_the_middle_of_a_statement_is_no_error_of_it(
+    catalog: Catalog,
+) -> None:
+    class OutOfTimeError(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise OutOfTimeError
+
+    sa.event.listen(catalog._database.engine, "do_execute", interrupt)
+    with pytest.raises(OutOfTimeError):
+        list(catalog.find())
+    sa.event.remove(catalog._database.engine, "do_execute", interrupt)
+    assert list(catalog.find()) == []

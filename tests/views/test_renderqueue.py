@@ -151,3 +151,18 @@ def test_a_lane_after_a_fork(lane: Lane) -> None:
         os._exit(0 if made() == b"x" else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     lane.close()
+
+
+def test_a_lane_closes_although_ctrl_c_came_while_a_thread_was_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            raise KeyboardInterrupt
+
+    lane = Lane("test", 2)
+    monkeypatch.setattr(threading, "Thread", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lane.submit(Render(lambda _: b"", lambda _: None))
+    monkeypatch.undo()
+    lane.close()

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import atexit
 import logging
+import queue
+import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -61,69 +64,104 @@ class ReadLog:
     """Keeps the newest `keep` reads in the catalog.
 
     After a fork the child starts with an empty queue, and a thread of its own when it first reads;
-    what the parent has noted, the parent writes.
+    what the parent has noted, the parent writes.  Who drops it without closing it leaves nothing
+    behind: the thread, which does not know it, writes what there is and ends.
     """
 
     _thread: threading.Thread | None
-    _at_exit: Callable[[], None]
 
     def __init__(self, catalog: Catalog, keep: int) -> None:
         self._catalog = catalog
         self._keep = keep
         self._closed = False
+        self._dropping: weakref.finalize[[_Writing, Callable[[], None]], ReadLog] | None = None
         self.begin_anew()
         at_fork(self)
 
+    @property
+    def dropped(self) -> int:
+        """Notes that were never written."""
+        return self._writing.dropped
+
     def note(self, digest: str, account: Account) -> None:
-        if len(self._queue) == _MOST:
-            self.dropped += 1  # two threads at once may count one of theirs
-        self._queue.append((digest, account))
+        self._writing.add(digest, account)
         if self._thread is None:
             self._start()
-        if not self._some.is_set():
-            self._some.set()
 
     def flush(self) -> None:
-        self._write()
+        self._writing.write()
 
     def close(self) -> None:
         """Write what is left."""
         with self._guard:
             self._closed = True
             thread, self._thread = self._thread, None
-        self._closing.set()
-        self._some.set()
+        if self._dropping is not None:
+            self._dropping.detach()
+        self._writing.end()
         if thread is not None:
             thread.join(_CLOSE_SECONDS)
             atexit.unregister(self._at_exit)
-        self._write()
+        self._writing.write()
 
     def begin_anew(self) -> None:
         """See `vfsd.forks`."""
+        if self._dropping is not None:
+            self._dropping.detach()  # what it would end is the parent's
         self._guard = threading.Lock()
-        self._some = threading.Event()
-        self._closing = threading.Event()
-        self._queue: deque[tuple[str, Account]] = deque(maxlen=_MOST)
         self._thread = None
+        self._writing = _Writing(self._catalog, self._keep)
         self._at_exit = partial(_close_if_there, weakref.ref(self))
-        self.dropped = 0  #: notes that were never written
+        self._dropping = weakref.finalize(self, _drop, self._writing, self._at_exit)
+        self._dropping.atexit = False
 
     def _start(self) -> None:
+        if sys.is_finalizing():
+            return  # no thread begins any more, and who starts one waits for ever
         with self._guard:
             if self._thread is None and not self._closed:
                 # It must not keep a program alive whose store nobody has closed.
-                self._thread = threading.Thread(target=self._run, name="vfsd-reads", daemon=True)
+                run = self._writing.run
+                self._thread = threading.Thread(target=run, name="vfsd-reads", daemon=True)
                 self._thread.start()
                 atexit.register(self._at_exit)
 
-    def _run(self) -> None:
-        while not self._closing.is_set():
-            self._some.wait()
-            self._closing.wait(_GATHER_SECONDS)
-            self._some.clear()
-            self._write()
 
-    def _write(self) -> None:
+class _Writing:
+    """The queue, and the work of the thread."""
+
+    def __init__(self, catalog: Catalog, keep: int) -> None:
+        self._catalog = catalog
+        self._keep = keep
+        # Other than an event it may be set by a finalizer, which runs in any thread at any time.
+        self._signals: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: that is all
+        self._told = False
+        self._queue: deque[tuple[str, Account]] = deque(maxlen=_MOST)
+        self.dropped = 0
+
+    def add(self, digest: str, account: Account) -> None:
+        if len(self._queue) == _MOST:
+            self.dropped += 1  # two threads at once may count one of theirs
+        self._queue.append((digest, account))
+        if not self._told:
+            self._told = True
+            self._signals.put(False)
+
+    def end(self) -> None:
+        """Have `run` end, when it has written what there is."""
+        self._signals.put(True)
+
+    def run(self) -> None:
+        is_ending = False
+        while not is_ending:
+            is_ending = self._signals.get()
+            if not is_ending:
+                with suppress(queue.Empty):
+                    is_ending = self._signals.get(timeout=_GATHER_SECONDS)
+            self._told = False
+            self.write()
+
+    def write(self) -> None:
         done: list[tuple[str, Read]] = []
         lost = 0
         while self._queue and len(done) < _MOST:
@@ -141,6 +179,11 @@ class ReadLog:
                 _log.debug("%d reads are not remembered: %s", len(done), error)
                 lost += len(done)
         self.dropped += lost
+
+
+def _drop(writing: _Writing, at_exit: Callable[[], None]) -> None:
+    writing.end()
+    atexit.unregister(at_exit)
 
 
 def _close_if_there(log: weakref.ref[ReadLog]) -> None:

@@ -8,12 +8,15 @@ in a lane of their own, so that nobody waits behind seconds of video for a singl
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from vfsd.forks import at_fork
 from vfsd.viewfiles import Patience
 
+_CLOSE_SECONDS = 10.0
 _PATIENCE_SECONDS = 0.1
 """After as long, whoever waits is asked whether he is still there, and then again."""
 
@@ -123,7 +126,7 @@ class Lane:
 
     def submit(self, render: Render) -> None:
         """Have it made.  After `close` it lands as given up."""
-        with self._changed:
+        with self._guard:
             if not self._closed:
                 self._queue.append(render)
                 if self._idle < len(self._queue) and len(self._threads) < self._hands:
@@ -136,20 +139,28 @@ class Lane:
         render.land()
 
     def close(self) -> None:
-        """What has not begun is given up; returns when what has begun has ended."""
-        with self._changed:
+        """What has not begun is given up; returns when what has begun has ended.
+
+        A thread that does not end is left alone after a while: an exception out of a signal handler
+        may have left one of Python's own locks behind, or come before the thread was seen to start.
+        """
+        with self._guard:
             self._closed = True
             left = list(self._queue)
             self._queue.clear()
             self._changed.notify_all()
         for render in left:
             render.land()
+        end = time.monotonic() + _CLOSE_SECONDS
         for thread in self._threads:
-            thread.join()
+            with suppress(RuntimeError):  # of one that has not begun
+                thread.join(max(0.0, end - time.monotonic()))
 
     def begin_anew(self) -> None:
         """See `vfsd.forks`."""
-        self._changed = threading.Condition()
+        # Entering a condition is not safe from signals, as entering a lock is.
+        self._guard = threading.Lock()
+        self._changed = threading.Condition(self._guard)
         self._queue: deque[Render] = deque()
         self._threads: list[threading.Thread] = []
         self._idle = 0
@@ -160,7 +171,7 @@ class Lane:
             del render  # with its bytes
 
     def _next(self) -> Render | None:
-        with self._changed:
+        with self._guard:
             self._idle += 1
             try:
                 while not self._closed and not self._queue:
