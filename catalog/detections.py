@@ -114,6 +114,26 @@ class Detections:
             self._connection.execute(sa.delete(examined).where(mine))
             self._insert_examined(video_id, source_id, after)
 
+    def not_examined(self, video_id: int, frames: Sequence[range], source: Source) -> list[range]:
+        """What is left of `frames`, ranges in order and without overlaps, when those go that
+        `source` has looked at."""
+        if not frames:
+            return []
+        # Only what they may meet: whoever looks at every tenth frame has many.
+        rows = self._connection.execute(
+            sa.select(examined.c.first_frame, examined.c.end_frame)
+            .where(
+                examined.c.video_id == video_id,
+                examined.c.source_id.in_(self.known_sources(source)),
+                examined.c.first_frame < frames[-1].stop,
+                examined.c.end_frame > frames[0].start,
+            )
+            .order_by(examined.c.first_frame)
+        )
+        gone = [range(row.first_frame, row.end_frame) for row in rows]
+        left = without(((part.start, part.stop) for part in frames), gone)
+        return [range(*pair) for pair in left]
+
     def remove(
         self,
         video_id: int,

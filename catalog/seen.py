@@ -78,6 +78,22 @@ class SeenInVideos(CatalogTransactions):
                 done += index.add(video.id, part, who, on_progress=report)
         return done
 
+    def add_first_look(
+        self, video: LogicalVideo, rows: DetectionColumns, source: Source, frames: Ints
+    ) -> int:
+        """Add boxes that `source` has found on `frames`, and that it has examined them; how many.
+
+        Of frames that it has examined by now, as somebody else was faster, nothing is added.
+        Raises as `add_detections`.
+        """
+        require_info(video)
+        ranges = _looked_at(frames, video)
+        with self._about(video) as index:
+            _require_frames(video, _extent(rows))
+            left = index.not_examined(video.id, ranges, source)
+            index.mark_examined(video.id, left, source)
+            return index.add(video.id, _on_frames(rows, left), source)
+
     def mark_examined(
         self,
         video: LogicalVideo,
@@ -213,6 +229,11 @@ def _extent(rows: DetectionColumns) -> list[range]:
     if not len(rows):
         return []
     return [range(int(rows.frames.min()), int(rows.frames.max()) + 1)]
+
+
+def _on_frames(rows: DetectionColumns, frames: list[range]) -> DetectionColumns:
+    chosen = np.concatenate([np.zeros(0, np.int64), *(np.asarray(one) for one in frames)])
+    return rows.select(np.isin(rows.frames, chosen))
 
 
 def _require_frames(video: LogicalVideo, ranges: Iterable[range]) -> None:

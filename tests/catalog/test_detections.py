@@ -351,6 +351,18 @@ def test_examined_frames_are_merged(catalog: Catalog, video: LogicalVideo) -> No
         catalog.mark_examined(video, range(99, 101), "a")
 
 
+def test_who_looks_first_is_believed(catalog: Catalog, video: LogicalVideo) -> None:
+    rows = DetectionColumns.of(range(10), "car", [(0, 0, 1, 1)] * 10)
+    net, other = Source("net", parameters={"every": 1}), Source("net")
+    catalog.mark_examined(video, [range(2, 4), range(6, 7), range(9, 20)], net)
+    assert catalog.add_first_look(video, rows, net, np.arange(10)) == 6
+    assert [one.frame for one in catalog.detections(video)] == [0, 1, 4, 5, 7, 8]
+    assert [one.frames for one in catalog.examined(video, net)] == [range(20)]
+    assert catalog.add_first_look(video, rows, net, np.arange(10)) == 0
+    assert catalog.add_first_look(video, rows, other, np.arange(0, 10, 3)) == 4
+    assert len(catalog.detections(video)) == 10
+
+
 def test_examined_frames_are_numbers_or_a_mask(catalog: Catalog, video: LogicalVideo) -> None:
     nothing = DetectionColumns.of([], [], [])
     mask = np.arange(FRAMES) > 50

@@ -73,6 +73,27 @@ def test_every_frame_is_shown_once_in_the_size_that_was_wanted(video: Video) -> 
     ]
 
 
+class Overtaken(Fake):
+    """Half way through, the same detector runs elsewhere, from start to end."""
+
+    def __init__(self, video: Video) -> None:
+        super().__init__()
+        self.video = video
+
+    def find(
+        self, frames: Iterable[Frame], width: int, height: int
+    ) -> Iterator[tuple[int, list[Detection]]]:
+        for frame, boxes in super().find(frames, width, height):
+            if frame == 80:
+                assert self.video.detect(Fake()) == 120 - 64
+            yield frame, boxes
+
+
+def test_what_runs_twice_at_once_stores_every_box_once(store: Store, video: Video) -> None:
+    assert video.detect(Overtaken(store["a.mp4"])) == 64
+    assert frames_with_boxes(video) == examined(video) == list(range(120))
+
+
 def test_only_some_frames(video: Video) -> None:
     for name, every, span, expected in (
         ("n", 7, None, list(range(0, 120, 7))),

@@ -48,8 +48,9 @@ class VideoDetect(VideoLabels, VideoFrames):
         together), each in one transaction with the note that its frames were examined.  So after
         an interruption, whatever `examined` says of `detector.source` is complete, and the same
         call goes on with the rest: frames that this very source has examined are not looked at
-        again.  With `replace` they are, and chunk by chunk everything that this source said of
-        the span goes; what an interruption leaves is new up to some frame, and old after it.
+        again.  Where two such calls run at once, what is stored first counts.  With `replace`
+        they are looked at again, and chunk by chunk everything that this source said of the span
+        goes; what an interruption leaves is new up to some frame, and old after it.
 
         Raises `UsageError`, `OutOfRangeError` for a span without frames, `NotFoundError` when the
         video's bytes have changed or its frames have been counted anew, and what the detector
@@ -135,13 +136,10 @@ class VideoDetect(VideoLabels, VideoFrames):
         source: Source,
         replace: bool,
     ) -> int:
-        return self._parts.catalog.add_detections(
-            info,
-            DetectionColumns.from_detections(found),
-            source,
-            examined=chunk.kept,
-            replace=chunk.covers if replace else False,
-        )
+        catalog, rows = self._parts.catalog, DetectionColumns.from_detections(found)
+        if not replace:
+            return catalog.add_first_look(info, rows, source, chunk.kept)
+        return catalog.add_detections(info, rows, source, examined=chunk.kept, replace=chunk.covers)
 
 
 def _require_detector(detector: object) -> None:
