@@ -134,6 +134,31 @@ class Detections:
         left = without(((part.start, part.stop) for part in frames), gone)
         return [range(*pair) for pair in left]
 
+    def how_many_known(self, video_id: int, rows: DetectionColumns, source: Source) -> int:
+        """How many of these boxes `source` has said before."""
+        codes = self.known_labels(rows.names)
+        if not len(rows) or not codes:
+            return 0
+        names = ("frame", "x1", "y1", "x2", "y2", "confidence", "track")
+        there = self._connection.execute(
+            sa.select(labels.c.name, *(detections.c[name] for name in names))
+            .join(labels, labels.c.id == detections.c.label_id)
+            .where(
+                detections.c.video_id == video_id,
+                detections.c.label_id.in_(codes.values()),
+                detections.c.frame.between(int(rows.frames.min()), int(rows.frames.max())),
+                detections.c.source_id.in_(self.known_sources(source)),
+            )
+        ).all()
+        known = DetectionColumns.of(
+            [row.frame for row in there],
+            [row.name for row in there],
+            [(row.x1, row.y1, row.x2, row.y2) for row in there],
+            [row.confidence for row in there],
+            [row.track for row in there],
+        )
+        return int(rows.are_in(known).sum())
+
     def remove(
         self,
         video_id: int,

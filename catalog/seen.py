@@ -21,7 +21,7 @@ from vfsd.detections import (
     Source,
     source_from,
 )
-from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.errors import ExistsError, OutOfRangeError, UsageError
 from vfsd.framenumbers import frames_meant, plain_numbers
 from vfsd.labelexpr import Labels, clauses_of
 from vfsd.model import LogicalVideo
@@ -58,15 +58,9 @@ class SeenInVideos(CatalogTransactions):
         require_info(video)
         parts = rows.by_source() if source is None else [(source_from(source), rows)]
         ranges = [] if examined is None else _looked_at(examined, video)
-        done = 0
-
-        def report(now: int, _: int) -> None:
-            if on_progress is not None:
-                on_progress(done + now, len(rows))
-
         with self._about(video) as index:
             _require_frames(video, _extent(rows))
-            for who, part in parts:
+            for who, _ in parts:
                 if replace is not False:
                     index.remove(
                         video.id,
@@ -75,8 +69,56 @@ class SeenInVideos(CatalogTransactions):
                     )
                 if ranges:
                     index.mark_examined(video.id, ranges, who)
-                done += index.add(video.id, part, who, on_progress=report)
-        return done
+            _add(index, video, parts, on_progress)
+        return len(rows)
+
+    def add_new_detections(
+        self,
+        video: LogicalVideo,
+        rows: DetectionColumns,
+        examined: Sequence[Examined] = (),
+        *,
+        on_progress: Progress | None = None,
+    ) -> None:
+        """Add boxes that each tell their source, and what sources have `examined`.
+
+        Raises `ExistsError`, and adds nothing, where a source has said some of it before; else as
+        `add_detections`.
+        """
+        require_info(video)
+        parts = rows.by_source()
+        with self._about(video) as index:
+            known = sum(index.how_many_known(video.id, part, who) for who, part in parts)
+            if known:
+                raise ExistsError(
+                    f"{known} of {len(rows)} boxes are there already, by the same source",
+                    hint="`--replace`, or replace_detections, takes out what it said before; "
+                    "another source keeps both",
+                )
+            _require_frames(video, _extent(rows))
+            _note_examined(index, video, examined)
+            _add(index, video, parts, on_progress)
+
+    def replace_detections(
+        self,
+        video: LogicalVideo,
+        rows: DetectionColumns,
+        examined: Sequence[Examined],
+        sources: Sequence[Source],
+        *,
+        on_progress: Progress | None = None,
+    ) -> int:
+        """As `add_new_detections`, in the place of all that `sources` have said of the video; how
+        many boxes went.  Raises as `add_detections`."""
+        require_info(video)
+        with self._about(video) as index:
+            _require_frames(video, _extent(rows))
+            gone = sum(
+                index.remove(video.id, source_ids=index.known_sources(who)) for who in sources
+            )
+            _note_examined(index, video, examined)
+            _add(index, video, rows.by_source(), on_progress)
+        return gone
 
     def add_first_look(
         self, video: LogicalVideo, rows: DetectionColumns, source: Source, frames: Ints
@@ -229,6 +271,32 @@ def _extent(rows: DetectionColumns) -> list[range]:
     if not len(rows):
         return []
     return [range(int(rows.frames.min()), int(rows.frames.max()) + 1)]
+
+
+def _note_examined(index: Detections, video: LogicalVideo, examined: Sequence[Examined]) -> None:
+    """Raises `OutOfRangeError` for frames that are not there."""
+    of_each: dict[Source, list[range]] = {}
+    for one in examined:
+        of_each.setdefault(one.source, []).append(one.frames)
+    for source, frames in of_each.items():
+        index.mark_examined(video.id, _looked_at(frames, video), source)
+
+
+def _add(
+    index: Detections,
+    video: LogicalVideo,
+    parts: Sequence[tuple[Source, DetectionColumns]],
+    on_progress: Progress | None,
+) -> None:
+    total = sum(len(part) for _, part in parts)
+    done = 0
+
+    def report(now: int, _: int) -> None:
+        if on_progress is not None:
+            on_progress(done + now, total)
+
+    for who, part in parts:
+        done += index.add(video.id, part, who, on_progress=report)
 
 
 def _on_frames(rows: DetectionColumns, frames: list[range]) -> DetectionColumns:

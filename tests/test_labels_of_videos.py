@@ -13,6 +13,7 @@ import pytest
 
 from sample_videos import FOLDER
 from vfsd import Detection, DetectionColumns, Source, Store, Video
+from vfsd.detections import Examined
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
 from vfsd.labels import FORMATS, place_of, read_labels, write_labels
 
@@ -89,10 +90,12 @@ def test_replaced_pixels_lose_their_boxes_moved_ones_keep_them(store: Store, vid
 def test_label_files_in_python(video: Video, tmp_path: Path) -> None:
     path = tmp_path / "labels.json"
     rows = DetectionColumns.from_detections([Detection(2, "car", (0, 0, 5, 5), source=Source("s"))])
-    for _, pieces in write_labels("coco", rows, [range(0, 10)], video.clip):
+    examined = [Examined(Source("s"), range(0, 10))]
+    for _, pieces in write_labels("coco", rows, examined, video.clip):
         path.write_text("".join(pieces))
     found = read_labels(path, "coco", video.clip)
-    video.add_detections(found.columns, None, examined=found.examined, replace=True)
+    assert found.examined_by is not None
+    video.add_new_detections(found.columns, found.examined_by)
     assert list(video.detections()) == list(rows)
     assert [one.frames for one in video.examined("s")] == [range(0, 10)]
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run, run_command
+from vfsd import Detection, Source, Store
 
 VIDEO = "cam1/traffic.mp4"
 
@@ -27,6 +30,7 @@ def test_import_says_what_went_in(run: Run) -> None:
         "format": "csv",
         "sources": [{"name": "traffic", "model": "", "version": ""}],
         "boxes": 4,
+        "removed": 0,
         "labels": ["car", "red", "truck"],
         "skipped": 0,
         "examined": run("info", VIDEO, "--json").object["frames"],
@@ -41,6 +45,64 @@ def test_replace_is_by_source(imported: Run) -> None:
         assert imported(*words, "--replace").code == 0
         done = imported("labels", "query", VIDEO, "--count", "--json")
         assert done.object["boxes"] == expected
+
+
+def test_what_replaces_boxes_says_how_many_went(imported: Run, place: Path) -> None:
+    """Also a file without any box."""
+    words = ("labels", "import", VIDEO, "labels/traffic.csv", "--replace")
+    assert imported(*words, "--json").object["removed"] == 4
+    (place / "traffic.txt").write_text("")
+    done = imported("labels", "import", VIDEO, "traffic.txt", "--replace")
+    assert done.err == f"0 boxes into {VIDEO}\n4 boxes of before were taken out\n"
+    assert imported("labels", "query", VIDEO, "--count").lines == ["0"]
+
+
+def test_one_file_imported_twice_at_once_is_there_once(run: Run, place: Path) -> None:
+    lines = [f"{at % 100},car,{at},0,{at + 1}.5,9" for at in range(20_000)]
+    (place / "big.csv").write_text("\n".join(["frame,label,x1,y1,x2,y2", *lines]))
+    words = [sys.executable, "-m", "vfsd", "-s", "videos", "labels", "import", VIDEO, "big.csv"]
+    both = [subprocess.Popen(words, stderr=subprocess.PIPE) for _ in range(2)]
+    said = [one.communicate()[1] for one in both]
+    assert sorted(one.returncode for one in both) == [0, 4], said
+    assert run("labels", "query", VIDEO, "--count").lines == ["20000"]
+
+
+def test_who_has_examined_what_survives_coco(run: Run, place: Path) -> None:
+    with Store.open(place / "videos") as store:
+        video = store[VIDEO]
+        box = Detection(5, "car", (1, 2, 30, 40))
+        every = Source("a", "m", "1", {"every": 1, "scale": 0.5})
+        video.add_detections([box], every, examined=range(60))
+        video.add_detections([box], "b", examined=range(10))
+        video.add_detections([], "c", examined=[range(3), range(20, 30)])
+        examined = video.examined()
+        assert len(examined) == 4
+        lost = {"csv": ["parameters of sources", "examined frames"], "coco": []}
+        for format, expected in lost.items():
+            words = ("labels", "export", VIDEO, "--format", format, "-o", f"out.{format}")
+            assert run(*words, "--json").object["lost"] == expected
+        assert run("labels", "rm", VIDEO, "--all").code == 0
+        assert run("labels", "import", VIDEO, "out.coco", "--format", "coco").code == 0
+        assert video.examined() == examined
+        assert len(video.detections(source=every)) == 1
+
+
+def test_several_sources_have_not_all_examined_the_images_of_a_file(run: Run, place: Path) -> None:
+    box = {"image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5]}
+    (place / "two.json").write_text(
+        json.dumps(
+            {
+                "images": [{"id": 1, "file_name": "1.jpg"}, {"id": 2, "file_name": "2.jpg"}],
+                "annotations": [{**box, "source": {"name": name}} for name in ("a", "b")],
+                "categories": [{"id": 1, "name": "car"}],
+            }
+        )
+    )
+    done = run("labels", "import", VIDEO, "two.json")
+    assert "does not tell which of its 2 sources" in done.err
+    with Store.open(place / "videos") as store:
+        assert store[VIDEO].examined() == []
+    assert run("labels", "import", VIDEO, "two.json", "--source", "c", "--json").object["examined"]
 
 
 def test_each_row_keeps_its_source(run: Run, place: Path) -> None:

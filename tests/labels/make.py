@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from vfsd.detections import Detection, DetectionColumns, Source
+from vfsd.detections import Detection, DetectionColumns, Examined, Source
 from vfsd.labels import (
     Clip,
     LabelFile,
@@ -40,7 +40,15 @@ _values = st.one_of(
 FORMATS_THAT_HOLD = {
     "attributes": ("coco", "csv", "voc"),
     "source": ("coco", "csv"),
+    "parameters": ("coco",),
 }
+
+
+def sources(format: str) -> st.SearchStrategy[Source]:
+    settings = st.dictionaries(st.text(max_size=4), _values, max_size=2)
+    none: st.SearchStrategy[dict[str, object]] = st.just({})
+    holds = format in FORMATS_THAT_HOLD["parameters"]
+    return st.builds(Source, _words, st.just("m"), st.just(""), settings if holds else none)
 
 
 @st.composite
@@ -58,18 +66,18 @@ def detections(draw: st.DrawFn, format: str) -> Detection:
         (x1, y1, x2, y2),
         draw(st.none() | st.floats(-5, 5)),
         draw(st.none() | st.integers(0, 10**9)),
-        Source(draw(_words), "m", "") if format in FORMATS_THAT_HOLD["source"] else None,
+        draw(sources(format)) if format in FORMATS_THAT_HOLD["source"] else None,
         attributes,
     )
 
 
-def files(format: str) -> st.SearchStrategy[tuple[list[Detection], list[range]]]:
+def files(format: str) -> st.SearchStrategy[tuple[list[Detection], list[Examined]]]:
     """Rows by frame, and frames that were examined."""
     rows = st.lists(detections(format), max_size=8)
-    examined = st.lists(st.integers(0, CLIP.frames - 1), max_size=4)
+    runs = st.integers(0, CLIP.frames - 1).map(lambda at: range(at, min(at + 3, CLIP.frames)))
     return st.tuples(
         rows.map(lambda found: sorted(found, key=lambda one: one.frame)),
-        examined.map(lambda found: [range(at, at + 1) for at in sorted(set(found))]),
+        st.lists(st.builds(Examined, sources(format), runs), max_size=4),
     )
 
 
@@ -77,7 +85,7 @@ def write(
     place: Path,
     format: str,
     rows: Iterable[Detection],
-    examined: list[range],
+    examined: list[Examined],
     options: WriteOptions | None = None,
 ) -> Path:
     """The files of an export; the file or folder that was asked for."""

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.labels.make import CLIP, files, read, write
-from vfsd.detections import Detection, DetectionColumns, Source
+from vfsd.detections import Detection, DetectionColumns, Examined, Source
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.labels import (
     FORMATS,
@@ -46,8 +46,14 @@ def test_what_is_written_is_read_again_exactly(
     if format in ("csv", "mot"):
         assert found.examined is None
     else:
-        frames = {one.frame for one in rows} | {part.start for part in examined}
+        frames = {one.frame for one in rows}.union(*(one.frames for one in examined))
         assert [n for part in found.examined or () for n in part] == sorted(frames)
+    if format == "coco":
+        assert found.examined_by is not None
+        assert len(found.examined_by) == len(examined)
+        assert all(one in found.examined_by for one in examined)
+    else:
+        assert found.examined_by is None
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -467,4 +473,38 @@ def test_what_a_format_has_no_place_for_is_told() -> None:
     assert lost_in("yolo", rows) == ["attributes", "sources", "parameters of sources"]
     assert lost_in("csv", rows) == ["parameters of sources"]
     assert lost_in("voc", rows.select(slice(0, 1))) == ["sources", "parameters of sources"]
+    assert lost_in("coco", rows) == []
     assert lost_in("coco", DetectionColumns.of([1], "a", [(0, 0, 1, 1)])) == []
+
+
+def test_who_has_examined_what_is_told_or_reported_lost() -> None:
+    rows = DetectionColumns.from_detections([Detection(1, "a", (0, 0, 1, 1), source=Source("x"))])
+    by_one = [Examined(Source("x"), range(2)), Examined(Source("x"), range(4, 6))]
+    by_two = [*by_one, Examined(Source("y"), range(2))]
+    for format, of_one, of_two in (
+        ("coco", [], []),
+        ("csv", ["examined frames"], ["examined frames"]),
+        ("mot", ["examined frames"], ["examined frames"]),
+        ("voc", [], ["examined frames"]),
+        ("yolo", [], ["examined frames"]),
+    ):
+        assert lost_in(format, rows, by_one) == of_one
+        assert lost_in(format, rows, by_two) == of_two
+        assert lost_in(format, rows, []) == []
+
+
+@pytest.mark.parametrize(
+    ("ours", "complaint"),
+    [
+        ('{"examined": 3}', "examined: a list of objects"),
+        ('{"examined": [{"frames": [[0, 1]]}]}', "a source and its frames were expected"),
+        ('{"examined": [{"source": {"name": "a"}, "frames": [[1, 1]]}]}', "is no .first frame"),
+        ('{"examined": [{"source": {"name": "a"}, "frames": [3]}]}', "is no .first frame"),
+        ('{"examined": [{"source": {"name": "a"}, "frames": [[0, 41]]}]}', "no frame 40"),
+    ],
+)
+def test_examined_frames_of_coco_are_frames(tmp_path: Path, ours: str, complaint: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(f'{{"images": [], "annotations": [], "vfsd": {ours}}}')
+    with pytest.raises(UsageError, match=complaint):
+        read(path, "coco")

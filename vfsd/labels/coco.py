@@ -3,19 +3,20 @@
 Which frame an image is: `frame_index` or `frame_id` where it has one (field), else the last number
 in its file_name (name); `frame_from` can ask for one of these, or for the image's id, or for its
 place in the list (order).  Pixels are counted from 0 and may be fractional.  All images are frames
-that were examined.  Scores, `track_id` and `attributes` are kept; masks and key points are not.
+that were examined; by whom, where there are several sources, stands under a key of our own, in
+``vfsd.examined``.  Scores, `track_id` and `attributes` are kept; masks and key points are not.
 A bare list of results is understood, too; its image ids are frames, and classes need names.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from vfsd.detections import Detection, DetectionColumns, Source
+from vfsd.detections import Detection, DetectionColumns, Examined, Source
 from vfsd.errors import UsageError
 from vfsd.labels.common import (
     Clip,
@@ -29,6 +30,9 @@ from vfsd.labels.common import (
     read_bytes,
 )
 from vfsd.labels.numbers import added, decimal, less, of_float, written
+
+_OURS = "vfsd"
+"""The key of what COCO has no place for."""
 
 
 def read(
@@ -51,7 +55,7 @@ def read(
                 raise
             raise rows.complaint(where, str(error)) from None
         rows.report(number + 1, len(annotations))
-    return rows.file(None if bare else iter(frames.values()))
+    return rows.file(None if bare else iter(frames.values()), _examined(rows, whole))
 
 
 def _parsed(rows: Rows) -> Any:
@@ -197,19 +201,64 @@ def _number(value: object) -> Decimal:
 
 
 def _source(rows: Rows, value: object) -> Source | None:
+    """Raises `ValueError`."""
     if not isinstance(value, dict):
         return None
-    return rows.source(*(str(value.get(key) or "") for key in ("name", "model", "version")))
+    name, model, version = (str(value.get(key) or "") for key in ("name", "model", "version"))
+    parameters = value.get("parameters")
+    if not parameters:
+        return rows.source(name, model, version)
+    try:
+        plain = json.loads(json.dumps(parameters, default=float, allow_nan=False))
+    except RecursionError:
+        raise ValueError("the parameters of a source are nested too deeply") from None
+    return rows.source(name, model, version, plain)
+
+
+def _examined(rows: Rows, whole: Mapping[str, Any]) -> tuple[Examined, ...] | None:
+    """What each source has looked at, where the file says so, and counts as its images do."""
+    ours = whole.get(_OURS)
+    by_number = rows.options.frame_from in ("auto", "field", "name")
+    if not isinstance(ours, dict) or not by_number:
+        return None
+    base = rows.options.frame_base or 0
+    found = []
+    for place, one in enumerate(_list_of(rows, ours, "examined")):
+        where = f"{_OURS}.examined[{place}]"
+        with rows.reading(where):
+            source, runs = _source(rows, one.get("source")), one.get("frames")
+            if source is None or not isinstance(runs, list):
+                raise ValueError("a source and its frames were expected")
+            for run in runs:
+                frames = _run(run, base)
+                rows.require_frame(where, frames[0])
+                rows.require_frame(where, frames[-1])
+                found.append(Examined(source, frames))
+    return tuple(found)
+
+
+def _run(value: object, base: int) -> range:
+    """Raises `ValueError`."""
+    if isinstance(value, list) and [type(one) for one in value] == [int, int]:
+        first, end = value
+        if first < end:
+            return range(first - base, end - base)
+    raise ValueError(f"{value!r} is no [first frame, end frame)")
+
+
+def _told(source: Source) -> dict[str, Any]:
+    told = {"name": source.name, "model": source.model, "version": source.version}
+    return {**told, "parameters": dict(source.parameters)} if source.parameters else told
 
 
 def write(
-    columns: DetectionColumns, examined: list[range], clip: Clip, options: WriteOptions
+    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
 ) -> Iterator[tuple[str, Iterable[str]]]:
     yield "", _text(columns, examined, clip, options)
 
 
 def _text(
-    columns: DetectionColumns, examined: list[range], clip: Clip, options: WriteOptions
+    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
 ) -> Iterator[str]:
     base, pixel_base = options.frame_base or 0, options.pixel_base or 0
     names = sorted(set(columns.labels))
@@ -235,7 +284,19 @@ def _text(
     )
     yield '], "categories": [\n'
     yield from _joined(json.dumps({"id": categories[name], "name": name}) for name in names)
-    yield "]}\n"
+    yield f'], "{_OURS}": {{"examined": [\n'
+    yield from _joined(_looked_at(examined, base))
+    yield "]}}\n"
+
+
+def _looked_at(examined: Sequence[Examined], base: int) -> Iterator[str]:
+    of_each: dict[Source, list[list[int]]] = {}
+    for one in examined:
+        run = [one.frames.start + base, one.frames.stop + base]
+        of_each.setdefault(one.source, []).append(run)
+    return (
+        json.dumps({"source": _told(source), "frames": runs}) for source, runs in of_each.items()
+    )
 
 
 def _annotation(number: int, one: Detection, category: int, pixel_base: int) -> str:
@@ -251,12 +312,7 @@ def _annotation(number: int, one: Detection, category: int, pixel_base: int) -> 
     if one.attributes:
         rest["attributes"] = dict(one.attributes)
     if one.source is not None:
-        source = one.source
-        rest["source"] = {
-            "name": source.name,
-            "model": source.model,
-            "version": source.version,
-        }
+        rest["source"] = _told(one.source)
     # By hand, since a Decimal is nothing that the json module writes.
     bbox = ", ".join(map(written, box))
     return f'{json.dumps(known)[:-1]}, "bbox": [{bbox}], {json.dumps(rest)[1:]}'

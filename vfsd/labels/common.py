@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from vfsd.detections import (
     Attributes,
     Detection,
     DetectionColumns,
+    Examined,
     Ints,
     Source,
     check_attributes,
@@ -73,6 +75,7 @@ class LabelFile:
     columns: DetectionColumns
     examined: list[range] | None  #: frames it is about; None where the format cannot tell
     skipped: int = 0  #: boxes without area
+    examined_by: tuple[Examined, ...] | None = None  #: of each source; None where it is not told
 
 
 @dataclass(slots=True)
@@ -125,7 +128,13 @@ class Rows:
             Detection(frame, label, (x1, y1, x2, y2), confidence, track, source, attributes or {})
         )
 
-    def source(self, name: str, model: str, version: str) -> Source | None:
+    def source(
+        self,
+        name: str,
+        model: str,
+        version: str,
+        parameters: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Source | None:
         """Who has found a box, as its row says; None where it says nothing.
 
         Raises `ValueError` for a model or version of nobody: boxes of two models would be those of
@@ -136,7 +145,7 @@ class Rows:
         named = name or self.options.source
         if named is None:
             raise ValueError(f"{model or version!r} is the model or version of no source")
-        return Source(named, model, version)
+        return Source(named, model, version, parameters)
 
     def require_frame(self, where: object, frame: int) -> None:
         if not 0 <= frame < self.clip.frames:
@@ -169,12 +178,17 @@ class Rows:
         if self.on_progress is not None and done % _REPORT_ROWS == 0:
             self.on_progress(done, total)
 
-    def file(self, examined: Iterator[int] | None = None) -> LabelFile:
+    def file(
+        self,
+        examined: Iterator[int] | None = None,
+        examined_by: tuple[Examined, ...] | None = None,
+    ) -> LabelFile:
         """What was read; `examined` are the frames that the file is about."""
         return LabelFile(
             DetectionColumns.from_detections(self._rows),
             None if examined is None else runs(np.unique(np.array(list(examined), np.int64))),
             self.skipped,
+            examined_by,
         )
 
 
@@ -190,9 +204,9 @@ def natural_order(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts if p]
 
 
-def examined_frames(columns: DetectionColumns, examined: list[range]) -> Ints:
+def examined_frames(columns: DetectionColumns, examined: Sequence[Examined]) -> Ints:
     """The frames that a file about whole pictures holds: examined ones, and those with boxes."""
-    parts = [np.arange(part.start, part.stop, dtype=np.int64) for part in examined]
+    parts = [np.asarray(one.frames, np.int64) for one in examined]
     return np.unique(np.concatenate([columns.frames, *parts]))
 
 

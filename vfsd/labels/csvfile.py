@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from vfsd.detections import DetectionColumns
+from vfsd.detections import DetectionColumns, Examined
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.labels.common import (
     Clip,
@@ -135,6 +135,7 @@ def _add(rows: Rows, where: int, cells: dict[str, str], frame_base: int, pixel_b
         frame = rows.clip.frame_at(seconds(get("time", "")))
     x1, y1, x2, y2 = (less(decimal(cells[corner]), pixel_base) for corner in _BOX)
     confidence, track = get("confidence", "").strip(), get("track", "").strip()
+    source, model, version = (get(key, "").strip() for key in _SOURCE)
     rows.add(
         where,
         frame,
@@ -147,12 +148,12 @@ def _add(rows: Rows, where: int, cells: dict[str, str], frame_base: int, pixel_b
             for key, text in cells.items()
             if key.startswith(_ATTRIBUTE) and text
         },
-        rows.source(*(get(key, "").strip() for key in _SOURCE)),
+        rows.source(source, model, version),
     )
 
 
 def write(
-    columns: DetectionColumns, examined: list[range], clip: Clip, options: WriteOptions
+    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
 ) -> Iterator[tuple[str, Iterable[str]]]:
     yield "", _lines(columns, options)
 

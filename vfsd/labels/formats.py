@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
 from vfsd.arguments import no_such_file
-from vfsd.detections import DetectionColumns
+from vfsd.detections import DetectionColumns, Examined, Source
 from vfsd.errors import UsageError
 from vfsd.labels import coco, csvfile, mot, voc, yolo
 from vfsd.labels.common import Clip, LabelFile, Progress, ReadOptions, WriteOptions
@@ -66,7 +66,7 @@ def read_labels(
 def write_labels(
     format: str,
     columns: DetectionColumns,
-    examined: list[range],
+    examined: Sequence[Examined],
     clip: Clip,
     options: WriteOptions | None = None,
 ) -> Iterator[tuple[str, Iterable[str]]]:
@@ -92,14 +92,29 @@ def place_of(out: Path, format: str, name: str) -> Path:
     return beside if name else out
 
 
-def lost_in(format: str, columns: DetectionColumns) -> list[str]:
-    """What of these rows the format has no place for."""
+def lost_in(format: str, columns: DetectionColumns, examined: Sequence[Examined] = ()) -> list[str]:
+    """What of these rows, and of what their sources have examined, the format has no place for."""
     lost = []
     known = {"mot": {"visibility"}, "yolo": set()}.get(format)
     if known is not None and any(set(row or {}) - known for row in columns.attributes or ()):
         lost.append("attributes")
-    if format not in ("coco", "csv") and len(columns.sources) > 1:
+    if format == "coco":
+        return lost
+    if format != "csv" and len(columns.sources) > 1:
         lost.append("sources")
     if any(source.parameters for source in columns.sources):
         lost.append("parameters of sources")
+    if _loses_examined(format, columns, examined):
+        lost.append("examined frames")
     return lost
+
+
+def _loses_examined(format: str, columns: DetectionColumns, examined: Sequence[Examined]) -> bool:
+    """A folder tells which frames were examined, but not by whom."""
+    if format not in FOLDERS:
+        return bool(examined)
+    of_each: dict[Source, set[int]] = {source: set() for source in columns.sources}
+    for one in examined:
+        of_each.setdefault(one.source, set()).update(one.frames)
+    first, *others = of_each.values() or [set()]
+    return any(frames != first for frames in others)

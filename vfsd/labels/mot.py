@@ -10,11 +10,11 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from vfsd.detections import DetectionColumns
+from vfsd.detections import DetectionColumns, Examined
 from vfsd.errors import UsageError
 from vfsd.labels.common import (
     Clip,
@@ -124,7 +124,7 @@ def _add(rows: Rows, where: int, cells: list[str], names: Mapping[int, str]) -> 
 
 
 def write(
-    columns: DetectionColumns, examined: list[range], clip: Clip, options: WriteOptions
+    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
 ) -> Iterator[tuple[str, Iterable[str]]]:
     names = sorted(set(columns.labels))
     yield "", _lines(columns, names, options)

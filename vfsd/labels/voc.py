@@ -9,14 +9,14 @@ attributes.  A document type, and with it every entity, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, TreeBuilder, tostring
 from xml.parsers import expat
 
 import numpy as np
 
-from vfsd.detections import Attributes, DetectionColumns
+from vfsd.detections import Attributes, DetectionColumns, Examined
 from vfsd.errors import UsageError
 from vfsd.labels.common import (
     Clip,
@@ -151,7 +151,7 @@ def _text(one: Element, path: str) -> str | None:
 
 
 def write(
-    columns: DetectionColumns, examined: list[range], clip: Clip, options: WriteOptions
+    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
 ) -> Iterator[tuple[str, Iterable[str]]]:
     rows = columns.in_order()
     for frame in examined_frames(rows, examined).tolist():

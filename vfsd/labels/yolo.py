@@ -13,14 +13,14 @@ ours that would be is written with the track +1.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 
-from vfsd.detections import Box, DetectionColumns
+from vfsd.detections import Box, DetectionColumns, Examined
 from vfsd.labels.common import (
     Clip,
     LabelFile,
@@ -118,7 +118,7 @@ def _edges(centre: Decimal, share: Decimal, size: int) -> tuple[float, float]:
 
 
 def write(
-    columns: DetectionColumns, examined: list[range], clip: Clip, options: WriteOptions
+    columns: DetectionColumns, examined: Sequence[Examined], clip: Clip, options: WriteOptions
 ) -> Iterator[tuple[str, Iterable[str]]]:
     rows = columns.in_order()
     names = sorted(set(rows.labels))

@@ -93,6 +93,36 @@ class VideoLabels(VideoFacts):
             on_progress=on_progress,
         )
 
+    def add_new_detections(
+        self,
+        detections: DetectionColumns,
+        examined: Sequence[Examined] = (),
+        *,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Add boxes that each tell their source, as of a label file, and what was `examined`.
+
+        Nothing is added where a source has said some of it before: `ExistsError`.  Else it raises
+        as `add_detections`.
+        """
+        self._parts.catalog.add_new_detections(
+            self.info, detections, examined, on_progress=on_progress
+        )
+
+    def replace_detections(
+        self,
+        detections: DetectionColumns,
+        examined: Sequence[Examined],
+        sources: Sequence[Source],
+        *,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> int:
+        """As `add_new_detections`, in the place of all that `sources` said before, in one
+        transaction; how many boxes went.  Raises as `add_detections`."""
+        return self._parts.catalog.replace_detections(
+            self.info, detections, examined, sources, on_progress=on_progress
+        )
+
     def mark_examined(
         self, frames: Iterable[range] | Iterable[int] | Ints | int, source: str | Source
     ) -> None:

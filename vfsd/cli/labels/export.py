@@ -73,9 +73,11 @@ def command(
 
     LABELS chooses among them, as in `vfsd labels query`.  Reading the file again gives the very
     same boxes; what a format has no place for (attributes in yolo, sources in most) is reported.
-    In coco, yolo and voc there is a picture or file for each frame that was examined.  Beside a
-    mot file a.txt lies a.labels.txt, with the names of its classes.
+    In coco, yolo and voc there is a picture or file for each frame that was examined, by whomever;
+    coco tells by whom, too.  Beside a mot file a.txt lies a.labels.txt, with the names of its
+    classes.
     """
+    from vfsd.detections import Examined
     from vfsd.labelexpr import parse_labels
     from vfsd.labels import WriteOptions, lost_in, write_labels
     from vfsd.tiling import common
@@ -99,15 +101,16 @@ def command(
         ).columns()
         if clipped:
             rows = rows.clipped(video.width, video.height)
-        examined = [one.frames for one in video.examined(who)]
+        examined = video.examined(who)
         if span is not None:
             within = video.frames_of_span(span)
-            examined = [common(one, within) for one in examined]
+            shared = (Examined(one.source, common(one.frames, within)) for one in examined)
+            examined = [one for one in shared if one.frames]
         files = write_labels(
             format_, rows, examined, video.clip, WriteOptions(frame_base, pixel_base)
         )
         count = _write(_counted(files, progress), format_, out, replace)
-    lost = lost_in(format_, rows)
+    lost = lost_in(format_, rows, examined)
     if session.json:
         print_json(
             {

@@ -16,7 +16,7 @@ from vfsd.cli.session import Session
 from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError
 
 if TYPE_CHECKING:
-    from vfsd.detections import DetectionColumns, Source
+    from vfsd.detections import DetectionColumns, Examined, Source
     from vfsd.labels import LabelFile
     from vfsd.videos.video import Video
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         "format": "as what",
         "sources": "list of who has found the boxes: objects of name, model, version",
         "boxes": "number of boxes that went in",
+        "removed": "number of boxes of before that --replace took out",
         "labels": "list of their labels",
         "skipped": "boxes without area that --skip-empty left out",
         "examined": "number of frames that the sources have looked at, according to the file",
@@ -64,8 +65,8 @@ if TYPE_CHECKING:
     "--examined",
     type=click.Choice(("auto", "all", "none")),
     default="auto",
-    help="Which frames the source has looked at: those that the file is about (coco, yolo, voc), "
-    "all, or it is not known.",
+    help="Which frames the sources have looked at: those that the file is about (coco, yolo, voc), "
+    "if it does not leave open which of several has, all, or it is not known.",
 )
 @click.option("--skip-empty", is_flag=True, help="Leave boxes without area out.")
 @click.pass_obj
@@ -120,14 +121,14 @@ def command(
         )
         found = read_labels(file, format_, video.clip, options, on_progress=report)
         rows = _with_sources(found.columns, file, who)
-        seen = _examined(found, examined, len(video))
-        if not replace:
-            _require_new(video, rows)
+        sources = _whose_word(found, rows, file, who)
+        looked = _examined(found, examined, sources, len(video))
         progress.label(f"storing {len(rows)} boxes")
-        # Rows have sources of their own; where there are none, somebody has looked all the same.
-        by_whom = None if len(rows) else who or file.stem
-        video.add_detections(rows, by_whom, examined=seen, replace=replace, on_progress=report)
-    sources = rows.sources
+        removed = 0
+        if replace:
+            removed = video.replace_detections(rows, looked, sources, on_progress=report)
+        else:
+            video.add_new_detections(rows, looked, on_progress=report)
     if session.json:
         print_json(
             {
@@ -136,17 +137,25 @@ def command(
                 "format": format_,
                 "sources": [
                     {"name": one.name, "model": one.model, "version": one.version}
-                    for one in sources
+                    for one in rows.sources
                 ],
                 "boxes": len(rows),
+                "removed": removed,
                 "labels": sorted(set(rows.labels)),
                 "skipped": found.skipped,
-                "examined": sum(map(len, seen or [])),
+                "examined": len(set().union(*(one.frames for one in looked))),
             }
         )
     else:
-        by = ", ".join(map(str, sources))
+        by = ", ".join(map(str, rows.sources))
         session.remark(f"{len(rows)} boxes{f' by {by}' if by else ''} into {shown(place.name)}")
+        if removed:
+            session.remark(f"{removed} boxes of before were taken out")
+        if examined == "auto" and found.examined and not looked and len(sources) > 1:
+            session.remark(
+                f"the file does not tell which of its {len(sources)} sources has looked at which "
+                "frames: none counts as examined"
+            )
         _remark_on_doubts(session, video, found, rows)
 
 
@@ -172,20 +181,32 @@ def _with_sources(rows: DetectionColumns, file: Path, who: str | Source | None) 
     return rows.with_sources([one or fallback for one in own])
 
 
-def _require_new(video: Video, rows: DetectionColumns) -> None:
-    """Whoever imports a file twice would have all of it twice."""
-    known = sum(
-        int(mine.are_in(video.detections(source=source).columns()).sum())
-        for source, mine in rows.by_source()
-    )
-    if known:
-        raise ExistsError(
-            f"{known} of {len(rows)} boxes are there already, by the same source",
-            hint="--replace takes out what it said before; another --source keeps both",
-        )
+def _whose_word(
+    found: LabelFile, rows: DetectionColumns, file: Path, who: str | Source | None
+) -> list[Source]:
+    """Whom the file is from: of one without boxes, somebody has made it all the same."""
+    from vfsd.detections import source_from
+
+    told = [*rows.sources]
+    if who is None:
+        told += [one.source for one in found.examined_by or ()]
+    return list(dict.fromkeys(told)) or [source_from(who or file.stem)]
 
 
-def _examined(found: LabelFile, rule: str, frames: int) -> list[range] | None:
+def _examined(found: LabelFile, rule: str, sources: list[Source], frames: int) -> list[Examined]:
+    """What each of the sources has looked at.  Where nobody tells which of several has looked at
+    the frames of a file, none has."""
+    from vfsd.detections import Examined
+
+    if rule == "none":
+        return []
     if rule == "all":
-        return [range(frames)]
-    return found.examined if rule == "auto" else None
+        return [Examined(one, range(frames)) for one in sources]
+    if found.examined_by is not None:
+        return [
+            one if one.source in sources else Examined(sources[0], one.frames)
+            for one in found.examined_by
+        ]
+    if len(sources) > 1:
+        return []
+    return [Examined(sources[0], part) for part in found.examined or ()]
