@@ -22,6 +22,7 @@ from vfsd.labels import (
     format_of,
     from_supervision,
     lost_in,
+    names_for,
     place_of,
     read_labels,
     write_labels,
@@ -125,6 +126,60 @@ def test_mot_files_of_one_folder_have_names_of_their_own(tmp_path: Path) -> None
 def test_boxes_are_not_called_as_names_of_classes_are(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="names of classes"):
         place_of(tmp_path / name, "mot", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("names: [person, 'car, red', van]\n", ["person", "car, red", "van"]),
+        (
+            "names:\n- 'it''s'\n- driver's  # his\n- \"a \\\"b\\\"\"\n",
+            ["it's", "driver's", 'a "b"'],
+        ),
+        (
+            "names: [  # of all\n  car,  # one, two\n\n  'a # b'\n, bus ,]\nnc: 3\n",
+            ["car", "a # b", "bus"],
+        ),
+        ("names: {\n  0: 'a: b',\n  \"1\": c}\n", ["a: b", "c"]),
+        ("names:\n\n  # all\n  0: 'a'  # b\n  1: c,d\ntrain: x\n", ["a", "c,d"]),
+    ],
+)
+def test_words_of_yaml_may_have_quotes(tmp_path: Path, text: str, names: list[str]) -> None:
+    path = tmp_path / "data.yaml"
+    path.write_text(f"path: ../x\n{text}")
+    assert names_for("yolo", path) == dict(enumerate(names))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("names: [car, 'bus]\n", 1),
+        ("names: [car,\n\n [bus]]\n", 3),
+        ("names: [car,, bus]\n", 1),
+        ("names: car\n", 1),
+        ("names: [car\n  truck]\n", 1),
+        ("names:\n  - car\n  -\n", 3),
+        ("names:\n- car\n- 'a' b\n", 3),
+        ("names:\n  0: car\n  bus\n", 3),
+        ("names: {0: car,\n bus: 1}\n", 2),
+    ],
+)
+def test_other_yaml_is_no_list_of_names(tmp_path: Path, text: str, line: int) -> None:
+    path = tmp_path / "data.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=rf"data\.yaml, line {line}: a list of names"):
+        names_for("yolo", path)
+
+
+def test_the_number_of_a_class_is_that_of_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "classes.txt"
+    path.write_text("person\n\ncar\nbus\n")
+    assert names_for("yolo", path) == {0: "person", 2: "car", 3: "bus"}
+    (tmp_path / "1.txt").write_text("3 .5 .5 .1 .1\n")
+    assert boxes(tmp_path, "yolo")[0][1] == "bus"
+    (tmp_path / "2.txt").write_text("1 .5 .5 .1 .1\n")
+    with pytest.raises(UsageError, match="class 1 has no name"):
+        read(tmp_path, "yolo")
 
 
 @pytest.mark.parametrize(
