@@ -57,6 +57,13 @@ def test_what_is_written_is_read_again_exactly(
         assert found.examined_by is None
 
 
+@pytest.mark.parametrize("track", [10**18, (1 << 63) - 1])
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_largest_tracks_are_read_again(format: str, track: int, tmp_path: Path) -> None:
+    rows = [Detection(3, "car", (10.0, 20.5, 110.25, 60.0), 0.5, track)]
+    assert list(read(write(tmp_path, format, rows, []), format).columns) == rows
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_defaults_of_reading_and_writing_agree(format: str, tmp_path: Path) -> None:
     rows = [Detection(3, "car", (10.0, 20.5, 110.25, 60.0), 0.5, 7)]
@@ -251,6 +258,36 @@ def test_coco_images_are_frames_by_an_explicit_rule(tmp_path: Path) -> None:
         read(path, "coco", frame_from="field")
     with pytest.raises(UsageError, match=r"100x50, the video 957x539"):
         read(coco(tmp_path, width=100, height=50), "coco")
+
+
+def test_what_roboflow_puts_behind_a_name_is_no_frame(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    image = {"id": 0, "file_name": "truck_mp4-12_jpg.rf.0a1b2c3d4e5f60718293a4b5c6d7e8f9.jpg"}
+    box = {"image_id": 0, "category_id": 1, "bbox": [1, 1, 5, 5]}
+    whole = {"images": [image], "annotations": [box], "categories": [{"id": 1, "name": "car"}]}
+    path.write_text(json.dumps(whole))
+    assert boxes(path, "coco")[0][0] == 12
+
+
+def test_crowds_of_coco_stay_crowds(tmp_path: Path) -> None:
+    of_each: list[dict[str, object]] = [
+        {"iscrowd": 1, "lane": 3},
+        {},
+        {"iscrowd": "x"},
+        {"iscrowd": True},
+        {"iscrowd": 0},
+    ]
+    rows = [
+        Detection(at, "car", (0, 0, 5, 5), attributes=attributes)
+        for at, attributes in enumerate(of_each)
+    ]
+    path = write(tmp_path, "coco", rows, [])
+    told = json.loads(path.read_text())["annotations"]
+    assert [one["iscrowd"] for one in told] == [1, 0, 0, 0, 0]
+    assert told[0]["attributes"] == {"lane": 3}
+    found = [one.attributes for one in read(path, "coco").columns]
+    assert found == [one.attributes for one in rows]
+    assert found[3]["iscrowd"] is True
 
 
 def test_coco_results_are_a_bare_list(tmp_path: Path) -> None:
@@ -529,6 +566,9 @@ def test_what_a_format_has_no_place_for_is_told() -> None:
     assert lost_in("csv", rows) == ["parameters of sources"]
     assert lost_in("voc", rows.select(slice(0, 1))) == ["sources", "parameters of sources"]
     assert lost_in("coco", rows) == []
+    for visibility, lost in ((0.5, []), ("half", ["attributes"]), (True, ["attributes"])):
+        one = Detection(1, "a", (0, 0, 1, 1), attributes={"visibility": visibility})
+        assert lost_in("mot", DetectionColumns.from_detections([one])) == lost
     assert lost_in("coco", DetectionColumns.of([1], "a", [(0, 0, 1, 1)])) == []
 
 

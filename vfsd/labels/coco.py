@@ -4,8 +4,9 @@ Which frame an image is: `frame_index` or `frame_id` where it has one (field), e
 in its file_name (name); `frame_from` can ask for one of these, or for the image's id, or for its
 place in the list (order).  Pixels are counted from 0 and may be fractional.  All images are frames
 that were examined; by whom, where there are several sources, stands under a key of our own, in
-``vfsd.examined``.  Scores, `track_id` and `attributes` are kept; masks and key points are not.
-A bare list of results is understood, too; its image ids are frames, and classes need names.
+``vfsd.examined``.  Scores, `track_id` and `attributes` are kept, and `iscrowd` where it is 1, as an
+attribute; masks and key points are not.  A bare list of results is understood, too; its image ids
+are frames, and classes need names.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from vfsd.labels.common import (
     read_bytes,
 )
 from vfsd.labels.numbers import added, decimal, less, of_float, written
+
+_CROWD = "iscrowd"
+"""A field of COCO, and the attribute as which it is kept where it is 1."""
 
 _OURS = "vfsd"
 """The key of what COCO has no place for."""
@@ -182,6 +186,8 @@ def _add(
     attributes = one.get("attributes") or {}
     if not isinstance(attributes, dict):
         raise rows.complaint(where, "attributes are not an object")
+    if one.get(_CROWD):  # 0, which nearly all have, says nothing
+        attributes = {**attributes, _CROWD: one[_CROWD]}
     rows.add(
         where,
         frame,
@@ -304,18 +310,27 @@ def _annotation(number: int, one: Detection, category: int, pixel_base: int) -> 
     width, height = less(x2, x1), less(y2, y1)
     box = (added(x1, pixel_base), added(y1, pixel_base), width, height)
     known: dict[str, Any] = {"id": number, "image_id": one.frame + 1, "category_id": category}
-    rest: dict[str, Any] = {"area": float(width) * float(height), "iscrowd": 0}
+    attributes = dict(one.attributes)
+    crowd = _is_crowd(attributes.get(_CROWD))
+    if crowd:
+        del attributes[_CROWD]
+    rest: dict[str, Any] = {"area": float(width) * float(height), _CROWD: int(crowd)}
     if one.confidence is not None:
         rest["score"] = one.confidence
     if one.track is not None:
         rest["track_id"] = one.track
-    if one.attributes:
-        rest["attributes"] = dict(one.attributes)
+    if attributes:
+        rest["attributes"] = attributes
     if one.source is not None:
         rest["source"] = _told(one.source)
     # By hand, since a Decimal is nothing that the json module writes.
     bbox = ", ".join(map(written, box))
     return f'{json.dumps(known)[:-1]}, "bbox": [{bbox}], {json.dumps(rest)[1:]}'
+
+
+def _is_crowd(value: object) -> bool:
+    """Whether it is what is read of a crowd; anything else that is called so stays an attribute."""
+    return value == 1 and isinstance(value, int) and not isinstance(value, bool)
 
 
 def _joined(items: Iterable[str]) -> Iterator[str]:

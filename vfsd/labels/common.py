@@ -33,6 +33,8 @@ MOST_BYTES = 2 << 30
 """Of one label file.  JSON is held in memory while it is read, with about ten times its size."""
 
 _LAST_NUMBER = re.compile(r"(\d{1,18})(?=\D*$)")
+_HASH = re.compile(r"\.rf\.\w{8,}$")
+"""What Roboflow puts behind the name of a picture, with digits that count nothing."""
 _REPORT_ROWS = 10_000
 
 
@@ -194,7 +196,7 @@ class Rows:
 
 def frame_of_name(name: str) -> int | None:
     """The last number in a file's name, without its suffix."""
-    match = _LAST_NUMBER.search(Path(name).stem)
+    match = _LAST_NUMBER.search(_HASH.sub("", Path(name).stem))
     return None if match is None else int(match[1])
 
 

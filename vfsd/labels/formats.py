@@ -95,8 +95,7 @@ def place_of(out: Path, format: str, name: str) -> Path:
 def lost_in(format: str, columns: DetectionColumns, examined: Sequence[Examined] = ()) -> list[str]:
     """What of these rows, and of what their sources have examined, the format has no place for."""
     lost = []
-    known = {"mot": {"visibility"}, "yolo": set()}.get(format)
-    if known is not None and any(set(row or {}) - known for row in columns.attributes or ()):
+    if _loses_attributes(format, columns):
         lost.append("attributes")
     if format == "coco":
         return lost
@@ -107,6 +106,13 @@ def lost_in(format: str, columns: DetectionColumns, examined: Sequence[Examined]
     if _loses_examined(format, columns, examined):
         lost.append("examined frames")
     return lost
+
+
+def _loses_attributes(format: str, columns: DetectionColumns) -> bool:
+    some = [row for row in columns.attributes or () if row]
+    if format == "mot":
+        return not all(map(mot.has_place_for, some))
+    return format == "yolo" and bool(some)
 
 
 def _loses_examined(format: str, columns: DetectionColumns, examined: Sequence[Examined]) -> bool:

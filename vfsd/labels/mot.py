@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from vfsd.detections import DetectionColumns, Examined
+from vfsd.detections import Attributes, DetectionColumns, Examined
 from vfsd.errors import UsageError
 from vfsd.labels.common import (
     Clip,
@@ -121,6 +121,11 @@ def _add(rows: Rows, where: int, cells: list[str], names: Mapping[int, str]) -> 
         None if cells[1] in (_UNKNOWN, "-1.0") else whole(cells[1]),
         attributes,
     )
+
+
+def has_place_for(attributes: Attributes) -> bool:
+    """Whether all of them are written."""
+    return all(key == "visibility" and _is_number(value) for key, value in attributes.items())
 
 
 def write(

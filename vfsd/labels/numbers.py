@@ -8,10 +8,13 @@ from decimal import Context, Decimal, InvalidOperation
 EXACT = Context(prec=400)
 """Digits enough for the sum of any two coordinates."""
 
+MOST = (1 << 63) - 1
+"""Of whole numbers: as much as a catalog keeps."""
+
 _MOST_DIGITS = 1000
 _LARGEST = 400_000
 """As a power of ten.  Contexts of `decimal` end at 999,999: sums and products stay within."""
-_WHOLE = re.compile(r"[+-]?[0-9]{1,18}(?:\.0*)?")
+_WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 
 
 def decimal(text: str) -> Decimal:
@@ -29,11 +32,17 @@ def decimal(text: str) -> Decimal:
 
 
 def whole(text: str) -> int:
-    """Raises `ValueError` for what is no whole number; ``3.0`` is one."""
+    """Raises `ValueError` for what is no whole number, or beyond 64 bits; ``3.0`` is one."""
     text = text.strip()
-    if _WHOLE.fullmatch(text) is None:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(text)} characters")
+    match = _WHOLE.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text[:40]!r} is not a whole number")
-    return int(text.partition(".")[0])
+    value = int(match[1])
+    if abs(value) > MOST:
+        raise ValueError(f"{text[:40]!r} is beyond 64 bits")
+    return value
 
 
 def of_float(value: float) -> Decimal:
