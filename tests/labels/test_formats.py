@@ -393,7 +393,18 @@ OUTSIDE = (
 
 
 TWO_NAMES = (
-    '{"categories": [{"id": 1, "name": "c"}, {"id": 1, "name": "c"}, {"id": 1, "name": "d"}]}'
+    '{"images": [], "categories":'
+    ' [{"id": 1, "name": "c"}, {"id": 1, "name": "c"}, {"id": 1, "name": "d"}]}'
+)
+TRACKS = "frame,label,x1,y1,x2,y2,track,confidence\n"
+NO_NAME = '{"images": [], "categories": [{"id": 1, "name": null}]}'
+TWO_VIDEOS = (
+    '{"images": [{"id": 1, "video_id": 1, "frame_id": 0}, {"id": 2, "video_id": 2, "frame_id": 1}]}'
+)
+FAR_TRACK = (
+    '{"images": [{"id": 1, "frame_index": 1}], "categories": [{"id": 1, "name": "c"}],'
+    '"annotations": [{"image_id": 1, "category_id": 1, "bbox": [0, 0, 2, 2],'
+    ' "track_id": 9223372036854775808}]}'
 )
 SURROGATE = (
     '{"images": [{"id": 1, "frame_index": 1}], "categories": [{"id": 1, "name": "c"}],'
@@ -445,10 +456,28 @@ SURROGATE = (
         ("voc", "1.xml", '<?xml version="1.0" encoding="nope"?><a/>', "line 1: .* encoding"),
         ("voc", "1.xml", '<?xml version="1.0" encoding="gb2312"?><a/>', "line 1: .* encoding"),
         ("voc", "1.xml", '<?xml version="1.0" encoding="idna"?><a/>', "line 1: .* encoding"),
-        ("voc", "1.xml", "<a><object><name>x</name></object></a>", "object 1: '' is not a num"),
+        (
+            "voc",
+            "1.xml",
+            "<annotation><object><name>x</name></object></annotation>",
+            "object 1: '' is n",
+        ),
+        (
+            "voc",
+            "1.xml",
+            "<annotations><track/></annotations>",
+            "line 1: no Pascal VOC: its root is <annotations>",
+        ),
         ("coco", "a.json", "{", "line 1: no JSON"),
         ("coco", "a.json", "[" * 100_000, "JSON"),
         ("coco", "a.json", "3", "an object was expected"),
+        ("coco", "a.json", '{"shapes": [{"label": "car"}]}', "neither images nor annotations"),
+        ("coco", "a.json", '{"info": {}}', "neither images nor annotations"),
+        ("coco", "a.json", '{"annotations": {}}', "annotations: a list of objects"),
+        ("coco", "a.json", TWO_VIDEOS, r"images.1.: it is of the video 2, and others are of 1"),
+        ("coco", "a.json", NO_NAME, r"categories.0.: None is no name of a category"),
+        ("csv", "a.csv", f"{TRACKS}1,a,0,0,1,1,{1 << 63},\n", "line 2: '92.*08' is beyond 64 bits"),
+        ("csv", "a.csv", f"{TRACKS}1,a,0,0,1,1,,1e400\n", "line 2: the confidence is beyond all"),
         ("coco", "a.json", '{"images": 3}', "images: a list of objects"),
         ("coco", "a.json", '{"images": [{"id": "x"}]}', r"images\[0\]: id is 'x'"),
         ("coco", "a.json", '{"annotations": [{"image_id": 1, "category_id": 1}]}', "no image 1"),
@@ -461,6 +490,7 @@ SURROGATE = (
         ),
         ("coco", "a.json", SURROGATE, r"annotations\[0\]: the attribute 'note' is .* no text"),
         ("coco", "a.json", "[NaN]", "NaN is not a number"),
+        ("coco", "a.json", FAR_TRACK, r"annotations.0.: the number of a track is 92.*08, not 0"),
         ("coco", "a.json", '{"categories": [{"id": ' + "9" * 5000 + "}]}", "5000 digits$"),
         ("coco", "a.json", "[1e9999999999999999999]", "1e9999999999999999999' is not a number"),
     ],

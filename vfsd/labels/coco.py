@@ -74,6 +74,12 @@ def _parsed(rows: Rows) -> Any:
         raise rows.complaint("somewhere in it", f"no JSON: {what}") from None
     if not isinstance(whole, (dict, list)):
         raise rows.complaint(1, "no COCO: an object was expected")
+    if isinstance(whole, dict) and not {"images", "annotations"} & whole.keys():
+        raise rows.complaint(
+            1,
+            "no COCO: it has neither images nor annotations",
+            hint="files of other programs have to be exported as COCO first",
+        )
     return whole
 
 
@@ -100,7 +106,10 @@ def _categories(rows: Rows, whole: Mapping[str, Any]) -> dict[int, str]:
     found: dict[int, str] = {}
     for place, category in enumerate(_list_of(rows, whole, "categories")):
         where = f"categories[{place}]"
-        number, name = _key(rows, where, category, "id"), str(category.get("name", ""))
+        number, name = _key(rows, where, category, "id"), category.get("name", "")
+        if not isinstance(name, (str, int)) or isinstance(name, bool):
+            raise rows.complaint(where, f"{name!r} is no name of a category")
+        name = str(name)
         if found.setdefault(number, name) != name:
             raise rows.complaint(
                 where,
@@ -115,7 +124,9 @@ def _frames_of_images(rows: Rows, whole: Mapping[str, Any]) -> dict[int, int]:
     found: dict[int, int] = {}
     taken: set[int] = set()
     base = rows.options.frame_base or 0
-    for place, image in enumerate(_list_of(rows, whole, "images")):
+    images = _list_of(rows, whole, "images")
+    _require_one_video(rows, images)
+    for place, image in enumerate(images):
         where = f"images[{place}]"
         number = _key(rows, where, image, "id")
         frame = _frame(rows, where, image, place + base) - base
@@ -133,6 +144,21 @@ def _frames_of_images(rows: Rows, whole: Mapping[str, Any]) -> dict[int, int]:
         found[number] = frame
         taken.add(frame)
     return found
+
+
+def _require_one_video(rows: Rows, images: Sequence[Mapping[str, Any]]) -> None:
+    """The frames of several videos, as in COCO-VID, have the same numbers."""
+    known = None
+    for place, image in enumerate(images):
+        video = image.get("video_id")
+        if known is None:
+            known = video
+        elif video not in (None, known):
+            raise rows.complaint(
+                f"images[{place}]",
+                f"it is of the video {video!r}, and others are of {known!r}",
+                hint="make a file of each video, and import it into that",
+            )
 
 
 def _frame(rows: Rows, where: str, image: Mapping[str, Any], place: int) -> int:

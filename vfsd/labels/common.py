@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from vfsd.detections import (
     runs,
 )
 from vfsd.errors import UsageError
+from vfsd.labels.numbers import MOST
 
 Progress = Callable[[int, int], None]
 
@@ -117,8 +119,10 @@ class Rows:
         if max(map(abs, (x1, y1, x2, y2))) > FARTHEST:
             raise self.complaint(where, f"the box {x1:g}, {y1:g}, {x2:g}, {y2:g} is out of bounds")
         self.require_frame(where, frame)
-        if track is not None and track < 0:
-            raise self.complaint(where, f"the number of a track is {track}")
+        if track is not None and not 0 <= track <= MOST:
+            raise self.complaint(where, f"the number of a track is {track}, not 0 to {MOST}")
+        if confidence is not None and not math.isfinite(confidence):
+            raise self.complaint(where, "the confidence is beyond all bounds")
         try:
             if label not in self._labels:
                 DetectionColumns.of([0], label, [(0, 0, 1, 1)])

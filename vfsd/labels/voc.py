@@ -46,6 +46,7 @@ def read(
     for done, (frame, file) in enumerate(files):
         inside = rows.of_file(file)
         root = _parsed(inside)
+        _require_voc(inside, root)
         _require_size(inside, root)
         for number, one in enumerate(root.iterfind("object")):
             where = f"object {number + 1}"
@@ -96,6 +97,16 @@ def _parsed(rows: Rows) -> Element:
             1, "no XML that can be read: it declares an unknown encoding", hint="store it as UTF-8"
         ) from None
     return builder.close()
+
+
+def _require_voc(rows: Rows, root: Element) -> None:
+    if root.tag != "annotation":
+        whose = "CVAT's own format" if root.tag == "annotations" else "another format"
+        raise rows.complaint(
+            1,
+            f"no Pascal VOC: its root is <{root.tag[:40]}>, not <annotation>",
+            hint=f"this is {whose}: export as COCO, MOT, YOLO or Pascal VOC",
+        )
 
 
 def _require_size(rows: Rows, root: Element) -> None:
