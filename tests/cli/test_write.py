@@ -128,6 +128,8 @@ def test_a_video_is_kept_as_it_is(run: Run, place: Path) -> None:
         (("clip.y4m", "--pix", "gray"), 2, "--pix"),
         (("stills/%06d.png",), 2, "--fps"),
         (("nothing.rgb", "--size", "64x48", "--fps", "5"), 3, "no file"),
+        (("clip.y4m", "--sound", "nothing.wav"), 3, "no file nothing.wav"),
+        (("clip.y4m", "--sound", "stills"), 2, "stills"),
     ],
 )
 def test_what_cannot_be_is_said_and_leaves_nothing(

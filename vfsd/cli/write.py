@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vfsd.videos.video import Video
 
 
-_FILE = click.Path(exists=True, dir_okay=False)
+_FILE = click.Path(dir_okay=False)
 
 
 @define(
