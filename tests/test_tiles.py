@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -595,3 +597,21 @@ def test_shorter_segments_take_the_place_of_longer_ones(store: Store, video: Vid
     assert layouts(store, video) == {"160+160x128+112", str(finer)}  # the rest is still needed
     video.retile([PlannedSegment(frames, finer) for frames in halves])
     assert layouts(store, video) == {str(finer)}
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_who_tiles_a_video_that_is_removed_meanwhile_is_told(
+    store: Store, video: Video, checked: bool
+) -> None:
+    """While its frames are checked, which comes first, or while it is encoded."""
+
+    def remove(*_: int) -> None:
+        with suppress(NotFoundError):  # it has been told of progress before
+            store.remove(video.name)
+
+    assert len(video.keyframes) == 4
+    if checked:
+        video.verify()
+    tiled = partial(video.retile, "uniform:2x2") if checked else video.verify
+    with pytest.raises(NotFoundError, match="is no longer there"):
+        tiled(on_progress=remove)

@@ -186,6 +186,8 @@ class Tuner:
                         outdated = True
                     except OverBudgetError:
                         pass  # what there is, is worth more
+                    except NotFoundError:  # the video is gone
+                        failed.add(proposal.video.id)
                     except (UsageError, IntegrityError) as error:
                         if on_failed is None:
                             raise

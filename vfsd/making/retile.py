@@ -143,7 +143,8 @@ def retile(
     `jobs` segments are worked on at a time (default: one for each core).  Tiles are always made
     from the original.  Raises `UsageError` for pictures or layouts that the codec does not take,
     `ExtraMissingError`, `NoSpaceError`, `OverBudgetError` for a segment that is larger than what
-    derived data may have, `IntegrityError`; what was finished until then stays.
+    derived data may have, `IntegrityError`, `NotFoundError` when the video is gone; what was
+    finished until then stays.
     """
     jobs = at_once(jobs)
     codec = _codec_for(video, planned, settings)

@@ -52,7 +52,9 @@ raise to give the segment up."""
 
 
 def require_same_bytes(video: LogicalVideo, seen: Transaction) -> None:
-    """Raises `IntegrityError` where the video has another original by now."""
+    """Raises `IntegrityError` where the video has another original by now, `NotFoundError` where it
+    is gone."""
+    seen.videos.require(video)
     try:
         seen.videos.physical(video.original.id)
     except NotFoundError:

@@ -175,7 +175,8 @@ class VideoFacts:
         """Decode the whole file and correct the frame table; returns whether it was wrong.
 
         `on_progress` is told (bytes done, bytes in all); it may raise to give up.
-        Raises `RefusedMediaError` when the file does not decode at all any more.
+        Raises `RefusedMediaError` when the file does not decode at all any more, `NotFoundError`
+        when the video is gone.
         """
         self._parts.require_whole(self.original)
         path = self._parts.bytes_of(self.original)
@@ -204,7 +205,8 @@ class VideoFacts:
         if not self._parts.read_only:
             self._parts.suspects.lift(self.original)
             with self._parts.catalog.writing() as change:
-                original = change.videos.physical(self.original.id)  # it may be gone meanwhile
+                change.videos.require(self.info)  # it may be gone meanwhile
+                original = change.videos.physical(self.original.id)
                 if same:
                     change.videos.mark_verified(original.id)
                 else:

@@ -88,8 +88,8 @@ class VideoTiles(VideoLabels, VideoFrames):
         the new ones are returned.  `jobs` segments are encoded at a time.
 
         Raises `UsageError` for layouts or pictures that the tile codec does not take,
-        `ExtraMissingError` where its encoder is not installed, `IntegrityError`, `NoSpaceError`;
-        what was finished until then stays.
+        `ExtraMissingError` where its encoder is not installed, `IntegrityError`, `NoSpaceError`,
+        `NotFoundError` when the video is gone; what was finished until then stays.
         """
         self._require_verified()
         settings = given_or_usual(settings, TileSettings)
