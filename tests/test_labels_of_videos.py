@@ -57,6 +57,8 @@ def test_frames_by_time_are_those_that_are_read(video: Video) -> None:
         len(video) - 2,
         len(video) - 1,
     ]
+    with pytest.raises(OutOfRangeError, match="after the end"):
+        video.detections(span=(4, 5))
     with pytest.raises(UsageError):
         video.detections(span=(0, 1), frames=[1])
     with pytest.raises(OutOfRangeError):

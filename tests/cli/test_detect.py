@@ -49,7 +49,7 @@ def test_part_of_several_videos_under_another_name(run: Run) -> None:
         (("--with", "motion", "--names", "x"), 2, "no classes"),
         (("--with", "motion", "--label", " "), 2, "a label"),
         (("--with", "onnx:none.onnx"), 3, "there is no file none.onnx"),
-        (("--with", "motion", "--span", "9-10"), 6, "no frame"),
+        (("--with", "motion", "--span", "9-10"), 6, "after the end"),
         ((), 2, "--with"),
     ],
 )

@@ -170,6 +170,8 @@ def test_query_by_label_time_and_region(imported: Run) -> None:
         (("labels", "query", VIDEO, "--model", "x"), 2),
         (("labels", "query", "cam1/none.mp4"), 3),
         (("labels", "query", VIDEO, "--frames", "0:100000"), 6),
+        (("labels", "query", VIDEO, "--span", "4:5"), 6),
+        (("labels", "export", VIDEO, "--format", "csv", "-o", "out.csv", "--span", "4:5"), 6),
         (("labels", "import", VIDEO, "labels/none.csv"), 3),
         (("labels", "import", VIDEO, "footage/traffic.mp4"), 2),
         (("labels", "import", VIDEO, "footage/traffic.mp4", "--format", "csv"), 2),

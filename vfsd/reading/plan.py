@@ -117,6 +117,14 @@ class ReadPlan:
         return min(found)
 
 
+def require_before_end(time: Fraction, physical: PhysicalVideo) -> None:
+    """Raises `OutOfRangeError` for a time, in seconds, at which the video is over."""
+    if time >= physical.duration:
+        raise OutOfRangeError(
+            f"{float(time):.3f} s is after the end of the video at {float(physical.duration):.3f} s"
+        )
+
+
 def select_frames(view: View, physical: PhysicalVideo, table: FrameTable) -> Ints:
     """The frame index of each picture of the result.
 
@@ -132,10 +140,7 @@ def select_frames(view: View, physical: PhysicalVideo, table: FrameTable) -> Int
         return np.arange(first, len(table) if end is None else end, step, dtype=np.int64)
     start, stop = view.span or (Fraction(0), None)
     duration = physical.duration
-    if start >= duration:
-        raise OutOfRangeError(
-            f"{float(start):.3f} s is after the end of the video at {float(duration):.3f} s"
-        )
+    require_before_end(start, physical)
     stop = duration if stop is None else min(stop, duration)
     origin, base = physical.first_pts, physical.time_base
     if view.fps is None:

@@ -20,11 +20,11 @@ from vfsd.frametable import FrameTable
 from vfsd.making.ingest import describe_original, pages, put_sound
 from vfsd.model import LogicalVideo, PhysicalVideo
 from vfsd.parts import Parts
-from vfsd.reading.plan import select_frames
+from vfsd.reading.plan import require_before_end, select_frames
 from vfsd.reading.tileplan import Costs
 from vfsd.reading.tools import Tools
 from vfsd.tiling import cut_sequences
-from vfsd.units import Seconds, ends, exact_span, on_tick, ticks_at_or_after, ticks_at_or_before
+from vfsd.units import Seconds, exact_span, on_tick, ticks_at_or_after, ticks_at_or_before
 from vfsd.view import View
 
 
@@ -131,18 +131,16 @@ class VideoFacts:
         return self._counted().index_at(time)
 
     def frames_of_span(self, span: tuple[Seconds, Seconds | None]) -> range:
-        """The numbers of the frames that appear in ``span[0] <= t < span[1]`` seconds."""
-        original, base = self.original, self.original.time_base
-        low, high = (
-            None
-            if time is None
-            else original.first_pts + ticks_at_or_after(on_tick(time, base), base)
-            for time in ends(span)
-        )
-        table = self.table
-        return table.frames_starting_between(
-            original.first_pts if low is None else low, table.end_pts if high is None else high
-        )
+        """The numbers of the frames that appear in ``span[0] <= t < span[1]`` seconds.
+
+        Raises `OutOfRangeError` where the span starts after the end.
+        """
+        original, base, table = self.original, self.original.time_base, self.table
+        start, end = exact_span(span, base)
+        require_before_end(start, original)
+        low = original.first_pts + ticks_at_or_after(start, base)
+        high = None if end is None else original.first_pts + ticks_at_or_after(end, base)
+        return table.frames_starting_between(low, table.end_pts if high is None else high)
 
     def frames_in(self, span: tuple[Seconds, Seconds | None] | None = None) -> range:
         """The frames that appear in a span of seconds; all of them without one.

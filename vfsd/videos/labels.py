@@ -170,6 +170,7 @@ class VideoLabels(VideoFacts):
         `labels`: "car"; ["car", "truck"], either; [["car", "truck"], ["red"]], both on one object.
         `span`: frames that appear in ``span[0] <= t < span[1]`` seconds.  `region`: x1, y1, x2,
         y2; what shares a part of it.  Iterating gives `Detection`s; `columns()` numpy arrays.
+        Raises `UsageError`, `OutOfRangeError` for a span that starts after the end.
         """
         if span is not None and frames is not None:
             raise UsageError("give either a span of time or frames, not both")

@@ -15,7 +15,7 @@ from vfsd.cli.output import print_json, shown
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span, a_span
-from vfsd.errors import ExistsError, NotFoundError, UsageError
+from vfsd.errors import ExistsError, NotFoundError, OutOfRangeError, UsageError
 
 _FOLDERS = ("yolo", "voc")
 _STREAMS = ("coco", "csv")
@@ -34,7 +34,7 @@ _STREAMS = ("coco", "csv")
         "boxes": "number of boxes in them",
         "lost": "list of what the format has no place for",
     },
-    exits=[NotFoundError, ExistsError],
+    exits=[NotFoundError, ExistsError, OutOfRangeError],
 )
 @click.argument("name", metavar="VIDEO")
 @click.argument("expression", metavar="[LABELS]", required=False)
