@@ -148,7 +148,8 @@ def command(
     A VIDEO is a name or a pattern.  The original stays as it is, and reads take whichever is
     cheaper.  Segments of about a second are made and used one by one: what was interrupted with
     Ctrl-C goes on when it is said again.  A new layout takes the place of the one before
-    (`vfsd layout rollback` takes that back).  `--dry-run` encodes one segment without storing it.
+    (`vfsd layout rollback` takes that back, of all segments or those of a span).  `--dry-run`
+    encodes one segment without storing it.
     """
     ways = (layout is not None, bool(regions), around is not None, layout_file is not None)
     if sum(ways) != 1:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from vfsd.cli.command import define
@@ -12,9 +10,6 @@ from vfsd.cli.output import print_json, shown
 from vfsd.cli.session import Session
 from vfsd.cli.values import Span
 from vfsd.errors import NotFoundError, OutOfRangeError, ReadOnlyError
-
-if TYPE_CHECKING:
-    pass
 
 
 @define(
@@ -31,9 +26,11 @@ if TYPE_CHECKING:
 @SPAN
 @click.pass_obj
 def command(session: Session, name: str, span: Span | None) -> None:
-    """Let the tiles of the step before have their place again.
+    """Go back to the layouts before the present ones.
 
-    Saying it twice takes it back.  Where there was nothing before, reads decode the original.
+    That goes segment by segment, whichever commands have made them: for all of the VIDEO, or for
+    those segments that --span touches.  Saying it twice takes it back.  Where there was nothing
+    before, reads decode the original.
     """
     from vfsd.making import relayout
 
