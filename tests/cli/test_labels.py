@@ -272,6 +272,21 @@ def test_export_to_stdout_of_a_part(imported: Run) -> None:
     assert len(json.loads(done.out)["annotations"]) == 2
 
 
+def test_what_clip_leaves_out_is_said(run: Run, place: Path) -> None:
+    (place / "out.csv").write_text(
+        "frame,label,x1,y1,x2,y2\n1,car,-5,0,5,5\n2,car,400,0,410,9\n3,car,-9,-9,0,0\n"
+    )
+    assert run("labels", "import", VIDEO, "out.csv").code == 0
+    words = ("labels", "export", VIDEO, "--format", "csv")
+    done = run(*words, "-o", "clipped.csv", "--clip")
+    assert done.err == (
+        "1 boxes to clipped.csv\n2 boxes that lie outside of the frame were left out\n"
+    )
+    done = run(*words, "-o", "json.csv", "--clip", "--json")
+    assert (done.object["boxes"], done.object["outside"]) == (1, 2)
+    assert run(*words, "-o", "all.csv", "--json").object["outside"] == 0
+
+
 def test_ls_sums_up(imported: Run) -> None:
     imported("labels", "import", VIDEO, "labels/traffic.csv", "--source", "b", "--examined", "all")
     summary = imported("labels", "ls", VIDEO, "--json").object

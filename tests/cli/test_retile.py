@@ -127,6 +127,9 @@ def test_layouts_are_those_of_the_displayed_frame(run: Run) -> None:
     shown = run("layout", "show", "portrait.mp4", "--json").object["segments"][0]["layout"]
     columns, rows = shown.split("x")
     assert (len(columns.split("+")), len(rows.split("+"))) == (2, 3)
+    done = run("retile", "portrait.mp4", "--layout", "uniform:2x9")
+    assert done.code == 2
+    assert "turned by 90 degrees, and cut as uniform:9x2" in done.err
     done = run("retile", "portrait.mp4", "--layout", "100+140x320")
     assert done.code == 2
     assert "turned by 90 degrees" in done.err
@@ -365,9 +368,10 @@ def test_around_what_was_seen(run: Run, tmp_path: Path) -> None:
     assert (again["segments"], again["kept"]) == (0, made["segments"])
     padded = run("retile", name, "--around", "car", "--coarse", "--padding", "8", "--json").object
     assert padded["segments"] == made["segments"]
-    none = run("retile", name, "--around", "unicorn")
-    assert none.code == 0
-    assert "would not pay" in none.out
+    for words in ((), ("--dry-run",)):
+        none = run("retile", name, "--around", "unicorn", *words)
+        assert none.code == 0
+        assert "nothing to make: either there are no such boxes" in none.out
 
 
 def test_around_goes_alone(run: Run) -> None:

@@ -128,13 +128,7 @@ def _report(
         )
         return
     if worst is None and not kept:
-        why = (
-            "either there are no such boxes (see `vfsd labels ls`), or tiles around them would "
-            "not pay"
-            if order.file is None
-            else f"{shown(str(order.file))} wants no tiles there"
-        )
-        print_line(f"{shown(video.name)}: nothing to make: {why}")
+        print_line(f"{shown(video.name)}: {_nothing_to_make(order)}")
         return
     if worst is None:
         print_line(f"{shown(video.name)}: nothing to do, all {kept} segments are there")
@@ -149,6 +143,15 @@ def _report(
             f"reads use tiles from {store.settings.minimum_psnr} dB on, which not all of these "
             "have; `vfsd config minimum_psnr` changes that"
         )
+
+
+def _nothing_to_make(order: Order) -> str:
+    if order.file is not None:
+        return f"nothing to make: {shown(str(order.file))} wants no tiles there"
+    return (
+        "nothing to make: either there are no such boxes (see `vfsd labels ls`), or tiles around "
+        "them would not pay"
+    )
 
 
 # -------------------------------------------------------------------------------------- dry run
@@ -195,9 +198,10 @@ def _foretold(video: Video, order: Order, found: Estimate) -> list[tuple[str, st
     from vfsd.orientation import layout_in_display
 
     kept = len(found.planned) - len(found.missing)
+    segments = f"{len(found.missing)} to make, {kept} already there"
     lines = [
         ("name", shown(video.name)),
-        ("segments", f"{len(found.missing)} to make, {kept} already there"),
+        ("segments", segments if found.planned else _nothing_to_make(order)),
     ]
     one = found.sample
     if one is None:

@@ -145,9 +145,9 @@ def displayed_layout(text: str, media: MediaInfo, codec: TileCodec) -> TileLayou
     Raises `UsageError` where it does not fit the picture or the codec's rules.
     """
     grid = _UNIFORM.fullmatch(text)
+    if grid is not None and media.rotation in (90, 270):
+        return _turned_grid(f"uniform:{grid[2]}x{grid[1]}", media, codec)
     if grid is not None or text == "untiled":
-        if grid is not None and media.rotation in (90, 270):
-            text = f"uniform:{grid[2]}x{grid[1]}"
         return parse_layout(text, media.width, media.height, codec.rules)
     layout = TileLayout.parse(text)
     if (layout.width, layout.height) != (media.display_width, media.display_height):
@@ -161,9 +161,21 @@ def displayed_layout(text: str, media: MediaInfo, codec: TileCodec) -> TileLayou
     except UsageError as error:
         hint = "write uniform:RxC, or give regions with --roi, and edges are put where they may be"
         if media.rotation:
-            hint = f"the picture is stored turned by {media.rotation} degrees, and cut as {turned}"
+            hint = _stored_turned(media, turned)
         raise UsageError(str(error), hint=hint) from error
     return turned
+
+
+def _turned_grid(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:
+    """Raises `UsageError`, in whose words rows and columns are those of the stored picture."""
+    try:
+        return parse_layout(text, media.width, media.height, codec.rules)
+    except UsageError as error:
+        raise UsageError(str(error), hint=_stored_turned(media, text)) from error
+
+
+def _stored_turned(media: MediaInfo, cut: object) -> str:
+    return f"the picture is stored turned by {media.rotation} degrees, and cut as {cut}"
 
 
 @dataclass(frozen=True, slots=True)

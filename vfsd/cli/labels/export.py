@@ -32,6 +32,7 @@ _STREAMS = ("coco", "csv")
         "format": "as what it was written",
         "files": "number of files that were written",
         "boxes": "number of boxes in them",
+        "outside": "number of boxes outside of the frame, which --clip left out",
         "lost": "list of what the format has no place for",
     },
     exits=[NotFoundError, ExistsError, OutOfRangeError],
@@ -49,7 +50,12 @@ _STREAMS = ("coco", "csv")
 @source_options("Only what this source says.")
 @click.option("--span", metavar="A:B", type=a_span, help="Only frames in these seconds.")
 @click.option("--min-confidence", type=float, help="Only boxes with this confidence, or more.")
-@click.option("--clip", "clipped", is_flag=True, help="Cut boxes off at the edge of the frame.")
+@click.option(
+    "--clip",
+    "clipped",
+    is_flag=True,
+    help="Cut boxes off at the edge of the frame, and leave out those outside.",
+)
 @base_options
 @click.option("--replace", is_flag=True, help="Write over a file that is there.")
 @click.pass_obj
@@ -99,8 +105,8 @@ def command(
             source=who,
             min_confidence=min_confidence,
         ).columns()
-        if clipped:
-            rows = rows.clipped(video.width, video.height)
+        inside = rows.clipped(video.width, video.height) if clipped else rows
+        outside, rows = len(rows) - len(inside), inside
         examined = video.examined(who)
         if span is not None:
             within = video.frames_of_span(span)
@@ -118,11 +124,14 @@ def command(
                 "format": format_,
                 "files": count,
                 "boxes": len(rows),
+                "outside": outside,
                 "lost": lost,
             }
         )
     else:
         session.remark(f"{len(rows)} boxes to {shown(out)}")
+        if outside:
+            session.remark(f"{outside} boxes that lie outside of the frame were left out")
         if lost:
             session.remark(f"{format_} has no place for {', '.join(lost)}")
 
