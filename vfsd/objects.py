@@ -9,7 +9,6 @@ it away.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
@@ -22,7 +21,8 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from vfsd.errors import IntegrityError, NoSpaceError
+from vfsd.diskroom import room_for, write_all
+from vfsd.errors import IntegrityError
 from vfsd.inhand import NEW_NAME, NewFile, held_directory, hold, is_in_hand, new_name, take_away
 from vfsd.integrity.blocksums import BlockSummer, BlockSums
 from vfsd.integrity.diskfile import UNREADABLE, open_stored, stored_chunks
@@ -143,11 +143,11 @@ class ObjectStore:
 
     def _put(self, chunks: Iterable[bytes], what: str, on_progress: Progress | None) -> Digest:
         hasher, summer = blake3(), BlockSummer()
-        with _room_for(what), self.new_file() as new:
+        with room_for(what), self.new_file() as new:
             for chunk in chunks:
                 hasher.update(chunk)
                 summer.update(chunk)
-                _write_all(new.file, chunk)
+                write_all(new.file, chunk)
                 if on_progress is not None:
                     on_progress(len(chunk))
             os.fsync(new.file.fileno())
@@ -214,10 +214,10 @@ class ObjectStore:
     ) -> Iterator[Path]:
         hasher = blake3()
         with self.new_file() as new:
-            with _room_for(f"object {key}"):
+            with room_for(f"object {key}"):
                 for chunk in chunks:
                     hasher.update(chunk)
-                    _write_all(new.file, chunk)
+                    write_all(new.file, chunk)
                     if on_progress is not None:
                         on_progress(len(chunk))
                 os.fsync(new.file.fileno())
@@ -331,22 +331,6 @@ def _are_one(one: Path, other: Path) -> bool:
         return os.path.samestat(one.lstat(), other.lstat())
     except (FileNotFoundError, NotADirectoryError):
         return False
-
-
-@contextmanager
-def _room_for(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpaceError(f"no room for {what}: {error.strerror}") from error
-        raise
-
-
-def _write_all(file: FileIO, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]
 
 
 def digest(fd: int, *, on_progress: Progress | None = None) -> Digest:

@@ -9,12 +9,12 @@ deleted and when the store is opened, and a mount writes nothing while it is sho
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from vfsd.diskroom import NO_SPACE
 from vfsd.errors import NoSpaceError, OverBudgetError, StoreError
 from vfsd.regularfiles import open_own
 from vfsd.storedir import StoreDirectory
@@ -28,7 +28,6 @@ _STEP_BYTES = 1 << 18
 _LEAST_BYTES = 1 << 12
 """Disks give room in pieces of this size: less is not worth having."""
 
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """What the system says of a disk without room."""
 T = TypeVar("T")
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from io import FileIO
 from itertools import chain
 from pathlib import Path
 from reprlib import repr as shown
@@ -19,10 +17,10 @@ from vfsd.codecs.examining.examine import Examination
 from vfsd.codecs.pictures.pixellayouts import pixel_layout
 from vfsd.codecs.sound.givensound import Sounding
 from vfsd.codecs.sound.samples import SoundFormat
+from vfsd.diskroom import room_for, write_all
 from vfsd.errors import (
     ClosedError,
     CutOffError,
-    NoSpaceError,
     NotFoundError,
     ReadOnlyError,
     UsageError,
@@ -46,7 +44,6 @@ Written = Callable[[int], None]
 
 _CLOSE_AGAIN = "close its writer again, or let `vfsd recover` do that when this process has ended"
 _WHEN_ENDED = "`vfsd recover` makes a video of it when this process has ended"
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class WriteOptions(TypedDict, total=False):
@@ -207,7 +204,7 @@ class StoreWrites:
         with recording.claimed():
             name = free_name(self._parts, recording) if name is None else "/".join(split(name))
             source = Source(recording.path, name, recording.path.stat().st_size)
-            with _room_for(name):
+            with room_for(repr(name)):
                 video = self.open_video(ingest_made(self._parts, source))
             recording.forget()
         return video
@@ -274,13 +271,13 @@ class StoreWrites:
         self._require_writable()
         name = "/".join(split(name))
         require_free(self._parts, name, replace)
-        with _room_for(name):
+        with room_for(repr(name)):
             file = begin(self._parts.objects, name)
         try:
             with open(file.path, "r+b", 0) as writing, _told_of_part(file):
                 for chunk in chunks(data):
-                    with _room_for(name):
-                        _write_all(writing, chunk)
+                    with room_for(repr(name)):
+                        write_all(writing, chunk)
                     if on_progress is not None:
                         on_progress(len(chunk))
             with _told(file, RECOVER):
@@ -300,7 +297,7 @@ class StoreWrites:
         replace: bool,
         check: Callable[[Examination], None] = lambda _: None,
     ) -> Video:
-        with _room_for(file.name):
+        with room_for(repr(file.name)):
             source = Source(file.path, file.name, file.path.stat().st_size)
             return self.open_video(ingest_made(self._parts, source, replace=replace, check=check))
 
@@ -317,16 +314,6 @@ def _while_they_come(
         yield from each
     except (CutOffError, OSError) as error:
         writer.cut_short(error)
-        raise
-
-
-@contextmanager
-def _room_for(name: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _NO_SPACE:
-            raise NoSpaceError(f"no room for {name!r}: {error.strerror}") from error
         raise
 
 
@@ -354,12 +341,6 @@ def _told_of_part(file: Unfinished) -> Iterator[None]:
                 f"what has come of {file.name!r} is not lost: it is {file.path}; {RECOVER}"
             )
         raise
-
-
-def _write_all(file: FileIO, data: bytes | memoryview) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
 
 
 def _require_times(times: FileTimes, found: Examination) -> None:

@@ -18,10 +18,10 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import BinaryIO
 
+from vfsd.diskroom import NO_SPACE
 from vfsd.errors import ExistsError, NoSpaceError, NotFoundError, UsageError
 from vfsd.inhand import NEW_NAME, NewFile, new_name
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _TOLD = 64
 """Bytes of a name that its temporary one begins with: all of it may be as long as names can be."""
 _TEMPORARY = re.compile(r".*\." + NEW_NAME.pattern + r"\.part", re.DOTALL)
@@ -118,7 +118,7 @@ def _told_of(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         is_ours = _TEMPORARY.fullmatch(str(error.filename)) is not None
-        if error.errno in _NO_SPACE and (is_ours or error.filename is None):
+        if error.errno in NO_SPACE and (is_ours or error.filename is None):
             raise NoSpaceError(f"no room for {path}: {error.strerror}") from error
         if is_ours:
             error.filename, error.filename2 = os.fspath(path), None

@@ -21,6 +21,7 @@ from vfsd.codecs.decoding.sidedata import has_unknown_side_data, known_side_data
 from vfsd.codecs.decoding.source import Source, demuxed_to_the_end, open_container, open_stream
 from vfsd.codecs.encoding.archive import ArchiveCodec, EncodedRun, encoder_options, prepare_encoder
 from vfsd.codecs.encoding.encode import NOMINAL_RATE
+from vfsd.diskroom import NO_SPACE
 from vfsd.errors import IntegrityError, NoSpaceError, RefusedMediaError
 from vfsd.framepages import Ints
 from vfsd.model import MediaInfo
@@ -335,7 +336,7 @@ def _kept(tags: dict[str, str], skipped: tuple[str, ...]) -> dict[str, str]:
 def _failure(error: FFmpegError | OSError, part: str = "it") -> Exception:
     """What to raise where a packet, or the end of the file, could not be written."""
     what = error.strerror or str(error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in NO_SPACE:
         return NoSpaceError(f"no room for the new file: {what}")
     if error.errno in (errno.EINVAL, errno.ERANGE):
         return RefusedMediaError(f"{part} cannot be written: {what}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vfsd.diskroom import NO_SPACE
 from vfsd.errors import NoSpaceError, StoreError, UsageError
 from vfsd.storedir import StoreDirectory
 
@@ -34,7 +34,7 @@ def told_of_disks(target: Path) -> Iterator[None]:
         yield
     except (OSError, sqlite3.Error, NoSpaceError) as error:
         full = isinstance(error, sqlite3.Error) and "full" in str(error)
-        if full or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        if full or getattr(error, "errno", None) in NO_SPACE:
             told: StoreError = NoSpaceError(
                 f"no room for a copy of the store in {target}",
                 hint="make room there, and say it again: it goes on where it has ended",

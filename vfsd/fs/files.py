@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from vfsd.diskroom import NO_SPACE
 from vfsd.errors import NoSpaceError, VfsdError
 from vfsd.fs.attributes import Attributes, Caller
 from vfsd.fs.contents import CAPABILITIES, Content, Contents
@@ -33,7 +34,6 @@ _log = logging.getLogger(__name__)
 _COPY_AT_ONCE = 1 << 26
 _FREES = 0x02 | 0x08
 """FALLOC_FL_PUNCH_HOLE and FALLOC_FL_COLLAPSE_RANGE of fallocate(2)."""
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _MAY_WRITE = (os.O_WRONLY, os.O_RDWR)
 
 
@@ -378,7 +378,7 @@ class Files:
         return action()
 
     def _made_room(self, error: OSError | NoSpaceError) -> bool:
-        if error.errno not in _NO_SPACE:
+        if error.errno not in NO_SPACE:
             return False
         try:
             return self._janitor.clean_now()

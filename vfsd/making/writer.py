@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from vfsd.codecs.containers.filetimes import FileTimes
 from vfsd.codecs.encoding.filewriter import FileWriter
 from vfsd.codecs.pictures.arrays import PictureMaker
 from vfsd.codecs.sound.samples import SampleArray, Samples
+from vfsd.diskroom import NO_SPACE
 from vfsd.errors import NoSpaceError, UsageError
 from vfsd.forks import Origin, at_fork, keep_for_good
 from vfsd.frames import Pixels
@@ -29,7 +29,6 @@ from vfsd.parts import Parts
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 _V = TypeVar("_V")
 
@@ -321,7 +320,7 @@ class VideoWriter(Generic[_V]):
             yield
         except OSError as error:
             self._cut_by = error
-            if error.errno in _NO_SPACE:
+            if error.errno in NO_SPACE:
                 self._cut_by = NoSpaceError(f"no room for {self.name!r}: {error.strerror}")
             if self._has_part:
                 self._cut_by.add_note(

@@ -7,7 +7,6 @@ rendition; anything else is an error, and nothing of it stays.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import threading
@@ -19,6 +18,7 @@ from vfsd import grammar
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.decoding.decode import FrameDecoder
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
+from vfsd.diskroom import NO_SPACE
 from vfsd.errors import NoSpaceError, NotFoundError, RefusedMediaError, UsageError, VfsdError
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
@@ -113,7 +113,7 @@ class Offer:
             try:
                 self._take()
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                if error.errno not in NO_SPACE:
                     raise
                 raise NoSpaceError(f"no room for {self._name}: {error.strerror}") from error
             except VfsdError as error:
