@@ -149,6 +149,7 @@ def test_boxes_are_not_called_as_names_of_classes_are(tmp_path: Path, name: str)
         ),
         ("names: {\n  0: 'a: b',\n  \"1\": c}\n", ["a: b", "c"]),
         ("names:\n\n  # all\n  0: 'a'  # b\n  1: c,d\ntrain: x\n", ["a", "c,d"]),
+        ("names: [yes, no, 1, ~]\n", ["yes", "no", "1", "~"]),
     ],
 )
 def test_words_of_yaml_may_have_quotes(tmp_path: Path, text: str, names: list[str]) -> None:
@@ -160,14 +161,13 @@ def test_words_of_yaml_may_have_quotes(tmp_path: Path, text: str, names: list[st
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("names: [car, 'bus]\n", 1),
+        ("names: [car, 'bus]\n", 2),
         ("names: [car,\n\n [bus]]\n", 3),
         ("names: [car,, bus]\n", 1),
         ("names: car\n", 1),
-        ("names: [car\n  truck]\n", 1),
         ("names:\n  - car\n  -\n", 3),
         ("names:\n- car\n- 'a' b\n", 3),
-        ("names:\n  0: car\n  bus\n", 3),
+        ("names:\n  0: car\n  bus\n", 4),
         ("names: {0: car,\n bus: 1}\n", 2),
     ],
 )
@@ -175,6 +175,13 @@ def test_other_yaml_is_no_list_of_names(tmp_path: Path, text: str, line: int) ->
     path = tmp_path / "data.yaml"
     path.write_text(text)
     with pytest.raises(UsageError, match=rf"data\.yaml, line {line}: a list of names"):
+        names_for("yolo", path)
+
+
+def test_yaml_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "data.yaml"
+    path.write_text("names: " + 100_000 * "[")
+    with pytest.raises(UsageError, match="a list of names was expected"):
         names_for("yolo", path)
 
 

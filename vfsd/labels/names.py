@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
+
+import yaml
 
 from vfsd.errors import UsageError
 from vfsd.labels.common import all_lines_of, require_size
@@ -16,22 +15,9 @@ BESIDE = ("classes.txt", "labels.txt", "obj.names", "data.yaml", "dataset.yaml")
 
 _YAML = (".yaml", ".yml")
 _MOST_BYTES = 16 << 20
-_SPECIAL = "'\"[]{}|>&*!%@`"
-"""What no word begins with that stands for itself."""
-
-# Possessive: what is not there is found out in one go, whatever the text.
-_SPACE = re.compile(r"(?:\s|#[^\n]*+)*+")
-_QUOTED = re.compile(r"""'(?:[^']|'')*+'|"(?:[^"\\]|\\.)*+\"""")
-_NAME = rf"(?P<name>{_QUOTED.pattern}|(?:(?!\s#)[^,\[\]{{}}\n])++){_SPACE.pattern}"
-_NUMBER = r"""['"]?(?P<number>\d{1,9})['"]?\s*:"""
-_BRACKETS: Mapping[str, tuple[re.Pattern[str], str]] = MappingProxyType(
-    {
-        "[": (re.compile(rf"{_NAME}(?:,|(?=]))"), "]"),
-        "{": (re.compile(rf"{_NUMBER}\s*{_NAME}(?:,|(?=}}))"), "}"),
-    }
-)
-"""How an item is written between brackets, and with what they end."""
-_ITEM = re.compile(rf"\s*(?:-|{_NUMBER})(?=\s)")
+_MOST_BYTES_OF_YAML = 1 << 20
+"""They take seconds to be parsed."""
+_CLASS = re.compile("[0-9]{1,9}")
 
 
 def names_beside(place: Path) -> dict[int, str] | None:
@@ -46,9 +32,10 @@ def names_beside(place: Path) -> dict[int, str] | None:
 
 def read_names(path: Path) -> dict[int, str]:
     """Classes by number from 0.  Raises `UsageError` that names file and line."""
-    require_size(path, _MOST_BYTES)
     if path.suffix in _YAML:
+        require_size(path, _MOST_BYTES_OF_YAML)
         return _from_yaml(path)
+    require_size(path, _MOST_BYTES)
     # The number of a class is that of its line: a blank one stands for a class without a name.
     return {number - 1: line.strip() for number, line in all_lines_of(path) if line.strip()}
 
@@ -60,89 +47,50 @@ def names_for(format: str, path: Path) -> dict[int, str]:
 
 
 def _from_yaml(path: Path) -> dict[int, str]:
-    """Of all of YAML only what data.yaml files make of `names`: a list or a mapping, in brackets
-    or one item a line."""
-    lines = list(all_lines_of(path))
-    for at, (number, line) in enumerate(lines):
-        key, colon, rest = line.partition(":")
-        if key != "names" or not colon:
-            continue
-        later = lines[at + 1 :]
-        if _without_comment(rest):
-            return _in_brackets(path, number, rest + "".join(text for _, text in later))
-        found = _one_a_line(path, later)
-        if found:
-            return found
+    """What a data.yaml has as `names`, a list or a mapping; each word as it is written, so that
+    ``no`` is a name."""
+    names = _composed(path)
+    if isinstance(names, yaml.SequenceNode):
+        return {number: _word(path, node) for number, node in enumerate(names.value)}
+    if isinstance(names, yaml.MappingNode):
+        return {_number(path, key): _word(path, node) for key, node in names.value}
+    raise _complaint(path, names.start_mark)
+
+
+def _composed(path: Path) -> yaml.Node:
+    text = "".join(line for _, line in all_lines_of(path))
+    try:
+        root = yaml.compose(text, yaml.BaseLoader)
+    except yaml.MarkedYAMLError as error:
+        raise _complaint(path, error.problem_mark) from None
+    except (yaml.YAMLError, RecursionError):
+        raise _complaint(path, None) from None
+    if isinstance(root, yaml.MappingNode):
+        for key, value in root.value:
+            if key.value == "names":
+                assert isinstance(value, yaml.Node)
+                return value
     raise UsageError(
         f"{path} has no list of names",
         hint="give a text file with the name of one class a line",
     )
 
 
-def _one_a_line(path: Path, lines: list[tuple[int, str]]) -> dict[int, str]:
-    found: dict[int, str] = {}
-    for number, line in lines:
-        if not _without_comment(line):
-            continue
-        match = _ITEM.match(line)
-        if not line[0].isspace() and (match is None or match["number"]):
-            break  # the next key
-        if match is None:
-            raise _complaint(path, number)
-        place = int(match["number"] or len(found))
-        found[place] = _scalar(path, number, line[match.end() :])
-    return found
+def _word(path: Path, node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode) or not node.value:
+        raise _complaint(path, node.start_mark)
+    return str(node.value)
 
 
-def _in_brackets(path: Path, number: int, text: str) -> dict[int, str]:
-    """What stands between the brackets that `text` begins with, and that may end lines later."""
-    at = _past_space(text, 0)
-    if text[at] not in _BRACKETS:
-        raise _complaint(path, number)
-    item, end = _BRACKETS[text[at]]
-    found: dict[int, str] = {}
-    before, at = at, _past_space(text, at + 1)
-    while not text.startswith(end, at):
-        number += text.count("\n", before, at)
-        match = item.match(text, at)
-        if match is None:
-            raise _complaint(path, number)
-        place = len(found) if end == "]" else int(match["number"])
-        found[place] = _scalar(path, number, match["name"])
-        before, at = at, _past_space(text, match.end())
-    return found
+def _number(path: Path, node: yaml.Node) -> int:
+    if not isinstance(node, yaml.ScalarNode) or not _CLASS.fullmatch(node.value):
+        raise _complaint(path, node.start_mark)
+    return int(node.value)
 
 
-def _past_space(text: str, at: int) -> int:
-    space = _SPACE.match(text, at)
-    assert space is not None  # it may be empty
-    return space.end()
-
-
-def _scalar(path: Path, number: int, text: str) -> str:
-    """What a word of YAML means, with quotes or without."""
-    text = text.strip()
-    quoted = _QUOTED.match(text)
-    if quoted is not None and not _without_comment(text[quoted.end() :]):
-        word = quoted[0]
-        if word[0] == "'":
-            return word[1:-1].replace("''", "'")
-        try:
-            return str(json.loads(word))  # of the escapes those that JSON has as well
-        except ValueError:
-            raise _complaint(path, number) from None
-    plain = _without_comment(text)
-    if not plain or plain[0] in _SPECIAL:
-        raise _complaint(path, number)
-    return plain
-
-
-def _complaint(path: Path, number: int) -> UsageError:
+def _complaint(path: Path, mark: yaml.Mark | None) -> UsageError:
+    place = "" if mark is None else f", line {mark.line + 1}"
     return UsageError(
-        f"{path}, line {number}: a list of names was expected; classes have to be numbers",
+        f"{path}{place}: a list of names was expected; classes have to be numbers",
         hint="write names: [car, truck], or the name of one class a line into a text file",
     )
-
-
-def _without_comment(text: str) -> str:
-    return re.sub(r"(^|\s)#.*", "", text).strip()
