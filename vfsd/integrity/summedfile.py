@@ -153,9 +153,6 @@ class SummedFile:
             os.close(self.fd)
         self.fd = -1
 
-    def __del__(self) -> None:
-        self.close()  # of a store that nobody has closed
-
     # -- inside
 
     def _look_up(self) -> SeenBlocks | None:

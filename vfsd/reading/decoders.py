@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -58,10 +59,13 @@ class _Warm:
         self._physical = physical
         self._table = table
         self._file = parts.file_of(physical).open()
+        # For stores that nobody closes.
+        self._dropping = weakref.finalize(self, self._file.close)
+        self._dropping.atexit = False
         try:
             self.decoder = FrameDecoder(self._file, physical.media, physical.access, table)
         except BaseException:
-            self._file.close()
+            self._dropping()
             raise
 
     @property
@@ -80,7 +84,7 @@ class _Warm:
 
     def close(self) -> None:
         self.decoder.close()
-        self._file.close()
+        self._dropping()
 
 
 @dataclass(slots=True)
