@@ -142,6 +142,24 @@ def test_what_was_refused_is_not_in_the_video(store: Store) -> None:
     assert np.array_equal(writer.video.read().data, data)
 
 
+def test_a_constant_rate_takes_no_other_times(store: Store) -> None:
+    data = smooth(4, 64, 48)
+    shown: list[int] = []
+    with pytest.raises(UsageError, match="no choice of times"):
+        store.write("a.mp4", data, fps=25, pts=[0, 10, 20, 500], on_progress=shown.append)
+    with (
+        pytest.raises(UsageError, match="no choice of times"),
+        store.writer("a.mp4", width=64, height=48, fps=25) as writer,
+    ):
+        writer.write(data, pts=[0, 10, 20, 500])
+    assert not shown
+    assert is_as_before(store, [])
+    # What frames bring with them is left aside.
+    timed = written(store, "timed.mp4", MICROSECOND, [0, 10, 20, 500])
+    rated = store.write("rated.mp4", timed.read(), fps=25)
+    assert times_of(rated) == [Fraction(at, 25) for at in range(5)]
+
+
 def test_ticks_may_be_numbers_of_numpy(store: Store) -> None:
     with store.writer("a.mp4", width=64, height=48, time_base=MICROSECOND) as writer:
         least = -(2**63)

@@ -31,7 +31,7 @@ from vfsd.making.ingest import Source, ingest_made, require_free
 from vfsd.making.recordings import Recording, free_name, recordings
 from vfsd.making.unfinished import RECOVER, Unfinished, begin, may_pass, unfinished
 from vfsd.making.writeform import WriteForm
-from vfsd.making.writer import Ticks, VideoWriter, ticks
+from vfsd.making.writer import Ticks, VideoWriter, given_times
 from vfsd.model import FileState, LogicalVideo
 from vfsd.parts import Parts
 from vfsd.reading.tools import Tools
@@ -245,10 +245,10 @@ class StoreWrites:
         on_progress: Written | None,
         form: WriteForm,
     ) -> Video:
+        times = given_times(pts, form)
         first = next(each, None)
         if first is None:
             raise UsageError("there is no picture to write")
-        times = None if pts is None else ticks(pts)
         if size is None:
             size = pixel_layout(form.format).size(first[0].shape)
         writer = self._writer(name, size, form, replace, RECOVER)

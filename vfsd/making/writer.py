@@ -148,9 +148,7 @@ class VideoWriter(Generic[_V]):
         have the `psnr` that was asked for: the file ends before them, and `frames` says where.
         """
         self._require_open()
-        if pts is not None and self._form.time_base is None:
-            raise UsageError("a constant rate leaves no choice of times", hint="give time_base")
-        times = None if pts is None else ticks(pts)
+        times = given_times(pts, self._form)
         for picture, own in pictures(data, self._form.format):
             with self._writing:
                 self._require_open()
@@ -342,8 +340,15 @@ class _WholeWrites(FileIO):
         return memoryview(data).nbytes
 
 
-def ticks(pts: Ticks) -> Iterator[SupportsIndex]:
-    """Each of the times that somebody gives.  Raises `UsageError` for what are none."""
+def given_times(pts: Ticks | None, form: WriteForm) -> Iterator[SupportsIndex] | None:
+    """Each of the times that somebody gives, if any.
+
+    Raises `UsageError` for what are none, and where the form has a rate, which tells them all.
+    """
+    if pts is None:
+        return None
+    if form.time_base is None:
+        raise UsageError("a constant rate leaves no choice of times", hint="give time_base")
     if isinstance(pts, (int, np.integer)):
         return iter([pts])
     try:
