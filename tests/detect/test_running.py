@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,6 +123,39 @@ def test_an_interrupted_run_goes_on_where_it_was(video: Video) -> None:
     assert len(rest.seen) == 56
     other = Fake("other")
     assert video.detect(other) == 120  # another source has to look for itself
+
+
+def _box(frame: int) -> Detection:
+    return Detection(frame, "middle", (0, 0, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        lambda shown: [(number, []) for number in shown[:3]],
+        lambda shown: [],
+        lambda shown: [(number, []) for number in shown if number % 2],
+        lambda shown: [(number, []) for number in reversed(shown)],
+        lambda shown: [(number, []) for number in (*shown, shown[-1])],
+        lambda shown: [(number, [_box(number - 1)]) for number in shown],
+        lambda shown: [(number, None) for number in shown],
+        lambda shown: [[] for _ in shown],
+        lambda shown: None,
+    ],
+)
+@pytest.mark.parametrize("block", [1, 64])
+def test_what_a_detector_gives_no_answer_for_is_not_examined(
+    video: Video, block: int, answers: Callable[[list[int]], Any]
+) -> None:
+    class Careless(Fake):
+        def find(self, frames: Iterable[Frame], width: int, height: int) -> Any:
+            numbers = [frame.index for frame in frames]
+            return answers(numbers) if 64 in numbers else [(n, [_box(n)]) for n in numbers]
+
+    with pytest.raises(UsageError, match="a detector") as refused:
+        video.detect(Careless(block=block))
+    assert "for each frame that it is shown" in (refused.value.hint or "")
+    assert frames_with_boxes(video) == examined(video) == list(range(64))
 
 
 def test_whoever_reports_may_stop_it(video: Video) -> None:

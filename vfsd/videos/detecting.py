@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from reprlib import repr as shown
 from typing import TYPE_CHECKING
@@ -22,7 +22,9 @@ from vfsd.view import View
 
 if TYPE_CHECKING:
     from vfsd.detect.chunks import Chunk
-    from vfsd.detect.detector import Detector, Every, Wanted
+    from vfsd.detect.detector import Detector, Every, Found, Wanted
+
+_EACH = "`find` gives (number, boxes of that frame) for each frame that it is shown, in their order"
 
 
 class VideoDetect(VideoLabels, VideoFrames):
@@ -52,9 +54,9 @@ class VideoDetect(VideoLabels, VideoFrames):
         they are looked at again, and chunk by chunk everything that this source said of the span
         goes; what an interruption leaves is new up to some frame, and old after it.
 
-        Raises `UsageError`, `OutOfRangeError` for a span without frames, `NotFoundError` when the
-        video's bytes have changed or its frames have been counted anew, and what the detector
-        raises.
+        Raises `UsageError`, also for a detector that does not answer for each frame that it is
+        shown, `OutOfRangeError` for a span without frames, `NotFoundError` when the video's bytes
+        have changed or its frames have been counted anew, and what the detector raises.
         """
         from vfsd.detect.chunks import plan_chunks
 
@@ -155,7 +157,37 @@ def _require_detector(detector: object) -> None:
 def _kept(
     detector: Detector, chunk: Chunk, shown: Iterator[Frame], width: int, height: int
 ) -> Iterator[Detection]:
+    """The boxes of the frames whose boxes are stored.
+
+    Raises `UsageError` unless there is one answer for every frame that is shown, in their order:
+    what nobody has looked at must not count as examined.
+    """
     kept = set(chunk.kept.tolist())
-    for number, found in detector.find(shown, width, height):
+    left = iter(chunk.shown.tolist())
+    for number, found in _answers(detector.find(shown, width, height)):
+        wanted = next(left, None)
+        if number != wanted:
+            instead = "no frame was left" if wanted is None else f"it was the turn of {wanted}"
+            raise UsageError(f"a detector answered for frame {number!r}, and {instead}", hint=_EACH)
+        for one in found:
+            if isinstance(one, Detection) and one.frame != number:
+                raise UsageError(
+                    f"a detector answered for frame {number} with a box of frame {one.frame!r}",
+                    hint=_EACH,
+                )
         if number in kept:
             yield from found
+    missing = next(left, None)
+    if missing is not None:
+        raise UsageError(f"a detector gave no answer for frame {missing}", hint=_EACH)
+
+
+def _answers(given: object) -> Iterator[Found]:
+    """What `Detector.find` gives, one by one.  Raises `UsageError` for what are no answers."""
+    if not isinstance(given, Iterable):
+        raise UsageError(f"a detector's answers are {shown(given)}", hint=_EACH)
+    for one in given:
+        is_pair = isinstance(one, Sequence) and len(one) == 2
+        if not is_pair or not isinstance(one[1], Iterable):
+            raise UsageError(f"a detector answered {shown(one)}", hint=_EACH)
+        yield one[0], list(one[1])
