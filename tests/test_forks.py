@@ -227,6 +227,27 @@ def test_a_child_does_not_go_on_with_what_its_parent_reads(video: Video) -> None
     assert len(list(frames)) == len(video) - 1
 
 
+def test_a_child_does_not_go_on_with_many_reads_of_its_parent(store: Store) -> None:
+    store.ingest(FOLDER / "traffic.mp4", "a.mp4")
+    reads = store.read_many([("a.mp4", {"frames": [number]}) for number in range(20)])
+    first = next(reads)
+    unbegun = store.read_many([("a.mp4", {"frames": [0]})])
+
+    def go_on() -> None:
+        with pytest.raises(UsageError, match="before a fork"):
+            next(reads)
+        require(np.array_equal(next(unbegun).data, first.data))
+
+    def drop() -> None:
+        nonlocal reads
+        del reads
+        gc.collect()
+
+    assert exit_code_of_child(go_on) == 0
+    assert exit_code_of_child(drop) == 0
+    assert len(list(reads)) == 19
+
+
 @pytest.mark.slow
 def test_children_of_a_parent_whose_threads_read(store: Store) -> None:
     """Whatever locks these threads have at the moment, of ours or of SQLite."""

@@ -10,6 +10,7 @@ from reprlib import repr as shown
 from typing import Any
 
 from vfsd.errors import UsageError
+from vfsd.forks import Origin
 from vfsd.frames import Frames
 from vfsd.host import cores
 from vfsd.videos.video import Video
@@ -26,7 +27,8 @@ def read_many(
 
     As many are read side by side as there are `threads` (default: one for each core); one more is
     ready ahead of who takes them, so memory is that of a few results.  What a read raises comes
-    when it is its turn; the requests after it are given up.
+    when it is its turn; the requests after it are given up.  Raises `UsageError` for what are no
+    requests, and in a forked child that goes on with what its parent has begun.
     """
     known: dict[str, Video] = {}
 
@@ -38,17 +40,20 @@ def read_many(
 
     hands = threads or cores()
     waiting = _one_by_one(requests)
-    with ThreadPoolExecutor(hands, thread_name_prefix="batch") as executor:
+    origin = Origin()
+    executor = ThreadPoolExecutor(hands, thread_name_prefix="batch")
 
-        def submit(count: int) -> Iterator[Future[Frames]]:
-            return (executor.submit(read, request) for request in islice(waiting, count))
+    def submit(count: int) -> Iterator[Future[Frames]]:
+        return (executor.submit(read, request) for request in islice(waiting, count))
 
+    try:
         running = deque(submit(hands + 1))
-        try:
-            while running:
-                yield running.popleft().result()
-                running.extend(submit(1))
-        finally:
+        while running:
+            yield running.popleft().result()
+            origin.require_own("a read")
+            running.extend(submit(1))
+    finally:
+        if not origin.is_parent:  # else its threads are not here, and may have had its locks
             executor.shutdown(wait=True, cancel_futures=True)
 
 
