@@ -66,14 +66,16 @@ def _exact(value: Any) -> Fraction:
 
 def ends(span: Span) -> Span:
     """Where a span of time starts and ends.  Raises `UsageError` for what has no two ends."""
-    try:
-        start, end = span
-    except (TypeError, ValueError):
-        raise UsageError(
-            f"{shown(span)} is no span of time",
-            hint="give (start, end) in seconds; an end of None is that of the video",
-        ) from None
-    return start, end
+    if not isinstance(span, (str, bytes)):  # of "12" each letter would be a time
+        try:
+            start, end = span
+            return start, end
+        except (TypeError, ValueError):
+            pass
+    raise UsageError(
+        f"{shown(span)} is no span of time",
+        hint="give (start, end) in seconds; an end of None is that of the video",
+    )
 
 
 def on_tick(value: Seconds, time_base: Fraction) -> Fraction:
