@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
@@ -207,6 +208,30 @@ def test_gray_needs_no_axis_for_its_channel(store: Store) -> None:
     assert np.array_equal(video.read(format="gray").data, data)
     one = store.write("b.mp4", data[0, ..., 0], fps=5, format="gray", codec="ffv1")
     assert len(one) == 1
+
+
+class Tensor:
+    """An array of another library, which gives its parts as such, too."""
+
+    def __init__(self, data: Pixels) -> None:
+        self._data = data
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return map(Tensor, self._data)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
+        return np.array(self._data, dtype)
+
+
+def test_what_numpy_makes_an_array_of_is_one(store: Store) -> None:
+    data = smooth(6, 64, 48)
+    video = store.write("a.mp4", [Tensor(data[:4]), Tensor(data[4])], fps=5, codec="ffv1")
+    with store.writer("b.mp4", width=64, height=48, fps=5, codec="ffv1") as writer:
+        assert writer.write(Tensor(data[:5])) == 5
+    assert np.array_equal(video.read().data, data[:5])
+    assert np.array_equal(writer.video.read().data, data[:5])
+    part = store.write("c.mp4", video[0.4:1.0, 8:40, 16:48], fps=5, codec="ffv1")
+    assert np.array_equal(part.read().data, data[2:5, 8:40, 16:48])
 
 
 @pytest.mark.parametrize("given_as", [bytes, io.BytesIO, memoryview])

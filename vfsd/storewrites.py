@@ -88,9 +88,9 @@ class StoreWrites:
     ) -> Video:
         """Make a video of pictures, or of a stream.
 
-        - Pictures: an array of frames x height x width x channels, frames that were read, or any
-          sequence of these, with `fps`, or with a `time_base` and the `pts` of each; the other
-          fields of `WriteForm` say what is written.
+        - Pictures: an array of frames x height x width x channels, or what numpy makes one of,
+          frames that were read, or any sequence of these, with `fps`, or with a `time_base` and the
+          `pts` of each; the other fields of `WriteForm` say what is written.
         - Bare samples: bytes or an open file, and the `size` (width, height) besides.
         - A stream: bytes or an open file with neither size nor times is a video file, of any kind
           that `ingest` takes, and is kept as it is.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from io import BytesIO, FileIO
 from types import NoneType
-from typing import IO, TypeAlias, TypeGuard
+from typing import IO, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -19,7 +19,15 @@ from vfsd.frames import Frame, Frames, Pixels
 Raw: TypeAlias = bytes | bytearray | memoryview | IO[bytes]
 """Bytes, or a file of them that is open for reading."""
 
-Given: TypeAlias = Pixels | Frame | Frames | Iterable["Given"]
+
+@runtime_checkable
+class AsArray(Protocol):
+    """What gives an array of numpy, as tensors of other libraries and a `VideoArray` do."""
+
+    def __array__(self) -> Pixels: ...
+
+
+Given: TypeAlias = Pixels | AsArray | Frame | Frames | Iterable["Given"]
 """A picture, several along the first axis, frames that were read, or any sequence of these."""
 
 _CHUNK = 1 << 20
@@ -42,8 +50,8 @@ def pictures(data: Given | Raw, pixel_format: str) -> Iterator[tuple[Pixels, int
         yield data.data, data.pts
     elif isinstance(data, Frames):
         yield from ((frame.data, frame.pts) for frame in data)
-    elif isinstance(data, np.ndarray):
-        yield from ((picture, None) for picture in _of_array(data, pixel_format))
+    elif isinstance(data, AsArray):
+        yield from ((picture, None) for picture in _of_array(np.asarray(data), pixel_format))
     elif isinstance(data, Iterable) and not isinstance(data, (str, bytes, bytearray, memoryview)):
         for part in data:
             yield from pictures(part, pixel_format)
