@@ -31,6 +31,7 @@ Given: TypeAlias = Pixels | AsArray | Frame | Frames | Iterable["Given"]
 """A picture, several along the first axis, frames that were read, or any sequence of these."""
 
 _CHUNK = 1 << 20
+_NO_COLOURS = "arrays without an axis of colours are pictures in format='gray'"
 _OF_ANOTHER_SIZE = "is the size right, and the pixel format?"
 
 
@@ -70,13 +71,20 @@ def _of_array(data: Pixels, pixel_format: str) -> Iterator[Pixels]:
     if data.ndim not in (dimensions, dimensions + 1):
         raise UsageError(
             f"an array of {data.ndim} dimensions is no pictures in {pixel_format}, which have "
-            f"{dimensions} each"
+            f"{dimensions} each",
+            hint=_NO_COLOURS if channels and data.ndim == 2 else None,
         )
     if channels and data.shape[-3] == channels != data.shape[-1]:
         raise UsageError(
             f"pictures in {pixel_format} are height x width x {channels}, not "
             f"{' x '.join(map(str, data.shape[-3:]))}",
             hint="numpy.moveaxis(array, -3, -1) puts channels last",
+        )
+    if channels and data.ndim == 3 and data.shape[-1] != channels:
+        raise UsageError(
+            f"pictures in {pixel_format} are height x width x {channels}, not "
+            f"{' x '.join(map(str, data.shape))}",
+            hint=_NO_COLOURS,
         )
     if data.ndim == dimensions:
         yield data
