@@ -480,6 +480,41 @@ def test_a_mask_means_the_frames_where_it_is_true(video: Video) -> None:
         assert "mask" in f"{raised.value} {raised.value.hint}"
 
 
+@pytest.mark.parametrize(
+    "meant",
+    [
+        *(range(-3, 3), range(-4, -1), range(2, -3, -1), range(5, 5), range(4, 40, 9)),
+        *(slice(-3, None), slice(5, 5), slice(8, 2, -2), slice(110, 300), [], [5, -5, 5]),
+    ],
+)
+def test_numbers_mean_the_same_frames_to_all_who_read(video: Video, meant: Any) -> None:
+    frames = list(range(len(video)))
+    wanted = frames[meant] if isinstance(meant, slice) else [frames[at] for at in meant]
+    assert video.read(frames=meant).index.tolist() == wanted
+    assert video.frames(meant).index.tolist() == wanted
+    if not isinstance(meant, range):
+        assert video[meant].index.tolist() == wanted
+
+
+@pytest.mark.parametrize("meant", [range(-4, -1), range(5, 5), slice(5, 5), slice(-9, -1, 4)])
+def test_a_run_of_frames_is_the_same_one_by_one(video: Video, meant: range | slice) -> None:
+    wanted = video.read(frames=meant).index.tolist()
+    assert [frame.index for frame in video.iterate(frames=meant)] == wanted
+
+
+def test_numbers_of_no_frame_are_named(video: Video) -> None:
+    for wrong in (list(range(118, 122)), [0, 120, 1, 121]):
+        with pytest.raises(OutOfRangeError, match="frames 120, 121 were asked for"):
+            video.read(frames=wrong)
+    with pytest.raises(OutOfRangeError, match=r"124, \.\.\. were asked"):
+        video.read(frames=list(range(200)))
+    for run in (range(-121, -1), range(110, 121)):
+        with pytest.raises(OutOfRangeError):
+            video.read(frames=run)
+        with pytest.raises(OutOfRangeError):
+            next(video.iterate(frames=run))
+
+
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.uint64])
 def test_frames_by_numbers_of_any_size(video: Video, kind: Any) -> None:
     assert video[np.array([100, 2], kind)].index.tolist() == [100, 2]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.framepages import Ints
 
+_SOME = 5
 _HINT = "give whole numbers, a slice of them, or a mask of the video's length"
 
 
@@ -26,13 +27,17 @@ def cut(whole: range, key: slice) -> range:
         ) from None
 
 
-def frame_numbers(indices: Sequence[int] | Ints | npt.NDArray[np.bool_], count: int) -> Ints:
+def frame_numbers(
+    indices: slice | Sequence[int] | Ints | npt.NDArray[np.bool_], count: int
+) -> Ints:
     """The frames, of `count`, that `indices` mean: numbers from 0 on, in the order of `indices`.
 
     Negative ones count from the end; of truth values, one for each frame, those are meant that are
     true.  Raises `OutOfRangeError` for numbers of no frame, and `UsageError` for what is neither:
     floats, text, more than one dimension.
     """
+    if isinstance(indices, slice):
+        indices = cut(range(count), indices)
     if isinstance(indices, range) and indices:
         _require_within(_one_axis((indices[0], indices[-1])), count)  # before it takes memory
     numbers = _one_axis(indices)
@@ -93,6 +98,8 @@ def _one_axis(indices: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _require_within(numbers: npt.NDArray[Any], count: int) -> None:
-    if len(numbers) and (numbers.min() < -count or numbers.max() >= count):
-        some = list(map(int, numbers[:5]))
-        raise OutOfRangeError(f"frames {some} were asked for; the video has {count}")
+    beyond = numbers[(numbers < -count) | (numbers >= count)]
+    if len(beyond):
+        some = ", ".join(str(number) for number in beyond[:_SOME])
+        more = ", ..." if len(beyond) > _SOME else ""
+        raise OutOfRangeError(f"frames {some}{more} were asked for; the video has {count}")

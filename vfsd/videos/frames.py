@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-import operator
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from reprlib import repr as shown
-from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +46,7 @@ class VideoFrames(VideoFacts):
 
     def frames(
         self,
-        indices: Sequence[int] | Ints | npt.NDArray[np.bool_],
+        indices: slice | Sequence[int] | Ints | npt.NDArray[np.bool_],
         *,
         region: Region | None = None,
         size: tuple[int, int] | None = None,
@@ -57,9 +55,10 @@ class VideoFrames(VideoFacts):
     ) -> Frames:
         """Frames by number, in the order asked for; negative numbers count from the end.
 
-        A mask, one truth value for each frame of the video, means those where it is true.  Each is
-        decoded once, whatever the order and however often it is asked for.  `psnr` is as for
-        `read`.  Raises `OutOfRangeError`, `UsageError` for what are no numbers of frames.
+        A mask, one truth value for each frame of the video, means those where it is true, and a
+        slice what it does of a list.  Each is decoded once, whatever the order and however often it
+        is asked for.  `psnr` is as for `read`.  Raises `OutOfRangeError`, `UsageError` for what are
+        no numbers of frames.
         """
         view = View(region=_rect(region), size=size)
 
@@ -104,7 +103,7 @@ class VideoFrames(VideoFacts):
         psnr: float | None = None,
     ) -> Frames:
         """Read the frames that appear in ``span[0] <= t < span[1]`` seconds, or those with the
-        numbers `frames`, in that order; by default all.
+        numbers `frames`, in that order, as `VideoFrames.frames` takes them; by default all.
 
         `region` is (x1, y1, x2, y2) in pixels of the displayed frame, x2 and y2 exclusive; only
         its pixels are converted.  `size` is (width, height) of the result, up to 16384 pixels
@@ -122,16 +121,13 @@ class VideoFrames(VideoFacts):
 
         Raises `OutOfRangeError` outside the timeline or the frame, `UsageError`.
         """
-        if isinstance(frames, (range, slice)) and _descends(frames):
-            frames = list(cut(range(len(self)), frames) if isinstance(frames, slice) else frames)
-        if frames is not None and not isinstance(frames, (range, slice)):
+        if frames is not None:
             if span is not None or fps is not None:
                 raise UsageError("give either a span of time or frames, not both")
             return self.frames(frames, region=region, size=size, format=format, psnr=psnr)
-        chosen = frames
 
         def plan(counted: Counted, tiles: Tiles | None) -> ReadPlan:
-            view = view_of(counted, span=span, frames=chosen, region=region, size=size, fps=fps)
+            view = view_of(counted, span=span, region=region, size=size, fps=fps)
             return make_plan(
                 view, counted.original, counted.table, pixel_format=format, tiles=tiles
             )
@@ -151,8 +147,12 @@ class VideoFrames(VideoFacts):
     ) -> Iterator[Frame]:
         """What `read` gives, one frame at a time, so that not all of them have to fit into memory.
 
-        `frames` are a range or a slice; a list is a `UsageError`.
+        `frames` are a range or a slice, ascending; a list is a `UsageError`.
         """
+        if isinstance(frames, slice):
+            frames = cut(range(len(self)), frames)
+        if isinstance(frames, range) and not frames:
+            return iter(())
         view = partial(view_of, span=span, frames=frames, region=region, size=size, fps=fps)
         view(self._counted())  # what cannot be is told at once
         return self._stream("api", view, format, psnr)
@@ -372,15 +372,14 @@ def view_of(
                 f"{shown(frames)} is no range of frames",
                 hint="give a range or a slice here; `read` and `frames` take lists",
             )
+        if frames.step > 0 and frames and frames[-1] < 0:  # from the end, as in a list
+            first, last = frame_numbers((frames[0], frames[-1]), len(counted)).tolist()
+            frames = range(first, last + 1, frames.step)
         # Of a range that goes on beyond its last frame that does not count.
         stop = frames[-1] + 1 if frames and frames.step > 0 else frames.stop
         chosen = (frames.start, stop, frames.step)
     exact = None if span is None else exact_span(span, counted.original.time_base)
     return View(exact, chosen, _rect(region), size, None if fps is None else rate(fps))
-
-
-def _descends(frames: range | slice) -> bool:
-    return isinstance(frames.step, SupportsIndex) and operator.index(frames.step) < 0
 
 
 def _timed(counted: Counted, data: Pixels, index: int) -> Frame:
