@@ -345,7 +345,7 @@ class Catalog(SeenInVideos):
         require_info(video)
         with self.writing() as change:
             change.videos.require(video)
-            merged = dict(change.videos.get(video.id).metadata) | values
+            merged = dict(change.videos.get(video.id).metadata) | require_keys(values)
             kept = {key: value for key, value in merged.items() if value is not None}
             change.videos.set_metadata(video.id, kept)
             return change.videos.get(video.id)

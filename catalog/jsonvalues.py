@@ -13,16 +13,19 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from vfsd.arguments import within_64_bits
+from vfsd.arguments import plain, within_64_bits
 from vfsd.errors import UsageError
 
 
 def require_keys(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What is asked of some keys, or put there.  Raises `UsageError` for what has none."""
+    """What is asked of some keys, or put there, numbers of numpy as Python's.
+
+    Raises `UsageError` for what has no keys.
+    """
     given = {} if values is None else values
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
         raise UsageError(f"{shown(values)} has no keys", hint='give a dict, as in {"site": 3}')
-    return dict(given)
+    return dict(plain(given))
 
 
 def require_storable(values: Mapping[str, Any]) -> None:

@@ -73,7 +73,22 @@ def test_attributes_have_names(video: Video, attributes: Any) -> None:
         video.detections("car", attributes=attributes)
 
 
-@pytest.mark.parametrize("parameters", [None, [1], {"x": object()}, {"x": np.float32(1)}])
+def test_numbers_of_numpy_are_kept_as_the_numbers_that_they_are(store: Store) -> None:
+    video = store.ingest(TRAFFIC, NAME)
+    given = {"whole": np.int64(3), "part": np.float32(0.5), "is": np.bool_(True), "word": "w"}
+    kept = {"whole": 3, "part": 0.5, "is": True, "word": "w"}
+    video.add_detection(
+        0, "car", (0, 0, 1, 1), source=Source("s", parameters=given), attributes=given
+    )
+    (found,) = video.detections(attributes=given)
+    assert found.attributes == kept
+    assert found.source == Source("s", parameters=kept)
+    info = store.catalog.set_metadata(video.info, **given)
+    assert info.metadata == kept
+    assert [one.name for one in store.find(metadata=given)] == [video.name]
+
+
+@pytest.mark.parametrize("parameters", [None, [1], {"x": object()}, {"x": np.zeros(2)}])
 def test_parameters_of_a_source_are_what_json_holds(parameters: Any) -> None:
     with pytest.raises(UsageError, match="no parameters"):
         Source("yolo", parameters=parameters)

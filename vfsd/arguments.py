@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from reprlib import repr as shown
-from typing import SupportsFloat, SupportsIndex, TypeVar
+from typing import Any, SupportsFloat, SupportsIndex, TypeVar
+
+import numpy as np
 
 from vfsd.errors import NotFoundError, UsageError
 
@@ -51,6 +53,19 @@ def within_64_bits(number: int, what: str = "", *, hint: str) -> int:
     if not -_MOST - 1 <= number <= _MOST:
         raise UsageError(f"{what}{shown(number)} is beyond {_BITS} bits", hint=hint)
     return number
+
+
+def plain(values: Any) -> Any:
+    """A dict with its numbers and truth values of numpy as Python's, as JSON takes them.
+
+    What is no dict is as it was.
+    """
+    if not isinstance(values, Mapping):
+        return values
+    return {
+        key: value.item() if isinstance(value, (np.number, np.bool_)) else value
+        for key, value in values.items()
+    }
 
 
 def yes_or_no(value: object, what: str) -> bool:

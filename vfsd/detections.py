@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.arguments import plain
 from vfsd.errors import ExtraMissingError, UsageError
 from vfsd.tiling import Rect
 
@@ -63,6 +64,7 @@ class Source:
         for value in (self.model, self.version):
             if value:
                 _require_word(value, "the model or version of a source")
+        object.__setattr__(self, "parameters", plain(self.parameters))
         _require_parameters(self.parameters)
 
     def __str__(self) -> str:
@@ -165,7 +167,7 @@ class DetectionColumns:
             _corners(boxes),
             _confidences(confidences, count),
             _tracks(tracks, count),
-            None if attributes is None or not any(attributes) else tuple(attributes),
+            None if attributes is None or not any(attributes) else tuple(map(plain, attributes)),
         )
         made.check()
         return made

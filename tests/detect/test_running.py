@@ -105,8 +105,10 @@ def test_only_some_frames(video: Video) -> None:
     ):
         video.detect(Fake(name), span, every)  # type: ignore[arg-type]
         assert frames_with_boxes(video, name) == examined(video, name) == expected
-    with pytest.raises(UsageError):
-        video.detect(Fake(), every=0)
+    assert video.detect(MotionDetector(every=np.int64(2)), every=np.uint8(2)) > 0  # type: ignore[arg-type]
+    for nothing in (0, -1, 2.5, True, "keys", np.int64(0)):
+        with pytest.raises(UsageError, match="chooses no frames"):
+            video.detect(Fake(), every=nothing)  # type: ignore[arg-type]
     with pytest.raises(OutOfRangeError):
         video.detect(Fake(), (5, 6))
 

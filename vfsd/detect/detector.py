@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, SupportsIndex
 
+from vfsd.arguments import whole_number
 from vfsd.detections import Detection, Source
 from vfsd.errors import UsageError
 from vfsd.frames import Frame
@@ -30,7 +31,7 @@ class Wanted:
     nothing else; `every` is then part of what the detector is."""
 
     def __post_init__(self) -> None:
-        require_every(self.every)
+        object.__setattr__(self, "every", require_every(self.every))
         if self.block < 1:
             raise UsageError(f"a block of {self.block} frames holds none")
 
@@ -56,7 +57,14 @@ class Detector(Protocol):
         ...
 
 
-def require_every(every: Every) -> None:
-    """Raises `UsageError` unless it chooses frames."""
-    if every != "key" and (not isinstance(every, int) or every < 1):
+def require_every(every: SupportsIndex | Literal["key"]) -> Every:
+    """What chooses frames, as it is kept.  Raises `UsageError` for what chooses none."""
+    if every == "key":
+        return "key"
+    try:
+        number = whole_number(every, "number")
+    except UsageError:
+        number = 0
+    if number < 1:
         raise UsageError(f"{every!r} chooses no frames", hint='give a number from 1, or "key"')
+    return number

@@ -53,7 +53,7 @@ class MotionDetector:
     block: int = BLOCK  #: frames, of those that are looked at
 
     def __post_init__(self) -> None:
-        require_every(self.every)
+        object.__setattr__(self, "every", require_every(self.every))
         if self.block < 2:
             raise UsageError("motion is told from at least two frames")
         if not (self.threshold > 0 and 0 <= self.minimum_area < 1 and self.longest > 0):

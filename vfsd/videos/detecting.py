@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from reprlib import repr as shown
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class VideoDetect(VideoLabels, VideoFrames):
         self,
         detector: Detector,
         span: tuple[Seconds, Seconds | None] | None = None,
-        every: Every | None = None,
+        every: Every | SupportsIndex | None = None,
         on_progress: Callable[[int, int], None] | None = None,
         replace: bool = False,
         psnr: float = math.inf,
@@ -87,13 +87,11 @@ class VideoDetect(VideoLabels, VideoFrames):
             added += self._store(info, found, chunk, source, replace)
         return added
 
-    def _numbers(self, wanted: Wanted, every: Every | None) -> Ints:
+    def _numbers(self, wanted: Wanted, every: Every | SupportsIndex | None) -> Ints:
         """The frames of the whole video that the detector may see."""
         from vfsd.detect.detector import require_every
 
-        if every is None:
-            every = wanted.every
-        require_every(every)
+        every = require_every(wanted.every if every is None else every)
         if wanted.block > 1 and every != wanted.every:
             raise UsageError(
                 f"what the detector finds depends on the frames it sees: every {wanted.every!r}",
