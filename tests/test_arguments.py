@@ -344,6 +344,45 @@ def test_frames_are_arrays_and_are_cut_as_such(video: Video) -> None:
     assert frames[[0, 3]].index.tolist() == frames[frames.index % 3 == 0].index.tolist() == [0, 3]
 
 
+class Number:
+    def __index__(self) -> int:
+        return 3
+
+
+class Bare:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise TypeError("only one")
+
+
+def test_what_is_a_whole_number_stands_for_a_frame(video: Video) -> None:
+    number: Any
+    nothing: Any
+    frames = video[0:5]
+    for number in (Number(), np.array(3), np.uint8(3)):
+        assert video[number].index == frames[number].index == 3
+        assert video[number:5].index.tolist() == [3, 4]
+    assert video[np.array([3])].index.tolist() == [3]
+    for nothing in (True, None, (), ..., 1.5, (1, 2), "1", np.array(True)):
+        with pytest.raises(UsageError):
+            frames[nothing]
+    for nothing in (True, np.array(True), np.array(1.5), [Bare()], Bare()):
+        with pytest.raises(UsageError):
+            video[nothing]
+    with pytest.raises(IndexError):
+        frames[5]
+
+
+def test_arrays_are_not_copied_where_that_is_forbidden(video: Video) -> None:
+    frames = video[0:2]
+    for one in (frames, frames[1]):
+        assert one.__array__(copy=False) is one.data
+        assert one.__array__(np.uint8, copy=False) is one.data
+        with pytest.raises(ValueError, match="copy"):
+            one.__array__(np.float32, copy=False)
+    with pytest.raises(ValueError, match="decoded"):
+        video[0.0:0.1, :8, :8].__array__(copy=False)
+
+
 def test_a_video_is_a_sequence_of_pictures_to_write(store: Store) -> None:
     video = store.ingest(TRAFFIC, NAME)
     copy = store.write("copy.mp4", video, fps=video.rate)

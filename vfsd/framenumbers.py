@@ -87,7 +87,7 @@ def _one_axis(indices: Sequence[int] | npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Integers, truth values, or nothing."""
     try:
         found = np.asarray(indices)
-    except ValueError:  # lists of several lengths
+    except (ValueError, TypeError):  # lists of several lengths, or of what is no number
         found = np.empty(())
     if found.ndim == 1:
         if not found.size:

@@ -10,6 +10,8 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from vfsd.arguments import whole_number
+
 Pixels = npt.NDArray[Any]
 
 
@@ -53,15 +55,18 @@ class Frames:
         return len(self.data)
 
     @overload
-    def __getitem__(self, at: int) -> Frame: ...
+    def __getitem__(self, at: int | np.integer[Any]) -> Frame: ...
     @overload
     def __getitem__(self, at: slice | list[int] | npt.NDArray[Any]) -> Frames: ...
 
-    def __getitem__(self, at: int | slice | list[int] | npt.NDArray[Any]) -> Frame | Frames:
-        """One frame, or those of a slice, a mask or several indices, as with arrays of numpy."""
-        if isinstance(at, np.ndarray) and at.ndim == 0:
-            at = int(at)
-        if isinstance(at, (slice, list, np.ndarray)):
+    def __getitem__(
+        self, at: int | np.integer[Any] | slice | list[int] | npt.NDArray[Any]
+    ) -> Frame | Frames:
+        """One frame, or those of a slice, a mask or several indices, as with arrays of numpy.
+
+        Raises `UsageError` for what is none of these, `IndexError` for what is not there.
+        """
+        if isinstance(at, (slice, list)) or (isinstance(at, np.ndarray) and at.ndim):
             return Frames(
                 self.data[at],
                 self.index[at],
@@ -70,12 +75,13 @@ class Frames:
                 self.duration[at],
                 self.psnr,
             )
+        one = whole_number(at, "number of one of these frames")
         return Frame(
-            self.data[at],
-            int(self.index[at]),
-            int(self.pts[at]),
-            float(self.seconds[at]),
-            float(self.duration[at]),
+            self.data[one],
+            int(self.index[one]),
+            int(self.pts[one]),
+            float(self.seconds[one]),
+            float(self.duration[one]),
         )
 
     def __iter__(self) -> Iterator[Frame]:
@@ -89,8 +95,13 @@ class Frames:
 
 
 def _as_array(data: Pixels, dtype: Any, copy: bool | None) -> Pixels:
-    """What numpy asks for, which would make an array of objects of them otherwise."""
+    """What numpy asks for, which would make an array of objects of them otherwise.
+
+    Raises `ValueError` where only a copy will do and `copy` is False.
+    """
     found = data if dtype is None else data.astype(dtype, copy=False)
+    if copy is False and found is not data:
+        raise ValueError(f"pixels of {data.dtype} are {np.dtype(dtype)} only in a copy")
     return found.copy() if copy and found is data else found
 
 

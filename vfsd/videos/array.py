@@ -135,8 +135,10 @@ class VideoArray:
         return self.frames(format=format).data
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Pixels:
+        if copy is False:
+            raise ValueError("there is no array of it before it is decoded")
         data = self.numpy()
-        return data if dtype is None else data.astype(dtype)
+        return data if dtype is None else data.astype(dtype, copy=False)
 
     def _decode(self, *, size: tuple[int, int] | None, format: str = "rgb24") -> Frames:
         return self._read(

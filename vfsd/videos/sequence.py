@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeGuard, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.framenumbers import cut
 from vfsd.framepages import Ints
 from vfsd.frames import Frame, Frames
 from vfsd.reading.plan import select_frames
@@ -33,9 +33,9 @@ class VideoSequence(VideoFrames):
         )
 
     @overload
-    def __getitem__(self, key: int) -> Frame: ...
+    def __getitem__(self, key: int | np.integer[Any]) -> Frame: ...
     @overload
-    def __getitem__(self, key: list[int] | Ints | npt.NDArray[np.bool_]) -> Frames: ...
+    def __getitem__(self, key: list[int] | range | Ints | npt.NDArray[np.bool_]) -> Frames: ...
     @overload
     def __getitem__(self, key: _IntSlice) -> Frames: ...
     @overload
@@ -44,13 +44,21 @@ class VideoSequence(VideoFrames):
     def __getitem__(self, key: tuple[Axis, ...]) -> VideoArray: ...
 
     def __getitem__(
-        self, key: int | slice | list[int] | Ints | npt.NDArray[np.bool_] | tuple[Axis, ...]
+        self,
+        key: int
+        | np.integer[Any]
+        | slice
+        | list[int]
+        | range
+        | Ints
+        | npt.NDArray[np.bool_]
+        | tuple[Axis, ...],
     ) -> Frame | Frames | VideoArray:
         if _is_int(key):
-            return self.frames([int(key)])[0]
+            return self.frames([operator.index(key)])[0]  # type: ignore[arg-type]
         if isinstance(key, slice):
             if all(part is None or _is_int(part) for part in (key.start, key.stop, key.step)):
-                return self.frames(cut(range(len(self)), key))
+                return self.frames(key)
             return self.array()[key]
         if isinstance(key, tuple):
             return self.array()[key]
@@ -71,5 +79,10 @@ class VideoSequence(VideoFrames):
         return len(select_frames(view, counted.original, counted.table))
 
 
-def _is_int(part: object) -> TypeGuard[int | np.integer[Any]]:
-    return isinstance(part, (int, np.integer)) and not isinstance(part, bool)
+def _is_int(part: Any) -> bool:
+    """Whether it is one number, also as an array without axes; truth values are none."""
+    try:
+        operator.index(part)
+    except TypeError:
+        return False
+    return not isinstance(part, bool)
