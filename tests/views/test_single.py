@@ -6,6 +6,7 @@ import io
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -61,9 +62,31 @@ def test_a_view_can_be_given_to_libraries(shelf: Shelf) -> None:
         assert sum(1 for _ in opened.decode(video=0)) == 20
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("info.json", "layout.png", "layout/1.png", "explain/t=0-1.mp4.json"),
+        *("frames/000003.jpg", "frames/000003.png", "frames/000003.npy"),
+        "explain/frames/000003.png.json",
+        "objects/car/000003-0.jpg",
+    ],
+)
+def test_whatever_a_mount_has_in_the_folder_can_be_read(fresh: Shelf, name: str) -> None:
+    video = fresh.video("traffic.mp4")
+    video.add_detection(3, "car", (10, 20, 60, 70), source="me")
+    wanted = fresh.read("traffic.mp4", name)
+    with video.view(name) as file:
+        assert file.read() == wanted
+        assert file.seek(0, os.SEEK_END) == len(wanted) > 0
+
+
 def test_what_is_no_view_is_told(shelf: Shelf) -> None:
     video = shelf.video("traffic.mp4")
+    name: Any
     for name, error in (
+        ("frames/999999.png", OutOfRangeError),
+        *((folder, NotFoundError) for folder in ("", "frames", "layout", "explain", "objects")),
+        *((none, UsageError) for none in (None, 3, b"full.mp4")),
         ("full.avi", NotFoundError),
         ("t=9-5.mp4", UsageError),
         ("t=90-95.mp4", OutOfRangeError),

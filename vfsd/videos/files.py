@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from reprlib import repr as shown
 
 from vfsd import grammar
 from vfsd.arguments import local_path, yes_or_no
-from vfsd.errors import IntegrityError
+from vfsd.errors import IntegrityError, UsageError
 from vfsd.objects import Progress
 from vfsd.units import Seconds
 from vfsd.videos.facts import VideoFacts
@@ -83,12 +84,15 @@ class VideoFiles(VideoFacts):
 
             with video.view("t=10-20,roi=400x300+600+300.mp4") as file:
                 shutil.copyfileobj(file, upload)
+            with video.view("frames/000123.jpg") as file:
+                picture = file.read()
 
         Readable and seekable; what is read is made then, and a little ahead.  Close it.  Raises
         `NotFoundError` for what is no name of a view, `UsageError`, `OutOfRangeError`.
         """
-        request = grammar.parse(name)
-        opened = open_view(self._parts, self._tools, self.info, request)
+        if not isinstance(name, str):
+            raise UsageError(f"{shown(name)} is no view", hint="give its name, as text")
+        opened = open_view(self._parts, self._tools, self.info, name)
         return io.BufferedReader(opened, _BUFFER)
 
     def _rendered(

@@ -132,6 +132,11 @@ class Renditions:
                 self._videos.popitem(last=False)
         return known
 
+    def described(self, info: LogicalVideo) -> Known:
+        """A video as `info` has it, whatever the catalog says by now."""
+        footage = footage_of(self._parts, self._tools, info)
+        return Known(info, footage, footage.key, self._objects(info, footage), self._fresh)
+
     def at(self, known: Known, path: str) -> Rendition:
         """What lies at a path of the folder of a video."""
         if path == INFO:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING, BinaryIO
 
 from vfsd import grammar
@@ -13,7 +14,8 @@ from vfsd.parts import Parts
 from vfsd.reading.tools import Tools
 from vfsd.views.footage import footage_of
 from vfsd.views.rendering import Renderer, RenditionFile, write_out
-from vfsd.views.rendition import Rendition, rendition_of, sound_of
+from vfsd.views.rendition import Rendition, StillRendition, rendition_of, sound_of
+from vfsd.views.renditions import Renditions
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -47,12 +49,25 @@ def sound(
     return sound_of(footage_of(parts, tools, info), request)
 
 
-def open_view(
-    parts: Parts, tools: Tools, info: LogicalVideo, request: grammar.Request
-) -> ViewReader:
-    """The file that a mount serves.  Raises `OutOfRangeError`, `UsageError`."""
-    rendition = rendition_of(footage_of(parts, tools, info), request, tools.packs)
-    return ViewReader(f"{info.name}@/{grammar.unparse(request)}", Renderer(parts, tools), rendition)
+def open_view(parts: Parts, tools: Tools, info: LogicalVideo, path: str) -> ViewReader:
+    """The file that a mount serves at a path below ``NAME@/``.
+
+    Raises `NotFoundError` for a name that says nothing, `OutOfRangeError`, `UsageError`.
+    """
+    renderer = Renderer(parts, tools)
+
+    def finished(rendition: Rendition, _ino: int, _path: str) -> Rendition:
+        if isinstance(rendition, StillRendition) and rendition.is_measured:
+            return renderer.measured(rendition)
+        return rendition
+
+    try:
+        with closing(Renditions(parts, tools, finished)) as renditions:
+            rendition = renditions.at(renditions.described(info), path)
+        return ViewReader(f"{info.name}@/{path}", renderer, rendition)
+    except BaseException:
+        renderer.close()
+        raise
 
 
 class ViewReader(io.RawIOBase):
