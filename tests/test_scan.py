@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from sample_videos import FOLDER, GroundTruth
 from tests.composing import Composed, take_tiles
 from vfsd.detections import DetectionColumns
-from vfsd.errors import UsageError
+from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.orientation import in_picture
 from vfsd.store import Store
 from vfsd.tiling import Rect, coarse
@@ -134,6 +135,18 @@ def test_frames_and_tiles_hold_what_was_seen(store: Store) -> None:
     for crop in scan.crops():
         parts = [crop.rect.intersection(rect) for rect in held[crop.frame]]
         assert sum(part.area for part in parts if part) == crop.rect.area
+
+
+def test_a_span_after_the_end_is_refused_as_by_a_read(store: Store) -> None:
+    video = store.ingest(FOLDER / "traffic.mp4")
+    video.add_detection(3, "car", (0, 0, 9, 9), source="me")
+    what: dict[str, Any]
+    for what in ({"roi": (0, 0, 9, 9)}, {"roi": "car"}, {"labels": "car"}, {}):
+        with pytest.raises(OutOfRangeError, match="after the end"):
+            video.scan(**what, span=(5, 6))
+    assert len(video.scan("car", span=(0, 1))) == 1
+    assert len(video.scan("car", span=(1, 9))) == 0
+    assert len(video.scan(roi=(0, 0, 9, 9), span=(3, 6))) == 30
 
 
 def test_spans_are_runs_of_frames(store: Store) -> None:

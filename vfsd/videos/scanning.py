@@ -82,18 +82,21 @@ class VideoScans(VideoLabels, VideoFrames):
         if not isinstance(other, VideoScans):
             raise UsageError(f"{shown(other)} is no video", hint="give one of the store")
         padding = pixels_around(padding)
+        if span is not None:
+            if frames is not None:
+                raise UsageError("give either a span of time or frames, not both")
+            frames = self.frames_in(span)
         if (len(other), other.width, other.height) != (len(self), self.width, self.height):
             raise UsageError(f"{other.name!r} has other frames than {self.name!r}")
         if roi is not None:
             if any(given is not None for given in (labels, region, min_confidence, track)):
                 raise UsageError("a scan of regions of interest is of all that is in them")
             place = roi if isinstance(roi, str) else self._place(roi)
-            chosen = self._chosen(span, frames)
+            chosen = self._chosen(frames)
             interests = self._interests(other, place, chosen, source, padding)
             return RegionScan(self.original, self._crop_reader(psnr, place), interests)
         found = other.detections(
             labels,
-            span=span,
             frames=frames,
             region=region,
             source=source,
@@ -137,11 +140,7 @@ class VideoScans(VideoLabels, VideoFrames):
             found = interests_around(seen, media, sequences, looked, padding=padding)
         return [dataclasses.replace(one, frames=_among(one.frames, frames)) for one in found]
 
-    def _chosen(self, span: tuple[Seconds, Seconds | None] | None, frames: range | None) -> range:
-        if span is not None:
-            if frames is not None:
-                raise UsageError("give either a span of time or frames, not both")
-            return self.frames_of_span(span)
+    def _chosen(self, frames: range | None) -> range:
         if frames is None:
             return range(len(self))
         if not isinstance(frames, range) or frames.step < 1:
