@@ -112,7 +112,13 @@ def test_columns_are_refused_in_words(columns: dict[str, Any]) -> None:
         DetectionColumns.of(**given | columns)
 
 
-def test_a_hint_is_about_what_is_wrong() -> None:
+def test_a_hint_is_about_what_is_wrong(store: Store, video: Video, tmp_path: Path) -> None:
+    for beyond in (slice(0.0, 1.0), (slice(0, 3), slice(5.0, 6.0))):
+        with pytest.raises(UsageError, match="whole numbers") as caught:
+            video.read(frames=beyond) if isinstance(beyond, slice) else video[beyond]
+        assert "a step" not in (caught.value.hint or "")
+    with pytest.raises(UsageError, match="is a directory"):
+        store.ingest(tmp_path)
     with pytest.raises(UsageError, match="infinite") as caught:
         DetectionColumns.of([1], "car", [BOX], [math.inf])
     assert "x1" not in (caught.value.hint or "")
@@ -161,6 +167,10 @@ def test_a_question_that_makes_no_sense_finds_not_just_nothing(
         lambda video: video.scan("car", padding=-50),
         lambda video: video.around("car", padding=-50),
         lambda video: video.scan("car", seen_in=NAME),
+        lambda video: video.scan("car").spans(gap=-5),
+        lambda video: video.scan("car").spans(gap="x"),
+        lambda video: video.add_detection(0, "car", BOX, math.nan, source="s"),
+        lambda video: video.add_detection(0, "car", BOX, np.float32("nan"), source="s"),
         lambda video: video.retile("uniform:2x2", settings={"codec": "small"}),
         lambda video: video.advise("car"),
         lambda video: video.advise(["car"]),

@@ -182,6 +182,11 @@ class DetectionColumns:
                     f"{shown(row)} is no Detection",
                     hint="give Detection(frame, label, box), or arrays to DetectionColumns.of",
                 )
+            if row.confidence is not None and row.confidence != row.confidence:
+                raise UsageError(
+                    f"the confidence of a box on frame {row.frame!r} is {row.confidence!r}",
+                    hint="give None for none",
+                )
         made = cls.of(
             [row.frame for row in rows],
             [row.label for row in rows],

@@ -20,10 +20,13 @@ def cut(whole: range, key: slice) -> range:
     """``whole[key]``.  Raises `UsageError` for a step of 0 and for what are no whole numbers."""
     try:
         return whole[key]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
+        is_zero = isinstance(error, ValueError)
         raise UsageError(
             f"{key.start}:{key.stop}:{key.step} is no slice of whole numbers",
-            hint="a step is not 0",
+            hint="a step is not 0"
+            if is_zero
+            else "give whole numbers; times are asked for by a span",
         ) from None
 
 

@@ -59,6 +59,10 @@ class StoreTree(StoreWrites):
         self._require_writable()
         link, replace = yes_or_no(link, "link"), yes_or_no(replace, "replace")
         path = local_path(source, "a file")
+        if path.is_dir():
+            raise UsageError(
+                f"{path} is a directory", hint="give a file; `vfsd ingest` takes all below one"
+            )
         if not path.is_file():
             raise no_such_file(path)
         if isinstance(name, str) and name.endswith("/"):

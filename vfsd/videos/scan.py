@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
+from vfsd.arguments import how_many
 from vfsd.detections import Detection, DetectionColumns
 from vfsd.frametable import FrameTable
 from vfsd.model import PhysicalVideo
@@ -87,7 +88,11 @@ class Scan:
         return self._reader.read(self._touched_tiles(), size, format)
 
     def spans(self, *, gap: int = 0) -> list[Seen]:
-        """Runs of frames on which something was seen, up to `gap` frames without it included."""
+        """Runs of frames on which something was seen, up to `gap` frames without it included.
+
+        Raises `UsageError`.
+        """
+        gap = how_many(gap, "number of frames between runs")
         runs: list[tuple[int, int]] = []  # rows, half-open
         frames = self._columns.frames
         start = 0
