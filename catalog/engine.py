@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -77,6 +77,12 @@ class Database:
         self._begin_unconnected()
         at_fork(self)
         before_fork(self)
+
+    def __reduce__(self) -> NoReturn:
+        # Of all that cannot be pickled with a store this alone is in everything that it hands out.
+        raise TypeError(
+            "a store and its videos stay in their process: open the store again in the other one"
+        )
 
     def _begin_unconnected(self) -> None:
         self.gate = Gate()  #: everybody passes it who uses the file

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from vfsd.catalog import Catalog
 from vfsd.config import Settings
@@ -69,11 +69,6 @@ class Parts:
         self.examiner.close()
         self.catalog.close()
         lay_log(self.directory)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a store and its videos stay in their process: open the store again in the other one"
-        )
 
     def with_reserve(self, action: Callable[[], T]) -> T:
         """Do something that leads to more room, on a full disk too; see `vfsd.reserve`."""
