@@ -19,9 +19,11 @@ import pytest
 
 from sample_videos import CLIPS, FOLDER, GroundTruth, read_frame_number
 from tests.fs.driver import Driver
+from tests.reading import region_read, remember
 from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog import Catalog
+from vfsd.detect import MotionDetector
 from vfsd.errors import (
     BusyError,
     ClosedError,
@@ -42,6 +44,7 @@ from vfsd.model import FileState
 from vfsd.objects import digest_file
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
+from vfsd.tiling import Rect
 from vfsd.videos.video import Video
 
 CLIP = FOLDER / "traffic.mp4"
@@ -190,6 +193,27 @@ def test_a_read_only_store_changes_nothing(store: Store, video: Video) -> None:
         ):
             with pytest.raises(ReadOnlyError):
                 change()
+
+
+def test_a_read_only_store_refuses_before_it_works(store: Store, video: Video) -> None:
+    remember(store, video, region_read(video, range(120), Rect(0, 0, 64, 64)), times=50)
+    seen: list[object] = []
+
+    def note(*done: object) -> None:
+        seen.append(done)
+
+    with Store.open(store.path, read_only=True) as reading:
+        found = reading["cam1/a.mp4"]
+        for work in (
+            lambda: found.detect(MotionDetector(), on_progress=note),
+            lambda: found.retile("uniform:2x2", on_progress=note),
+            lambda: found.render((160, 120), on_progress=note),
+            lambda: found.compress(19, on_progress=note),
+            lambda: reading.tune(on_progress=note),
+        ):
+            with pytest.raises(ReadOnlyError):
+                work()
+    assert not seen
 
 
 def test_the_file_is_kept_byte_for_byte(store: Store, video: Video) -> None:

@@ -12,6 +12,7 @@ from vfsd.catalog import Catalog
 from vfsd.config import Settings
 from vfsd.copies.handcopies import lay_log
 from vfsd.copies.takeover import settled
+from vfsd.errors import ReadOnlyError
 from vfsd.integrity.blocksums import Place
 from vfsd.integrity.summedfile import StoredFile
 from vfsd.integrity.summing import SummedFiles
@@ -69,6 +70,11 @@ class Parts:
         self.examiner.close()
         self.catalog.close()
         lay_log(self.directory)
+
+    def require_writable(self) -> None:
+        """Raises `ReadOnlyError`: before anything is computed in vain."""
+        if self.read_only:
+            raise ReadOnlyError("the store was opened read-only")
 
     def with_reserve(self, action: Callable[[], T]) -> T:
         """Do something that leads to more room, on a full disk too; see `vfsd.reserve`."""

@@ -22,7 +22,6 @@ from vfsd.errors import (
     ClosedError,
     CutOffError,
     NotFoundError,
-    ReadOnlyError,
     UsageError,
 )
 from vfsd.frames import Pixels
@@ -302,8 +301,7 @@ class StoreWrites:
             return self.open_video(ingest_made(self._parts, source, replace=replace, check=check))
 
     def _require_writable(self) -> None:
-        if self._parts.read_only:
-            raise ReadOnlyError("the store was opened read-only")
+        self._parts.require_writable()
 
 
 def _while_they_come(

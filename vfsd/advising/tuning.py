@@ -24,7 +24,6 @@ from vfsd.errors import (
     NotFoundError,
     OutdatedError,
     OverBudgetError,
-    ReadOnlyError,
     UsageError,
     VfsdError,
 )
@@ -127,8 +126,7 @@ class Tuner:
         `between` raises, `OverBudgetError` where only what is worth more could make room for it,
         and as `retile` does; the store is then as it was.
         """
-        if self._parts.read_only:
-            raise ReadOnlyError("the store was opened read-only")
+        self._parts.require_writable()
         video = self._verified(proposal.video)
         with self._parts.catalog.reading() as seen:
             _require_present(seen, proposal, None)
@@ -168,6 +166,7 @@ class Tuner:
         `on_failed` is told of videos that are damaged, or whose pictures cannot be put into tiles,
         and that are left alone from then on; without it the first of them raises as `make` does.
         """
+        self._parts.require_writable()
         left, made = given_or_usual(budget, Budget), list[Decision]()
         failed = set[int]()
         outdated = True
@@ -263,8 +262,7 @@ def undo(parts: Parts, decision_id: int | None = None) -> tuple[Decision, list[S
     `ExistsError` where it was taken back before, `OutdatedError` where something later has its
     place.
     """
-    if parts.read_only:
-        raise ReadOnlyError("the store was opened read-only")
+    parts.require_writable()
     with parts.catalog.writing() as change:
         decision = _to_undo(change, decision_id)
         assert decision.segment_id is not None

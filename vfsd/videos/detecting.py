@@ -55,12 +55,14 @@ class VideoDetect(VideoLabels, VideoFrames):
         goes; what an interruption leaves is new up to some frame, and old after it.
 
         Raises `UsageError`, also for a detector that does not answer for each frame that it is
-        shown, `OutOfRangeError` for a span without frames, `NotFoundError` when the video's bytes
-        have changed or its frames have been counted anew, and what the detector raises.
+        shown, `ReadOnlyError`, `OutOfRangeError` for a span without frames, `NotFoundError` when
+        the video's bytes have changed or its frames have been counted anew, and what the detector
+        raises.
         """
         from vfsd.detect.chunks import plan_chunks
 
         replace = yes_or_no(replace, "replace")
+        self._parts.require_writable()
         info = self.info  # by which frames are numbered here, whatever becomes of it meanwhile
         media = info.original.media
         width, height = media.display_width, media.display_height

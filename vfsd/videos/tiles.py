@@ -87,10 +87,11 @@ class VideoTiles(VideoLabels, VideoFrames):
         the stored picture, which is not turned upright yet.  Tiles that are there already stay;
         the new ones are returned.  `jobs` segments are encoded at a time.
 
-        Raises `UsageError` for layouts or pictures that the tile codec does not take,
-        `ExtraMissingError` where its encoder is not installed, `IntegrityError`, `NoSpaceError`,
-        `NotFoundError` when the video is gone; what was finished until then stays.
+        Raises `ReadOnlyError`, `UsageError` for layouts or pictures that the tile codec does not
+        take, `ExtraMissingError` where its encoder is not installed, `IntegrityError`,
+        `NoSpaceError`, `NotFoundError` when the video is gone; what was finished until then stays.
         """
+        self._parts.require_writable()
         self._require_verified()
         settings = given_or_usual(settings, TileSettings)
         media = self.original.media
@@ -127,6 +128,7 @@ class VideoTiles(VideoLabels, VideoFrames):
         are returned.  Raises as `retile`.
         """
         size = width_and_height(size)
+        self._parts.require_writable()
         self._require_verified()
         media = self.original.media
         width, height = size if media.rotation % 180 == 0 else size[::-1]
@@ -153,6 +155,7 @@ class VideoTiles(VideoLabels, VideoFrames):
         segment that cannot be read, and why: it is left as it is.  Without that the first one ends
         it.  Raises as `vfsd.making.recompress.compress`.
         """
+        self._parts.require_writable()
         if level is None:
             level = wanted_level(self._parts, self.info.id)
             if not level:
