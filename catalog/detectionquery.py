@@ -19,7 +19,7 @@ from vfsd.catalog.detections import Detections
 from vfsd.catalog.jsonvalues import json_equals, require_keys
 from vfsd.catalog.places import MASK, SHIFTS, cells_of, units
 from vfsd.catalog.schema import detections
-from vfsd.detections import FARTHEST, NO_TRACK, Box, Detection, DetectionColumns, Ints, Source
+from vfsd.detections import FARTHEST, NO_TRACK, Area, Box, Detection, DetectionColumns, Ints, Source
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.labelexpr import Clauses, Labels, clauses_of
 from vfsd.model import LogicalVideo
@@ -65,10 +65,10 @@ class DetectionFilter:
     attributes: Mapping[str, Any] = field(default_factory=dict)  #: the same values
 
 
-def _box(region: Rect | tuple[float, float, float, float]) -> Box:
+def _box(region: Area) -> Box:
     given = (region.x1, region.y1, region.x2, region.y2) if isinstance(region, Rect) else region
     try:
-        x1, y1, x2, y2 = map(float, given)
+        x1, y1, x2, y2 = () if isinstance(given, str) else map(float, given)
     except (TypeError, ValueError):
         raise UsageError(f"{shown(region)} is no region", hint="give (x1, y1, x2, y2)") from None
     if not (x1 < x2 and y1 < y2):
@@ -107,7 +107,7 @@ def _confidence(number: SupportsFloat) -> float:
 def make_filter(
     labels: Labels | None,
     frames: range | Ints | None,
-    region: Rect | tuple[float, float, float, float] | None,
+    region: Area | None,
     source: str | Source | None,
     min_confidence: float | None,
     track: int | None,

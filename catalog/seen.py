@@ -14,6 +14,7 @@ from vfsd.catalog.frameranges import ranges_of
 from vfsd.catalog.given import require_info
 from vfsd.catalog.transactions import CatalogTransactions
 from vfsd.detections import (
+    Area,
     DetectionColumns,
     Examined,
     Ints,
@@ -25,7 +26,6 @@ from vfsd.errors import ExistsError, OutOfRangeError, UsageError
 from vfsd.framenumbers import frames_meant, plain_numbers
 from vfsd.labelexpr import Labels, clauses_of
 from vfsd.model import LogicalVideo
-from vfsd.tiling import Rect
 
 Frames = Iterable[range] | Iterable[int] | Ints | int
 """Numbers from 0 on, ranges of them, or a mask."""
@@ -182,7 +182,7 @@ class SeenInVideos(CatalogTransactions):
         labels: Labels | None = None,
         *,
         frames: range | Sequence[int] | Ints | int | None = None,
-        region: Rect | tuple[float, float, float, float] | None = None,
+        region: Area | None = None,
         source: str | Source | None = None,
         min_confidence: float | None = None,
         track: int | None = None,

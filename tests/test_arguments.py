@@ -141,6 +141,7 @@ def test_columns_are_cut_as_arrays_are() -> None:
         {"min_confidence": [0.5]},
         {"labels": 5},
         {"region": "10x10+0+0"},
+        {"region": "1289"},
         {"source": 5},
         {"source": ["yolo"]},
     ],

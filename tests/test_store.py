@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -600,9 +601,12 @@ def test_numbers_of_numpy_are_as_good_as_others(video: Video) -> None:
     assert video.frame_at(np.float32(0.51)).index == 15
     spanned = video.read(span=(np.float32(0.5), np.int8(1)), fps=np.float16(10))
     assert spanned.index.tolist() == [15, 18, 21, 24, 27]
+    assert video.read(span=(Decimal("0.5"), Decimal(1)), fps=Decimal(10)).index.tolist() == [
+        *range(15, 30, 3)
+    ]
     edges = np.array([0, 0, 255, 200], np.uint8)
     size: Any = np.array([100, 50], np.int8)
-    small = video.read(frames=[7], region=tuple(edges), size=size)
+    small = video.read(frames=[7], region=edges, size=size)
     assert np.array_equal(
         small.data, video.read(frames=[7], region=(0, 0, 255, 200), size=(100, 50)).data
     )

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from reprlib import repr as shown
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Box = tuple[float, float, float, float]
+Area = Rect | Sequence[float] | Sequence[SupportsIndex] | npt.NDArray[Any]
+"""A `Rect`, or x1, y1, x2, y2, which may be fractional."""
 Attributes = Mapping[str, Any]
 
 NO_TRACK = -1

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from fractions import Fraction
 from numbers import Integral, Real
 from reprlib import repr as shown
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    Seconds = int | float | str | Fraction | np.integer[Any] | np.floating[Any]
+    Seconds = int | float | str | Fraction | Decimal | np.integer[Any] | np.floating[Any]
 else:
-    Seconds = int | float | str | Fraction
+    Seconds = int | float | str | Fraction | Decimal
 
 Span = tuple[Seconds, Seconds | None]
 """Times from the first to before the second; None: to the end."""

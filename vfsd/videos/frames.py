@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from reprlib import repr as shown
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,8 @@ from vfsd.view import View
 
 _log = logging.getLogger(__name__)
 
-Region = Rect | tuple[int, int, int, int]
+Region = Rect | Sequence[SupportsIndex] | npt.NDArray[np.integer[Any]]
+"""A `Rect`, or x1, y1, x2, y2."""
 
 
 class VideoFrames(VideoFacts):

@@ -8,6 +8,7 @@ from typing import Any
 from vfsd.arguments import yes_or_no
 from vfsd.catalog import DetectionQuery
 from vfsd.detections import (
+    Area,
     Attributes,
     Detection,
     DetectionColumns,
@@ -20,7 +21,6 @@ from vfsd.errors import UsageError
 from vfsd.framenumbers import cut
 from vfsd.labelexpr import Labels
 from vfsd.labels import Clip
-from vfsd.tiling import Rect
 from vfsd.units import Seconds
 from vfsd.videos.facts import VideoFacts
 
@@ -159,7 +159,7 @@ class VideoLabels(VideoFacts):
         *,
         span: tuple[Seconds, Seconds | None] | None = None,
         frames: range | slice | Sequence[int] | Ints | int | None = None,
-        region: Rect | tuple[float, float, float, float] | None = None,
+        region: Area | None = None,
         source: str | Source | None = None,
         min_confidence: float | None = None,
         track: int | None = None,
