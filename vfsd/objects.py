@@ -168,8 +168,9 @@ class ObjectStore:
             return
         with open(source, "rb", buffering=0) as file:
             hold(file)  # as the other name is of the same file; whoever claims it is this process
-            with suppress(PermissionError):  # it is somebody else's, who says who may read it
-                os.fchmod(file.fileno(), self._usual_mode())
+            if source.parent != self._tmp:  # where new files are made as objects are
+                with suppress(PermissionError):  # it is somebody else's, who says who may read it
+                    os.fchmod(file.fileno(), self._usual_mode())
             temporary = self._new_path()
             os.link(source, temporary)
             try:
