@@ -341,7 +341,7 @@ def test_new_bytes_have_no_old_tiles(store: Store, video: Video) -> None:
     video.retile("uniform:2x2")
     other = store.ingest(FOLDER / "portrait.mp4", video.name, replace=True)
     assert store.catalog.segments(other.info) == []
-    with pytest.raises(IntegrityError):
+    with pytest.raises(NotFoundError, match="no longer there"):
         video.retile("uniform:3x3")  # the handle of before
 
 

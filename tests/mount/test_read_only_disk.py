@@ -44,7 +44,6 @@ def test_it_can_be_looked_at(archive: Path) -> None:
 def test_what_would_be_written_there_says_that_it_cannot(archive: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     for name, words in {
-        "config.toml": ("-s", archive, "config", "workers", "2"),
         "backup": ("-s", tmp_path / "store", "backup", archive / "backup"),
         "new": ("init", archive / "new"),
         "still.png": ("-s", store, "read", "v.mp4", archive / "still.png", "--at", "0"),
@@ -54,6 +53,10 @@ def test_what_would_be_written_there_says_that_it_cannot(archive: Path, tmp_path
         assert told.code == ReadOnlyError.exit_code
         assert failure["message"] == f"{archive / name}: Read-only file system"
         assert "mounted read-only" in failure["hint"]
+    told = run_command("-s", archive, "config", "workers", "2", "--json")
+    failure = json.loads(told.err.splitlines()[-1])
+    assert told.code == ReadOnlyError.exit_code
+    assert failure["message"] == f"{archive} cannot be written"
 
 
 def test_it_can_be_mounted_to_be_read(archive: Path, tmp_path: Path) -> None:
