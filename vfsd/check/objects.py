@@ -15,6 +15,7 @@ from vfsd.errors import NotFoundError
 from vfsd.integrity.blocksums import Place
 from vfsd.leftovers import leftovers, take_away
 from vfsd.making.recordings import recordings
+from vfsd.model import Segment
 from vfsd.objects import is_key
 from vfsd.parts import Parts
 from vfsd.reading.mending import drop_segments
@@ -115,10 +116,12 @@ def unfinished(run: Run) -> Iterator[Finding]:
 
 
 def content(run: Run) -> Iterator[Finding]:
+    packs: dict[str, list[Segment]] = {}
     with run.parts.catalog.reading() as seen:
-        segments = seen.segments.all()
+        for segment in seen.segments.all():
+            packs.setdefault(segment.object_key, []).append(segment)
     for key in list(run.parts.objects.all_keys()):
-        tiles = [segment for segment in segments if segment.object_key == key]
+        tiles = packs.get(key, [])
         try:
             message = stored.damage_of_object(run.parts, key)
         except PermissionError:  # which says nothing of its bytes
