@@ -613,5 +613,5 @@ def test_who_tiles_a_video_that_is_removed_meanwhile_is_told(
     if checked:
         video.verify()
     tiled = partial(video.retile, "uniform:2x2") if checked else video.verify
-    with pytest.raises(NotFoundError, match="is no longer there"):
+    with pytest.raises(NotFoundError, match=r"is no longer there|been removed or replaced"):
         tiled(on_progress=remove)

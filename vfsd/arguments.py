@@ -14,8 +14,6 @@ from pathlib import Path
 from reprlib import repr as shown
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
-import numpy as np
-
 from vfsd.errors import NotFoundError, UsageError
 
 _BITS = 64
@@ -62,6 +60,8 @@ def plain(values: Any) -> Any:
     """
     if not isinstance(values, Mapping):
         return values
+    import numpy as np  # not before: most commands do without
+
     return {
         key: value.item() if isinstance(value, (np.number, np.bool_)) else value
         for key, value in values.items()
