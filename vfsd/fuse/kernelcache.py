@@ -90,6 +90,8 @@ class KernelCache:
         through its cache; who reads past that is told of his end by us.
         """
         cached = self._open.through_cache(path, handle)
+        if not cached:
+            return found
         ends = {each: self._end(each, found) for each in cached}
         size = max([found.size, *ends.values()])
         for each, end in ends.items():
