@@ -5,7 +5,7 @@ SQLAlchemy is known in here only; values of `vfsd.model` come out.
 
 from vfsd.catalog.atrest import come_to_rest
 from vfsd.catalog.catalog import Catalog
-from vfsd.catalog.databaseurl import lasting_url
+from vfsd.catalog.databaseurl import lasting_url, parsed_url
 from vfsd.catalog.detectionquery import DetectionFilter, DetectionQuery
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import BUSY_SECONDS, ChangeWatch
@@ -34,6 +34,7 @@ __all__ = [
     "come_to_rest",
     "lasting_url",
     "not_there",
+    "parsed_url",
     "require_name",
     "split",
 ]

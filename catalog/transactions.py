@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from vfsd.catalog.costs import MeasuredCosts
@@ -25,7 +26,7 @@ from vfsd.catalog.sounds import Sounds
 from vfsd.catalog.tree import Tree
 from vfsd.catalog.upgrade import HEAD, require_known, upgrade
 from vfsd.catalog.videos import Objects, Videos
-from vfsd.errors import NoStoreError, StoreVersionError
+from vfsd.errors import ExistsError, NoStoreError, StoreVersionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,23 @@ class CatalogTransactions:
 
     @classmethod
     def is_at(cls, url: str) -> bool:
-        """Whether there is a catalog.  Makes nothing."""
-        database = Database(url)
+        """Whether there is a catalog.  Makes nothing.
+
+        Raises `ExistsError` for a file that is the database of something else.
+        """
+        database = Database(url, read_only=True)
         if database.path and not Path(database.path).exists():
             return False
         with closing(database), database.reading() as connection:
-            return current_revision(connection) is not None
+            if current_revision(connection) is not None:
+                return True
+            # Many share a server; a file is somebody's alone.
+            if database.path and sa.inspect(connection).get_table_names():
+                raise ExistsError(
+                    f"{database.path} is a database of something else",
+                    hint="each store has a file of its own: name another one",
+                )
+        return False
 
     @classmethod
     def _open(cls, url: str, *, create: bool, read_only: bool) -> Self:

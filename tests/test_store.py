@@ -7,10 +7,11 @@ import multiprocessing
 import os
 import pickle
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,17 @@ def test_a_store_with_a_catalog_elsewhere_is_begun_anew_when_that_was_interrupte
         assert list(store) == []
     with pytest.raises(ExistsError):
         Store.create(tmp_path / "a", catalog_url=url)
+
+
+def test_a_database_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "photos.db"
+    with closing(sqlite3.connect(path)) as theirs:
+        theirs.execute("CREATE TABLE photos (name TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(ExistsError, match="something else"):
+        Store.create(tmp_path / "a", catalog_url=f"sqlite:///{path}")
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["photos.db"]
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from vfsd.advising.tuning import Between, Budget, OnFailed, Tuner, undo
 from vfsd.advising.workload import WorkloadQuery
 from vfsd.arguments import given_or_usual, local_path, whole_number, yes_or_no
 from vfsd.budget.keeping import DerivedBudget
-from vfsd.catalog import ROOT, Catalog, lasting_url
+from vfsd.catalog import ROOT, Catalog, lasting_url, parsed_url
 from vfsd.config import Settings
 from vfsd.errors import (
     ExistsError,
@@ -67,9 +67,9 @@ class Store(StoreTree):
         `catalog_url` names a database elsewhere (any that SQLAlchemy knows); by default the
         catalog is an SQLite file in the store.  When this returns, the store survives a power cut;
         after an interruption, call it again.  Raises `ExistsError` where something is there, or
-        the catalog is another store's, `BusyError` where somebody else is just making one there,
-        and `UsageError` or `ExtraMissingError` for a URL that no database can have, or one in
-        memory; nothing is made then.
+        the database is another store's or something else's, `BusyError` where somebody else is just
+        making one there, and `UsageError` or `ExtraMissingError` for a URL that no database can
+        have, or one in memory; nothing is made then.
         """
         root = local_path(path, "a place for a store")
         if catalog_url is not None:
@@ -341,6 +341,6 @@ def _require_unused(root: Path, catalog_url: str) -> None:
             if all(node.ino == ROOT for node in seen.tree.all_nodes()):
                 return
     raise ExistsError(
-        f"there is a catalog at {catalog_url} already",
+        f"there is a catalog at {parsed_url(catalog_url)} already",
         hint="each store has one of its own: name another database",
     )

@@ -66,6 +66,8 @@ def main() -> None:
     unknown = set(options.names) - set(SUITES)
     if unknown:
         parser.error(f"no suite is called {', '.join(sorted(unknown))}: {', '.join(SUITES)}")
+    if options.folder is not None and not options.folder.is_dir():
+        parser.error(f"--folder: there is no directory {options.folder}")
     given = Given(
         pjdfstest=_absolute(options.pjdfstest),
         pjdfstest_tests=options.pjdfstest_tests,

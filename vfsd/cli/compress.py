@@ -90,13 +90,19 @@ def command(
     """
     if by_budget and level is not None:
         raise UsageError("give either --level or --by-budget, not both")
+    from vfsd.making.recompress import lossless_segments
+
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root, writing=True) as store:
         videos = videos_named(store, paths) if names else list(store.find())
+        if not names:
+            videos = [video for video in videos if lossless_segments(store.parts, video.info)]
+            if not videos and not session.json:
+                print_line("nothing to do, no video has lossless tiles or renditions")
         unread = 0
         for video in videos:
             asked = _asked_for(store, video) if by_budget else level or _LEVEL
-            unread += _compress(session, store, video, asked, jobs, is_named=bool(names))
+            unread += _compress(session, store, video, asked, jobs)
     if unread:
         session.remark("`vfsd fsck --deep --repair` forgets tiles that are damaged")
         click.get_current_context().exit(EXIT_FINDINGS)
@@ -108,15 +114,11 @@ def _asked_for(store: Store, video: Video) -> int:
     return wanted_level(store.parts, video.info.id)
 
 
-def _compress(
-    session: Session, store: Store, video: Video, level: int, jobs: int | None, *, is_named: bool
-) -> int:
+def _compress(session: Session, store: Store, video: Video, level: int, jobs: int | None) -> int:
     """How many segments could not be read."""
     from vfsd.making.recompress import compressible, lossless_segments
 
     there = lossless_segments(store.parts, video.info)
-    if not there and not is_named:
-        return 0
     waiting = compressible(store.parts, video.info, level) if level else []
     size = {segment.id: segment.size for segment in waiting}
     total = sum(size.values())
