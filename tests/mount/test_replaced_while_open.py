@@ -201,3 +201,31 @@ def test_behind_an_end_there_is_an_error_and_not_zeros(mounted: Mounted, name: s
         with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
             os.pread(first, PAGE, last)
         assert (mounted.at / name).read_bytes() == new
+
+
+@pytest.mark.parametrize("mode", ["ab", "r+b", "wb"])
+def test_nothing_is_appended_behind_the_end_of_what_was_there_before(
+    mounted: Mounted, mode: str
+) -> None:
+    mounted.mount()
+    shutil.copy(LONG, mounted.at / "v.mp4")
+    with opened(mounted.at / "v.mp4") as old:
+        assert os.pread(old, 100, 0) == LONG.read_bytes()[:100]
+        ingest(mounted, SHORT)
+        with pytest.raises(OSError, match="Text file busy"):
+            (mounted.at / "v.mp4").open(mode)
+        with Store.open(mounted.store) as store, noticed_gone(mounted, "v.mp4"):
+            store.remove("v.mp4")
+        with pytest.raises(OSError, match="No such file" if mode == "r+b" else "Text file busy"):
+            (mounted.at / "v.mp4").open(mode)
+        assert os.listdir(mounted.at) == []
+    shutil.copy(SHORT, mounted.at / "v.mp4")
+    with (mounted.at / "v.mp4").open("ab") as file:
+        file.write(b"more")
+    assert (mounted.at / "v.mp4").read_bytes() == SHORT.read_bytes() + b"more"
+
+
+@contextmanager
+def noticed_gone(mounted: Mounted, name: str) -> Iterator[None]:
+    yield
+    mounted.wait_for(lambda: not (mounted.at / name).exists(), f"{name} is still there")

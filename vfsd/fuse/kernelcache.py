@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
@@ -19,6 +20,8 @@ _log = logging.getLogger(__name__)
 
 _INVALIDATE_SECONDS = 0.05
 _CACHED_VERSIONS = 10_000
+_RELEASE_SECONDS = 0.5
+"""As long a writer waits for the kernel to tell that others have closed."""
 
 
 class KernelCache:
@@ -136,6 +139,15 @@ class KernelCache:
         return self._notifier.submit(self._library.fuse_invalidate_path, session, c_char_p(path))
 
     # -- bytes
+
+    def require_own_size(self, path: bytes, ino: int | None) -> None:
+        """Who opens that inode by that name is to write by the size that the kernel knows of it.
+
+        Where something else is open by that name it may be the other's, and what is appended would
+        lie behind a hole.  `None`: nothing has that name so far.  Raises `OSError` (ETXTBSY).
+        """
+        if not self._open.wait_for_others(path, ino, _RELEASE_SECONDS):
+            raise OSError(errno.ETXTBSY, os.strerror(errno.ETXTBSY))
 
     def enter(self, path: bytes, handle: int) -> None:
         """A file is being opened, by that path; ends with `leave`."""

@@ -29,7 +29,7 @@ class OpenNames:
     """Thread-safe.  libfuse lets no file be opened while its name, or one above, is moved."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._guard = threading.Condition(threading.Lock())
         self._names: dict[bytes, _Name] = {}
         self._handles: dict[int, tuple[_Name, Hashable]] = {}
         self._places: dict[Hashable, Counter[_Name]] = {}  # by what is open there
@@ -58,11 +58,24 @@ class OpenNames:
             _one_less(places, name)
             if not places:
                 del self._places[what]
+            self._guard.notify_all()
 
     def is_mixed(self, handle: int) -> bool:
         """Whether something else is open by the name of that handle, too."""
         with self._guard:
             return len(self._handles[handle][0].open) > 1
+
+    def wait_for_others(self, path: bytes, what: Hashable, seconds: float) -> bool:
+        """Until nothing but `what` is open by that name, but no longer; whether that is so."""
+        if path not in self._names:
+            return True
+
+        def are_gone() -> bool:
+            name = self._names.get(path)
+            return name is None or all(other == what for other in name.open)
+
+        with self._guard:
+            return self._guard.wait_for(are_gone, seconds)
 
     def is_elsewhere(self, what: Hashable, path: bytes | None, handle: int | None) -> bool:
         """Whether it is open by another name than by `path`, or that of `handle`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 
 from vfsd.fs import Filesystem
 from vfsd.fuse.asking import Askers, Read
@@ -15,6 +16,7 @@ class Readers:
     def __init__(self, filesystem: Filesystem, askers: Askers) -> None:
         self._fs = filesystem
         self._askers = askers
+        self._guard = threading.Lock()
         self.files: dict[int, Read] = {}  #: by handle, of what is no view
         self.views: dict[int, Read] = {}
 
@@ -27,8 +29,9 @@ class Readers:
             self.files[handle] = read
 
     def leave(self, handle: int) -> None:
-        self.files.pop(handle, None)
-        self.views.pop(handle, None)
+        with self._guard:
+            self.files.pop(handle, None)
+            self.views.pop(handle, None)
         self._askers.released(handle)
 
     def cut(self, handle: int, end: int) -> None:
@@ -38,10 +41,11 @@ class Readers:
         an error from now on: ESTALE.  Even where the kernel knows better by then: it might be told
         otherwise again before the reader has looked.
         """
-        readers = self.views if handle in self.views else self.files
-        read = readers.get(handle)
-        if read is not None and not isinstance(read, _UpToEnd):
-            readers[handle] = _UpToEnd(read, end)
+        with self._guard:
+            readers = self.views if handle in self.views else self.files
+            read = readers.get(handle)
+            if read is not None and not isinstance(read, _UpToEnd):
+                readers[handle] = _UpToEnd(read, end)
 
 
 class _UpToEnd:
