@@ -15,7 +15,7 @@ from av.video.stream import VideoStream
 
 from sample_videos import FOLDER
 from vfsd.detections import Detection
-from vfsd.errors import NotFoundError, OutdatedError
+from vfsd.errors import NotFoundError, OutdatedError, UsageError
 from vfsd.store import Store
 from vfsd.storedir import CATALOG
 from vfsd.videos.video import Video
@@ -75,6 +75,20 @@ def test_decoders_that_are_warm_do_not_count_by_the_old_table(store: Store, clip
     assert len(again) == FRAMES - 1
     assert shades(again, range(60, 115)) == right
     assert right[0] == pytest.approx(2 * 61, abs=2)
+
+
+@pytest.mark.parametrize(("start", "first"), [(HOLE, HOLE), (-71, FRAMES - 1 - 71)])
+def test_a_slice_ends_where_the_frames_end_that_are_counted_meanwhile(
+    video: Video, start: int, first: int
+) -> None:
+    found = [frame.index for frame in video.iterate(frames=slice(start, None))]
+    assert found == list(range(first, FRAMES - 1))
+
+
+def test_of_no_frames_all_else_is_still_looked_at(video: Video) -> None:
+    assert list(video.iterate(frames=range(5, 5))) == []
+    with pytest.raises(UsageError):
+        video.iterate(frames=range(5, 5), region=(5, 5, 1, 1))
 
 
 def test_a_last_frame_that_ends_too_early_is_corrected(store: Store) -> None:

@@ -7,8 +7,10 @@ import math
 import os
 import shutil
 import struct
+import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from vfsd.fs import Filesystem
 from vfsd.integrity.blocksums import BLOCK_BYTES, BlockSummer, BlockSums, Place
 from vfsd.integrity.hitframes import hit_frames
 from vfsd.integrity.scrubbing import Damage, Pace, Scrubber
+from vfsd.integrity.summedfile import SummedFile
 from vfsd.making.planned import TileSettings
 from vfsd.making.settle import settle_file
 from vfsd.model import Access, FileState
@@ -279,6 +282,52 @@ def test_an_open_reader_takes_the_good_copy_that_is_put_back(
             (found,) = scrubbed(store, tmp_path / "backup")
             assert (found.kind, found.repaired) == ("original", "put back")
             assert file.read_some(LAST.start, 10) == CLIP.read_bytes()[LAST.start :][:10]
+
+
+def test_nobody_reads_the_damaged_file_while_the_good_copy_takes_its_place(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = CLIP.read_bytes()[LAST.start :][:10]
+    read: list[bytes] = []
+    damaged: list[DamagedFileError] = []
+
+    def look(file: SummedFile) -> None:
+        buffer = bytearray(10)
+        try:
+            read.append(file.read_some(LAST.start, 10))
+            file.readinto(memoryview(buffer), LAST.start)
+            read.append(bytes(buffer))
+        except DamagedFileError as error:
+            damaged.append(error)
+
+    with Store.open(place) as store:
+        back_up(store.parts, tmp_path / "backup")
+        path = object_of(store)
+        stored = store.parts.file_of(store["cam/a.mp4"].original)
+        with closing(stored.open()) as file:
+            flip(path, LAST[100])
+            with pytest.raises(DamagedFileError):
+                file.read_some(LAST.start, 10)
+            assert [one.repaired for one in scrubbed(store, tmp_path / "backup")] == ["put back"]
+            with closing(stored.open()) as good:  # who has seen all of the copy by now
+                assert good.read_some(LAST.start, 10) == right
+            exchange = os.dup2
+            others = [threading.Thread(target=look, args=(file,)) for _ in range(2)]
+
+            def slowly(*args: Any, **options: Any) -> int:
+                others[0].start()
+                others[0].join(0.2)
+                done = exchange(*args, **options)
+                others[1].start()
+                others[1].join(0.2)
+                return done
+
+            with monkeypatch.context() as patched:
+                patched.setattr("vfsd.integrity.summedfile.os.dup2", slowly)
+                assert file.read_some(LAST.start, 10) == right
+            for other in others:
+                other.join()
+    assert (read, damaged) == ([right] * 4, [])
 
 
 def test_a_file_is_not_taken_for_the_one_that_had_its_inode(tmp_path: Path) -> None:

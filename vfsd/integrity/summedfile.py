@@ -7,6 +7,7 @@ all who have the same file open.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -68,6 +69,8 @@ class SummedFile:
         self._report = report
         self._is_known = False
         self._blocks: SeenBlocks | None = None
+        self._between: SeenBlocks | None = None  #: while another file takes this one's place
+        self._succession = threading.Lock()
 
     @property
     def size(self) -> int:
@@ -87,8 +90,7 @@ class SummedFile:
         wanted = sums.blocks(position, end)
         if not wanted or blocks.seen.find(0, wanted.start, wanted.stop) < 0:
             data = os.pread(self.fd, max(0, end - position), position)
-            # Of a successor (see `_take_successor`) nothing has been seen.
-            return data if blocks is self._blocks else self.read_some(position, size)
+            return data if self._is_still_of(blocks) else self.read_some(position, size)
         start = wanted.start * sums.block
         data = self._read(start, wanted.stop * sums.block - start)
         if not self._are_right(blocks, wanted, data):
@@ -115,7 +117,7 @@ class SummedFile:
             if blocks.seen.find(0, position // block, end) >= 0:
                 self.require(position, len(buffer))
         count = os.preadv(self.fd, (buffer,), position)
-        return count if blocks is self._blocks else self.readinto(buffer, position)
+        return count if self._is_still_of(blocks) else self.readinto(buffer, position)
 
     def known(self, position: int, size: int) -> int:
         """How many of those bytes there were when the sums were made: others are not the file's."""
@@ -189,7 +191,7 @@ class SummedFile:
         data = self._from_disk(own)
         if data is not None and blocks.sums.is_right(number, data):
             blocks.seen[number] = 1
-        elif self._take_successor():
+        elif self._take_successor(blocks):
             return self._from_disk(own)
         return data
 
@@ -202,29 +204,42 @@ class SummedFile:
         except OSError:
             return None
 
-    def _take_successor(self) -> bool:
-        """Read the file from now on that has the name now; whether that is another one.
+    def _take_successor(self, blocks: SeenBlocks) -> bool:
+        """Read the file from now on that has the name now; whether it is another one than that
+        which `blocks` are of.
 
         The number of the descriptor stays, for whoever reads by it at the moment.
         """
-        try:
-            fd = open_stored(self._path)
-        except OSError:
-            return False
-        try:
-            if os.path.samestat(os.fstat(fd), os.fstat(self.fd)):
+        with self._succession:
+            if blocks is not self._blocks:
+                return True  # another thread was here first
+            try:
+                fd = open_stored(self._path)
+            except OSError:
                 return False
             try:
-                blocks = self._find(fd)
-            except IntegrityError:
-                return False  # it was indexed in place, and is another file now
-            if blocks is None:
-                return False
-            self._blocks = blocks  # first: whoever reads what has been seen looks whether it is
-            os.dup2(fd, self.fd, inheritable=False)
+                if os.path.samestat(os.fstat(fd), os.fstat(self.fd)):
+                    return False
+                try:
+                    found = self._find(fd)
+                except IntegrityError:
+                    return False  # it was indexed in place, and is another file now
+                if found is None:
+                    return False
+                # All of the successor may have been seen already, by others who have it open.
+                self._between = self._blocks = SeenBlocks(found.sums)
+                os.dup2(fd, self.fd, inheritable=False)
+                self._blocks = found
+                return True
+            finally:
+                os.close(fd)
+
+    def _is_still_of(self, blocks: SeenBlocks | None) -> bool:
+        """Whether what was just read, uncompared, is of the file whose blocks those are."""
+        if blocks is self._blocks and (blocks is None or blocks is not self._between):
             return True
-        finally:
-            os.close(fd)
+        with self._succession:
+            return False
 
 
 class StoredFile(os.PathLike[str]):

@@ -151,11 +151,15 @@ class VideoFrames(VideoFacts):
 
         `frames` are a range or a slice, ascending; a list is a `UsageError`.
         """
-        if isinstance(frames, slice):
-            frames = cut(range(len(self)), frames)
-        if isinstance(frames, range) and not frames:
-            return iter(())
-        view = partial(view_of, span=span, frames=frames, region=region, size=size, fps=fps)
+        asked = partial(view_of, span=span, region=region, size=size, fps=fps)
+
+        def view(counted: Counted) -> View | None:
+            run = cut(range(len(counted)), frames) if isinstance(frames, slice) else frames
+            if not isinstance(run, range) or run:
+                return asked(counted, frames=run)
+            asked(counted, frames=range(1))  # what cannot be cannot be of none either
+            return None
+
         view(self._counted())  # what cannot be is told at once
         return self._stream("api", view, format, psnr)
 
@@ -242,11 +246,14 @@ class VideoFrames(VideoFacts):
     def _stream(
         self,
         kind: str,
-        view_of: Callable[[Counted], View],
+        view_of: Callable[[Counted], View | None],
         pixel_format: str,
         psnr: float | None,
     ) -> Iterator[Frame]:
-        """One frame at a time; noted when the last has been taken, or no more are."""
+        """One frame at a time; noted when the last has been taken, or no more are.
+
+        `view_of` gives None where no frames are meant.
+        """
         counted = self._counted()
         tiles = self._tiles(counted.info, psnr)
         at_ns, seconds, resumed = time.time_ns(), 0.0, time.perf_counter()
@@ -254,6 +261,8 @@ class VideoFrames(VideoFacts):
         try:
             while True:
                 view = view_of(counted)
+                if view is None:
+                    return
                 plan = make_plan(view, counted.original, counted.table)
                 rest = plan_frames(
                     plan.frames[done:],
@@ -283,14 +292,14 @@ class VideoFrames(VideoFacts):
                     # By time the next one is the next one, whatever its number.
                     counted, tiles = anew, others
         finally:
-            if done:
-                numbers, by = plan.frames[:done], counted
+            if done and view is not None:
+                numbers, by, shown_as = plan.frames[:done], counted, view
                 self._note(
                     kind,
                     by,
                     lambda: plan_frames(
                         numbers,
-                        view,
+                        shown_as,
                         by.original,
                         by.table,
                         pixel_format=pixel_format,
