@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,61 @@ def test_what_has_got_the_name_meanwhile_stays(tmp_path: Path) -> None:
         path.write_bytes(b"another's")
     assert path.read_bytes() == b"another's"
     assert names(tmp_path) == ["out.mp4"]
+
+
+def test_of_threads_that_save_to_one_new_name_one_has_it(tmp_path: Path) -> None:
+    def save(path: Path, together: threading.Barrier, number: int) -> int | None:
+        try:
+            with whole_file(path, replace=False) as file:
+                file.write(bytes([number]) * 100)
+                together.wait()
+        except ExistsError:
+            return None
+        return number
+
+    for turn in range(40):
+        path, together = tmp_path / str(turn), threading.Barrier(4)
+        with ThreadPoolExecutor(4) as threads:
+            done = list(threads.map(partial(save, path, together), range(4)))
+        (kept,) = {number for number in done if number is not None}
+        assert path.read_bytes() == bytes([kept]) * 100
+        assert done.count(None) == 3
+
+
+def test_where_there_are_no_links_a_new_file_is_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_link(*args: object, **options: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", no_link)
+    test_what_has_got_the_name_meanwhile_stays(tmp_path)
+    with whole_file(tmp_path / "new", replace=False) as file:
+        file.write(b"mine")
+    assert (tmp_path / "new").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("way", ["working directory", "link"])
+def test_a_folder_that_others_know_stays_the_one_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = Path()
+    if way == "link":
+        path = tmp_path / "link"
+        path.symlink_to(folder)
+    else:
+        monkeypatch.chdir(folder)
+    before = folder.stat().st_ino
+    with pytest.raises(ExistsError), whole_folder(path):
+        (folder / "other.txt").write_text("another's")
+    assert names(folder) == ["other.txt"]
+    (folder / "other.txt").unlink()
+    with whole_folder(path) as place:
+        (place / "labels.txt").write_text("mine")
+    assert names(folder) == ["labels.txt"]
+    assert folder.stat().st_ino == before
 
 
 def test_what_the_killed_left_is_in_nobodys_way(tmp_path: Path) -> None:

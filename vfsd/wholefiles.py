@@ -7,6 +7,7 @@ there, ``.NAME.PID-....part``, where it is in nobody's way.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import shlex
@@ -20,8 +21,9 @@ from typing import BinaryIO
 
 from vfsd.diskroom import NO_SPACE
 from vfsd.errors import ExistsError, NoSpaceError, NotFoundError, UsageError
-from vfsd.inhand import NEW_NAME, NewFile, new_name
+from vfsd.inhand import NEW_NAME, NewFile, held_directory, new_name
 
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _TOLD = 64
 """Bytes of a name that its temporary one begins with: all of it may be as long as names can be."""
 _TEMPORARY = re.compile(r".*\." + NEW_NAME.pattern + r"\.part", re.DOTALL)
@@ -62,28 +64,33 @@ def whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
         yield file
         file.flush()
         os.fsync(file.fileno())
-        if not replace:
-            _require_free(path)  # somebody may have been faster
-        new.path.replace(path)
+        if replace or not _link(new.path, path):
+            new.path.replace(path)
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """A folder to put files into, which gets its name when the block has ended well.
 
-    They are on the disk then.  Raises `ExistsError` for what is there, unless that is an empty
-    folder, `NotFoundError` where there is no directory for it, `NoSpaceError`, `OSError`.
+    They are on the disk then.  A folder that is there has to be empty.  Where others know it by
+    more than its name (somebody works in it, it is a link or a mount point) it stays, and the files
+    are moved into it.  Raises `ExistsError` for what else is there, `NotFoundError` where there is
+    no directory for it, `NoSpaceError`, `OSError`.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise _no_empty_folder(path)
     require_directory(path.parent)
+    stays = path.is_dir() and (path.is_symlink() or path.is_mount() or path.samefile(os.curdir))
     with _told_of(path):
-        folder = _temporary(path)
+        folder = _temporary(path / path.resolve().name if stays else path)
         folder.mkdir()
         try:
             yield folder
             for one in (*folder.iterdir(), folder):
                 _sync(one)
+            if stays:
+                _move_all(folder, path)
+                return
             try:
                 folder.replace(path)
             except OSError as error:
@@ -94,9 +101,40 @@ def whole_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)  # what went wrong before is what counts
 
 
+def _move_all(folder: Path, into: Path) -> None:
+    """Out of a folder into that which it is in, and in which nothing else is."""
+    with held_directory(into, fcntl.LOCK_EX):
+        if any(one != folder for one in into.iterdir() if not _TEMPORARY.fullmatch(one.name)):
+            raise _no_empty_folder(into)
+        for one in folder.iterdir():
+            one.rename(into / one.name)
+        _sync(into)
+
+
+def _link(new: Path, path: Path) -> bool:
+    """Give a file its name unless something has it; False where the file system has no links.
+
+    Raises `ExistsError`.
+    """
+    try:
+        os.link(new, path, follow_symlinks=False)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _require_free(path)  # somebody may have been faster
+        return False
+    return True
+
+
 def _require_free(path: Path) -> None:
     if path.exists():
-        raise ExistsError(f"{path} exists", hint="`--replace`, or replace=True, writes over it")
+        raise _exists(path)
+
+
+def _exists(path: Path) -> ExistsError:
+    return ExistsError(f"{path} exists", hint="`--replace`, or replace=True, writes over it")
 
 
 def _no_empty_folder(path: Path) -> ExistsError:
