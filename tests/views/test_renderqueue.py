@@ -166,3 +166,25 @@ def test_a_lane_closes_although_ctrl_c_came_while_a_thread_was_started(
         lane.submit(Render(lambda _: b"", lambda _: None))
     monkeypatch.undo()
     lane.close()
+
+
+def test_nobody_waits_for_a_thread_that_the_system_does_not_give(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refused(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "Thread", Refused)
+        refused = Render(lambda _: b"", nothing)
+        assert refused.want()
+        lane.submit(refused)
+        refused.wait(None)
+        assert isinstance(refused.error, OSError)
+    later = Render(lambda _: b"later", nothing)
+    assert later.want()
+    lane.submit(later)
+    later.wait(None)
+    assert later.data == b"later"
+    lane.close()

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTimeError
+from contextlib import suppress
 from ctypes import c_char_p, c_void_p
 from typing import Any
 
@@ -191,7 +192,8 @@ class KernelCache:
         self._open.swap_cached(handle, None)
         path = self._open.path_of(handle)
         if path is not None:
-            self._forgetting(path)
+            with suppress(RuntimeError):  # the mount ends, and the kernel's cache with it
+                self._forgetting(path)
 
     def moved(self, old: bytes, new: bytes, flags: int) -> None:
         """A name was, through the mount: what is open by it now has the other."""

@@ -342,11 +342,13 @@ class Adapter:
 
     def write(self, _path: int, buffer: int, size: int, offset: int, info: int) -> int:
         handle = c_uint64.from_address(info + self._fh_at).value
+        taken = 0
         try:
-            return self._fs.write(handle, _memory(buffer, size, _READABLE_MEMORY), offset)
-        except BaseException:
-            self._cache.refused(handle)
-            raise
+            taken = self._fs.write(handle, _memory(buffer, size, _READABLE_MEMORY), offset)
+        finally:
+            if taken < size:
+                self._cache.refused(handle)
+        return taken
 
     def truncate(self, path: bytes | None, length: int, info: int | None) -> None:
         if self._passthrough is not None and path is not None and not info:

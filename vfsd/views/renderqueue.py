@@ -7,6 +7,7 @@ in a lane of their own, so that nobody waits behind seconds of video for a singl
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections import deque
@@ -125,17 +126,14 @@ class Lane:
         at_fork(self)
 
     def submit(self, render: Render) -> None:
-        """Have it made.  After `close` it lands as given up."""
+        """Have it made.  After `close` it lands as given up, and without any thread as failed."""
         with self._guard:
-            if not self._closed:
+            if not self._closed and self._has_hands():
                 self._queue.append(render)
-                if self._idle < len(self._queue) and len(self._threads) < self._hands:
-                    name = f"{self._name}-{len(self._threads)}"
-                    thread = threading.Thread(target=self._serve, name=name, daemon=True)
-                    self._threads.append(thread)
-                    thread.start()
                 self._changed.notify()
                 return
+            if not self._closed:
+                render.error = OSError(errno.EAGAIN, "the system gives no more threads")
         render.land()
 
     def close(self) -> None:
@@ -164,6 +162,18 @@ class Lane:
         self._queue: deque[Render] = deque()
         self._threads: list[threading.Thread] = []
         self._idle = 0
+
+    def _has_hands(self) -> bool:
+        """With one more of them, where all have something to do."""
+        if self._idle <= len(self._queue) and len(self._threads) < self._hands:
+            name = f"{self._name}-{len(self._threads)}"
+            thread = threading.Thread(target=self._serve, name=name, daemon=True)
+            self._threads.append(thread)
+            try:
+                thread.start()
+            except RuntimeError:  # those that there are have to do
+                self._threads.remove(thread)
+        return bool(self._threads)
 
     def _serve(self) -> None:
         while (render := self._next()) is not None:
