@@ -10,14 +10,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from vfsd.catalog.among import among
+from vfsd.catalog.clocknotes import BELIEVED
 from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import (
     entries,
     holds,
-    objects,
     original_log,
     policies,
-    reads,
     videos,
 )
 from vfsd.distortion import error_of
@@ -82,8 +81,13 @@ class Originals:
     # -- what was done
 
     def log(self, video_id: int | None = None, limit: int | None = None) -> list[Entry]:
-        """The newest first."""
-        chosen = sa.select(original_log).order_by(original_log.c.id.desc()).limit(limit)
+        """The newest first; without what is noted of the clock."""
+        chosen = (
+            sa.select(original_log)
+            .where(original_log.c.action != BELIEVED)
+            .order_by(original_log.c.id.desc())
+            .limit(limit)
+        )
         if video_id is not None:
             chosen = chosen.where(original_log.c.video_id == video_id)
         return [_entry_from_row(row) for row in self._connection.execute(chosen)]
@@ -125,19 +129,6 @@ class Originals:
             original_log.c.reason == reason,
         )
         return self._connection.execute(chosen).first() is not None
-
-    def newest_ns(self) -> int:
-        """The latest moment at which anything was written down; 0: never."""
-        columns = (
-            original_log.c.at_ns,
-            objects.c.created_ns,
-            videos.c.created_ns,
-            reads.c.at_ns,
-        )
-        found = (
-            self._connection.execute(sa.select(sa.func.max(column))).scalar() for column in columns
-        )
-        return max(int(moment or 0) for moment in found)
 
     # -- inside
 

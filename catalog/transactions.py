@@ -11,6 +11,7 @@ from typing import Self
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from vfsd.catalog.clocknotes import ClockNotes
 from vfsd.catalog.costs import MeasuredCosts
 from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detections import Detections
@@ -45,6 +46,7 @@ class Transaction:
     evictions: Evictions
     sounds: Sounds
     originals: Originals
+    clock: ClockNotes
     integrity: Integrity
 
 
@@ -198,5 +200,6 @@ def _transaction(connection: Connection) -> Transaction:
         Evictions(connection),
         Sounds(connection),
         Originals(connection),
+        ClockNotes(connection),
         Integrity(connection),
     )

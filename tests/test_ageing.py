@@ -278,16 +278,110 @@ def test_what_others_have_is_free_with_the_last_of_them(store: Store) -> None:
         assert sum(entry.saved for entry in seen.originals.log()) == size - store["b.mp4"].info.size
 
 
-def test_a_clock_that_contradicts_the_store_does_nothing(store: Store) -> None:
-    video = put(store, "a.mp4", 100, "delete-after=30d")
-    later = time.time_ns() + 30 * DAY_NS
-    with store.catalog.writing() as change:
-        change.originals.add(
-            Entry(0, later, Action.LEFT, video.info.id, "a.mp4", "", video.info.digest, 1)
-        )
-    for right in (False, True):
-        with pytest.raises(ForbiddenError, match="behind"):
-            ager(store, is_clock_right=right).plan()
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the clock so many days ahead."""
+    right = time.time_ns
+
+    def ahead(days: float) -> None:
+        monkeypatch.setattr(time, "time_ns", lambda: right() + round(days * DAY_NS))
+
+    return ahead
+
+
+def go(store: Store, **how: bool) -> list[str]:
+    """What goes as by the command line."""
+    mine = ager(store, **how)
+    plan = mine.plan()
+    mine.remember_clock()
+    return [mine.apply(due, quietly).name for due in plan.due]
+
+
+def read(store: Store) -> None:
+    store["a.mp4"].frames([0])
+    store.tools.reads.flush()
+
+
+def replace(store: Store) -> None:
+    store.ingest(FOLDER / "portrait.mp4", "b.mp4")
+
+
+def tile(store: Store) -> None:
+    store["a.mp4"].retile("uniform:2x2", span=(0, 1))
+
+
+def hold(store: Store) -> None:
+    store["a.mp4"].hold("case 17")
+    store["a.mp4"].release("closed")
+
+
+@pytest.mark.parametrize("is_run_before", [False, True])
+@pytest.mark.parametrize("note", [read, replace, tile, hold])
+def test_what_is_done_by_a_wrong_clock_does_not_make_it_right(
+    store: Store,
+    clock: Callable[[float], None],
+    note: Callable[[Store], None],
+    is_run_before: bool,
+) -> None:
+    put(store, "a.mp4", 1, "delete-after=30d")
+    if is_run_before:
+        assert go(store) == []
+    clock(35)
+    with pytest.raises(ForbiddenError, match=r"35 days, from .* to now"):
+        go(store)
+    note(store)
+    with pytest.raises(ForbiddenError, match=r"35 days, from .*, when [ab]|35 days.*pictures of a"):
+        go(store)
+    assert go(store, is_clock_right=True) == ["a.mp4"]
+
+
+def test_a_silence_that_was_believed_is_not_asked_of_again(
+    store: Store, clock: Callable[[float], None]
+) -> None:
+    put(store, "a.mp4", 1, "delete-after=60d")
+    clock(20)
+    with pytest.raises(ForbiddenError, match="20 days"):
+        go(store)
+    assert go(store, is_clock_right=True) == []
+    read(store)
+    clock(27)
+    assert go(store) == []
+    clock(33)  # nobody has read it since, but this was done
+    assert go(store) == []
+    with store.catalog.reading() as seen:
+        assert seen.originals.log() == []
+    clock(41)
+    with pytest.raises(ForbiddenError, match="8 days, from"):
+        go(store)
+    assert check.run(store.parts) == []
+
+
+def test_what_was_written_down_by_a_clock_that_was_ahead_is_named_and_overruled(
+    store: Store, clock: Callable[[float], None]
+) -> None:
+    put(store, "a.mp4", 28, "delete-after=30d")
+    clock(3650)
+    hold(store)
+    year = time.gmtime(time.time_ns() // 1_000_000_000).tm_year
+    clock(0)
+    with pytest.raises(ForbiddenError, match=f"behind .*a.mp4 was released at {year}-"):
+        go(store)
+    assert go(store, is_clock_right=True) == []
+    clock(3)
+    assert go(store) == ["a.mp4"]
+
+
+def test_what_was_ahead_does_not_help_a_clock_that_jumps_there(
+    store: Store, clock: Callable[[float], None]
+) -> None:
+    put(store, "a.mp4", 1, "delete-after=30d")
+    clock(35)
+    read(store)
+    clock(0)
+    assert go(store, is_clock_right=True) == []
+    clock(36)
+    with pytest.raises(ForbiddenError, match=r"36 days, from .* to now"):
+        go(store)
 
 
 def test_killed_while_deleting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

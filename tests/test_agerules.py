@@ -14,7 +14,6 @@ from vfsd.retention.agerules import (
     Stage,
     due_by_age,
     due_by_space,
-    require_clock,
     require_few,
     stage_of,
 )
@@ -133,16 +132,7 @@ def test_who_has_the_same_bytes_makes_room_together() -> None:
     assert given_up.by(two[1]) == 100
 
 
-def test_a_clock_that_is_behind_or_has_jumped_is_not_believed() -> None:
-    require_clock(NOW, NOW + 30 * NS, is_trusted=False)
-    require_clock(NOW, NOW - 6 * DAY * NS, is_trusted=False)
-    require_clock(NOW, 0, is_trusted=False)
-    for is_trusted in (False, True):
-        with pytest.raises(ForbiddenError, match="behind"):
-            require_clock(NOW, NOW + DAY * NS, is_trusted=is_trusted)
-    with pytest.raises(ForbiddenError, match="8 days"):
-        require_clock(NOW, NOW - 8 * DAY * NS, is_trusted=False)
-    require_clock(NOW, NOW - 8 * DAY * NS, is_trusted=True)
+def test_most_of_many_videos_do_not_go_at_once() -> None:
     dues = due_by_age([aged(400 + number) for number in range(12)], NOW)
     with pytest.raises(ForbiddenError, match="12 of 20"):
         require_few(dues, 20, is_trusted=False)

@@ -29,11 +29,11 @@ from vfsd.retention.agerules import (
     due_by_space,
     is_due_but_for_holds,
     is_still_due,
-    require_clock,
     require_few,
     until_next_ns,
 )
 from vfsd.retention.archivework import Forecast, OnProgress
+from vfsd.retention.clockrules import Believed, doubt
 from vfsd.retention.guarding import entry_of
 from vfsd.retention.originals import SAVED, Action, Entry
 from vfsd.videos.video import Video
@@ -53,7 +53,7 @@ class Ager:
     """Does what the policies of some videos ask for.
 
     With `is_clock_right` somebody has said that the clock of this machine is; otherwise nothing is
-    done where it does not agree with what the store has written down.
+    done where it does not agree with what the store has written down since it was last believed.
     """
 
     def __init__(
@@ -62,14 +62,16 @@ class Ager:
         self._parts = parts
         self._videos = {video.info.id: video for video in videos}
         self._is_clock_right = is_clock_right
+        self._believed: Believed | None = None  # by the last plan
 
     def plan(self) -> Plan:
         """What there is to do now.  Raises `ForbiddenError` where the clock cannot be trusted."""
         now = time.time_ns()
         with self._parts.catalog.reading() as seen:
-            newest = seen.originals.newest_ns()
+            if not self._is_clock_right:
+                _require_clock(seen, now)
+            known = seen.clock.newest()
             aged = [_aged(seen, video.info) for video in self._videos.values()]
-            require_clock(now, newest, is_trusted=self._is_clock_right)
             by_age = due_by_age(aged, now)
             left = [
                 due
@@ -93,7 +95,24 @@ class Ager:
             ((ns, one) for ns, one in until if ns is not None), key=lambda each: each[0]
         )
         held = [one for one in aged if is_due_but_for_holds(one, free, now)]
+        self._believed = Believed(now, known)
         return Plan(tuple(due), tuple(held), tuple(left), tuple(waiting))
+
+    def remember_clock(self) -> None:
+        """Note that the last plan has believed the clock, before it is acted upon.
+
+        Later plans then ask only of what is written down from now on: what somebody has said once
+        of a silence, or of a time that is still to come, he need not say again.
+        """
+        believed = self._believed
+        if believed is None:
+            return
+
+        def note() -> None:
+            with self._parts.catalog.writing() as change:
+                change.clock.believe(believed)
+
+        self._parts.with_reserve(note)
 
     def forecast(self, due: Due, on_progress: OnProgress) -> Forecast | None:
         """What would be saved and lost, by a few seconds that are encoded; None for a deletion.
@@ -172,6 +191,14 @@ def delete(parts: Parts, video: LogicalVideo, due: Due) -> Entry:
         entry = change.originals.add(entry_of(there, Action.DELETED, due.reason, details))
     clear_away(parts, keys=keys, inodes=[video.ino])
     return entry
+
+
+def _require_clock(seen: Transaction, now_ns: int) -> None:
+    """Raises `ForbiddenError` where the clock may be wrong, or may have been."""
+    believed = seen.clock.believed()
+    found = doubt(now_ns, seen.clock.since(believed), None if believed is None else believed.at_ns)
+    if found is not None:
+        raise found.error(now_ns, seen.clock.what(found.at_ns, believed))
 
 
 def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction) -> LogicalVideo:

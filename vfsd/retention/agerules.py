@@ -10,10 +10,6 @@ from vfsd.errors import ForbiddenError
 from vfsd.retention.originals import Fate, Policy, age_text
 
 NS = 1_000_000_000
-_SLACK_NS = 60 * NS
-"""Clocks of several machines may differ by as much."""
-_SILENCE_NS = 7 * 86_400 * NS
-"""Where nothing was written down for longer, the clock may have jumped ahead."""
 
 _MANY = 10
 """Where there are fewer videos, all may grow old at once."""
@@ -176,25 +172,6 @@ def require_few(dues: Sequence[Due], videos: int, *, is_trusted: bool) -> None:
         raise ForbiddenError(
             f"{gone} of {videos} videos would be deleted at once: the clock may be wrong",
             hint="look at it; where it is right, say --clock-is-right",
-        )
-
-
-def require_clock(now_ns: int, newest_ns: int, *, is_trusted: bool) -> None:
-    """Raises `ForbiddenError` where the clock cannot be right, or may not be.
-
-    `newest_ns` is the latest moment that the store knows of.  With `is_trusted` somebody has said
-    that it did stand still for so long.
-    """
-    if now_ns < newest_ns - _SLACK_NS:
-        raise ForbiddenError(
-            "the clock is behind what the store has written down: no age can be told",
-            hint="set the clock of this machine",
-        )
-    if newest_ns and now_ns > newest_ns + _SILENCE_NS and not is_trusted:
-        days = (now_ns - newest_ns) // (86_400 * NS)
-        raise ForbiddenError(
-            f"by the clock nothing was written down for {days} days: it may have jumped ahead",
-            hint="where it is right, say --clock-is-right",
         )
 
 

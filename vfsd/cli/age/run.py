@@ -77,7 +77,8 @@ if TYPE_CHECKING:
 @click.option(
     "--clock-is-right",
     is_flag=True,
-    help="Believe the clock although nothing was written down for a week, or most videos would go.",
+    help="Believe the clock although nothing was written down for a week, something at a time that "
+    "is still to come, or most videos would go.",
 )
 @click.pass_obj
 def command(
@@ -88,8 +89,10 @@ def command(
     A PATH is a video, a pattern, or a directory with all below it; without one all videos are
     meant.  Ages count from the last change of a file, or from when the store got it if that was
     later.  The oldest come first.  What is held, or indexed in place, is left alone, and so is all
-    while the clock of this machine does not agree with what the store has written down.  Meant
-    to be run by cron; what fails for one video (exit code 30) does not stop the others.
+    while the clock of this machine does not agree with what the store has written down; with
+    --apply it is remembered that the clock was believed, so that --clock-is-right need not be said
+    twice of the same.  Meant to be run by cron; what fails for one video (exit code 30) does not
+    stop the others.
     """
     from vfsd.retention.ageing import Ager
 
@@ -106,6 +109,7 @@ def command(
                 progress.reach(done, total)
 
             if apply:
+                ager.remember_clock()
                 failed = _apply(session, ager, plan, report)
                 if failed:
                     click.get_current_context().exit(EXIT_FINDINGS)
