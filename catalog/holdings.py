@@ -13,7 +13,7 @@ from vfsd.budget.budgets import OF_STORE, OF_VIDEO, Held, Limit, Pin
 from vfsd.budget.eviction import faded
 from vfsd.catalog.among import among
 from vfsd.catalog.rows import row_of
-from vfsd.catalog.schema import budgets, physical_videos, pins, reads, segments
+from vfsd.catalog.schema import budgets, original_log, physical_videos, pins, reads, segments
 from vfsd.model import Role
 
 
@@ -52,12 +52,43 @@ class Holdings:
             )
 
     def original_bytes(self, video_id: int | None) -> int:
+        """Of the files as they were written: where others have taken their place, of the first.
+
+        Several that are the same count each.
+        """
         chosen = sa.select(sa.func.sum(physical_videos.c.size)).where(
             physical_videos.c.role == Role.ORIGINAL.value
         )
         if video_id is not None:
             chosen = chosen.where(physical_videos.c.video_id == video_id)
-        return int(self._connection.execute(chosen).scalar() or 0)
+        now = int(self._connection.execute(chosen).scalar() or 0)
+        return now + self._given_up(video_id)
+
+    def _given_up(self, video_id: int | None) -> int:
+        """Bytes that the very first originals had more than those that have their places."""
+        log, there = original_log.c, physical_videos.c
+        lines = sa.select(log.video_id, log.digest, log.size, log.new_digest).where(
+            log.new_digest.is_not(None)
+        )
+        originals = sa.select(there.video_id, there.object_key, there.size).where(
+            there.role == Role.ORIGINAL.value
+        )
+        if video_id is not None:
+            lines = lines.where(log.video_id == video_id)
+            originals = originals.where(there.video_id == video_id)
+        before = {
+            (row.video_id, row.new_digest): (row.digest, row.size)
+            for row in self._connection.execute(lines.order_by(log.id))
+        }
+        if not before:
+            return 0
+        total = 0
+        for row in self._connection.execute(originals):
+            digest, first = row.object_key, row.size
+            while (step := before.pop((row.video_id, digest), None)) is not None:
+                digest, first = step
+            total += first - row.size
+        return total
 
     def stored_bytes(self) -> int:
         """What originals take: those that several videos have count once."""

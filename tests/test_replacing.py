@@ -19,6 +19,7 @@ from tests.composing import take_tiles
 from tests.replaceable import rich_clip
 from tests.stores import new_store
 from vfsd import check
+from vfsd.catalog.originals import Originals
 from vfsd.catalog.videos import Videos
 from vfsd.codecs.pictures.siting import siting_of
 from vfsd.detections import Detection, Source
@@ -180,6 +181,27 @@ def test_sound_and_tags_stay(store: Store, tmp_path: Path, suffix: str) -> None:
     assert (side.kind, side.codec, side.language) == ("audio", "aac", "fra")
 
 
+def test_nothing_goes_as_the_new_original_is_smaller(store: Store, tmp_path: Path) -> None:
+    """It is better than what could be made of the new one."""
+    video = store.ingest(rich_clip(tmp_path / "a.mp4"))
+    video.set_policy("original=replaceable,psnr=32")
+    video.retile("uniform:2x2", settings=TileSettings(psnr=46))
+    video.render((160, 120))
+    usage = video.budget.usage()
+    times = usage.used / usage.original * 1.01
+    video.budget.set(f"{times}x")
+    store.budget.set(f"{times}x")
+    allowed = video.budget.usage().allowed
+    for psnr in (44, 36):
+        video.replace_original(psnr=psnr, codec="h264")
+        video = store["a.mp4"]
+        for budget in (video.budget, store.budget):
+            assert (budget.usage().used, budget.usage().allowed) == (usage.used, allowed)
+            assert budget.evictions() == []
+    assert video.info.size < 0.7 * usage.original
+    require_sound(store)
+
+
 def test_errors_add_up(store: Store, tmp_path: Path) -> None:
     source = rich_clip(tmp_path / "a.mp4")
     video = store.ingest(source)
@@ -335,8 +357,8 @@ def test_killed_inside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for number, (where, name) in enumerate(
         (
             (replacing, "require_same_beside"),
-            (replacing, "make_room"),
             (Videos, "replace_original"),
+            (Originals, "add"),
             (replacing, "clear_away"),
         )
     ):

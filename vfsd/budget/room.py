@@ -1,7 +1,9 @@
 """Making room for derived data: what exceeds a budget goes, in the transaction that makes it.
 
-Everything derived can be made again from the original, so that whatever is charged may go.  Rows go
-here; the bytes follow with `vfsd.budget.reclaim`, and who has them open keeps them.
+Whatever is charged may go: frames come from the original then.  Where that has taken the place of a
+better one, tiles of that one cannot be made again as good as they were; so a replacement by itself
+makes no budget smaller (see `Holdings.original_bytes`), and a pin keeps them.  Rows go here; the
+bytes follow with `vfsd.budget.reclaim`, and who has them open keeps them.
 """
 
 from __future__ import annotations

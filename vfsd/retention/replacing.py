@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vfsd.budget.reclaim import clear_away
-from vfsd.budget.room import make_room
 from vfsd.catalog import Transaction
 from vfsd.codecs.decoding.decode import FrameDecoder
 from vfsd.codecs.examining.examine import Examination
@@ -236,7 +235,6 @@ class Replacer:
             put_sound(change, changed.original, found)
             change.integrity.put_sums(changed.original.place, sums)
             packs = self._drop_derived(change, changed)
-            packs += [one.object_key for one in make_room(change, video.id, now_ns=now)]
             stays = change.objects.holders(video.original.object_key or "") > 0
             saved = (0 if stays else video.size) - (0 if is_there else size)
             change.originals.add(

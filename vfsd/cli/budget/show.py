@@ -31,7 +31,7 @@ Row = tuple[str | None, "Usage", "Sequence[Pin]"]
     examples=["vfsd -s videos budget show", "vfsd -s videos budget show cam1/traffic.mp4 --json"],
     fields={
         **LIMIT_FIELDS,
-        "original": "bytes of the originals",
+        "original": "bytes of the originals as they were written, before others took their places",
         "tiles": "bytes of tiles that reads may use",
         "renditions": "bytes of renditions that reads may use",
         "joined": "bytes of what is joined with other cameras' videos: its share",
