@@ -98,6 +98,18 @@ def test_join_and_split(run: Run) -> None:
 
 
 @pytest.mark.usefixtures("cameras")
+def test_what_is_joined_with_another_is_no_success(place: Path, run: Run) -> None:
+    assert run("overlap", "join", "gate/east.mp4", "gate/west.mp4").code == 0
+    assert run("read", "gate/west.mp4", "copy.mp4").code == 0
+    assert run("ingest", "copy.mp4", "--as", "gate/copy.mp4").code == 0
+    done = run("overlap", "join", "gate/west.mp4", "gate/copy.mp4", "--json")
+    assert done.code == 30
+    (told,) = done.objects
+    assert (told["frames"], told["before"]) == (0, 0)
+    assert told["left_as_they_are"] == {"joined with gate/east.mp4 already": FRAMES}
+
+
+@pytest.mark.usefixtures("cameras")
 def test_what_cannot_be_joined_is_told(run: Run) -> None:
     done = run("overlap", "join", "gate/east.mp4", "cam1/traffic.mp4")
     assert done.code == 3

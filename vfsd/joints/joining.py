@@ -8,7 +8,7 @@ is gone on with by joining the two again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,7 +53,8 @@ class JoinReport:
     right: str
     overlap: Overlap
     runs: tuple[JoinedRun, ...]  #: that were tried, by time
-    before: int  #: frames, of either, that were joined before
+    before: int  #: frames, of either, that were joined with each other before
+    elsewhere: Mapping[str, int]  #: frames, of either, that are joined with others, by their names
     unpaired: int  #: frames of the left video that the right one has none for
     original_bytes: int  #: of both files, in the runs that are joined, about
 
@@ -88,7 +89,9 @@ class JoinReport:
     @property
     def reasons(self) -> Counter[str]:
         """Why runs stay as they are, and how many frames they have."""
-        counts: Counter[str] = Counter()
+        counts = Counter(
+            {f"joined with {name} already": frames for name, frames in self.elsewhere.items()}
+        )
         for run in self.runs:
             if not run.is_joined:
                 counts[run.why] += len(run.frames)
@@ -155,8 +158,16 @@ def join(
     left, right = pair.left, pair.right
     pairs = frame_pairs(_sequences(left, right, seconds_each), _times(left), _times(right))
     with parts.catalog.reading() as seen:
-        there = [seen.segments.joined(video.original.id) for video in (left, right)]
-    wanted = [frames for frames in pairs if not _is_there(frames, *there)]
+        there = _JoinedBefore(seen, left.info, right.info)
+    wanted: list[FramePairs] = []
+    before, elsewhere = 0, Counter[str]()
+    for frames in pairs:
+        if there.with_each_other(frames):
+            before += len(frames)
+        elif (name := there.with_another(frames)) is not None:
+            elsewhere[name] += len(frames)
+        else:
+            wanted.append(frames)
     work = JointWork(
         parts, tools.pool, (left.info, left.table), (right.info, right.table), settings
     )
@@ -174,7 +185,8 @@ def join(
         right.name,
         pair.overlap,
         tuple(runs),
-        sum(map(len, pairs)) - sum(map(len, wanted)),
+        before,
+        elsewhere,
         len(left) - sum(map(len, pairs)),
         _bytes_of(left.table, [frames.left for frames in done])
         + _bytes_of(right.table, [frames.right for frames in done]),
@@ -219,19 +231,12 @@ def _pairs(seen: Transaction, video: LogicalVideo | None) -> list[JoinedPair]:
     by_pack: dict[str, dict[bool, Segment]] = {}
     for segment in found:
         by_pack.setdefault(segment.object_key, {})[segment.profile == JOINED_LEFT] = segment
-    names: dict[int, str] = {}
-
-    def name(segment: Segment) -> str:
-        if segment.original_id not in names:
-            number = seen.videos.physical(segment.original_id).video_id
-            names[segment.original_id] = seen.videos.get(number).name
-        return names[segment.original_id]
-
+    names = _Names(seen)
     together: dict[tuple[str, str], list[tuple[Segment, Segment]]] = {}
     for both in by_pack.values():
         if len(both) == 2:  # the other half of one may just be going
             pair = both[True], both[False]
-            together.setdefault((name(pair[0]), name(pair[1])), []).append(pair)
+            together.setdefault((names.of(pair[0]), names.of(pair[1])), []).append(pair)
     return [
         JoinedPair(*key, tuple(sorted(segments, key=lambda both: both[0].first_frame)))
         for key, segments in sorted(together.items())
@@ -284,11 +289,52 @@ def _times(video: Video) -> Seconds:
     return np.maximum.accumulate(ticks.astype(np.float64) * float(video.original.time_base))
 
 
-def _is_there(frames: FramePairs, left: Sequence[Segment], right: Sequence[Segment]) -> bool:
-    """Whether some of them are joined already, with each other or with others."""
-    return any(meet(one.frames, frames.left) for one in left) or any(
-        meet(one.frames, frames.right) for one in right
-    )
+class _JoinedBefore:
+    """What is joined of two videos already, with each other or with others."""
+
+    def __init__(self, seen: Transaction, left: LogicalVideo, right: LogicalVideo) -> None:
+        self._left, self._right = (
+            seen.segments.joined(video.original.id) for video in (left, right)
+        )
+        mine = {segment.id for segment in (*self._left, *self._right)}
+        names = _Names(seen)
+        self._others = {
+            segment.object_key: names.of(segment)
+            for segment in seen.segments.sharing(mine)
+            if segment.id not in mine
+        }
+
+    def with_each_other(self, frames: FramePairs) -> bool:
+        """Whether some of them are."""
+        left, right = self._packs(frames)
+        return not left.isdisjoint(right)
+
+    def with_another(self, frames: FramePairs) -> str | None:
+        """The name of a video that some of either are joined with; None: none is."""
+        left, right = self._packs(frames)
+        found = sorted(self._others.get(key, "another video") for key in left ^ right)
+        return found[0] if found else None
+
+    def _packs(self, frames: FramePairs) -> tuple[set[str], set[str]]:
+        return (
+            {one.object_key for one in self._left if meet(one.frames, frames.left)},
+            {one.object_key for one in self._right if meet(one.frames, frames.right)},
+        )
+
+
+class _Names:
+    """What the videos are called that segments belong to."""
+
+    def __init__(self, seen: Transaction) -> None:
+        self._seen = seen
+        self._known: dict[int, str] = {}  # by the number of the original
+
+    def of(self, segment: Segment) -> str:
+        number = segment.original_id
+        if number not in self._known:
+            video_id = self._seen.videos.physical(number).video_id
+            self._known[number] = self._seen.videos.get(video_id).name
+        return self._known[number]
 
 
 def _bytes_of(table: FrameTable, runs: Iterable[range]) -> int:

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
         "left": "path of the video that is the left one",
         "right": "path of the other",
         "frames": "of either, that were joined",
-        "before": "frames of either that were joined before",
-        "left_as_they_are": "object: why frames stay as they are, and how many of either",
+        "before": "frames of either that were joined with each other before",
+        "left_as_they_are": "object: why frames stay as they are, as `joined with NAME already`, and how "
+        "many of either",
         "too_poor": "[from, to]: dB that segments would have had that have too few; null: none",
         "unpaired": "frames of the left video at whose time the right one has none",
         "segments": "number of segments that were joined",
