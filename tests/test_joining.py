@@ -160,8 +160,15 @@ def test_joining_again_changes_nothing(store: Store) -> None:
     report = store.join(WEST, EAST, seconds_each=0.3)
     assert (report.frames, report.before) == (0, FRAMES)
     assert store.joined() == before
-    # A frame is joined once.
-    assert store.join(WEST, "again.mp4", seconds_each=0.3).frames == 0
+
+
+def test_what_is_joined_with_another_video_stays_and_is_told(store: Store) -> None:
+    """A frame is joined once."""
+    before = store.joined()
+    report = store.join(WEST, "again.mp4", seconds_each=0.3)
+    assert (report.frames, report.before) == (0, 0)
+    assert report.reasons == {f"joined with {EAST} already": FRAMES}
+    assert store.joined() == before
 
 
 def test_a_copy_is_kept_once(store: Store) -> None:
@@ -287,6 +294,21 @@ def test_both_are_charged_and_go_together(store: Store) -> None:
     with pytest.raises(OverBudgetError):
         store.join(WEST, EAST, seconds_each=0.3)
     assert store.joined() == [left]
+    assert faults(store) == []
+
+
+def test_what_was_pinned_with_the_other_makes_room_in_both_budgets(store: Store) -> None:
+    (pair,) = store.joined()
+    west, east = store[WEST], store[EAST]
+    east.pin()
+    assert west.budget.set(0) == []
+    gone = east.unpin()
+    assert {one.id for one in gone} == {one.id for both in pair.segments for one in both}
+    assert store.joined() == []
+    assert west.budget.usage().used == 0
+    # It was the budget of the one that was full.
+    assert {one.why for one in west.budget.evictions()} == {"video"}
+    assert {one.why for one in east.budget.evictions()} == {"partner"}
     assert faults(store) == []
 
 

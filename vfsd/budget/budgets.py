@@ -187,7 +187,7 @@ class Eviction:
     id: int  #: by order of time; 0: not there yet
     video_id: int
     at_ns: int  #: Unix time
-    why: str  #: what was full: video or store
+    why: str  #: whose budget was full: video, partner (that it was joined with) or store
     role: Role
     frames: range
     size: tuple[int, int]  #: of the displayed frame

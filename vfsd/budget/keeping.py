@@ -125,7 +125,8 @@ def unpin(
 ) -> list[Held]:
     """Take back the pins of those frames (None: all), of one kind if `role` is given.
 
-    A pin of more frames stays for the others.  Gives what had to go, as it is charged now.  Raises
+    A pin of more frames stays for the others.  Gives what had to go, as it is charged now: to this
+    video, or, of what is joined, to the other one, whose share was pinned with it.  Raises
     `NotFoundError` where there is no such pin.
     """
     _require_writable(parts)
@@ -145,7 +146,10 @@ def unpin(
         for one in found:
             for rest in _without(one.frames, frames):
                 change.holdings.pin(replace(one, frames=rest))
+        together = change.holdings.shared_with(change.holdings.held(video.id))
         gone = _make_room(change, video.id)
+        for partner in sorted({one.video_id for one in together}):
+            gone += _make_room(change, partner)
     _reclaim(parts, gone)
     return gone
 

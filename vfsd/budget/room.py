@@ -48,8 +48,7 @@ def make_room(
         chosen = choose(change, held, over, read=read, keep={made, *keep}, worth=worth)
         if chosen is None:
             raise _refusal(change, video_id, scope, made, held)
-        why = "store" if scope is None else "video"
-        gone += evict(change, chosen, why, read=read, now_ns=now_ns)
+        gone += evict(change, chosen, scope, read=read, now_ns=now_ns)
     return gone
 
 
@@ -60,7 +59,7 @@ def make_room_in_store(change: Transaction, *, now_ns: int) -> list[Held]:
         return []
     read = change.holdings.newest_read()
     chosen = choose(change, change.holdings.held(None), over, read=read) or []
-    return evict(change, chosen, "store", read=read, now_ns=now_ns)
+    return evict(change, chosen, None, read=read, now_ns=now_ns)
 
 
 def choose(
@@ -139,13 +138,19 @@ def entries(held: Sequence[Held], read: int) -> list[Entry]:
 
 
 def evict(
-    change: Transaction, chosen: Sequence[Held], why: str, *, read: int, now_ns: int
+    change: Transaction, chosen: Sequence[Held], scope: int | None, *, read: int, now_ns: int
 ) -> list[Held]:
-    """Take segments away and write down why; gives them.
+    """Take segments away, as the budget of a video, or (None) the store, is full; gives them.
 
     Of two that are joined both are chosen.
     """
-    change.evictions.add([Eviction.of(one, why, read=read, at_ns=now_ns) for one in chosen])
+
+    def why(one: Held) -> str:
+        if scope is None:
+            return "store"
+        return "video" if one.video_id == scope else "partner"
+
+    change.evictions.add([Eviction.of(one, why(one), read=read, at_ns=now_ns) for one in chosen])
     change.segments.delete(one.id for one in chosen)
     return list(chosen)
 

@@ -21,7 +21,7 @@ from vfsd.units import human_bytes
     ],
     fields={
         "name": "path from the root of the store",
-        "evicted": "number of segments that had to go",
+        "evicted": "number of segments that had to go, of videos that it is joined with, too",
         "bytes": "their size",
     },
     exits=[NotFoundError, OutOfRangeError, ReadOnlyError],
@@ -36,7 +36,7 @@ def command(
 
     With the same options that pin; without any, all pins of a video.  With `--span` a pin of more
     stays for the rest.  What was pinned counts for the budget again, and what that has no room for
-    goes.
+    goes; so with what is joined, for the budget of the other video.
     """
     place = session.place(name)
     with session.opened(place.root, writing=True) as store:

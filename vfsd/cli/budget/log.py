@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     fields={
         "name": "path from the root of the store",
         "at": "when it went, ISO 8601, UTC",
-        "why": "whose budget was full: video or store",
-        "what": "tiles or rendition",
+        "why": "whose budget was full: video, partner (that of the video that it was joined with; its "
+        "own may have had room) or store",
+        "what": "tiles, rendition or joined",
         "size": "[width, height] of the displayed frame",
         "frames": "[first, end]",
         "layout": "of the stored picture",
-        "codec": "of the tiles: fast, small or stitchable; h264, hevc or av1 where they were "
-        "encoded for a view",
+        "codec": "of the tiles: fast, small, stitchable or lossless; h264, hevc or av1 where they "
+        "were encoded for a view; joined-left or joined-right",
         "bytes": "of the segment",
         "retired": "whether it was only kept for a step back",
         "created": "when it was made, ISO 8601, UTC",

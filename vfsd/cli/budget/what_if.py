@@ -40,8 +40,8 @@ if TYPE_CHECKING:
         "uses": "reads that used them, those of long ago counting less",
         "saved": "CPU seconds that they saved these reads, counted likewise",
         "gone": "list of objects with name, what (tiles, rendition WxH, rendition WxH of a view, "
-        "retired), frames ([first, end]), bytes and saved (up to its last use), what goes first "
-        "first",
+        "joined, retired), frames ([first, end]), bytes and saved (up to its last use), what goes "
+        "first first",
     },
     exits=[NotFoundError],
     listing=True,
