@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     fields={
         "name": "path from the root of the store",
         "at": "when it went, ISO 8601, UTC",
-        "why": "whose budget was full: video, partner (that of the video that it was joined with; its "
-        "own may have had room) or store",
+        "why": "whose budget was full: video, partner (that of the video that it was joined with; "
+        "its own may have had room) or store",
         "what": "tiles, rendition or joined",
         "size": "[width, height] of the displayed frame",
         "frames": "[first, end]",
