@@ -254,6 +254,37 @@ def test_a_full_disk_takes_the_oldest(store: Store) -> None:
     assert list(store) == ["kept.mp4"]
 
 
+def hold_one(store: Store) -> None:
+    store["a.mp4"].hold("case 17")
+
+
+def keep_one(store: Store) -> None:
+    store["a.mp4"].set_policy("original=keep")
+
+
+def one_more(store: Store) -> None:
+    store.ingest(FOLDER / NAME, "new.mp4")
+
+
+@pytest.mark.parametrize("meanwhile", [hold_one, keep_one, one_more])
+def test_who_has_the_same_bytes_goes_only_if_all_do(
+    store: Store, meanwhile: Callable[[Store], None]
+) -> None:
+    """One of them alone would free nothing."""
+    short = shutil.disk_usage(store.path).free + 100_000_000_000
+    for name in ("a.mp4", "b.mp4"):
+        aged(store, store.ingest(FOLDER / NAME, name), 100, f"delete-below={short}")
+    mine = ager(store)
+    first, second = mine.plan().due
+    due = second if first.aged.name == "a.mp4" else first
+    meanwhile(store)
+    with pytest.raises(OutdatedError, match="another file has its bytes"):
+        mine.apply(due, quietly)
+    assert {"a.mp4", "b.mp4"} <= set(store)
+    with store.catalog.reading() as seen:
+        assert {entry.action for entry in seen.originals.log()} <= {Action.HELD}
+
+
 def test_what_others_have_is_free_with_the_last_of_them(store: Store) -> None:
     size = (FOLDER / NAME).stat().st_size
     rules = "original=replaceable,psnr=34,codec=h264,replace-after=30d"

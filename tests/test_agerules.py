@@ -132,6 +132,18 @@ def test_who_has_the_same_bytes_makes_room_together() -> None:
     assert given_up.by(two[1]) == 100
 
 
+def test_what_depends_on_what_nobody_knows_is_not_told() -> None:
+    same = [replace(aged(days), digest="same", holders=3) for days in (9, 4, 2)]
+    one_unknown, two_unknown = GivenUp(), GivenUp()
+    one_unknown.perhaps(same[0])
+    assert one_unknown.by(same[1]) == 0  # the third has them
+    assert one_unknown.by(same[2]) is None
+    for one in same[:2]:
+        two_unknown.perhaps(one)
+    assert two_unknown.by(same[2]) is None
+    assert two_unknown.by(aged(1)) == 100
+
+
 def test_most_of_many_videos_do_not_go_at_once() -> None:
     dues = due_by_age([aged(400 + number) for number in range(12)], NOW)
     with pytest.raises(ForbiddenError, match="12 of 20"):

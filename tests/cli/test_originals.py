@@ -155,6 +155,29 @@ def test_what_several_files_have_is_saved_once(run: Run, place: Path) -> None:
     assert run("stats", "--json").object["originals"] == alone + done["new_bytes"]
 
 
+def test_what_is_made_of_the_same_bytes_is_stored_once(run: Run, place: Path) -> None:
+    before = run("stats", "--json").object["originals"]
+    for name in ("b.mp4", "c.mp4"):
+        assert run("ingest", "footage/traffic.mp4", "--as", name).code == 0
+    make_old(place)
+    for name in (TRAFFIC, "b.mp4"):
+        run("policy", "set", name, f"{POLICY},codec=h264,replace-after=30d")
+    run("policy", "set", "c.mp4", "delete-after=60d")
+    quick = run("age", "--quick", "--json").objects
+    # What the last one frees depends on what becomes of the others.
+    assert [(one["name"], one["saved"]) for one in quick] == [
+        (TRAFFIC, None),
+        ("b.mp4", None),
+        ("c.mp4", None),
+    ]
+    told = [one["saved"] for one in run("age", "--json").objects]
+    done = [one["saved"] for one in run("age", "--apply", "--json").objects]
+    after = run("stats", "--json").object["originals"]
+    assert sum(done) == before - after
+    assert sum(told) == pytest.approx(sum(done), rel=0.3)
+    assert [size < 0 for size in told] == [size < 0 for size in done]
+
+
 def test_what_cannot_be_done_does_not_stop_the_others(run: Run, old: None) -> None:
     run("policy", "set", "cam1", f"{POLICY},decay-after=30d,keep=dog")
     done = run("age", "--apply")

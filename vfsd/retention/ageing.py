@@ -29,6 +29,7 @@ from vfsd.retention.agerules import (
     due_by_space,
     is_due_but_for_holds,
     is_still_due,
+    makes_room,
     require_few,
     until_next_ns,
 )
@@ -82,7 +83,7 @@ class Ager:
             ]
         free = shutil.disk_usage(self._parts.directory.objects).free
         given_up = GivenUp()
-        free += sum(given_up.by(due.aged) for due in by_age if due.stage is Stage.DELETE)
+        free += sum(given_up.by(due.aged) or 0 for due in by_age if due.stage is Stage.DELETE)
         going = {due.aged.video_id for due in by_age if due.stage is Stage.DELETE}
         staying = (one for one in aged if one.video_id not in going)
         for_room = due_by_space(staying, free, now, given_up)
@@ -214,7 +215,27 @@ def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction)
     free = shutil.disk_usage(parts.directory.objects).free
     if not is_still_due(due, _aged(seen, there), free, time.time_ns()):
         raise OutdatedError(f"{video.name} is not due any more: {due.reason}")
+    if due.together and not _all_make_room(seen, there, due.together, free):
+        raise OutdatedError(
+            f"{video.name} is not due any more: another file has its bytes, and stays, so that "
+            "nothing would be free"
+        )
     return there
+
+
+def _all_make_room(
+    seen: Transaction, video: LogicalVideo, together: Sequence[int], free: int
+) -> bool:
+    """Whether whoever has the bytes of a video still goes with it."""
+    going = 0
+    for number in together:
+        try:
+            there = seen.videos.get(number)
+        except (NotFoundError, IntegrityError):
+            continue  # it has gone already
+        if there.digest == video.digest:
+            going += makes_room(_aged(seen, there), free)
+    return going == seen.objects.holders(video.original.object_key or "")
 
 
 def _aged(seen: Transaction, video: LogicalVideo) -> Aged:

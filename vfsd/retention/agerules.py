@@ -57,15 +57,24 @@ class GivenUp:
 
     def __init__(self) -> None:
         self._by: dict[str, int] = {}  # how many have given them up, by digest
+        self._perhaps: dict[str, int] = {}  # of how many that is not known
 
     def left(self, aged: Aged) -> int:
         """How many files still have its bytes."""
         return aged.holders - self._by.get(aged.digest, 0)
 
-    def by(self, aged: Aged) -> int:
-        """Let it give them up, too; how many bytes are free by that."""
+    def by(self, aged: Aged) -> int | None:
+        """Let it give them up, too; how many bytes are free by that.  None: that depends on what
+        others have `perhaps` done."""
         self._by[aged.digest] = self._by.get(aged.digest, 0) + 1
-        return 0 if self.left(aged) else aged.size
+        left, unknown = self.left(aged), self._perhaps.get(aged.digest, 0)
+        if left == 0:
+            return aged.size
+        return None if left <= unknown else 0
+
+    def perhaps(self, aged: Aged) -> None:
+        """It may give them up or keep them: nobody knows."""
+        self._perhaps[aged.digest] = self._perhaps.get(aged.digest, 0) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,9 @@ class Due:
     aged: Aged
     stage: Stage
     reason: str
+    together: tuple[int, ...] = ()
+    """Numbers of the videos with the same bytes, itself among them, that make room only if all of
+    them go."""
 
 
 def due_by_age(videos: Iterable[Aged], now_ns: int) -> list[Due]:
@@ -135,7 +147,8 @@ def due_by_space(
         same = waiting.setdefault(aged.digest, [])
         same.append(Due(aged, Stage.DELETE, reason))
         if len(same) == given_up.left(aged):
-            found += same
+            together = tuple(one.aged.video_id for one in same)
+            found += [replace(one, together=together) for one in same]
             free += aged.size
     return found
 
@@ -144,6 +157,11 @@ def is_still_due(due: Due, aged: Aged, free: int, now_ns: int) -> bool:
     """Whether the very same is due of a video as it is now, for the same reason."""
     again = [(one.stage, one.reason) for one in due_by_age([aged], now_ns)]
     return (due.stage, due.reason) in [*again, (Stage.DELETE, _why_room(aged, free))]
+
+
+def makes_room(aged: Aged, free: int) -> bool:
+    """Whether a video is to go as less than its policy asks for is free."""
+    return _why_room(aged, free) is not None
 
 
 def is_due_but_for_holds(aged: Aged, free: int, now_ns: int) -> bool:

@@ -163,6 +163,7 @@ def _foretell(session: Session, ager: Ager, plan: Plan, report: Any, *, quick: b
     from vfsd.retention.agerules import GivenUp
 
     total, given_up = 0, GivenUp()
+    made: set[object] = set()
     for due in plan.due:
         told: Forecast | None = None
         why: str | None = None
@@ -171,7 +172,7 @@ def _foretell(session: Session, ager: Ager, plan: Plan, report: Any, *, quick: b
                 told = ager.forecast(due, report)
             except VfsdError as error:
                 why = str(error)
-        record = _record(due, told, why, given_up)
+        record = _record(due, told, why, given_up, made)
         total += record["saved"] or 0
         if session.json:
             print_json(record)
@@ -200,12 +201,27 @@ def _why_nothing(plan: Plan) -> str:
     return "nothing is due, nor will it be: `vfsd policy set` says what becomes of videos, and when"
 
 
-def _record(due: Due, told: Forecast | None, why: str | None, given_up: GivenUp) -> dict[str, Any]:
-    saved: int | None = None
+def _saved(due: Due, told: Forecast | None, given_up: GivenUp, made: set[object]) -> int | None:
+    """Bytes that would be free afterwards; None: that is not known.  What is `made` of the same
+    bytes in the same way is the same file, and stored once."""
     if due.stage.value == "delete":
-        saved = given_up.by(due.aged)
-    elif told is not None:
-        saved = given_up.by(due.aged) - told.new_size if told.saves else 0
+        return given_up.by(due.aged)
+    if told is None:
+        given_up.perhaps(due.aged)
+        return None
+    if not told.saves:
+        return 0
+    freed = given_up.by(due.aged)
+    new = (due.aged.digest, due.stage, told.codec, told.psnr, told.new_size)
+    added = 0 if new in made else told.new_size
+    made.add(new)
+    return None if freed is None else freed - added
+
+
+def _record(
+    due: Due, told: Forecast | None, why: str | None, given_up: GivenUp, made: set[object]
+) -> dict[str, Any]:
+    saved = _saved(due, told, given_up, made)
     return {
         "name": due.aged.name,
         "stage": due.stage.value,
