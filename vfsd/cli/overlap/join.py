@@ -42,8 +42,8 @@ if TYPE_CHECKING:
         "right": "path of the other",
         "frames": "of either, that were joined",
         "before": "frames of either that were joined with each other before",
-        "left_as_they_are": "object: why frames stay as they are, as `joined with NAME already`, and "
-        "how many of either",
+        "left_as_they_are": "object: why frames stay as they are, as by being joined with another "
+        "video already, and how many of either",
         "too_poor": "[from, to]: dB that segments would have had that have too few; null: none",
         "unpaired": "frames of the left video at whose time the right one has none",
         "segments": "number of segments that were joined",
