@@ -7,8 +7,10 @@ import multiprocessing
 import os
 import random
 import signal
+import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.composing import take_tiles
+from tests.matrices import ASKEW, MIRRORED, ORIENTATIONS, with_matrix
 from tests.replaceable import rich_clip
 from tests.stores import new_store
 from vfsd import check
@@ -101,6 +104,52 @@ def test_frames_and_times_stay(store: Store, clip: str, codec: str) -> None:
     assert worst_luma_psnr(FOLDER / clip, bytes_of(store, again), again) >= done.measured - 1e-6
     assert done.psnr == done.measured == again.original.psnr >= 34
     assert len(planes(bytes_of(store, again), len(video))) == len(again) == len(video)
+    require_sound(store)
+
+
+def matrix(path: Path) -> list[int]:
+    """The display matrix of a file by FFmpeg's own decoder."""
+    with av.open(str(path)) as opened:
+        frame = next(opened.decode(video=0))
+        entries: Any = frame.side_data  # a sequence, whatever its annotation says
+        told = [one for one in entries if one.type.name == "DISPLAYMATRIX"]
+        return list(struct.unpack("<9i", bytes(told[0]))) if told else []
+
+
+@pytest.mark.parametrize("way", [*ORIENTATIONS, "askew", "moved"])
+def test_pictures_are_shown_as_they_were(store: Store, tmp_path: Path, way: str) -> None:
+    told = ORIENTATIONS.get(way, ASKEW)
+    source = with_matrix(
+        FOLDER / "portrait.mp4", tmp_path / "a.mp4", told, (320, 7) if way == "moved" else (0, 0)
+    )
+    video = store.ingest(source)
+    video.set_policy(REPLACEABLE)
+    video.replace_original()
+    assert matrix(bytes_of(store, store["a.mp4"])) == matrix(source)
+    require_sound(store)
+
+
+@pytest.mark.parametrize("way", [*MIRRORED, "askew"])
+def test_mirrored_pictures_are_kept_or_refused(store: Store, tmp_path: Path, way: str) -> None:
+    told = ORIENTATIONS.get(way, ASKEW)
+    source = with_matrix(FOLDER / "portrait.mp4", tmp_path / "a.mp4", told)
+    target = tmp_path / "a.mkv"
+    with av.open(str(source)) as old, av.open(str(target), "w") as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        stream.set_display_matrix(matrix(source))
+        for packet in old.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                new.mux(packet)
+    before = matrix(target)
+    assert before
+    video = store.ingest(target)
+    video.set_policy(REPLACEABLE)
+    try:
+        video.replace_original()
+    except RefusedMediaError as refusal:
+        assert "display matrix" in str(refusal)  # noqa: PT017 - either will do
+    assert matrix(bytes_of(store, store["a.mkv"])) == before
     require_sound(store)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from fractions import Fraction
 from io import BytesIO
 
@@ -17,8 +16,9 @@ from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
 from vfsd.codecs.coders import open_encoder
+from vfsd.codecs.decoding.displaymatrix import UNITY, Matrix, display_matrix_of, first_picture
 from vfsd.codecs.decoding.sidedata import has_unknown_side_data, known_side_data
-from vfsd.codecs.decoding.source import Source, demuxed_to_the_end, open_container, open_stream
+from vfsd.codecs.decoding.source import Source, open_container
 from vfsd.codecs.encoding.archive import ArchiveCodec, EncodedRun, encoder_options, prepare_encoder
 from vfsd.codecs.encoding.encode import NOMINAL_RATE
 from vfsd.diskroom import NO_SPACE
@@ -84,14 +84,9 @@ def require_plain_pictures(path: str | os.PathLike[str], media: MediaInfo) -> No
 
     The first one is looked at; the others are when they are encoded.
     """
-    with Source(path) as source:
-        opened, stream = open_stream(source, media.container, media.stream_index)
-        with opened:
-            for packet in demuxed_to_the_end(opened, stream):
-                with suppress(FFmpegError):
-                    for picture in stream.codec_context.decode(packet):
-                        require_plain(picture)
-                        return
+    first = first_picture(path, media)
+    if first is not None:
+        require_plain(first)
 
 
 def require_plain(picture: av.VideoFrame) -> None:
@@ -129,6 +124,7 @@ class FileRewriter:
         require_rewritable(media, codec)
         self._codec = codec
         self._siting = siting
+        self._matrix = display_matrix_of(source, media)
         self._base = media.time_base
         self._pts = [int(each) for each in pts]
         self._ends = [*self._pts[1:], end_pts]
@@ -230,12 +226,8 @@ class FileRewriter:
         assert isinstance(stream, VideoStream)
         prepare_encoder(stream.codec_context, media)
         stream.time_base = media.time_base
-        if media.rotation:
-            if not hasattr(stream, "set_display_rotation"):
-                raise RefusedMediaError(
-                    "pictures that are turned upright need PyAV 17.1 to be written"
-                )
-            stream.set_display_rotation(-media.rotation)
+        if self._matrix != UNITY:
+            _set_matrix(stream, self._matrix)
         open_encoder(stream.codec_context)
         return stream
 
@@ -265,6 +257,35 @@ class FileRewriter:
         except (FFmpegError, OSError) as error:
             old = self._reading.streams[packet.stream_index]  # all are there, in the same order
             raise _failure(error, f"a packet of {_named(old)}") from error
+
+
+def _set_matrix(stream: VideoStream, matrix: Matrix) -> None:
+    """To the bit: a rotation in degrees would not tell what is mirrored, scaled or moved.
+
+    Raises `RefusedMediaError` where PyAV cannot.
+    """
+    if not hasattr(stream, "set_display_matrix"):
+        raise RefusedMediaError("pictures that are turned upright need PyAV 17.1 to be written")
+    stream.set_display_matrix(matrix)
+
+
+def require_same_matrix(
+    source: str | os.PathLike[str],
+    media: MediaInfo,
+    made: str | os.PathLike[str],
+    made_media: MediaInfo,
+) -> None:
+    """Raises `RefusedMediaError` where pictures of another file would be shown another way up."""
+    before, after = display_matrix_of(source, media), display_matrix_of(made, made_media)
+    if before != after:
+        raise RefusedMediaError(
+            f"the display matrix would become {_told(after)}; it is {_told(before)}",
+            hint=f"{media.container} does not tell such a one to the bit",
+        )
+
+
+def _told(matrix: Matrix) -> str:
+    return " ".join(map(str, matrix))
 
 
 def _refusal(

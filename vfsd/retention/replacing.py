@@ -17,6 +17,7 @@ from pathlib import Path
 from vfsd.budget.reclaim import clear_away
 from vfsd.catalog import Transaction
 from vfsd.codecs.decoding.decode import FrameDecoder
+from vfsd.codecs.encoding.rewrite import require_same_matrix
 from vfsd.codecs.examining.examine import Examination
 from vfsd.codecs.examining.sidestreams import require_same_beside
 from vfsd.distortion import error_of, psnr_of
@@ -182,6 +183,7 @@ class Replacer:
             raise IntegrityError(f"what was written is no video: {refusal}") from refusal
         found = with_times(found, self._video.original, self._table)
         require_same_picture(self._media, found.media)
+        require_same_matrix(self._path, self._media, path, found.media)
         require_same_beside(self._path, self._media, path, found.media)
         table = FrameTable.in_memory(
             found.columns, found.order, time_base=found.media.time_base, end_pts=found.end_pts
