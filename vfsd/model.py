@@ -38,8 +38,9 @@ class SideStream:
 class MediaInfo:
     """What a file says of its video stream.
 
-    `width` and `height` are those of a decoded picture before `rotation`; the displayed frame, in
-    which regions and boxes are given, is `display_width` x `display_height`.
+    `width` and `height` are those of a decoded picture before it is turned upright: it is
+    mirrored, if it is, and then turned by `rotation`.  The displayed frame, in which regions and
+    boxes are given, is `display_width` x `display_height`.
     """
 
     container: str  #: short name: mp4, matroska, avi, mpegts, mpegps, flv, h264, hevc ...
@@ -66,6 +67,12 @@ class MediaInfo:
     codec_tag: str = ""  #: four characters by which the container calls the codec, or fewer
     side_streams: tuple[SideStream, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
+    mirrored: bool = False  #: left and right change places before a picture is turned by `rotation`
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether pictures are displayed in another way than they are stored."""
+        return bool(self.rotation or self.mirrored)
 
     @property
     def display_width(self) -> int:

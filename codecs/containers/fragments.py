@@ -147,15 +147,14 @@ class FragmentMuxer:
     def _movie(self, spare: int) -> bytes:
         track = self._track
         end = self._one(track.duration)
-        a, b, c, d = (value << 16 for value in _MATRICES[track.rotation])
+        a, b, c, d = _MATRICES[track.rotation]
+        if track.mirrored:
+            a, b = -a, -b
         # A picture that is turned is moved back to where it is not negative.
-        x = track.height if track.rotation in (90, 180) else 0
-        y = 0
-        if track.rotation == 180:
-            x, y = track.width, track.height
-        elif track.rotation == 270:
-            y = track.width
-        matrix = struct.pack(">9i", a, b, 0, c, d, 0, x << 16, y << 16, 1 << 30)
+        x = track.width * (a < 0) + track.height * (c < 0)
+        y = track.width * (b < 0) + track.height * (d < 0)
+        a, b, c, d, x, y = (value << 16 for value in (a, b, c, d, x, y))
+        matrix = struct.pack(">9i", a, b, 0, c, d, 0, x, y, 1 << 30)
         unity = struct.pack(">9i", 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30)
         shown_width = round(track.width * (track.sample_aspect_ratio or 1))
         movie_header = struct.pack(">4I", 0, 0, self._timescale, 0)

@@ -40,6 +40,7 @@ class Track:
     reorder: int = 0  #: the most by which a picture is decoded after the time it would be shown
     rate: Fraction | None = None  #: frames per second where it is constant
     rotation: int = 0  #: clockwise degrees that turn a picture upright
+    mirrored: bool = False  #: left and right change places before that
     sample_aspect_ratio: Fraction | None = None
     sets_in_stream: bool = False  #: parameter sets change: packets bring them along; HEVC only
     colors: ColorCodes | None = None  #: of packets that may not tell: copied ones, and FFV1

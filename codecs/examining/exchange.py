@@ -227,6 +227,7 @@ def _media(told: Mapping[str, Any]) -> MediaInfo:
         codec_tag=_text(told["codec_tag"]),
         side_streams=tuple(_side(one) for one in _items(told["side_streams"])),
         tags={_text(key): _text(value) for key, value in dict(told["tags"]).items()},
+        mirrored=_truth(told["mirrored"]),
     )
 
 

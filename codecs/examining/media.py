@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import struct
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 
 import av
 from av.container import InputContainer
-from av.sidedata.sidedata import Type as SideDataType
 from av.stream import Disposition, Stream
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
 from vfsd.codecs.bitstreams.colorcodes import PRIMARIES, RANGES, SPACES, TRANSFERS
 from vfsd.codecs.containers.sniff import Container
-from vfsd.codecs.decoding.sidedata import known_side_data
+from vfsd.codecs.decoding.displaymatrix import display_matrix
 from vfsd.codecs.pictures.rangenames import names_full_range
 from vfsd.errors import RefusedMediaError
 from vfsd.model import MediaInfo, SideStream
@@ -57,7 +56,7 @@ def describe(
     """
     context = stream.codec_context
     notes: list[str] = []
-    rotation = _rotation(frame, notes)
+    rotation, mirrored = _orientation(frame, notes)
     ratio = stream.sample_aspect_ratio or context.sample_aspect_ratio
     full_range = names_full_range(frame.format.name)
     return MediaInfo(
@@ -83,6 +82,7 @@ def describe(
         extradata=context.extradata or b"",
         side_streams=tuple(_side_streams(opened, stream)),
         tags=_tags(opened, stream),
+        mirrored=mirrored,
     ), notes
 
 
@@ -93,21 +93,23 @@ def _codec_tag(context: VideoCodecContext) -> str:
         return ""
 
 
-def _rotation(frame: av.VideoFrame, notes: list[str]) -> int:
-    """Clockwise degrees that turn `frame` upright."""
-    for data in known_side_data(frame):
-        if data.type != SideDataType.DISPLAYMATRIX:
-            continue
-        a, b, _, c, d = struct.unpack_from("<5i", bytes(data))
-        if a * d - b * c < 0:
-            notes.append("the display matrix mirrors the picture; it is shown unmirrored")
-            return 0
-        exact = -frame.rotation % 360
-        upright = (exact + 45) // 90 * 90 % 360
-        if upright != exact:
-            notes.append(f"turned by {exact} degrees; shown turned by {upright}")
-        return upright
-    return 0
+def _orientation(frame: av.VideoFrame, notes: list[str]) -> tuple[int, bool]:
+    """(clockwise degrees, whether it is mirrored before): what turns `frame` upright."""
+    a, b, _, c, d, *_ = display_matrix(frame)
+    determinant = a * d - b * c
+    if not determinant:
+        notes.append("the display matrix leaves no picture; it is shown as it is stored")
+        return 0, False
+    mirrored = determinant < 0
+    if mirrored:
+        a, b = -a, -b
+    # As FFmpeg has it, which takes off by how much either side is scaled.
+    turned = math.atan2(b / math.hypot(b, d), a / math.hypot(a, c))
+    exact = round(math.degrees(turned)) % 360
+    upright = (exact + 45) // 90 * 90 % 360
+    if upright != exact:
+        notes.append(f"turned by {exact} degrees; shown turned by {upright}")
+    return upright, mirrored
 
 
 def _side_streams(opened: InputContainer, kept: VideoStream) -> Iterator[SideStream]:

@@ -104,8 +104,9 @@ class DirectColours:
     def __init__(self, media: MediaInfo, width: int, height: int) -> None:
         """`width` and `height`: before pictures are turned upright, which these are not."""
         size = (width, height) if (width, height) != (media.width, media.height) else None
+        stored = replace(media, rotation=0, mirrored=False)
         self._converters = {
-            form: PixelConverter(replace(media, rotation=0), pixel_format=form, size=size)
+            form: PixelConverter(stored, pixel_format=form, size=size)
             for form in _colour_forms(media, size)
         }
 

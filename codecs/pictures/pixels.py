@@ -108,7 +108,7 @@ class PixelConverter:
         self._layout = layout
         self._form = pixel_format
         self._size = (width, height)
-        self._turns = media.rotation // 90  # clockwise
+        self._turns = media.rotation // 90  # clockwise, of what was mirrored before
         self._area = in_picture(region, media)
         self._scaled: tuple[int, int] | None = None  # in the picture
         off_grid = self._area.x1 % layout.subsampled[0] or self._area.y1 % layout.subsampled[1]
@@ -387,7 +387,7 @@ class PixelConverter:
             plane_samples(picture)[0][...] = luma
             luma = plane_samples(self._reformat(picture, *self._scaled, picture.format.name))[0]
         gray = np.take(self._levels[meant], luma, mode="clip")
-        upright = np.rot90(gray, -self._turns)[..., np.newaxis]
+        upright = self._upright(gray)[..., np.newaxis]
         if out is None:
             return np.ascontiguousarray(upright)
         out[...] = upright
@@ -403,6 +403,11 @@ class PixelConverter:
 
     # -- the result
 
+    def _upright(self, samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A view of rows of samples as they are displayed."""
+        mirrored = samples[:, ::-1] if self.media.mirrored else samples
+        return np.rot90(mirrored, -self._turns) if self._turns else mirrored
+
     def _packed(
         self, converted: av.VideoFrame, inner: Rect | None, out: npt.NDArray[Any] | None
     ) -> npt.NDArray[Any]:
@@ -410,7 +415,7 @@ class PixelConverter:
         pixels = rows.reshape(rows.shape[0], -1, self._layout.channels)
         if inner is not None:
             pixels = pixels[inner.y1 : inner.y2, inner.x1 : inner.x2]
-        upright = np.rot90(pixels, -self._turns) if self._turns else pixels
+        upright = self._upright(pixels)
         if out is None:
             return np.ascontiguousarray(upright)
         out[...] = upright
@@ -429,7 +434,7 @@ class PixelConverter:
                     inner.y1 // shares_y : -(-inner.y2 // shares_y),
                     inner.x1 // shares_x : -(-inner.x2 // shares_x),
                 ]
-            upright = np.rot90(plane, -self._turns)
+            upright = self._upright(plane)
             flat[at : at + upright.size].reshape(upright.shape)[...] = upright
             at += upright.size
         if self._layout.interleaved:

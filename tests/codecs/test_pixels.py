@@ -35,7 +35,9 @@ SOURCES = (
 SIZES = ((96, 64), (70, 40), (57, 39), (17, 33), (2, 2))
 
 
-def _media(width: int, height: int, pixel_format: str, rotation: int = 0) -> MediaInfo:
+def _media(
+    width: int, height: int, pixel_format: str, rotation: int = 0, *, mirrored: bool = False
+) -> MediaInfo:
     return MediaInfo(
         container="mp4",
         codec="h264",
@@ -46,6 +48,7 @@ def _media(width: int, height: int, pixel_format: str, rotation: int = 0) -> Med
         time_base=Fraction(1, 30),
         average_rate=None,
         rotation=rotation,
+        mirrored=mirrored,
     )
 
 
@@ -73,6 +76,7 @@ def _split(
     source=st.sampled_from(SOURCES),
     size=st.sampled_from(SIZES),
     rotation=st.sampled_from([0, 90, 180, 270]),
+    mirrored=st.booleans(),
     pixel_format=st.sampled_from(PACKED),
     corners=st.tuples(*[st.floats(0, 1, exclude_max=True) for _ in range(4)]),
 )
@@ -80,10 +84,11 @@ def test_a_region_is_that_part_of_the_whole(
     source: str,
     size: tuple[int, int],
     rotation: int,
+    mirrored: bool,
     pixel_format: str,
     corners: tuple[float, float, float, float],
 ) -> None:
-    media = _media(*size, source, rotation)
+    media = _media(*size, source, rotation, mirrored=mirrored)
     width, height = media.display_width, media.display_height
     x1, y1 = int(corners[0] * width), int(corners[1] * height)
     x2, y2 = x1 + 1 + int(corners[2] * (width - x1)), y1 + 1 + int(corners[3] * (height - y1))
@@ -100,14 +105,19 @@ def test_a_region_is_that_part_of_the_whole(
 @given(
     source=st.sampled_from(SOURCES),
     rotation=st.sampled_from([0, 90, 180, 270]),
+    mirrored=st.booleans(),
     pixel_format=st.sampled_from(sorted(SUBSAMPLED)),
     corners=st.tuples(*[st.integers(0, 15) for _ in range(4)]),
 )
 def test_planes_of_a_region_are_those_parts_of_the_whole(
-    source: str, rotation: int, pixel_format: str, corners: tuple[int, int, int, int]
+    source: str,
+    rotation: int,
+    mirrored: bool,
+    pixel_format: str,
+    corners: tuple[int, int, int, int],
 ) -> None:
     shares = SUBSAMPLED[pixel_format]
-    media = _media(72, 40, source, rotation)
+    media = _media(72, 40, source, rotation, mirrored=mirrored)
     if rotation % 180 and shares[0] != shares[1]:
         with pytest.raises(UsageError, match="cannot be turned"):
             PixelConverter(media, pixel_format=pixel_format)
@@ -142,22 +152,28 @@ def test_conversion_is_that_of_ffmpeg(source: str, pixel_format: str) -> None:
     assert np.abs(difference).max() <= near
 
 
+@pytest.mark.parametrize("mirrored", [False, True])
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 @pytest.mark.parametrize("pixel_format", ["rgb24", "gray", "yuv420p", "yuv444p"])
-def test_pictures_are_turned_clockwise(rotation: int, pixel_format: str) -> None:
+def test_pictures_are_mirrored_and_then_turned_clockwise(
+    rotation: int, pixel_format: str, mirrored: bool
+) -> None:
     frame = _noise(70, 40, "yuv420p")
     lying = PixelConverter(_media(70, 40, "yuv420p"), pixel_format=pixel_format).convert(frame)
-    media = _media(70, 40, "yuv420p", rotation)
+    media = _media(70, 40, "yuv420p", rotation, mirrored=mirrored)
     upright = PixelConverter(media, pixel_format=pixel_format).convert(frame)
-    turns = -rotation // 90
     if pixel_format in PACKED:
-        np.testing.assert_array_equal(upright, np.rot90(lying, turns))
+        np.testing.assert_array_equal(upright, _turned(lying, rotation, mirrored=mirrored))
         return
     shares = SUBSAMPLED[pixel_format]
     before = _split(lying, 70, 40, shares)
     after = _split(upright, media.display_width, media.display_height, shares)
     for plane, turned in zip(before, after, strict=True):
-        np.testing.assert_array_equal(turned, np.rot90(plane, turns))
+        np.testing.assert_array_equal(turned, _turned(plane, rotation, mirrored=mirrored))
+
+
+def _turned(picture: npt.NDArray[Any], rotation: int, *, mirrored: bool) -> npt.NDArray[Any]:
+    return np.rot90(np.fliplr(picture) if mirrored else picture, -rotation // 90)
 
 
 def test_planes_in_the_stored_form_are_the_samples_themselves() -> None:
@@ -223,15 +239,16 @@ def test_reduced_pixels_are_means_of_their_areas(pixel_format: str) -> None:
     assert np.abs(reduced - means).max() <= 3
 
 
+@pytest.mark.parametrize("mirrored", [False, True])
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 @pytest.mark.parametrize("source", ["yuv420p", "nv12", "yuv422p10le", "gbrp", "gray"])
-def test_scaled_pictures_are_upright(source: str, rotation: int) -> None:
+def test_scaled_pictures_are_upright(source: str, rotation: int, mirrored: bool) -> None:
     frame = _noise(96, 64, source)
     lying = PixelConverter(_media(96, 64, source), size=(48, 16)).convert(frame)
-    media = _media(96, 64, source, rotation)
+    media = _media(96, 64, source, rotation, mirrored=mirrored)
     size = (16, 48) if rotation % 180 else (48, 16)
     upright = PixelConverter(media, size=size).convert(frame)
-    np.testing.assert_array_equal(upright, np.rot90(lying, -rotation // 90))
+    np.testing.assert_array_equal(upright, _turned(lying, rotation, mirrored=mirrored))
 
 
 def test_planes_of_an_odd_place_are_resampled() -> None:

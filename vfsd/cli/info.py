@@ -142,6 +142,8 @@ def _facts(video: LogicalVideo, record: Mapping[str, Any]) -> Iterator[tuple[str
 def _picture(physical: PhysicalVideo) -> str:
     media = physical.media
     parts = [f"{media.display_width}x{media.display_height}", media.pixel_format]
+    if media.mirrored:
+        parts.append("mirrored")
     if media.rotation:
         parts.append(f"turned by {media.rotation} degrees")
     if media.interlaced:

@@ -171,6 +171,7 @@ def _physical(physical: PhysicalVideo) -> dict[str, Any]:
         "coded_width": media.width,
         "coded_height": media.height,
         "rotation": media.rotation,
+        "mirrored": media.mirrored,
         "pixel_format": media.pixel_format,
         "bit_depth": media.bit_depth,
         "sample_aspect_ratio": _text(media.sample_aspect_ratio),

@@ -160,7 +160,7 @@ def displayed_layout(text: str, media: MediaInfo, codec: TileCodec) -> TileLayou
         codec.rules.check(turned)
     except UsageError as error:
         hint = "write uniform:RxC, or give regions with --roi, and edges are put where they may be"
-        if media.rotation:
+        if media.is_turned:
             hint = _stored_turned(media, turned)
         raise UsageError(str(error), hint=hint) from error
     return turned
@@ -175,7 +175,9 @@ def _turned_grid(text: str, media: MediaInfo, codec: TileCodec) -> TileLayout:
 
 
 def _stored_turned(media: MediaInfo, cut: object) -> str:
-    return f"the picture is stored turned by {media.rotation} degrees, and cut as {cut}"
+    how = [f"turned by {media.rotation} degrees"] if media.rotation else []
+    how += ["mirrored"] if media.mirrored else []
+    return f"the picture is stored {' and '.join(how)}, and cut as {cut}"
 
 
 @dataclass(frozen=True, slots=True)

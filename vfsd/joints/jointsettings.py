@@ -64,6 +64,8 @@ def require_alike(left: MediaInfo, right: MediaInfo) -> None:
             )
         if media.interlaced:
             raise UsageError("pictures of interlaced fields cannot be joined")
+        if media.mirrored:
+            raise UsageError("pictures that are shown mirrored cannot be joined")
         if media.rotation % 180 and any(across != down for across, down in shares):
             raise UsageError(f"pictures in {media.pixel_format} that are turned cannot be joined")
         if not is_divisible((media.width, media.height), shares):

@@ -49,8 +49,8 @@ _STEP = 0.1
 
 def require_offerable(media: MediaInfo, width: int, height: int) -> None:
     """Raises `UsageError` for pictures of which none in that size can be taken."""
-    if media.rotation:
-        raise UsageError("frames that are turned upright are not taken in another size")
+    if media.is_turned:
+        raise UsageError("frames that are turned upright or mirrored are not taken in another size")
     tile_codec("fast", media)
     require_smaller(width, height, media)
     if (width, height) == (media.width, media.height):

@@ -35,7 +35,9 @@ def require_same_picture(old: MediaInfo, new: MediaInfo) -> None:
         if before != after:
             raise RefusedMediaError(
                 f"{name.replace('_', ' ')} would become {after}; it is {before}",
-                hint="another codec may keep it",
+                hint="`vfsd verify` looks anew at how they are turned"
+                if name in ("rotation", "mirrored")
+                else "another codec may keep it",
             )
 
 
@@ -45,6 +47,7 @@ _KEPT = (
     "height",
     "pixel_format",
     "rotation",
+    "mirrored",
     "sample_aspect_ratio",
     "color_range",
     "color_space",

@@ -78,10 +78,12 @@ def in_picture_corners(boxes: npt.NDArray[np.float64], media: MediaInfo) -> npt.
     x1, y1 = np.floor(boxes[:, 0]), np.floor(boxes[:, 1])
     x2, y2 = np.ceil(boxes[:, 2]), np.ceil(boxes[:, 3])
     width, height = media.width, media.height
-    turned = {
+    x1, y1, x2, y2 = {
         0: (x1, y1, x2, y2),
         90: (y1, height - x2, y2, height - x1),
         180: (width - x2, height - y2, width - x1, height - y1),
         270: (width - y2, x1, width - y1, x2),
     }[media.rotation]
-    return np.stack(turned, axis=1).astype(np.int64)
+    if media.mirrored:
+        x1, x2 = width - x2, width - x1
+    return np.stack((x1, y1, x2, y2), axis=1).astype(np.int64)

@@ -18,7 +18,7 @@ from vfsd.forks import at_fork
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.making.ingest import describe_original, pages, put_sound
-from vfsd.model import LogicalVideo, PhysicalVideo
+from vfsd.model import LogicalVideo, MediaInfo, PhysicalVideo
 from vfsd.parts import Parts
 from vfsd.reading.plan import require_before_end, select_frames
 from vfsd.reading.tileplan import Costs
@@ -170,7 +170,8 @@ class VideoFacts:
     # -- checking
 
     def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> bool:
-        """Decode the whole file and correct the frame table; returns whether it was wrong.
+        """Decode the whole file and correct the frame table, and how pictures are turned; returns
+        whether either was wrong.
 
         `on_progress` is told (bytes done, bytes in all); it may raise to give up.
         Raises `RefusedMediaError` when the file does not decode at all any more, `NotFoundError`
@@ -188,6 +189,7 @@ class VideoFacts:
             and np.array_equal(before.pts, found.columns.pts)
             and np.array_equal(old.packets_of(range(len(old))), found.order)
             and old.end_pts == found.end_pts
+            and _orientation(self.original.media) == _orientation(found.media)
         )
         corrected = dataclasses.replace(
             describe_original(
@@ -237,6 +239,10 @@ class VideoFacts:
         with self._guard:
             self.info, self._table = info, None
         return True
+
+
+def _orientation(media: MediaInfo) -> tuple[int, bool]:
+    return media.rotation, media.mirrored
 
 
 def _new_numbers(old: FrameTable, order: Ints) -> Ints:

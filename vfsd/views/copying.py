@@ -112,7 +112,7 @@ def can_hold(container: str, media: MediaInfo, largest: int) -> bool:
         if media.codec == "vp9" and media.pixel_format not in ("yuv420p", "yuv422p", "yuv444p"):
             return False
         return media.codec in MP4_CODECS and max(media.width, media.height) < 1 << 16
-    if media.rotation:
+    if media.is_turned:
         return False  # there is no way to say it
     if container == "matroska":
         return media.codec in MATROSKA_CODECS and largest < MAX_PACKET
@@ -267,6 +267,7 @@ def _track(
         reorder=reorder,
         rate=showing.rate,
         rotation=media.rotation,
+        mirrored=media.mirrored,
         sample_aspect_ratio=media.sample_aspect_ratio,
         colors=told_colors(media),
     )

@@ -346,7 +346,7 @@ def _is_scaled_whole(footage: Footage, pictures: PictureForm, settings: EncoderS
     return (
         codec is not None
         and codec.pixel_formats.get(media.pixel_format) == settings.pixel_format
-        and not media.rotation
+        and not media.is_turned
         and footage.physical.verified  # frame numbers must not change afterwards
         and pictures.region == media.frame_rect
         and size != (media.width, media.height)

@@ -89,6 +89,7 @@ def _media(media: MediaInfo) -> dict[str, Any]:
         "coded_width": media.width,
         "coded_height": media.height,
         "rotation": media.rotation,
+        "mirrored": media.mirrored,
         "pixel_format": media.pixel_format,
         "bit_depth": media.bit_depth,
         "time_base": str(media.time_base),

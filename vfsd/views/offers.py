@@ -163,7 +163,7 @@ class Offer:
         # In full: it is decoded in this process next, all of it, and nobody has seen it before.
         found = self._examiner.examine_open(self._file.fileno(), "what was written", full=True)
         self._require_size(found.media.display_width, found.media.display_height)
-        if len(found.order) != len(self._frames) or found.media.rotation:
+        if len(found.order) != len(self._frames) or found.media.is_turned:
             raise RefusedMediaError(
                 f"{len(self._frames)} frames are wanted, and {len(found.order)} were written"
             )

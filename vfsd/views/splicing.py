@@ -124,7 +124,7 @@ def find_splice(
 
 def _encoded(key: str, footage: Footage, showing: Showing, source: SpliceSource) -> EncodedRun:
     """An end; its pictures lie as those of the source do, turned upright or not."""
-    media = dataclasses.replace(footage.physical.media, rotation=0)
+    media = dataclasses.replace(footage.physical.media, rotation=0, mirrored=False)
     pictures = even_picture_form(media, View(), "yuv420p")
     settings = encoder_settings(media, source.codec, pictures, showing)
     return EncodedRun(key, footage, pictures, source.settings(settings), showing)
@@ -349,6 +349,7 @@ class SplicedRendition:
             reorder=self._copied.reorder,
             rate=showing.rate,
             rotation=media.rotation,
+            mirrored=media.mirrored,
             sample_aspect_ratio=media.sample_aspect_ratio,
             colors=told_colors(media),
         )

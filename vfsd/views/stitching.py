@@ -70,11 +70,11 @@ def find_stitch(
         return None
     unscaled = view.size in (None, (region.width, region.height))
     steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
-    if not unscaled or not steady or (media.rotation and form.container != "mp4"):
+    if not unscaled or not steady or (media.is_turned and form.container != "mp4"):
         return None
     area = in_picture(region, media)
     shown = (area.width // 2 * 2, area.height // 2 * 2)
-    if media.rotation and shown != (area.width, area.height):
+    if media.is_turned and shown != (area.width, area.height):
         return None  # what is left out may lie at any side
     good = footage.tiles.good_for(picture_form(media, view, form.layout), footage.physical)
     blocks = tile_blocks(area, showing, footage.tiles.segments, good)
@@ -225,6 +225,7 @@ class StitchedRendition:
             longest=int(lengths.max()),
             rate=showing.rate,
             rotation=media.rotation,
+            mirrored=media.mirrored,
             sample_aspect_ratio=media.sample_aspect_ratio,
             sets_in_stream=in_stream,
         )
