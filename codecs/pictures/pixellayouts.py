@@ -76,7 +76,11 @@ def check_size(layout: PixelLayout, name: str, width: int, height: int, rotation
     if width < 1 or height < 1:
         raise UsageError(f"a size of {width}x{height} holds no pixel")
     if width % layout.subsampled[0] or height % layout.subsampled[1]:
-        raise UsageError(f"{name} needs an even size, not {width}x{height}")
+        even = f"{width - width % 2 or 2}x{height - height % 2 or 2}"
+        raise UsageError(
+            f"{name} needs an even size, not {width}x{height}",
+            hint=f"take {even}, or yuv444p, in which each pixel has its own colours",
+        )
     require_turnable(layout, name, rotation)
 
 
