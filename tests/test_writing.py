@@ -27,6 +27,7 @@ from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
 from vfsd.errors import (
     BusyError,
     ClosedError,
+    CutOffError,
     ExistsError,
     HeldError,
     NoSpaceError,
@@ -696,3 +697,47 @@ def test_a_video_can_be_written_from_itself(store: Store) -> None:
     video: Video = store.ingest(CLIP, "a.mp4")
     small = store.write("a.mp4", video.iterate(size=(160, 120)), fps=video.rate, replace=True)
     assert (len(small), small.width, small.height) == (len(video), 160, 120)
+
+
+class Dripping:
+    """A stream that gives three bytes at most."""
+
+    def __init__(self, data: bytes) -> None:
+        self._file = io.BytesIO(data)
+
+    def read(self, most: int) -> bytes:
+        return self._file.read(min(3, most))
+
+
+def y4m(count: int = 6) -> bytes:
+    """Full range, and pixels that are not square."""
+    picture = np.arange(64 * 72, dtype=np.uint16).astype(np.uint8).tobytes()
+    head = b"YUV4MPEG2 W64 H48 F10:1 Ip A4:3 C420mpeg2 XCOLORRANGE=FULL\n"
+    return head + (b"FRAME\n" + picture) * count
+
+
+@pytest.mark.parametrize("given_as", [bytes, bytearray, io.BytesIO, Dripping])
+def test_yuv4mpeg2_is_pictures(store: Store, given_as: type) -> None:
+    video = store.write("a.mp4", given_as(y4m()), lossless=True)
+    media = video.original.media
+    assert (media.codec, len(video), video.rate) == ("h264", 6, Fraction(10))
+    assert (media.color_range, media.sample_aspect_ratio) == ("full", Fraction(4, 3))
+    assert video.read(frames=range(1), format="yuv420p").data.tobytes() == y4m(1)[-64 * 72 :]
+    faster = store.write("b.mp4", given_as(y4m()), fps=20)
+    assert faster.rate == 20
+    kept = store.write("c.y4m", given_as(y4m()))
+    assert kept.original.media.container == "y4m"
+    with pytest.raises(UsageError, match="tells its pixel format"):
+        store.write("d.mp4", given_as(y4m()), fps=20, format="gray")
+    with pytest.raises(UsageError, match="rate"):
+        store.write("d.mp4", given_as(y4m().replace(b"F10:1", b"F0:0")))
+    with pytest.raises(UsageError, match="interlaced") as error:
+        store.write("d.mp4", given_as(y4m().replace(b"Ip", b"It")))
+    assert "encoded stream" in str(error.value.hint)
+
+
+def test_of_yuv4mpeg2_that_is_cut_off_whole_pictures_are_kept(store: Store) -> None:
+    with pytest.raises(CutOffError, match="frame 5"):
+        store.write("a.mp4", io.BytesIO(y4m()[:-7]))
+    (recording,) = store.recordings()
+    assert len(store.recover(recording)) == 5

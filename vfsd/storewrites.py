@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from io import BufferedReader
 from itertools import chain
 from pathlib import Path
 from reprlib import repr as shown
@@ -25,12 +26,13 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.frames import Pixels
-from vfsd.making.givenpixels import Given, Raw, chunks, is_raw, pictures, pictures_of_bytes
+from vfsd.making.givenpixels import Given, Peeked, Raw, chunks, is_raw, pictures, pictures_of_bytes
 from vfsd.making.ingest import Source, ingest_made, require_free
 from vfsd.making.recordings import Recording, free_name, recordings
 from vfsd.making.unfinished import RECOVER, Unfinished, begin, may_pass, unfinished
 from vfsd.making.writeform import WriteForm
 from vfsd.making.writer import Ticks, VideoWriter, given_times
+from vfsd.making.y4m import MAGIC, Y4mHeader, read_header, read_pictures
 from vfsd.model import FileState, LogicalVideo
 from vfsd.parts import Parts
 from vfsd.reading.tools import Tools
@@ -41,6 +43,7 @@ from vfsd.videos.video import Video
 Written = Callable[[int], None]
 """Called with the number of pictures, or of bytes of a stream, since the last call."""
 
+_BUFFER = 1 << 20
 _CLOSE_AGAIN = "close its writer again, or let `vfsd recover` do that when this process has ended"
 _WHEN_ENDED = "`vfsd recover` makes a video of it when this process has ended"
 
@@ -91,6 +94,9 @@ class StoreWrites:
           frames that were read, or any sequence of these, with `fps`, or with a `time_base` and the
           `pts` of each; the other fields of `WriteForm` say what is written.
         - Bare samples: bytes or an open file, and the `size` (width, height) besides.
+        - YUV4MPEG2: bytes or an open file of it, without `size` or `format`, are pictures, too, and
+          tell their rate, range and aspect where `form` does not.  Under a name that ends with
+          .y4m they are a stream.
         - A stream: bytes or an open file with neither size nor times is a video file, of any kind
           that `ingest` takes, and is kept as it is.
 
@@ -116,7 +122,18 @@ class StoreWrites:
         if isinstance(form.get("sound"), SoundFormat):
             raise UsageError("sound in pieces is for a writer", hint="see Store.writer")
         replace = yes_or_no(replace, "replace")
+        each: Iterator[tuple[Pixels, int | None]]
         timed = form.get("fps") is not None or form.get("time_base") is not None
+        if is_raw(data) and size is None and not name.lower().endswith(".y4m"):
+            peeked = Peeked(data, len(MAGIC))
+            if peeked.head == MAGIC:
+                file = BufferedReader(peeked, _BUFFER)
+                header = read_header(file)
+                told = _told_by(header, form)
+                each = ((picture, None) for picture in read_pictures(file, header))
+                size = header.width, header.height
+                return self._write_pictures(name, each, size, pts, replace, on_progress, told)
+            data = peeked.given
         if is_raw(data):
             if not timed and size is None:
                 if form or pts is not None:
@@ -129,9 +146,7 @@ class StoreWrites:
             if size is None or not timed:
                 raise UsageError("bare samples need a size and a rate", hint="give size and fps")
             pixel_format = form.get("format", "rgb24")
-            each: Iterator[tuple[Pixels, int | None]] = (
-                (picture, None) for picture in pictures_of_bytes(data, pixel_format, size)
-            )
+            each = ((picture, None) for picture in pictures_of_bytes(data, pixel_format, size))
         else:
             if not timed:
                 raise UsageError("pictures need times", hint="give fps")
@@ -339,6 +354,22 @@ def _told_of_part(file: Unfinished) -> Iterator[None]:
                 f"what has come of {file.name!r} is not lost: it is {file.path}; {RECOVER}"
             )
         raise
+
+
+def _told_by(header: Y4mHeader, form: WriteOptions) -> WriteForm:
+    """What is written of YUV4MPEG2.  Raises `UsageError` where nobody tells its rate."""
+    if "format" in form:
+        raise UsageError("YUV4MPEG2 tells its pixel format itself", hint="leave out format")
+    told: WriteOptions = {**form, "format": header.pixel_format}
+    if form.get("fps") is None and form.get("time_base") is None:
+        if header.rate is None:
+            raise UsageError("YUV4MPEG2 with F0:0 does not tell its rate", hint="give fps")
+        told["fps"] = header.rate
+    if form.get("color_range") is None:
+        told["color_range"] = header.color_range
+    if form.get("sample_aspect_ratio") is None:
+        told["sample_aspect_ratio"] = header.sample_aspect_ratio
+    return WriteForm(**told)
 
 
 def _require_times(times: FileTimes, found: Examination) -> None:

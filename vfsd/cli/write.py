@@ -120,7 +120,8 @@ def command(
 
     \b
     - bare pixels, one picture after the other, with --size and --fps
-    - YUV4MPEG2, which says itself what it is; with --fps where it knows no rate (F0:0)
+    - YUV4MPEG2, which says itself what it is; with --fps where it knows no rate (F0:0); not
+      interlaced: deinterlace it, or give the encoded stream, which is kept as it is
     - `dir/%06d.png`, the pictures of all numbers that there are, with --fps
     - any video that `ingest` takes, which is kept as it is: without --size and --fps
 

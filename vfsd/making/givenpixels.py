@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from io import BytesIO, FileIO
+from io import BytesIO, FileIO, RawIOBase
 from types import NoneType
-from typing import IO, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import IO, TYPE_CHECKING, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from vfsd.codecs.encoding.fileforms import require_size
 from vfsd.codecs.pictures.pixellayouts import pixel_layout
 from vfsd.errors import CutOffError, UsageError
 from vfsd.frames import Frame, Frames, Pixels
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 Raw: TypeAlias = bytes | bytearray | memoryview | IO[bytes]
 """Bytes, or a file of them that is open for reading."""
@@ -150,6 +153,39 @@ def chunks(data: Raw, size: int = _CHUNK) -> Iterator[memoryview]:
             return
 
 
+class Peeked(RawIOBase):
+    """The bytes of a file or of memory, of which the first ones can be seen before they come.
+
+    Closing it leaves the file open.
+    """
+
+    def __init__(self, data: Raw, count: int) -> None:
+        """Raises as `chunks` does, but for an `OSError`, which comes when the bytes are read."""
+        self._pieces = chunks(data, count)
+        self.head = bytes(next(self._pieces, b""))  #: so many, or all that there are
+        self.given: Raw = data  #: what all of them can be read of afterwards
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            self._file: IO[bytes] = BytesIO(data)
+            self._left, self._is_over = b"", False
+        else:
+            self._file, self.given = data, cast(IO[bytes], self)
+            self._left, self._is_over = self.head, len(self.head) < count
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        room = memoryview(buffer).cast("B")
+        if not self._left and self._is_over:
+            next(self._pieces, None)  # raises what has cut it off
+            return 0
+        # What there is, at once: who writes a pipe may take its time.
+        part = self._left[: len(room)] or _read(self._file, len(room), at_once=True) or b""
+        self._left = self._left[len(part) :]
+        room[: len(part)] = part
+        return len(part)
+
+
 def _bytes_ahead(data: Raw) -> int | None:
     """How many there are to be read; None where only reading tells."""
     if isinstance(data, (bytes, bytearray, memoryview)):
@@ -162,8 +198,9 @@ def _bytes_ahead(data: Raw) -> int | None:
     return max(0, end - at)
 
 
-def _read(file: IO[bytes], most: int) -> bytes | None:
-    part = file.read(most)
+def _read(file: IO[bytes], most: int, *, at_once: bool = False) -> bytes | None:
+    read = getattr(file, "read1", file.read) if at_once else file.read
+    part: bytes | None = read(most)
     if not isinstance(part, (bytes, bytearray, memoryview, NoneType)):
         raise UsageError(
             f"a file of pictures or of a video gives bytes, not {type(part).__name__}",

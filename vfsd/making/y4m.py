@@ -75,7 +75,10 @@ def read_header(file: IO[bytes]) -> Y4mHeader:
             f"YUV4MPEG2 in {space} is not read", hint=f"convert it to one of {', '.join(_FORMATS)}"
         )
     if told.get("I", "p") not in ("p", "?"):
-        raise UsageError("interlaced pictures are not written", hint="deinterlace them first")
+        raise UsageError(
+            "interlaced pictures are not written",
+            hint="deinterlace them first, or give the encoded stream, which is kept as it is",
+        )
     if width < 1 or height < 1 or (rate is not None and rate <= 0):
         raise UsageError(f"no header of YUV4MPEG2: {line[:80]!r}")
     pixel_format = _FORMATS[space]
