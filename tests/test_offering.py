@@ -114,6 +114,31 @@ def test_what_is_not_the_video_is_refused_and_nothing_of_it_stays(
     assert np.array_equal(frames(video), video.read(size=SIZE, format="yuv420p", psnr=100).data)
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_refusal_says_that_the_range_is_another(store: Store, is_full: bool) -> None:
+    pixels = store.ingest(CLIP, "a.mp4").read(frames=range(30), format="yuv420p").data
+    told = "full" if is_full else "limited"
+    video = store.write("b.mp4", pixels, fps=25, format="yuv420p", color_range=told)
+    data = video.read(size=SIZE, format="yuv420p", psnr=math.inf).data.astype(float)
+    # What `ffmpeg -pix_fmt` makes of it that does not know better.
+    luma = data[:, :120]
+    luma[...] = luma * 219 / 255 + 16 if is_full else (luma - 16) * 255 / 219
+    written = data.round().clip(0, 255).astype(np.uint8)
+    with pytest.raises(RefusedMediaError, match="luma of frame 0") as error:
+        video.write(written, size=SIZE, format="yuv420p")
+    assert str(error.value.hint).startswith(f"the video has {told} range")
+
+
+def test_a_refusal_of_rgb_says_what_is_better(store: Store, video: Video) -> None:
+    written = np.maximum(frames(video, format="rgb24"), 12) - 12
+    with pytest.raises(RefusedMediaError, match="of frame 0") as error:
+        video.write(written, size=SIZE)
+    assert "offer yuv420p" in str(error.value.hint)
+    with pytest.raises(RefusedMediaError, match="luma of frame 0") as error:
+        video.write(_dark(frames(video)), size=SIZE, format="yuv420p")
+    assert error.value.hint is None
+
+
 def test_what_is_refused_leaves_those_that_were_there_in_use(store: Store, video: Video) -> None:
     video.render(SIZE, settings=TileSettings("fast", 45.0))
     before = store.catalog.renditions(video.info)

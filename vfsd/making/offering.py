@@ -15,16 +15,19 @@ from io import BufferedRandom
 from itertools import islice
 from typing import IO
 
+import numpy as np
+
 from vfsd.budget.reclaim import clear_away
 from vfsd.codecs import VideoFrame
 from vfsd.codecs.cells.pack import CellStream
 from vfsd.codecs.cells.tiles import tile_codec
 from vfsd.codecs.pictures.arrays import PictureMaker
-from vfsd.codecs.pictures.colors import ColorSettler
+from vfsd.codecs.pictures.colors import ColorSettler, is_full_range
 from vfsd.codecs.pictures.comparing import Comparer, DirectColours, Shot, Tally
 from vfsd.codecs.pictures.likeness import plane_errors, square_error, summed
 from vfsd.codecs.pictures.picturefile import PictureFile
-from vfsd.codecs.pictures.planes import copy_colors
+from vfsd.codecs.pictures.pixellayouts import pixel_layout
+from vfsd.codecs.pictures.planes import copy_colors, plane_samples
 from vfsd.codecs.pictures.scale import PictureFormat, PictureScaler, require_smaller
 from vfsd.codecs.pictures.siting import Sited, siting_of
 from vfsd.distortion import LOSSLESS_PSNR, SCALED, error_of, psnr_of, psnr_of_squares
@@ -85,10 +88,12 @@ def take_offer(
     planned: Sequence[PlannedSegment],
     pictures: Iterator[VideoFrame],
     *,
+    given_as: str | None = None,
     on_frame: Callable[[], None] = lambda: None,
 ) -> list[Segment]:
     """Keep `pictures`, one for each planned frame in turn, as segments of a rendition.
 
+    `given_as` is the pixel format in which they were given, where somebody has converted them here.
     All layouts are the whole picture in the size that they have.  Segments that are there already
     stay, and what is given of them is compared all the same.  Returns what was made.
 
@@ -98,7 +103,7 @@ def take_offer(
     """
     settings = TileSettings("fast", float(parts.settings.minimum_psnr))
     lacking = {plan.frames for plan in missing(parts, video, planned, settings)}
-    work = _OfferedWork(parts, pool, video, table, settings)
+    work = _OfferedWork(parts, pool, video, table, settings, given_as)
     made: list[Segment] = []
     try:
         for plan in planned:
@@ -128,11 +133,13 @@ class _OfferedWork(TileWork):
         video: LogicalVideo,
         table: FrameTable,
         settings: TileSettings,
+        given_as: str | None,
     ) -> None:
         codec = tile_codec(settings.codec, video.original.media)
         super().__init__(parts, pool, video, table, codec, settings)
         self._least = settings.psnr
         self._peak = (1 << video.original.media.bit_depth) - 1
+        self._given_as = given_as
         self._given: PictureFile | None = None
         self._given_likeness = IDENTICAL  # to the original in that size
 
@@ -186,7 +193,8 @@ class _OfferedWork(TileWork):
             raise RefusedMediaError(
                 f"frames {plan.frames.start} to {plan.frames.stop - 1} have "
                 f"{self._given_likeness.luma:.2f} dB against the original in that size, and "
-                f"{self._least:.0f} are needed"
+                f"{self._least:.0f} are needed",
+                hint=self._hint_of_colours(),
             )
         return kept
 
@@ -201,8 +209,33 @@ class _OfferedWork(TileWork):
                 has = psnr_of_squares(error, self._peak)
                 raise RefusedMediaError(
                     f"{what} of frame {frame} has {has:.1f} dB against the original in "
-                    f"that size, and {least:.0f} are needed"
+                    f"that size, and {least:.0f} are needed",
+                    hint=self._hint_of_levels(given, wanted) or self._hint_of_colours(),
                 )
+
+    def _hint_of_levels(self, given: VideoFrame, wanted: VideoFrame) -> str | None:
+        """Where luma would be near enough if it had been meant in the other range."""
+        luma, original = (plane_samples(one)[0].astype(np.float64) for one in (given, wanted))
+        unit = (self._peak + 1) / 256
+        black, white = 16 * unit, 235 * unit
+        is_full = is_full_range(wanted)
+        if is_full:
+            mapped = black + original * (white - black) / self._peak
+        else:
+            mapped = (original - black) * self._peak / (white - black)
+        error = float(np.square(luma - mapped.clip(0, self._peak)).mean())
+        if error > square_error(self._least - FRAME_MARGIN, self._peak):
+            return None
+        if is_full:
+            return "the video has full range: was limited range written? (`-pix_fmt yuvj420p`)"
+        return "the video has limited range: was full range written? (`-pix_fmt yuv420p`)"
+
+    def _hint_of_colours(self) -> str | None:
+        """Where pictures were RGB: to and fro takes some dB, which are all that others may lack."""
+        if self._given_as is None or not pixel_layout(self._given_as).channels:
+            return None
+        stored = self._codec.pixel_formats[self._video.original.media.pixel_format]
+        return f"what was given is {self._given_as}: offer {stored}, or an encoded video"
 
     # -- as the work of making tiles asks for it
 

@@ -46,7 +46,7 @@ class VideoWrites(VideoFacts):
         else:
             arrays = (picture for picture, _ in pictures(data, format))
         offered = stored_pictures(arrays, format, size, self.original.media)
-        return self.take(offered, size, frames, on_progress=on_progress)
+        return self.take(offered, size, frames, given_as=format, on_progress=on_progress)
 
     def take(
         self,
@@ -54,9 +54,10 @@ class VideoWrites(VideoFacts):
         size: tuple[int, int],
         frames: range,
         *,
+        given_as: str | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[Segment]:
-        """As `write`, of pictures in the pixel format of the original."""
+        """As `write`, of pictures in the pixel format of the original; `given_as`: their own."""
         require_offerable(self.original.media, *size)
         self._require_verified()
         layout, done = TileLayout.untiled(*size), itertools.count(1)
@@ -74,5 +75,6 @@ class VideoWrites(VideoFacts):
             self.table,
             planned,
             offered,
+            given_as=given_as,
             on_frame=on_frame,
         )

@@ -119,7 +119,8 @@ class Offer:
             except VfsdError as error:
                 # Shells close a descriptor of what they redirect to before anything is written.
                 level = logging.WARNING if self.size else logging.INFO
-                _log.log(level, "%s was refused: %s", self._name, error)
+                hint = f"; {error.hint}" if error.hint else ""
+                _log.log(level, "%s was refused: %s%s", self._name, error, hint)
                 raise
             self._is_new = self._is_expected = False
             _log.info("%s: %d frames were taken", self._name, len(self._frames))
@@ -136,7 +137,8 @@ class Offer:
             offered = self._of_y4m()
         else:
             offered = self._of_packets()
-        self._video.take(offered, self._size, self._frames)
+        given_as = self._form.layout if self._form.container == "raw" else None
+        self._video.take(offered, self._size, self._frames, given_as=given_as)
 
     def _of_samples(self) -> Iterator[VideoFrame]:
         layout = pixel_layout(self._form.layout)
