@@ -19,7 +19,8 @@ import pytest
 from sample_videos import FOLDER
 from tests.matrices import ASKEW, MIRRORED, ORIENTATIONS, with_matrix
 from vfsd.detections import Detection
-from vfsd.errors import RefusedMediaError
+from vfsd.errors import RefusedMediaError, UsageError
+from vfsd.joints.jointsettings import require_alike
 from vfsd.making.planned import TileSettings
 from vfsd.model import MediaInfo
 from vfsd.orientation import in_display, in_picture, layout_in_display, layout_in_picture
@@ -184,3 +185,10 @@ def test_an_old_row_is_corrected_by_a_look_at_the_file(store: Store, tmp_path: P
         assert not old.verify()
         assert (old.width, old.height, old.original.media.mirrored) == (240, 320, True)
         assert old.read(format="yuv420p").data.tobytes() == by_ffmpeg(path)
+
+
+def test_mirrored_videos_are_not_joined() -> None:
+    lying = MediaInfo("mp4", "h264", None, 64, 48, "yuv420p", Fraction(1, 25), None)
+    require_alike(lying, lying)
+    with pytest.raises(UsageError, match="mirrored"):
+        require_alike(lying, replace(lying, mirrored=True))
