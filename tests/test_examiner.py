@@ -6,8 +6,10 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from hypothesis import given
@@ -99,6 +101,33 @@ def test_what_is_refused_is_refused_in_the_same_words(examiner: Examiner, tmp_pa
                 way(path)
             told.append(str(caught.value))
         assert told[0] == told[1]
+
+
+def many_streams(path: Path, count: int) -> Path:
+    """The same pictures so many times side by side."""
+    with av.open(str(FOLDER / "traffic.mp4")) as clip, av.open(str(path), "w") as made:
+        pictures = clip.streams.video[0]
+        streams = [made.add_stream_from_template(pictures) for _ in range(count)]
+        for packet in islice(clip.demux(pictures), 6):
+            for stream in streams:
+                copied = av.Packet(bytes(packet))
+                copied.pts, copied.dts = packet.pts, packet.dts
+                copied.time_base, copied.is_keyframe = packet.time_base, packet.is_keyframe
+                copied.stream = stream
+                made.mux(copied)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "mov", "ts"])
+def test_a_file_has_200_streams_at_most(examiner: Examiner, tmp_path: Path, suffix: str) -> None:
+    """Whether FFmpeg says nothing of more, or that memory ran out."""
+    most = examiner.examine(many_streams(tmp_path / f"most.{suffix}", 200))
+    assert len(most.media.side_streams) == 199
+    for count in (201, 400):
+        more = many_streams(tmp_path / f"more.{suffix}", count)
+        for way in (examine, examiner.examine):
+            with pytest.raises(RefusedMediaError, match="it has more than 200 streams"):
+                way(more)
 
 
 def test_a_file_that_crashes_the_decoder_is_refused_and_the_next_is_not(

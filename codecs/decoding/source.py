@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import av
+import av.logging
 from av.audio.stream import AudioStream
 from av.container import InputContainer
 from av.error import FFmpegError
@@ -40,7 +41,7 @@ MAX_PIXELS = 1 << 27
 """Pictures of more pixels than this are refused by the decoders: 16384 x 8192."""
 
 MAX_STREAMS = 200
-"""A file with more streams is refused by the demuxers."""
+"""A file with more streams is no video."""
 
 _BUFFER_BYTES = 1 << 18
 _OPEN_SECONDS = 60.0
@@ -49,7 +50,8 @@ _OPTIONS = {
     "protocol_whitelist": "file",
     "probesize": str(5 << 20),
     "analyzeduration": str(10_000_000),
-    "max_streams": str(MAX_STREAMS),
+    # One more than may be: of any others some demuxers say nothing.
+    "max_streams": str(MAX_STREAMS + 1),
     "max_pixels": str(MAX_PIXELS),
 }
 
@@ -188,6 +190,28 @@ def open_as(source: Source, demuxer: str) -> InputContainer:
     )
     opened.flags &= ~_GENERATE_PTS
     return opened
+
+
+def runs_out_of_streams(source: Source, container: str) -> bool:
+    """Whether FFmpeg, when it says that memory ran out, means that there are too many streams.
+
+    It gives both the same number, and tells them apart in its log only; so all of it is demuxed
+    once more.
+    """
+    av.logging.set_skip_repeated(False)  # else what was left of another file is told with this one
+    av.logging.set_level(av.logging.ERROR)
+    try:
+        with (
+            av.logging.Capture() as told,
+            suppress(FFmpegError, IndexError),  # the latter as in `demuxed`
+            open_container(source, container) as opened,
+        ):
+            for _ in opened.demux():
+                pass
+    finally:
+        av.logging.set_level(None)
+        av.logging.set_skip_repeated(True)
+    return any("max_streams" in message for _, _, message in told)
 
 
 def open_stream(

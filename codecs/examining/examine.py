@@ -21,7 +21,13 @@ from vfsd.codecs.bitstreams.traits import Trait
 from vfsd.codecs.containers.sniff import HEAD_BYTES, Container, sniff
 from vfsd.codecs.decoding.context import prepare
 from vfsd.codecs.decoding.packets import PacketReader
-from vfsd.codecs.decoding.source import Source, discard_others, open_container
+from vfsd.codecs.decoding.source import (
+    MAX_STREAMS,
+    Source,
+    discard_others,
+    open_container,
+    runs_out_of_streams,
+)
 from vfsd.codecs.examining.doubts import doubt_of
 from vfsd.codecs.examining.media import choose_stream, describe
 from vfsd.codecs.examining.scan import NONE, Scan, scan
@@ -122,7 +128,12 @@ class _Examiner:
         self._scanned: Scan | None = None  # what the container says of all packets
 
     def examine(self, full: bool) -> Examination:
-        result = self._examine(full)
+        try:
+            result = self._examine(full)
+        except av.error.MemoryError:
+            if runs_out_of_streams(self._source, self._container.name):
+                raise _too_many_streams() from None
+            raise
         found = scan_sound(self._source, self._container, self._on_progress)
         if found is not None and found.sound.reason is None and self._was_retimed(result):
             reason = "the pictures' time stamps had to be set right"
@@ -149,6 +160,8 @@ class _Examiner:
         except FFmpegError as error:
             raise RefusedMediaError(f"damaged or cut off: {_reason(error)}") from error
         with opened:
+            if len(opened.streams) > MAX_STREAMS:
+                raise _too_many_streams()
             stream = choose_stream(opened)
             discard_others(opened, stream)
             scanned = scan(self._source, self._container, opened, stream, self._on_progress)
@@ -326,6 +339,10 @@ def _table(result: Examination) -> FrameTable:
     return FrameTable.in_memory(
         result.columns, result.order, time_base=result.media.time_base, end_pts=result.end_pts
     )
+
+
+def _too_many_streams() -> RefusedMediaError:
+    return RefusedMediaError(f"it has more than {MAX_STREAMS} streams")
 
 
 def _reason(error: FFmpegError) -> str:
