@@ -36,7 +36,7 @@ from pathlib import Path
 import numpy as np
 from blake3 import blake3
 
-from benchmarks.common import ROOT, arguments, finish, footage, table
+from benchmarks.common import ROOT, arguments, finish, folder_option, footage, table
 from benchmarks.mounting import vfsd_mount
 from vfsd.codecs.decoding.source import Source
 from vfsd.errors import DamagedFileError, VfsdError
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mounted", type=int, default=25, help="mount every n-th, too; 0: none")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each clip")
-    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    folder_option(parser)
     options = parser.parse_args()
     logging.disable(logging.ERROR)  # each flip would be told
     try:

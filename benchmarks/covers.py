@@ -62,6 +62,8 @@ def main() -> None:
         if any(part in name for part in options.only):
             rows.append({"pair": name, **measured(left, right)})
             print(as_row(rows[-1]), flush=True)
+    if not rows:
+        parser.error(f"no pair's name holds any of {', '.join(options.only)}")
     headings = ("pair", "files, kB", "and the joint", "joint, cells", "dB, left right")
     more = ("each replaced", "dB", "pieces like these", "dB", "saves")
     print(table((*headings, *more), [cells(row) for row in rows]))

@@ -19,7 +19,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.common import arguments, finish, footage, table
+from benchmarks.common import arguments, finish, folder_option, footage, table
 from vfsd import check
 from vfsd.model import FileState
 from vfsd.mounts import mounting
@@ -134,7 +134,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    folder_option(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         losses, operations = campaign(Path(folder), options.kills, options.seed)

@@ -24,7 +24,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.common import arguments, finish, table
+from benchmarks.common import arguments, finish, folder_option, table
 from tests.fault import layer
 
 _COLUMNS = (
@@ -41,11 +41,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", action="append", metavar="OPERATION", help="may be repeated")
     parser.add_argument("--part", default="1/1", metavar="N/M", help="every M-th operation")
-    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    folder_option(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         if not layer.is_there():
             restart(Path(folder))
+        from tests.fault import operations
+
+        unknown = set(options.only or ()) - {one.name for one in operations.ALL}
+        if unknown:
+            known = ", ".join(one.name for one in operations.ALL)
+            parser.error(f"no operation is called {', '.join(sorted(unknown))}: {known}")
         run(options, Path(folder))
 
 

@@ -118,6 +118,8 @@ def main() -> None:
     parser.add_argument("--no-mount", action="store_true", help="leave the mount out")
     options = parser.parse_args()
     cases = [case for case in CASES if any(part in case.label for part in options.only)]
+    if not cases:
+        parser.error(f"no row's label holds any of {', '.join(options.only)}")
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)

@@ -33,6 +33,7 @@ from benchmarks.common import (
     arguments,
     drop,
     finish,
+    folder_option,
     footage,
     interleaved,
     paired_ratio,
@@ -71,7 +72,7 @@ def main() -> None:
     parser = arguments(__doc__, runs=7)
     parser.add_argument("--mib", type=int, default=512, help="size of the video, at least")
     parser.add_argument("--files", type=int, default=1000, help="that nobody has asked for yet")
-    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    folder_option(parser)
     parser.add_argument(
         "--passthrough-hp", type=Path, metavar="PATH", help="the example of libfuse, built"
     )

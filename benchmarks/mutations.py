@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.common import arguments, finish, footage, table
+from benchmarks.common import arguments, finish, folder_option, footage, table
 from benchmarks.mutating import mutated
 from sample_videos import FOLDER
 from vfsd import check
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--views", type=int, default=3, help="to be read of each video, of 8")
     parser.add_argument("--patience", type=float, default=300.0, help="seconds for one file")
     parser.add_argument("--memory", type=float, default=2.0, help="GiB that the daemon may take")
-    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    folder_option(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         figures, failures = run(Path(folder), options)

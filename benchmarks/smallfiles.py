@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import ROOT, arguments, finish, table
+from benchmarks.common import ROOT, arguments, finish, folder_option, table
 
 _IN_A_FOLDER = 25
 _OURS, _OTHER, _NATIVE = "vfsd", "the other", "native"
@@ -39,7 +39,7 @@ def main() -> None:
     parser = arguments(__doc__, runs=3)
     parser.add_argument("--files", type=int, default=1000, help="in the tree")
     parser.add_argument("--echoes", type=int, default=300, help="files that the shell writes")
-    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    folder_option(parser)
     parser.add_argument("--against", type=Path, metavar="TREE", help="a checkout of another vfsd")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:

@@ -18,6 +18,7 @@ import pytest
 from benchmarks.contestants import RATES
 from benchmarks.filmed import Clip, filmed
 from benchmarks.players import LIBRARIES
+from benchmarks.suites import __main__ as suites
 from sample_videos import FOLDER
 from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
@@ -284,6 +285,72 @@ def test_suites(tmp_path: Path, mountable: None) -> None:
     assert figures["names"]["passed"] == 62
     assert not figures["names"]["failures"]
     assert "--pjdfstest" in figures["pjdfstest"]["missing"]
+
+
+def ended(name: str, *arguments: str) -> int:
+    """The status with which it ends in this process."""
+    main = importlib.import_module(f"benchmarks.{name}").main
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [name, *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def test_what_was_named_and_is_missing_is_not_passed(
+    tmp_path: Path, mountable: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = ("--folder", str(tmp_path))
+    report = tmp_path / "figures.json"
+    assert ended("suites.__main__", "fsx", *folder, "--json", str(report)) == 1
+    assert not json.loads(report.read_text())["passed"]
+    assert "A BOUND WAS MISSED" in capsys.readouterr().err
+
+
+def test_what_was_not_named_and_is_missing_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def figures(name: str, *_: object) -> dict[str, Any]:
+        return {"passed": 2, "unit": "tests", "failures": ()} if name == have else missing
+
+    missing = {"missing": "needs something"}
+    monkeypatch.setattr(suites, "_figures_of", figures)
+    report = tmp_path / "figures.json"
+    have = "git"
+    assert ended("suites.__main__", "--json", str(report)) == 0
+    written = json.loads(report.read_text())
+    assert written["passed"]
+    assert len(written["left_out"]) == len(suites.SUITES) - 1
+    assert "bounds met in what was run; not run: " in capsys.readouterr().err
+    assert ended("suites.__main__", "git", "--json", str(report)) == 0
+    assert "left_out" not in json.loads(report.read_text())
+    assert "all bounds met" in capsys.readouterr().err
+    have = "none"
+    assert ended("suites.__main__") == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["bitflips", "crash", "faults", "mount_io", "mutations", "smallfiles"]
+)
+def test_a_folder_that_is_not_there_is_told(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(name, "--folder", "/nosuch/folder") == 2
+    assert "there is no directory /nosuch/folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["formats", "covers"])
+def test_a_choice_of_nothing_is_told(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(name, "--only", "nosuch") == 2
+    assert "nosuch" in capsys.readouterr().err
+
+
+def test_an_operation_that_is_not_there_is_told() -> None:
+    if not has_compiler():
+        pytest.skip("the layer needs a compiler")
+    command = [sys.executable, "-m", "benchmarks.faults", "--only", "nosuch"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no operation is called nosuch" in done.stderr
 
 
 def test_live(tmp_path: Path, mountable: None) -> None:

@@ -28,10 +28,6 @@ class Outcome:
     version: str = ""
     note: str = ""
 
-    @property
-    def is_good(self) -> bool:
-        return self.passed > 0 and not self.failures
-
 
 @dataclass(frozen=True, slots=True)
 class Given:
