@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from vfsd.errors import UsageError
 from vfsd.tiling import Rect
 from vfsd.units import (
     Seconds,
+    byte_count,
+    byte_text,
     exact_span,
     human_bytes,
     on_tick,
@@ -163,6 +166,38 @@ def test_settings_are_saved_and_read_back(tmp_path: Path) -> None:
     changed = changed.with_text("tune_quiet_hours", "12:30-13, 22-6")
     changed.save(path)
     assert Settings.load(path) == changed
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("67108864", 64 << 20), ("64M", 64 << 20), ("4GiB", 4 << 30), ("100000KB", 100_000 << 10)],
+)
+def test_bytes_are_set_with_units(text: str, count: int) -> None:
+    assert Settings().with_text("examine_memory", text).examine_memory == count
+    assert byte_count(byte_text(count)) == count
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "told"),
+    [
+        ("examine_memory", "4 GiB", "as in `vfsd config examine_memory 4GiB`"),
+        ("examine_memory", "1", "at least 64MiB"),
+        ("examine_memory", "0", "its default is 4GiB"),
+        ("view_cache_bytes", "-1", "as in `vfsd config view_cache_bytes 1GiB`"),
+        ("tune_bytes", "999999999T", "at most 1048576TiB"),
+        ("examine_seconds", "0", "at least 1"),
+        ("examine_seconds", str(10**20), "its default is 600"),
+        ("workers", "1M", "as in `vfsd config workers 1`"),
+        ("workers", "100000", "at most 64"),
+        ("minimum_psnr", "101", "at most 100"),
+        ("tune_max_load", "101", "at most 100"),
+    ],
+)
+def test_what_no_store_would_work_with_is_not_set(key: str, text: str, told: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        # What it is now is no hint: that may be the slip.
+        dataclasses.replace(Settings(), examine_memory=1).with_text(key, text)
+    assert told in f"{refused.value} {refused.value.hint}"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 from vfsd.errors import UsageError
 from vfsd.inhand import put_in_place
 from vfsd.processes.quiethours import QuietHours
+from vfsd.units import byte_count, byte_text
 
 _HELP = {
     "verify": "decode every new video once in the background and correct its frame table",
@@ -33,8 +34,23 @@ _HELP = {
     "compress": "let mounts compress lossless tiles as budgets fill, at such times",
 }
 
-_MOST = {"minimum_psnr": 100}
-"""What may be typed; stores in which more was set before are still opened."""
+_BYTES = ("examine_memory", "decoder_memory", "view_cache_bytes", "tune_bytes")
+"""These take units."""
+
+_LEAST = {"examine_memory": 64 << 20}
+"""Less is no bound, but the end of all videos: 1080p takes about so much, and with next to nothing
+whoever examines cannot even say that it is too little, and seems to hang."""
+
+_MOST = {
+    **dict.fromkeys(_BYTES, 1 << 60),
+    "examine_seconds": 30 * 24 * 3600,
+    "workers": 64,
+    "minimum_psnr": 100,
+    "tune_max_load": 100,
+}
+"""What is beyond the system's own limits, or of no use.
+
+Both are for what is typed; stores in which less or more was set before are still opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +124,7 @@ class Settings:
             return self._with(key, text.lower() == "true")
         if isinstance(getattr(self, key), str):
             return self._with(key, text)
-        try:
-            number = int(text)
-        except ValueError:
-            raise UsageError(
-                f"the setting {key!r} takes a whole number",
-                hint=f"as in `vfsd config {key} {getattr(self, key)}`",
-            ) from None
-        if number > _MOST.get(key, number):
-            raise UsageError(f"the setting {key!r} has to be at most {_MOST[key]}")
-        return self._with(key, number)
+        return self._with(key, _within_bounds(key, _number(key, text)))
 
     def _with(self, key: str, value: object) -> Settings:
         return Settings(**(dataclasses.asdict(self) | {key: value}))
@@ -126,6 +133,34 @@ class Settings:
 def describe(key: str) -> str:
     """What a setting does, in a line."""
     return _HELP[key]
+
+
+def _number(key: str, text: str) -> int:
+    try:
+        return byte_count(text) if key in _BYTES else int(text)
+    except ValueError:
+        kind = "a number of bytes" if key in _BYTES else "a whole number"
+        default = getattr(Settings(), key)
+        raise UsageError(
+            f"the setting {key!r} takes {kind}",
+            hint=f"as in `vfsd config {key} {_told(key, default)}`",
+        ) from None
+
+
+def _within_bounds(key: str, number: int) -> int:
+    least, most = _LEAST.get(key, 1), _MOST.get(key, number)
+    if least <= number <= most:
+        return number
+    bound = f"least {_told(key, least)}" if number < least else f"most {_told(key, most)}"
+    raise UsageError(
+        f"the setting {key!r} has to be at {bound}",
+        hint=f"its default is {_told(key, getattr(Settings(), key))}",
+    )
+
+
+def _told(key: str, number: int) -> str:
+    """As somebody would type it."""
+    return byte_text(number) if key in _BYTES else str(number)
 
 
 def _kind(default: object) -> str:

@@ -35,6 +35,7 @@ _LONGEST = 10**300
 
 _RATIO = re.compile(r"(\d{1,9}(?:\.\d{1,18})?)(?:[/:]([1-9]\d{0,8}|10{9}))?")
 _RATES = "write 25, 29.97 or 30000/1001"
+_BYTES = re.compile(r"(\d{1,25})([KMGT]?)(?:i?B)?", re.ASCII)
 _CLOCK = re.compile(r"(?:(?:(\d{1,18}):)?(\d{1,2}):)?(\d{1,18}(?:\.\d{1,1000})?)s?")
 
 
@@ -131,6 +132,25 @@ def ticks_at_or_before(time: Fraction, time_base: Fraction) -> int:
 def ticks_at_or_after(time: Fraction, time_base: Fraction) -> int:
     """The first tick that is not earlier than `time`."""
     return (time / time_base).__ceil__()
+
+
+def byte_count(text: str) -> int:
+    """``5000000``, ``500M``, ``4GiB``: units are powers of 1024.
+
+    Raises `ValueError` for anything else.
+    """
+    match = _BYTES.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]) << 10 * " KMGT".index(match[2] or " ")
+
+
+def byte_text(count: int) -> str:
+    """What `byte_count` takes, in the largest unit that tells it exactly."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if count and count % (1 << 10 * power) == 0:
+            return f"{count >> 10 * power}{unit}"
+    return str(count)
 
 
 def human_bytes(count: float) -> str:

@@ -9,6 +9,7 @@ import signal
 import struct
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,7 @@ def test_a_mount_that_crashes_takes_along_what_makes_views(
 
 def test_a_file_that_takes_too_much_to_be_examined_stays_a_plain_one(mounted: Mounted) -> None:
     with Store.open(mounted.store) as store:
-        settings = store.settings.with_text("examine_memory", str(20 << 20))
+        settings = replace(store.settings, examine_memory=20 << 20)  # less than may be typed
         settings.save(store.parts.directory.settings)
     at = mounted.mount()
     size = 4096 * 2160 * 3 // 2

@@ -19,6 +19,7 @@ from vfsd.storedir import StoreDirectory
     examples=[
         "vfsd -s videos config",
         "vfsd -s videos config verify false",
+        "vfsd -s videos config view_cache_bytes 4GiB",
         "vfsd -s videos config workers --json",
     ],
     fields={
@@ -35,8 +36,8 @@ from vfsd.storedir import StoreDirectory
 def command(session: Session, key: str | None, value: str | None) -> None:
     """Show or change the settings of a store.
 
-    Without KEY all settings are shown, with KEY its value alone.  A mount takes changes up when it
-    is next made.
+    Without KEY all settings are shown, with KEY its value alone.  Bytes may be written with a unit,
+    as in 500M or 4GiB.  A mount takes changes up when it is next made.
     """
     directory = StoreDirectory.open(session.root())
     settings = Settings.load(directory.settings)

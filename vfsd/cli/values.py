@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.units import seconds
+from vfsd.units import byte_count, seconds
 
 if TYPE_CHECKING:
     from vfsd.budget.budgets import Limit
@@ -99,10 +99,7 @@ def a_size(text: str) -> tuple[int, int]:
 
 @_of_form("5000000, 500M or 2G")
 def a_byte_count(text: str) -> int:
-    match = re.fullmatch(r"(\d+)([KMGT]?)(?:i?B)?", text)
-    if match is None:
-        raise ValueError(text)
-    return int(match[1]) << 10 * " KMGT".index(match[2] or " ")
+    return byte_count(text)
 
 
 @_of_form("500000, 20M, 2G, 10x, none or default")
