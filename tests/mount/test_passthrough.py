@@ -7,6 +7,7 @@ import hashlib
 import json
 import mmap
 import os
+import re
 import select
 import shutil
 import signal
@@ -21,6 +22,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
+from vfsd.cli.figures import standing_record
 from vfsd.errors import MountError
 from vfsd.fuse import binding
 from vfsd.fuse.passthrough import require_passthrough
@@ -72,6 +74,10 @@ def test_nobody_is_asked_for_the_bytes(mounted: Mounted, place: Path, passthroug
     try:
         read = sha256_without_the_daemon(mounted.pid, fd)
         assert read == hashlib.sha256(CLIP.read_bytes()).hexdigest()
+        standing = mounted.standing
+        assert standing.passthrough == 1
+        assert standing_record(standing)["passthrough"] == 1
+        assert re.search("serving .* options .*passthrough", mounted.log.read_text())
     finally:
         os.close(fd)
 

@@ -102,4 +102,5 @@ def standing_record(standing: Standing) -> dict[str, Any]:
             for name, tally in standing.operations.items()
         },
         "rendering": None if standing.rendering is None else asdict(standing.rendering),
+        "passthrough": standing.passthrough,
     }

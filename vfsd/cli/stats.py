@@ -28,8 +28,9 @@ _HEADINGS = ("operation", "count", "failed", "seconds", "p50", "p99", "bytes")
         **STORED_FIELDS,
         "mount": "null where there is none, else pid, seconds since it began, cpu_seconds, memory "
         "(bytes), threads, descriptors, operations: by name count, failed, seconds, bytes, p50 and "
-        "p99 (seconds, to a factor of two), and rendering: null, or pid, cpu_seconds, memory and "
-        "decoder_memory (bytes) of the process that makes views",
+        "p99 (seconds, to a factor of two), rendering: null, or pid, cpu_seconds, memory and "
+        "decoder_memory (bytes) of the process that makes views, and passthrough: null, or with "
+        "that option the number of files that the kernel reads by itself just now",
     },
 )
 @click.pass_obj
@@ -71,6 +72,8 @@ def _facts(found: Stored, standing: Standing | None) -> Iterator[tuple[str, str]
     yield "memory", human_bytes(standing.memory)
     yield "threads", str(standing.threads)
     yield "open files", str(standing.descriptors)
+    if standing.passthrough is not None:
+        yield "passthrough", f"{standing.passthrough} files are read by the kernel itself"
     made_by = standing.rendering
     if made_by is not None:
         yield "views", f"process {made_by.pid}"

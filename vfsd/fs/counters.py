@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 _BUCKETS = 64
@@ -72,6 +72,8 @@ class Counters:
         self._guard = threading.Lock()
         self.file_read_ns = -_JUST_NOW_NS
         """When a file was read last that is no view, as `time.perf_counter_ns` has it."""
+        self.passed_through: Callable[[], int] | None = None
+        """How many files the kernel can read by itself just now; None: it reads none so."""
 
     def are_files_read(self) -> bool:
         """Whether somebody reads files that are no views just now."""

@@ -41,6 +41,7 @@ class Standing:
     descriptors: int  #: open files of the process
     operations: Mapping[str, Tally]
     rendering: Rendering | None = None  #: None: nobody has wanted views lately
+    passthrough: int | None = None  #: files that the kernel can read by itself; None: it may not
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -71,6 +72,7 @@ class Standings:
 
     def now(self, rendering: Rendering | None) -> Standing:
         used = os.times()
+        passed_through = self._counters.passed_through
         return Standing(
             os.getpid(),
             self._since,
@@ -81,6 +83,7 @@ class Standings:
             len(os.listdir("/proc/self/fd")),
             self._counters.tallies(),
             rendering,
+            None if passed_through is None else passed_through(),
         )
 
 

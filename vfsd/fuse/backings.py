@@ -82,6 +82,11 @@ class Backings:
                 self._drop_oldest()
             self._sweep_later()
 
+    def count(self) -> int:
+        """How many files are registered; a moment longer than they are open."""
+        with self._guard:
+            return len(self._known)
+
     def close(self) -> None:
         """The connection has ended, and with it all that was registered."""
         with self._guard:

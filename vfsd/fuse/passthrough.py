@@ -17,6 +17,7 @@ from typing import Any
 
 from vfsd.errors import MountError
 from vfsd.fs import WholeFile
+from vfsd.fs.counters import Counters
 from vfsd.fuse.backings import Backings
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.wire import Wire
@@ -58,13 +59,14 @@ def require_passthrough(binding: Binding, kernel: tuple[int, int]) -> None:
 class Passthrough:
     """Which files the kernel reads by itself.  Thread-safe."""
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, binding: Binding, counters: Counters) -> None:
         module = binding.module
         self._libfuse = module._libfuse
         self._wire = Wire() if (binding.major, binding.minor) < _LIBFUSE_KNOWS else None
         # ``backing_id`` follows ``poll_events``, which the binding takes for twice as long.
         self._backing_at: int = module.fuse_file_info.poll_events.offset + 4
         self._backings = Backings()
+        counters.passed_through = self._backings.count
         self._uses: dict[int, _Use] = {}  # by inode
         self._inodes: dict[int, int] = {}  # by handle
         self._guard = threading.Condition()

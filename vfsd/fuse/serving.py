@@ -78,7 +78,8 @@ def serve(
         *options.passed_on,
     ]
     libfuse = f"libfuse {chosen.major}.{chosen.minor} through {chosen.name}"
-    _log.info("serving %s at %s with %s, options %s", source, place, libfuse, ",".join(words[2:]))
+    told = ",".join([*words[2:], *(["passthrough"] if options.passthrough else [])])
+    _log.info("serving %s at %s with %s, options %s", source, place, libfuse, told)
     if chosen.major == 3:
         code = _serve3(chosen, filesystem, place, words, options, counters, on_init)
     else:
@@ -101,7 +102,7 @@ def _serve3(
         filesystem,
         given=options.value,
         bypass=kernel_version() >= (6, 6),
-        passthrough=Passthrough(binding) if options.passthrough else None,
+        passthrough=Passthrough(binding, counters) if options.passthrough else None,
         counters=counters,
         on_init=on_init,
     )
