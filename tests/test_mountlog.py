@@ -6,11 +6,12 @@ import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from vfsd.fs.recovery import Recovered
-from vfsd.fuse.options import parse_options
+from vfsd.fuse.options import LOG_LEVELS, parse_options
 from vfsd.mounts.mountlog import LEVELS, OneLine
 
 
@@ -53,6 +54,11 @@ def test_what_was_recovered_is_said_in_words() -> None:
     assert str(Recovered(0, 2, 0, [7])) == (
         "1 new to be looked at, 2 removed that belonged to nobody"
     )
+
+
+def test_mount_options_know_the_levels() -> None:
+    assert list(LEVELS) == list(LOG_LEVELS)
+    assert parse_options(["log=/a b,log_level=debug"]).log == Path("/a b")
 
 
 @pytest.mark.parametrize("level", list(LEVELS))

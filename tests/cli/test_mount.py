@@ -158,7 +158,7 @@ def test_a_mount_in_use_stays(mounted: Path) -> None:
 def test_a_mount_in_the_foreground_ends_with_its_process(place: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
-        [sys.executable, "-m", "vfsd", "mount", "-f", "videos", "mnt"],
+        [sys.executable, "-m", "vfsd", "mount", "-f", "videos", "mnt", "-o", "log=here.log"],
         env=environment,
         stdout=subprocess.PIPE,
     ) as process:
@@ -170,6 +170,7 @@ def test_a_mount_in_the_foreground_ends_with_its_process(place: Path) -> None:
         process.send_signal(signal.SIGINT)
     assert process.returncode == 0
     assert not os.path.ismount(place / "mnt")
+    assert "INFO serving" in (place / "here.log").read_text()
 
 
 def test_doctor_tells_who_has_the_store_and_finds_dead_mounts(run: Run, mounted: Path) -> None:

@@ -250,7 +250,8 @@ def test_every_option_can_be_had(mounted: Mounted) -> None:
         word.partition("=")[0] for some in described_options() for word in some.split(", ")
     }
     given = {word.partition("=")[0] for some in together for word in some.split(",")}
-    assert described - given == {"passthrough"}  # has tests of its own, where it can be
+    # These have tests of their own, the first of them where it can be had.
+    assert described - given == {"passthrough", "log", "log_level"}
     for words in together:
         at = mounted.mount(words)
         if "ro" not in words.split(","):
@@ -336,6 +337,15 @@ def test_a_line_of_fstab(mounted: Mounted, tmp_path: Path) -> None:
     busy = run_helper(*line)
     assert (busy.returncode, "is mounted at" in busy.stderr) == (32, True)
     mounted.unmount()
+    logged = ("-o", f"log={tmp_path / 'fstab.log'},log_level=debug")
+    assert run_helper(mounted.store, mounted.at, *logged).returncode == 0
+    (mounted.at / "a.mp4").write_text("x")
+    mounted.unmount()
+    told = (tmp_path / "fstab.log").read_text()
+    assert "INFO serving" in told
+    assert "DEBUG " in told
+    for wrong_log in ("log=", "log_level=", "log_level=loud"):
+        assert run_helper(mounted.store, mounted.at, "-o", wrong_log, "-f").returncode == 1
     wrong = run_helper(mounted.store, mounted.at, "-o", "colour")
     assert (wrong.returncode, "unknown mount option" in wrong.stderr) == (1, True)
     assert run_helper(mounted.store).returncode == 1

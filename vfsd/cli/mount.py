@@ -33,14 +33,13 @@ from vfsd.storedir import StoreDirectory
     "--log",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="What a mount in the background has to say.  [default: ~/.local/state/vfsd/]",
+    help="Where it writes what it has to say.  [default: ~/.local/state/vfsd/, or with "
+    "--foreground stderr]",
 )
 @click.option(
     "--log-level",
     type=click.Choice(list(mountlog.LEVELS)),
-    default=mountlog.DEFAULT,
-    show_default=True,
-    help="From where on things are worth a line.",
+    help=f"From where on things are worth a line.  [default: {mountlog.DEFAULT}]",
 )
 @click.pass_obj
 def command(
@@ -49,7 +48,7 @@ def command(
     foreground: bool,
     options: tuple[str, ...],
     log: Path | None,
-    log_level: str,
+    log_level: str | None,
 ) -> None:
     """Show a store as a directory, until `vfsd umount`.
 
@@ -58,7 +57,8 @@ def command(
 
     Options are those of mount(8) and FUSE (ro, allow_other, uid=N, attr_timeout=S, ...), and
     passthrough: the kernel reads videos itself, nearly as fast as from the disk, and nobody may
-    write into one while it is being read.
+    write into one while it is being read.  log=FILE and log_level=LEVEL are --log and --log-level
+    for /etc/fstab.
     """
     from vfsd.mounts import mounting
 
@@ -67,10 +67,12 @@ def command(
     root = Path(places[0]) if len(places) == 2 else session.root()
     mountpoint = Path(places[-1]).absolute()
     if foreground:
+        from vfsd.fuse.options import parse_options
         from vfsd.mounts import daemon
 
+        parsed = parse_options(options)
+        mountlog.set_up(log_level or parsed.log_level or mountlog.DEFAULT, log or parsed.log)
         _report(session, root, mountpoint, None)
-        mountlog.set_up(log_level)
         daemon.mount_in_foreground(root, mountpoint, options)
     else:
         mounting.mount(root, mountpoint, options, log_file=log, log_level=log_level)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 from vfsd.errors import UsageError
@@ -31,6 +32,8 @@ _DESCRIBED = {
     "noforget, remember=S": "file handles stay good as long as the mount lasts, or for S seconds: "
     "for servers of NFS in user space",
     "clone_fd": "each thread has a channel to the kernel of its own",
+    "log=FILE": "what it has to say goes there (no commas in the name); else see --log",
+    "log_level=LEVEL": "from where on things are worth a line: error, warning, info or debug",
     "debug": "every request is written to the log",
 }
 _SWITCHES = frozenset(
@@ -69,7 +72,8 @@ _NUMBERS = {
 _OCTAL = frozenset(["umask"])
 _SECONDS = frozenset(("attr_timeout", "entry_timeout", "negative_timeout"))
 _DECIMAL = re.compile(r"[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE)
-_OURS = frozenset(("ro", "rw", "nonempty", "passthrough"))
+LOG_LEVELS = ("error", "warning", "info", "debug")
+_OURS = ("ro", "rw", "nonempty", "passthrough", "log", "log_level")
 _FOR_OTHERS = frozenset(
     [
         "defaults",
@@ -109,6 +113,8 @@ class MountOptions:
     read_only: bool = False
     nonempty: bool = False  #: the mountpoint may have something in it
     passthrough: bool = False  #: the kernel reads stored videos without asking
+    log: Path | None = None  #: where the mount writes what it has to say
+    log_level: str | None = None  #: one of `LOG_LEVELS`
     passed_on: tuple[str, ...] = ()  #: words for libfuse and the kernel, as they were given
 
     def value(self, key: str) -> str | None:
@@ -131,9 +137,11 @@ def parse_options(given: Iterable[str]) -> MountOptions:
     """Read ``-o`` arguments, each of one or several words with commas between them.
 
     What only `mount` and systemd care for in an fstab line is skipped.  Raises `UsageError` for
-    words that nobody knows, and for values that are no numbers.
+    words that nobody knows, and for values that they do not take.
     """
     read_only = nonempty = passthrough = False
+    log: Path | None = None
+    log_level: str | None = None
     passed_on: list[str] = []
     for word in (word.strip() for argument in given for word in argument.split(",")):
         if word in ("ro", "rw"):
@@ -142,6 +150,10 @@ def parse_options(given: Iterable[str]) -> MountOptions:
             nonempty = True
         elif word == "passthrough":
             passthrough = True
+        elif word.startswith("log="):
+            log = _log_file(word)
+        elif word.startswith("log_level="):
+            log_level = _log_level(word)
         elif word in _SWITCHES or _is_setting(word):
             passed_on.append(word)
         elif word == "remount":
@@ -150,11 +162,26 @@ def parse_options(given: Iterable[str]) -> MountOptions:
                 hint="unmount it with `vfsd umount DIR`, and mount it with the others",
             )
         elif word and word not in _FOR_OTHERS and not word.startswith(_FOR_OTHERS_PREFIXES):
-            known = sorted(
-                {*_SWITCHES, *_NUMBERS, *_SECONDS, "ro", "rw", "nonempty", "passthrough"}
-            )
+            known = sorted({*_SWITCHES, *_NUMBERS, *_SECONDS, *_OURS})
             raise UsageError(f"unknown mount option {word!r}", hint=f"known: {', '.join(known)}")
-    return MountOptions(read_only, nonempty, passthrough, tuple(passed_on))
+    return MountOptions(read_only, nonempty, passthrough, log, log_level, tuple(passed_on))
+
+
+def _log_file(word: str) -> Path:
+    name = word.partition("=")[2]
+    if not name:
+        raise UsageError("the mount option 'log' takes a file", hint="as in log=/var/log/vfsd.log")
+    return Path(name)
+
+
+def _log_level(word: str) -> str:
+    level = word.partition("=")[2]
+    if level not in LOG_LEVELS:
+        raise UsageError(
+            f"the mount option 'log_level' takes no {level!r}",
+            hint=f"one of {', '.join(LOG_LEVELS)}",
+        )
+    return level
 
 
 def _is_setting(word: str) -> bool:

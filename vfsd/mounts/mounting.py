@@ -46,21 +46,25 @@ def mount(
     options: Iterable[str] = (),
     *,
     log_file: str | os.PathLike[str] | None = None,
-    log_level: str = mountlog.DEFAULT,
+    log_level: str | None = None,
 ) -> None:
     """Show a store as a directory, by a process in the background; returns when it answers.
 
     `options` are what people write after ``-o``: ``["ro,allow_other"]``.  The process writes what
-    it has to say to `log_file` (see `default_log`), from `log_level` of `mountlog.LEVELS` on.
+    it has to say to `log_file`, from `log_level` of `mountlog.LEVELS` on; without these, as
+    ``log=FILE`` and ``log_level=LEVEL`` among the options say, or by `default_log` and
+    `mountlog.DEFAULT`.
 
     Raises `UsageError` for options and places that cannot be, `NoStoreError`, `BusyError` when
     the store is mounted already, `FuseMissingError` when something has to be installed, and
     `MountError` for the rest.
     """
     words = list(options)
-    directory, place = checked(store_path, mountpoint, parse_options(words))
-    log = Path(log_file) if log_file is not None else default_log(directory)
-    _start(directory, place, words, log.absolute(), log_level)
+    parsed = parse_options(words)
+    directory, place = checked(store_path, mountpoint, parsed)
+    log = Path(log_file) if log_file is not None else parsed.log or default_log(directory)
+    level = log_level or parsed.log_level or mountlog.DEFAULT
+    _start(directory, place, words, log.absolute(), level)
 
 
 def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECONDS + 30) -> None:
@@ -251,7 +255,8 @@ def _start(
         log.open("ab").close()
     except OSError as error:
         raise MountError(
-            f"the log {log} cannot be written: {error.strerror}", hint="name another with --log"
+            f"the log {log} cannot be written: {error.strerror}",
+            hint="name another with --log, or -o log=FILE",
         ) from error
     reading, writing = os.pipe()
     task = {

@@ -15,7 +15,10 @@ import logging
 import os
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
+
+from vfsd.errors import MountError
 
 LEVELS: Mapping[str, int] = MappingProxyType(
     {
@@ -54,10 +57,18 @@ class OneLine(logging.Formatter):
         return f"<{_priority(record.levelno)}>{line}" if self._journal else line
 
 
-def set_up(level: str) -> None:
-    """Let this process write what it has to say, from that level of `LEVELS` on, to stderr."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(OneLine(traces=level == "debug", journal=_is_journal()))
+def set_up(level: str, file: Path | None = None) -> None:
+    """Let this process write what it has to say, from that level of `LEVELS` on, to stderr.
+
+    With `file` it goes to the end of that instead; raises `MountError` where it cannot.
+    """
+    handler: logging.Handler = logging.StreamHandler()
+    if file is not None:
+        try:
+            handler = logging.FileHandler(file, encoding="utf-8", errors="surrogateescape")
+        except OSError as error:
+            raise MountError(f"the log {file} cannot be written: {error.strerror}") from error
+    handler.setFormatter(OneLine(traces=level == "debug", journal=file is None and _is_journal()))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)  # of libraries only what is wrong
