@@ -12,7 +12,8 @@ import pytest
 
 from vfsd.fs.recovery import Recovered
 from vfsd.fuse.options import LOG_LEVELS, parse_options
-from vfsd.mounts.mountlog import LEVELS, OneLine
+from vfsd.mounts import mountlog
+from vfsd.mounts.mountlog import LEVELS, OneLine, Sparing
 
 
 def record(message: str, *, error: BaseException | None = None) -> logging.LogRecord:
@@ -44,6 +45,30 @@ def test_an_exception_is_one_line_and_says_where() -> None:
     traced = OneLine(traces=True, journal=False).format(record("it failed", error=error))
     assert "Traceback" in traced
     assert "it failed\n" in traced
+
+
+def test_the_same_is_told_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(mountlog.time, "monotonic", lambda: now)
+    sparing = Sparing()
+    damage = "bytes 0 to 9 are damaged"
+    assert [sparing.filter(record(damage)) for _ in range(4)] == [True, False, False, False]
+    assert sparing.filter(record("bytes 10 to 19 are damaged"))
+    failures = [record("it failed", error=ValueError(text)) for text in "aab"]
+    assert [sparing.filter(failure) for failure in failures] == [True, False, True]
+    now += 61
+    again = record(damage)
+    assert sparing.filter(again)
+    assert again.getMessage() == f"{damage} (and 3 times since this was last told)"
+    now += 61
+    again = record(damage)
+    assert sparing.filter(again)
+    assert again.getMessage() == damage
+
+
+def test_events_are_told_each_time() -> None:
+    sparing, event = Sparing(), logging.LogRecord("vfsd.x", logging.INFO, "x.py", 1, "x", (), None)
+    assert [sparing.filter(event) for _ in range(2)] == [True, True]
 
 
 def test_the_journal_is_told_how_grave_it_is() -> None:

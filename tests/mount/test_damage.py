@@ -57,6 +57,7 @@ def test_a_damaged_block_is_eio_and_all_else_is_served(mounted: Mounted, tmp_pat
     log = mounted.log.read_text()
     assert f"v.mp4 is damaged on disk: bytes {LAST.start} to {LAST.stop - 1}; frames " in log
     assert BLOCK_BYTES % _PAGE == 0
+    assert log.count("ERROR read of an open file: v.mp4 is damaged") == 1  # of all those reads
 
 
 def test_the_log_tells_of_originals_without_sums(mounted: Mounted) -> None:

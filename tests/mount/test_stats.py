@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -142,6 +143,17 @@ def test_metrics_over_http(busy: Mounted, host: str) -> None:
         assert b"vfsd_mounted 1.0" in first
         assert urllib.request.urlopen(address, timeout=60).read() != first
         serving.send_signal(signal.SIGTERM)
-        assert serving.wait(60) == 130
+        assert serving.wait(60) == 0
     assert address.startswith(f"http://{host}:")
+
+
+def test_metrics_over_http_end_as_they_should(busy: Mounted) -> None:
+    pytest.importorskip("prometheus_client")
+    with running("-s", busy.store, "metrics", "--json", "--listen", "127.0.0.1:0") as serving:
+        assert serving.stdout is not None
+        assert serving.stderr is not None
+        assert json.loads(serving.stdout.readline())["address"]
+        serving.send_signal(signal.SIGTERM)
+        assert serving.wait(60) == 0
+        assert serving.stdout.read() + serving.stderr.read() == ""
     assert run_command("-s", busy.store, "metrics", "--listen", "nonsense").code == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -62,16 +62,26 @@ def command(session: Session, listen: str | None) -> None:
             raise UsageError(f"{listen} cannot be listened to: {error.strerror}") from error
         named = f"[{host}]" if ":" in host else host  # an address of IPv6, in a URL
         address = f"http://{named}:{server.server_port}/metrics"
-        if session.json:
-            print_json({"text": None, "address": address})
-        else:
-            session.remark(f"answering at {address}")
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
+            signal.signal(signal.SIGTERM, _end)
+            if session.json:
+                print_json({"text": None, "address": address})
+            else:
+                session.remark(f"answering at {address}")
             thread.join()
+        except _EndedError:
+            pass  # as it should
         finally:
             server.shutdown()
             server.server_close()
+
+
+class _EndedError(Exception):
+    """Somebody has sent SIGTERM, which is how this ends."""
+
+
+def _end(*_: object) -> NoReturn:
+    raise _EndedError
 
 
 class _Collector:

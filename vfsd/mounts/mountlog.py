@@ -13,8 +13,12 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+import time
 import traceback
+from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -29,6 +33,10 @@ LEVELS: Mapping[str, int] = MappingProxyType(
     }
 )
 DEFAULT = "info"
+
+_SPARED_SECONDS = 60.0
+_MOST_TOLD = 1000
+"""Lines that are remembered."""
 
 _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
 
@@ -57,6 +65,47 @@ class OneLine(logging.Formatter):
         return f"<{_priority(record.levelno)}>{line}" if self._journal else line
 
 
+class Sparing(logging.Filter):
+    """Lets the same warning or error through once a minute, and then with how often it came.
+
+    Whoever reads damaged bytes tries again, and so does the kernel.  Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: OrderedDict[str, _Told] = OrderedDict()  # by when they were told
+        self._guard = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        message = record.getMessage()
+        key = message
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            key += "".join(traceback.format_exception_only(error))
+        now = time.monotonic()
+        with self._guard:
+            before = self._told.get(key)
+            if before is not None and now - before.at < _SPARED_SECONDS:
+                before.left_out += 1
+                return False
+            self._told[key] = _Told(now)
+            self._told.move_to_end(key)
+            if len(self._told) > _MOST_TOLD:
+                self._told.popitem(last=False)
+        if before is not None and before.left_out:
+            record.msg = f"{message} (and {before.left_out} times since this was last told)"
+            record.args = None
+        return True
+
+
+@dataclass(slots=True)
+class _Told:
+    at: float  #: as `time.monotonic` has it
+    left_out: int = 0  #: how often since
+
+
 def set_up(level: str, file: Path | None = None) -> None:
     """Let this process write what it has to say, from that level of `LEVELS` on, to stderr.
 
@@ -68,6 +117,7 @@ def set_up(level: str, file: Path | None = None) -> None:
             handler = logging.FileHandler(file, encoding="utf-8", errors="surrogateescape")
         except OSError as error:
             raise MountError(f"the log {file} cannot be written: {error.strerror}") from error
+    handler.addFilter(Sparing())
     handler.setFormatter(OneLine(traces=level == "debug", journal=file is None and _is_journal()))
     root = logging.getLogger()
     root.addHandler(handler)
