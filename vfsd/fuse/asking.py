@@ -1,7 +1,7 @@
 """Whether those who ask for parts of views still want to know.
 
-The kernel tells of a signal (INTERRUPT) while somebody waits for one certain answer, and of those
-that end him only where he waits for pages.  Mostly nobody waits for one answer: what is read goes through the kernel's cache, which asks for more than its reader, and his end
+The kernel tells of a signal (INTERRUPT) while somebody waits for one certain answer.  Mostly nobody
+does: what is read goes through the kernel's cache, which asks for more than its reader, and his end
 is told by nothing but a FLUSH.  So it is looked at whether the thread that has asked is there, and
 whether it has closed the file since.  Should others wait for the same pages, the kernel asks for
 these again.
