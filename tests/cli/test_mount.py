@@ -14,6 +14,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.cli.conftest import Run, run_command
+from tests.unprivileged import run_unprivileged
 from vfsd.mounts.mountinfo import mount_at
 
 pytestmark = [
@@ -155,6 +156,17 @@ def test_a_mount_in_use_stays(mounted: Path) -> None:
     assert os.path.ismount(mounted)
 
 
+def test_who_cannot_look_into_the_store_is_told_of_the_mount(place: Path, mounted: Path) -> None:
+    """Or unmounts it, as root without its rights over files can."""
+    (place / "videos").chmod(0)
+    try:
+        done = run_unprivileged("umount", mounted)
+        assert "vfsd-store.json" not in done.err
+        assert done.code == 0 or f"{mounted} cannot be unmounted" in done.err
+    finally:
+        (place / "videos").chmod(0o700)
+
+
 def test_a_mount_in_the_foreground_ends_with_its_process(place: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
@@ -185,4 +197,6 @@ def test_doctor_tells_who_has_the_store_and_finds_dead_mounts(run: Run, mounted:
     done = run("doctor", "--json")
     (dead,) = (f for f in done.objects if f["check"] == "mount" and str(mounted) in f["message"])
     assert (done.code, dead["status"]) == (30, "fail")
-    assert str(mounted) in dead["advice"]
+    assert dead["advice"] == f"vfsd umount {mounted}"
+    assert run_command("umount", mounted).code == 0
+    assert not os.path.ismount(mounted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes.util
 import os
 import platform
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -202,7 +203,7 @@ def _mounts() -> Iterator[Diagnosis]:
                 "mount",
                 FAIL,
                 f"{mount.place} does not answer: {error.strerror}",
-                f"fusermount3 -uz {mount.place} (as root: umount -l)",
+                f"vfsd umount {shlex.quote(str(mount.place))}",
             )
         else:
             yield Diagnosis("mount", OK, f"{mount.source} at {mount.place}")

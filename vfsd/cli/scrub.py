@@ -77,7 +77,7 @@ _DAY_SECONDS = 86400.0
     metavar="STORE",
     multiple=True,
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Take good copies of what is damaged from this store or backup.  May be given again.",
+    help="Take good copies of what is damaged from this store or backup.",
 )
 @click.pass_obj
 def command(

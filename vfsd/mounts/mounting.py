@@ -96,10 +96,10 @@ def unmount(mountpoint: str | os.PathLike[str], *, timeout: float = DRAIN_SECOND
 
 
 def _writable_store(path: Path) -> StoreDirectory | None:
-    """A store that tells by whom it is mounted; None where there is none, or nobody can write."""
+    """A store that tells by whom it is mounted; None where there is none, or we cannot write."""
     try:
         directory = StoreDirectory.open(path)
-    except NoStoreError:
+    except (NoStoreError, PermissionError):
         return None
     return directory if directory.can_be_written else None
 
@@ -241,7 +241,8 @@ def _detach(place: Path, *, lazily: bool) -> None:
     text = done.stderr.strip() or f"{words[0]} failed"
     if "busy" in text:
         raise BusyError(f"{place} is in use: {text}", hint=f"`fuser -vm {place}` shows by whom")
-    raise MountError(f"{place} cannot be unmounted: {text}")
+    hint = None if os.geteuid() == 0 else "root can, and who has mounted it"
+    raise MountError(f"{place} cannot be unmounted: {text}", hint=hint)
 
 
 # ------------------------------------------------------------------------- in the background
