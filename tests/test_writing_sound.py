@@ -17,6 +17,7 @@ from sample_videos import FOLDER
 from tests.codecs.talking import RATE, make_pausing, make_talking
 from tests.views.test_sound import packets
 from tests.writing import is_as_before, smooth
+from vfsd import SoundFormat
 from vfsd.errors import NotFoundError, UsageError
 from vfsd.store import Store
 from vfsd.videos.video import Video
@@ -74,6 +75,32 @@ def test_samples_are_kept_and_cut_where_the_pictures_end(
     begin, found = heard(content(store, video))
     assert begin == 0
     assert np.array_equal(np.round(found * 32768), samples[: 2 * RATE, 0])
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_sound_of_pictures_that_are_not_good_enough_is_left_out(
+    store: Store, name: str, in_pieces: bool
+) -> None:
+    """And that of all others is there, in step, while they are gathered in groups."""
+    flat = np.full((96, 128, 3), 90, np.uint8)
+    noise = np.random.default_rng(0).integers(0, 255, (24, *flat.shape)).astype(np.uint8)
+    samples = (TONE * 32767).astype(np.int16)[:, None]
+    sound = SoundFormat(RATE, "mono", "int16") if in_pieces else (samples, RATE)
+    writer = store.writer(
+        name, width=128, height=96, fps=25, psnr=60, sound=sound, sound_codec="flac"
+    )
+    for number, picture in enumerate([flat] * 25 + [*noise]):
+        writer.write(picture)
+        if in_pieces:
+            writer.write_sound(samples[number * RATE // 25 : (number + 1) * RATE // 25])
+    with pytest.raises(UsageError, match="frames 25 to 48 the 60 dB"):
+        writer.close()
+    video = store.recover(store.recordings()[0])
+    assert len(video) == 25
+    begin, found = heard(content(store, video))
+    assert begin == 0
+    assert np.array_equal(np.round(found * 32768), samples[:RATE, 0])
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mov", "a.mkv"])

@@ -72,6 +72,7 @@ class FileWriter:
         self._step = 1  # ticks between the last two
         self._groups: GroupEncoder | None = None
         self._before_group = (0, -1, 1)  # these three, before the first picture of its group
+        self._sound_until = 0  # pts of the last picture whose sound may be in the file by now
         muxer, _ = _CONTAINERS[form.container]
         self._output = av.open(
             file,
@@ -110,11 +111,14 @@ class FileWriter:
         form says: none of these is in the file then (see `frames`), which may go on without them.
         """
         self.times.require(pts)
-        if self._groups is not None and self._groups.is_between_groups:
+        if self._groups is None:
+            self._sound_until = pts
+        elif self._groups.is_between_groups:
             self._before_group = self._given, self._last, self._step
+            self._sound_until = pts  # the others may be taken back, and sound in the file stays
         if self._given:
             self._step = pts - self._last
-        self._mux_sound(pts)
+        self._mux_sound(self._sound_until * self._form.time_base)
         picture.pts = self._given
         picture.time_base = 1 / self._form.rate
         picture.pict_type = 0  # else an encoder repeats what a decoder met
@@ -138,7 +142,7 @@ class FileWriter:
             )
         count = self._sound.push(samples, first, self._end)
         if self._given:
-            self._mux_sound(self._last)
+            self._mux_sound(self._sound_until * self._form.time_base)
         return count
 
     def require_end(self) -> None:
@@ -224,6 +228,8 @@ class FileWriter:
         try:
             with _refusing():
                 for packet in self._encode(picture):
+                    if self._groups is not None:
+                        self._mux_sound(self._time_of(packet))
                     self._mux(packet)
         except UsageError:
             if self._groups is not None:
@@ -232,12 +238,17 @@ class FileWriter:
                 self.times.take_back(self._given, self._last)
             raise
 
-    def _mux_sound(self, pts: int) -> None:
+    def _mux_sound(self, seconds: Fraction) -> None:
         """What belongs before the picture of that time."""
         if self._sound is not None:
             with _refusing():
-                for sounding in self._sound.until(pts * self._form.time_base):
+                for sounding in self._sound.until(seconds):
                     self._output.mux(sounding)
+
+    def _time_of(self, packet: Packet[VideoStream]) -> Fraction:
+        """When its picture is shown, to a tick of the file; seconds."""
+        assert packet.pts is not None
+        return self._pts[packet.pts] * self.times.tick
 
     def _mux(self, packet: Packet[VideoStream]) -> None:
         assert packet.pts is not None
