@@ -12,7 +12,6 @@ import pytest
 
 from vfsd.fs.recovery import Recovered
 from vfsd.fuse.options import LOG_LEVELS, parse_options
-from vfsd.mounts import mountlog
 from vfsd.mounts.mountlog import LEVELS, OneLine, Sparing
 
 
@@ -49,7 +48,7 @@ def test_an_exception_is_one_line_and_says_where() -> None:
 
 def test_the_same_is_told_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(mountlog.time, "monotonic", lambda: now)
+    monkeypatch.setattr("vfsd.mounts.mountlog.time.monotonic", lambda: now)
     sparing = Sparing()
     damage = "bytes 0 to 9 are damaged"
     assert [sparing.filter(record(damage)) for _ in range(4)] == [True, False, False, False]

@@ -27,6 +27,7 @@ from vfsd.labels import (
     read_labels,
     write_labels,
 )
+from vfsd.labels.common import frame_of_name
 
 QUICK = settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -159,22 +160,33 @@ def test_words_of_yaml_may_have_quotes(tmp_path: Path, text: str, names: list[st
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "line", "told"),
     [
-        ("names: [car, 'bus]\n", 2),
-        ("names: [car,\n\n [bus]]\n", 3),
-        ("names: [car,, bus]\n", 1),
-        ("names: car\n", 1),
-        ("names:\n  - car\n  -\n", 3),
-        ("names:\n- car\n- 'a' b\n", 3),
-        ("names:\n  0: car\n  bus\n", 4),
-        ("names: {0: car,\n bus: 1}\n", 2),
+        ("names: [car, 'bus]\n", 2, "no YAML: found unexpected end of stream"),
+        ("names: [car,\n\n [bus]]\n", 3, "a list of names"),
+        ("names: [car,, bus]\n", 1, "no YAML: expected the node content"),
+        ("names: car\n", 1, "a list of names"),
+        ("names:\n  - car\n  -\n", 3, "a list of names"),
+        ("names:\n- car\n- 'a' b\n", 3, "no YAML: expected <block end>"),
+        ("names:\n  0: car\n  bus\n", 4, "no YAML: could not find expected"),
+        ("names: {0: car,\n bus: 1}\n", 2, "a list of names"),
+        ("names: [car]\ntrain: %a\n", 2, "no YAML: found character '%'"),
+        ("names: [a, b]\nnc: 2\nnames: [c]\n", 3, "there are names already"),
+        ("names: {0: a,\n 0: b}\n", 2, "class 0 has a name already"),
+        ("names:\n  0: a\n  00: b\n", 3, "class 0 has a name already"),
     ],
 )
-def test_other_yaml_is_no_list_of_names(tmp_path: Path, text: str, line: int) -> None:
+def test_other_yaml_is_no_list_of_names(tmp_path: Path, text: str, line: int, told: str) -> None:
     path = tmp_path / "data.yaml"
     path.write_text(text)
-    with pytest.raises(UsageError, match=rf"data\.yaml, line {line}: a list of names"):
+    with pytest.raises(UsageError, match=rf"data\.yaml, line {line}: {told}"):
+        names_for("yolo", path)
+
+
+def test_characters_that_no_yaml_has_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "data.yaml"
+    path.write_text("names: [a\x01b]\n")
+    with pytest.raises(UsageError, match=r"data\.yaml: no YAML: special characters"):
         names_for("yolo", path)
 
 
@@ -274,6 +286,31 @@ def test_what_roboflow_puts_behind_a_name_is_no_frame(tmp_path: Path) -> None:
     whole = {"images": [image], "annotations": [box], "categories": [{"id": 1, "name": "car"}]}
     path.write_text(json.dumps(whole))
     assert boxes(path, "coco")[0][0] == 12
+
+
+def test_a_short_number_behind_a_name_is_a_frame() -> None:
+    assert frame_of_name("v.rf.00000012.png") == 12
+
+
+@pytest.mark.parametrize(
+    ("told", "place"),
+    [
+        ({"iscrowd": 1, "attributes": {"iscrowd": 5}}, "iscrowd is one thing"),
+        ({"source": {"name": "x", "parameters": [1]}}, "parameters"),
+    ],
+)
+def test_what_an_annotation_of_coco_cannot_mean_is_told_with_its_place(
+    tmp_path: Path, told: dict[str, object], place: str
+) -> None:
+    path = write(tmp_path, "coco", [Detection(0, "car", (0, 0, 5, 5))], [])
+    whole = json.loads(path.read_text())
+    whole["annotations"][0] |= told
+    path.write_text(json.dumps(whole))
+    with pytest.raises(UsageError, match=rf"{path.name}, annotations\[0\]: .*{place}"):
+        read(path, "coco")
+    whole["annotations"][0] |= {"iscrowd": 1, "attributes": {"iscrowd": 1}, "source": {"name": "x"}}
+    path.write_text(json.dumps(whole))
+    assert next(iter(read(path, "coco").columns)).attributes == {"iscrowd": 1}
 
 
 def test_crowds_of_coco_stay_crowds(tmp_path: Path) -> None:

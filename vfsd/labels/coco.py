@@ -213,6 +213,8 @@ def _add(
     if not isinstance(attributes, dict):
         raise rows.complaint(where, "attributes are not an object")
     if one.get(_CROWD):  # 0, which nearly all have, says nothing
+        if attributes.get(_CROWD, one[_CROWD]) != one[_CROWD]:
+            raise rows.complaint(where, f"{_CROWD} is one thing, and another as an attribute")
         attributes = {**attributes, _CROWD: one[_CROWD]}
     rows.add(
         where,
@@ -222,7 +224,7 @@ def _add(
         None if score is None else float(_number(score)),
         track,
         {key: float(v) if isinstance(v, Decimal) else v for key, v in attributes.items()},
-        _source(rows, one.get("source")),
+        _source(rows, where, one.get("source")),
     )
 
 
@@ -232,8 +234,8 @@ def _number(value: object) -> Decimal:
     return decimal(str(value))
 
 
-def _source(rows: Rows, value: object) -> Source | None:
-    """Raises `ValueError`."""
+def _source(rows: Rows, where: str, value: object) -> Source | None:
+    """Raises `ValueError`, and `UsageError` that names the place."""
     if not isinstance(value, dict):
         return None
     name, model, version = (str(value.get(key) or "") for key in ("name", "model", "version"))
@@ -244,7 +246,10 @@ def _source(rows: Rows, value: object) -> Source | None:
         plain = json.loads(json.dumps(parameters, default=float, allow_nan=False))
     except RecursionError:
         raise ValueError("the parameters of a source are nested too deeply") from None
-    return rows.source(name, model, version, plain)
+    try:
+        return rows.source(name, model, version, plain)
+    except UsageError as error:
+        raise rows.complaint(where, str(error), hint=error.hint) from None
 
 
 def _examined(rows: Rows, whole: Mapping[str, Any]) -> tuple[Examined, ...] | None:
@@ -258,7 +263,7 @@ def _examined(rows: Rows, whole: Mapping[str, Any]) -> tuple[Examined, ...] | No
     for place, one in enumerate(_list_of(rows, ours, "examined")):
         where = f"{_OURS}.examined[{place}]"
         with rows.reading(where):
-            source, runs = _source(rows, one.get("source")), one.get("frames")
+            source, runs = _source(rows, where, one.get("source")), one.get("frames")
             if source is None or not isinstance(runs, list):
                 raise ValueError("a source and its frames were expected")
             for run in runs:

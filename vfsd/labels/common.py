@@ -35,8 +35,9 @@ MOST_BYTES = 2 << 30
 """Of one label file.  JSON is held in memory while it is read, with about ten times its size."""
 
 _LAST_NUMBER = re.compile(r"(\d{1,18})(?=\D*$)")
-_HASH = re.compile(r"\.rf\.\w{8,}$")
-"""What Roboflow puts behind the name of a picture, with digits that count nothing."""
+_HASH = re.compile(r"\.rf\.\w{20,}$")
+"""What Roboflow puts behind the name of a picture, with digits that count nothing; what counts
+something is shorter."""
 _REPORT_ROWS = 10_000
 
 

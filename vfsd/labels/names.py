@@ -17,6 +17,7 @@ _YAML = (".yaml", ".yml")
 _MOST_BYTES = 16 << 20
 _MOST_BYTES_OF_YAML = 1 << 20
 """They take seconds to be parsed."""
+_EXPECTED = "a list of names was expected; classes have to be numbers"
 _CLASS = re.compile("[0-9]{1,9}")
 
 
@@ -53,7 +54,13 @@ def _from_yaml(path: Path) -> dict[int, str]:
     if isinstance(names, yaml.SequenceNode):
         return {number: _word(path, node) for number, node in enumerate(names.value)}
     if isinstance(names, yaml.MappingNode):
-        return {_number(path, key): _word(path, node) for key, node in names.value}
+        found: dict[int, str] = {}
+        for key, node in names.value:
+            number = _number(path, key)
+            if number in found:
+                raise _complaint(path, key.start_mark, f"class {number} has a name already")
+            found[number] = _word(path, node)
+        return found
     raise _complaint(path, names.start_mark)
 
 
@@ -62,14 +69,18 @@ def _composed(path: Path) -> yaml.Node:
     try:
         root = yaml.compose(text, yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
-        raise _complaint(path, error.problem_mark) from None
+        raise _complaint(path, error.problem_mark, f"no YAML: {error.problem}") from None
+    except yaml.reader.ReaderError as error:  # a character that no YAML has
+        raise _complaint(path, None, f"no YAML: {error.reason}") from None
     except (yaml.YAMLError, RecursionError):
         raise _complaint(path, None) from None
     if isinstance(root, yaml.MappingNode):
-        for key, value in root.value:
-            if key.value == "names":
-                assert isinstance(value, yaml.Node)
-                return value
+        found = [(key, value) for key, value in root.value if key.value == "names"]
+        if len(found) > 1:
+            raise _complaint(path, found[1][0].start_mark, "there are names already")
+        for _, value in found:
+            assert isinstance(value, yaml.Node)
+            return value
     raise UsageError(
         f"{path} has no list of names",
         hint="give a text file with the name of one class a line",
@@ -88,9 +99,9 @@ def _number(path: Path, node: yaml.Node) -> int:
     return int(node.value)
 
 
-def _complaint(path: Path, mark: yaml.Mark | None) -> UsageError:
+def _complaint(path: Path, mark: yaml.Mark | None, what: str = _EXPECTED) -> UsageError:
     place = "" if mark is None else f", line {mark.line + 1}"
     return UsageError(
-        f"{path}{place}: a list of names was expected; classes have to be numbers",
+        f"{path}{place}: {what}",
         hint="write names: [car, truck], or the name of one class a line into a text file",
     )
