@@ -142,11 +142,12 @@ def machine() -> dict[str, object]:
 def folder_option(parser: argparse.ArgumentParser) -> None:
     """``--folder``, for programs that make a temporary folder."""
     parser.add_argument(
-        "--folder", type=_directory, help="where to work (default: a temporary folder)"
+        "--folder", type=directory, help="where to work (default: a temporary folder)"
     )
 
 
-def _directory(text: str) -> Path:
+def directory(text: str) -> Path:
+    """The `type` of an option that names a directory which has to be there."""
     path = Path(text)
     if not path.is_dir():
         raise argparse.ArgumentTypeError(f"there is no directory {text}")

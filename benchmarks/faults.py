@@ -40,7 +40,9 @@ def main() -> None:
     parser.add_argument("--errors", type=int, default=40, help="injected into each operation")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", action="append", metavar="OPERATION", help="may be repeated")
-    parser.add_argument("--part", default="1/1", metavar="N/M", help="every M-th operation")
+    parser.add_argument(
+        "--part", type=_part, default=(1, 1), metavar="N/M", help="every M-th operation"
+    )
     folder_option(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
@@ -53,6 +55,14 @@ def main() -> None:
             known = ", ".join(one.name for one in operations.ALL)
             parser.error(f"no operation is called {', '.join(sorted(unknown))}: {known}")
         run(options, Path(folder))
+
+
+def _part(text: str) -> tuple[int, int]:
+    """Raises `ValueError`, which is told as a wrong option."""
+    part, parts = map(int, text.split("/"))
+    if not 1 <= part <= parts:
+        raise ValueError(text)
+    return part, parts
 
 
 def restart(folder: Path) -> None:
@@ -70,7 +80,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     inputs = folder / "inputs"
     inputs.mkdir()
     in_child(lambda: operations.make_inputs(inputs))
-    part, parts = map(int, options.part.split("/"))
+    part, parts = options.part
     chosen = [operations.named(name) for name in options.only or ()] or list(operations.ALL)
     chosen = chosen[part - 1 :: parts]
     warm_up(folder / "warm", inputs)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from benchmarks.common import arguments, finish, table
+from benchmarks.common import arguments, directory, finish, table
 from benchmarks.fuzzing import media, stores, texts
 from benchmarks.fuzzing.engine import Tally, Target, feed
 
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=60, help="for each target")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
-    parser.add_argument("--seeds", type=Path, help="a folder of more files to begin with")
+    parser.add_argument("--seeds", type=directory, help="a folder of more files to begin with")
     parser.add_argument("--memory", type=int, default=4096, help="MiB that inputs may take")
     parser.add_argument("--findings", type=Path, help="a folder for what breaks something")
     parser.add_argument("--atheris", action="store_true", help="let coverage lead the way")

@@ -338,6 +338,17 @@ def test_a_folder_that_is_not_there_is_told(name: str, capsys: pytest.CaptureFix
     assert "there is no directory /nosuch/folder" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [("fuzz", "--seeds", "/nosuch"), ("faults", "--part", "x"), ("faults", "--part", "3/2")],
+)
+def test_a_wrong_option_is_told(
+    name: str, option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(name, option, value) == 2
+    assert option in capsys.readouterr().err.splitlines()[-1]
+
+
 @pytest.mark.parametrize("name", ["formats", "covers"])
 def test_a_choice_of_nothing_is_told(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(name, "--only", "nosuch") == 2
