@@ -44,6 +44,12 @@ from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
 Page = tuple[PageBounds, bytes]
 
 
+_DIGESTS = sa.select(videos.c.digest).where(
+    sa.exists().where(
+        physical_videos.c.video_id == videos.c.id,
+        physical_videos.c.role == Role.ORIGINAL.value,
+    )
+)
 _REMOVE = Prepared(sa.delete(videos).where(videos.c.ino == sa.bindparam("which")))
 
 
@@ -104,6 +110,15 @@ class Videos:
                 f"the video {video.name!r} is of another store than this",
                 hint="look it up here by its name, or ask the catalog of its own store",
             )
+
+    def digests(self, some: Iterable[str] | None = None) -> set[str]:
+        """Those (among `some`) that the bytes of any video have now; what is being written over has
+        lost its own."""
+        parts = [sa.true()] if some is None else among(videos.c.digest, some)
+        found: set[str] = set()
+        for part in parts:
+            found.update(self._connection.execute(_DIGESTS.where(part)).scalars())
+        return found
 
     def unverified(self, limit: int, before_id: int | None = None) -> list[LogicalVideo]:
         """Videos whose frame table no full decode has confirmed yet, the newest first.
@@ -454,7 +469,10 @@ class Objects:
         return found
 
     def of_file(self, ino: int) -> set[str]:
-        """The keys that a file refers to, or anything that is stored of its video."""
+        """The keys that a file refers to, or anything that is stored of its video.
+
+        The digest of a file indexed in place is among them, by which its rendered views are found.
+        """
         mine = (
             sa.select(physical_videos.c.id)
             .join(videos, videos.c.id == physical_videos.c.video_id)
@@ -469,6 +487,11 @@ class Objects:
         for column, condition in columns.items():
             query = sa.select(column).where(column.is_not(None), condition)
             found.update(self._connection.execute(query).scalars())
+        found.update(
+            self._connection.execute(
+                sa.select(videos.c.digest).where(videos.c.ino == ino)
+            ).scalars()
+        )
         return found
 
     def holders(self, key: str) -> int:

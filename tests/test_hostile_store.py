@@ -217,14 +217,14 @@ def test_what_is_others_stays_where_a_link_leads(place: Path, docs: Path, name: 
         check.run(store.parts, repair=True)
         cache = FileCache(store.parts.directory.cache, store.settings.view_cache_bytes)
         for digit in "0123456789":
-            cache.put(file_of(f"{digit * 64}.0"), bytes(5000))
+            cache.put(file_of("cd" * 32, f"{digit * 64}.0"), bytes(5000))
     assert before.items() <= held(docs).items()
 
 
 def test_notes_about_views_lead_to_no_other_files(place: Path, docs: Path) -> None:
     before = held(docs)
     digest = "ab" * 32
-    let_lead(place / "cache" / "candidates" / digest, docs)
+    let_lead(place / "cache" / digest, docs)
     with Store.open(place) as store:
         assert Candidates.of_store(store.parts).of(digest) == []
     assert held(docs) == before
@@ -258,7 +258,7 @@ def test_views_go_when_a_store_is_restored_wherever_they_are(place: Path, tmp_pa
     let_lead(place / "cache", tmp_path / "disk")
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "precious").touch()
-    name = file_of(f"{'ab' * 32}.0")
+    name = file_of("cd" * 32, f"{'ab' * 32}.0")
     FileCache(place / "cache", 10_000).put(name, b"a view")
     restore(tmp_path / "backup", place)
     assert not FileCache(place / "cache", 10_000).has(name)

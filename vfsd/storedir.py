@@ -7,7 +7,7 @@ STORE/
   objects/ab/cdef...   immutable objects, named by the blake3 of their bytes
   objects/tmp/         objects on their way
   spool/123            private contents of inode 123, while it is no video
-  cache/               rendered views; may be deleted at any time
+  cache/abcd...        rendered views of the video with that digest; may be deleted at any time
   reserve              room for when the disk is full; may be deleted at any time
   mount.lock           held by the daemon that has the store mounted, or who lets nobody mount it
   mount.decoding       what that daemon is decoding, and how it crashed if it did

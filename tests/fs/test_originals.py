@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ import pytest
 from tests.fs.driver import Driver, failing
 from vfsd import check
 from vfsd.errors import OutdatedError
+from vfsd.fs import Filesystem
 from vfsd.retention.ageing import Ager
 from vfsd.store import Store
+from vfsd.views import Views
 
 
 @pytest.fixture
@@ -139,3 +142,62 @@ def test_a_folder_with_a_held_video_stays_whole(
     assert failing(elsewhere.remove, "cam", recursive=True) == "EPERM"
     assert it.names("/cam") == ["a.mp4", "b.txt"]
     assert [one.action.value for one in elsewhere["cam/a.mp4"].original_log()] == ["held"]
+
+
+@pytest.fixture
+def views(store: Store) -> Iterator[Views]:
+    with closing(Views(store.parts, store.tools)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def shown(store: Store, views: Views) -> Iterator[Driver]:
+    filesystem = Filesystem(store.parts, views=views)
+    filesystem.recover()
+    yield Driver(filesystem)
+    filesystem.close()
+
+
+def look(it: Driver, store: Store, name: str) -> Path:
+    """Read a view of a video; the folder in which that is kept."""
+    it.read(f"/{name}@/size=64x48.mp4")
+    folder = store.parts.directory.cache / store[name].info.digest
+    assert list(folder.iterdir())
+    return folder
+
+
+def test_what_was_rendered_goes_with_a_name(
+    shown: Driver, store: Store, other_video: bytes, video: bytes
+) -> None:
+    for name, data in (("a.mp4", other_video), ("b.mp4", video)):
+        shown.write(f"/{name}", data)
+    shown.fs.settle()
+    first, second = look(shown, store, "a.mp4"), look(shown, store, "b.mp4")
+    shown.fs.link("/a.mp4", "/c.mp4")
+    shown.fs.unlink("/a.mp4")
+    shown.fs.tidy()
+    assert first.exists()
+    shown.fs.unlink("/c.mp4")
+    shown.fs.tidy()
+    assert not first.exists()
+    assert second.exists()
+
+
+def test_what_was_rendered_goes_when_a_video_is_written_over(
+    shown: Driver, store: Store, other_video: bytes, video: bytes
+) -> None:
+    shown.write("/a.mp4", other_video)
+    shown.fs.settle()
+    folder = look(shown, store, "a.mp4")
+    with shown.opened("/a.mp4", os.O_RDWR) as handle:
+        assert shown.fs.write(handle, b"x", 0) == 1
+        shown.fs.tidy()
+        assert not folder.exists()
+    shown.write("/b.mp4", video)
+    shown.fs.settle()
+    folder = look(shown, store, "b.mp4")
+    shown.write("/c.mp4", other_video)
+    shown.fs.settle()
+    shown.fs.rename("/c.mp4", "/b.mp4", 0)
+    shown.fs.tidy()
+    assert not folder.exists()

@@ -21,6 +21,7 @@ from vfsd.views.encodedrun import EncodedRun
 from vfsd.views.rendercache import FileCache, MemoryCache, file_of
 
 VIEW = "size=128x96.mp4"
+DIGEST = "d" * 64
 
 
 def files(cache: Path) -> list[Path]:
@@ -146,7 +147,7 @@ def test_other_encoders_make_other_files(
 def test_the_file_used_longest_ago_goes_first(tmp_path: Path) -> None:
     cache = FileCache(tmp_path, 1000)
     long_ago = time.time() - 1000
-    names = [file_of(f"{digit * 64}.0") for digit in "abcde"]
+    names = [file_of(DIGEST, f"{digit * 64}.0") for digit in "abcde"]
     for age, name in enumerate(names[:3]):
         cache.put(name, bytes(200))
         os.utime(tmp_path / name, (long_ago + age, long_ago + age))
@@ -160,9 +161,10 @@ def test_the_file_used_longest_ago_goes_first(tmp_path: Path) -> None:
 
 
 def test_what_dead_writers_left_goes_too(tmp_path: Path) -> None:
-    left = tmp_path / f"tmp-{new_name()}"
+    left = tmp_path / DIGEST / f"tmp-{new_name()}"
+    left.parent.mkdir()
     left.write_bytes(b"half")
-    young = tmp_path / f"tmp-{new_name()}"
+    young = left.with_name(f"tmp-{new_name()}")
     young.write_bytes(b"half")
     os.utime(left, (1, 1))
     FileCache(tmp_path, 1000).sweep()
@@ -173,8 +175,18 @@ def test_what_dead_writers_left_goes_too(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_no_harm(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cache = FileCache(tmp_path / "file" / "below", 1000)
-    cache.put("aa/1", b"x")
-    assert cache.get("aa/1") is None
+    name = file_of(DIGEST, f"{'a' * 64}.1")
+    cache.put(name, b"x")
+    assert cache.get(name) is None
+
+
+@pytest.mark.parametrize("name", ["../1", "aa/1", f"../{'a' * 64}.1", f"{'b' * 64}/../config.toml"])
+def test_other_names_lead_nowhere(tmp_path: Path, name: str) -> None:
+    (tmp_path / "cache" / DIGEST).mkdir(parents=True)
+    cache = FileCache(tmp_path / "cache", 1000)
+    cache.put(name, b"x")
+    assert cache.get(name) is None
+    assert files(tmp_path) == []
 
 
 def test_memory_is_bounded_but_for_the_newest() -> None:

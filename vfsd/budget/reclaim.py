@@ -1,9 +1,12 @@
-"""Taking away bytes that nothing in the catalog refers to any more.
+"""Taking away bytes that nothing in the catalog refers to any more, and views of what has gone.
 
 Rows go first, and durably; the files follow.  Files are deleted inside write transactions, since
 whoever publishes an object looks for its bytes inside one too: so nobody can come to rely on an
 object between the last look and the deletion.  Many files are many transactions: a slow disk needs
 longer for them than others wait for their turn.
+
+What was rendered of a video is found by the digest of that, which is the key of its object, and
+goes before these: nobody relies on it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from vfsd import keptviews
 from vfsd.budget.room import make_room_in_store
 from vfsd.catalog import BUSY_SECONDS, Transaction
 from vfsd.errors import NotFoundError, StoreError
@@ -34,10 +38,14 @@ def reclaim(
 ) -> list[str]:
     """Delete the recorded objects (among `keys`) that nothing refers to; returns their keys.
 
-    With them go the private files of those `inodes` that exist no longer, what the budget of the
-    store has no room for since originals have gone, and what was joined with their pictures.
-    Files that may not be deleted stay as garbage.
+    With them go the private files of those `inodes` that exist no longer, what was rendered of
+    videos that no file has any more, what the budget of the store has no room for since originals
+    have gone, and what was joined with their pictures.  Files that may not be deleted stay as
+    garbage.
     """
+    if keys is not None:
+        keys = set(keys)
+    drop_stray_views(parts, keys)
     found = parts.with_reserve(lambda: _forget(parts, keys))
     gone = list(inodes)
     if not found and not gone:
@@ -64,6 +72,30 @@ def clear_away(parts: Parts, *, keys: Iterable[str], inodes: Iterable[int] = ())
         reclaim(parts, keys=keys, inodes=inodes)
     except (OSError, StoreError) as error:
         _log.warning("old bytes could not be deleted, `vfsd gc` does it: %s", error)
+
+
+def drop_stray_views(parts: Parts, digests: Iterable[str] | None = None) -> None:
+    """Delete what was rendered of videos, of these `digests` or all, that no file has any more.
+
+    What is rendered meanwhile for somebody who has one open is deleted by who puts it there.
+    """
+    cache = parts.directory.cache
+    try:
+        if digests is None:
+            with parts.catalog.reading() as seen:
+                known = seen.videos.digests()
+            keptviews.delete(cache, keptviews.stray_files(cache, known))
+            return
+        kept = [digest for digest in digests if keptviews.may_be_kept(cache, digest)]
+        if not kept:
+            return
+        with parts.catalog.reading() as seen:
+            known = seen.videos.digests(kept)
+        for digest in kept:
+            if digest not in known:
+                keptviews.drop(cache, digest)
+    except OSError as error:
+        _log.warning("rendered views could not be deleted, `vfsd gc` does it: %s", error)
 
 
 def _forget(parts: Parts, keys: Iterable[str] | None) -> list[str]:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vfsd import keptviews
 from vfsd.budget.reclaim import discard_unpublished, reclaim
 from vfsd.check.spool import remove_stray_spool, stray_spool
 from vfsd.copies.takeover import abandoned, discard_abandoned
@@ -21,14 +22,15 @@ class Collected:
     """Garbage that was, or would be, taken away."""
 
     objects: list[str] = field(default_factory=list)  #: keys
-    files: list[Path] = field(default_factory=list)  #: private and temporary files
+    files: list[Path] = field(default_factory=list)  #: private, temporary and rendered ones
     bytes: int = 0
     kept: list[Recording] = field(default_factory=list)  #: that were not finished, and stay
     stuck: list[Path] = field(default_factory=list)  #: what cannot be deleted
 
 
 def collect(parts: Parts, *, dry_run: bool = False, recording_days: float = KEPT_DAYS) -> Collected:
-    """Take away what nothing refers to: objects, private files, what died on its way.
+    """Take away what nothing refers to: objects, private files, what died on its way, and what was
+    rendered of videos that have gone.
 
     Recordings that were not finished stay until nobody has written to them for so many days,
     directories until what is in them is moved away, and what may not be deleted.
@@ -61,6 +63,7 @@ class _Garbage:
     misnamed: list[Path]
     incoming: list[Path]
     spooled: list[Path]
+    views: list[Path]
     kept: list[Recording]
 
     @property
@@ -69,7 +72,7 @@ class _Garbage:
 
     @property
     def files(self) -> list[Path]:
-        return self.left + self.misnamed + self.incoming + self.spooled
+        return self.left + self.misnamed + self.incoming + self.spooled + self.views
 
     @property
     def paths(self) -> list[Path]:
@@ -80,6 +83,7 @@ def _garbage(parts: Parts, recording_days: float) -> _Garbage:
     with parts.catalog.reading() as seen:
         recorded = seen.objects.sizes()
         referenced = seen.objects.referenced()
+        digests = seen.videos.digests()
     stray = [
         key for key in parts.objects.all_keys() if key not in recorded and key not in referenced
     ]
@@ -93,6 +97,7 @@ def _garbage(parts: Parts, recording_days: float) -> _Garbage:
         parts.objects.misnamed(),
         abandoned(parts.directory),
         [path for _, path in stray_spool(parts)],
+        keptviews.stray_files(parts.directory.cache, digests),
         kept,
     )
 
@@ -108,6 +113,7 @@ def _take_away(parts: Parts, found: _Garbage) -> None:
             remove(path)
     discard_abandoned(parts.directory)
     remove_stray_spool(parts)
+    keptviews.delete(parts.directory.cache, found.views)
 
 
 def _size(path: Path) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from vfsd import keptviews
 from vfsd.budget.reclaim import discard_unpublished, reclaim
 from vfsd.check import bytes as stored
 from vfsd.check.finding import Finding, Run
@@ -85,6 +87,25 @@ def garbage(run: Run) -> Iterator[Finding]:
         yield from _gone(run, told, partial(take_away, parts, path))
     for path in parts.objects.misnamed():
         yield from _gone(run, f"{path.name} was left on its way", partial(_remove, path))
+    yield from _views(run)
+
+
+def _views(run: Run) -> Iterator[Finding]:
+    """What was rendered of videos that have gone, by the folder that it is in."""
+    cache = run.parts.directory.cache
+    with run.parts.catalog.reading() as seen:
+        known = seen.videos.digests()
+    found: dict[Path, list[Path]] = {}
+    for path in keptviews.stray_files(cache, known):
+        found.setdefault(path.parent, []).append(path)
+    for folder, files in found.items():
+        if run.repair:
+            keptviews.delete(cache, files)
+        yield Finding(
+            "garbage",
+            f"{len(files)} rendered parts of views in {folder} are of no video",
+            repaired=run.repair and not any(map(os.path.lexists, files)),
+        )
 
 
 def _gone(run: Run, told: str, delete: Callable[[], bool]) -> Iterator[Finding]:

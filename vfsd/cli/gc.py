@@ -24,7 +24,7 @@ from vfsd.units import human_bytes
     ],
     fields={
         "objects": "list of the objects' keys",
-        "files": "number of private and temporary files",
+        "files": "number of private and temporary files, and of rendered parts of views",
         "bytes": "how much room they took",
         "dry_run": "whether they are still there",
         "recordings": "number of recordings that were not finished, and stay",
@@ -46,10 +46,10 @@ from vfsd.units import human_bytes
 def command(session: Session, dry_run: bool, recordings: float) -> None:
     """Take away what nothing refers to.
 
-    Objects that no file uses, and what was left half-written by a process that died.  Recordings
-    that were not finished go when nobody has written to them for 30 days: `vfsd recover` makes
-    videos of them.  Ends with 30 where something stays: a directory in which something lies, or
-    what may not be deleted.
+    Objects that no file uses, what was rendered of videos that have gone, and what was left
+    half-written by a process that died.  Recordings that were not finished go when nobody has
+    written to them for 30 days: `vfsd recover` makes videos of them.  Ends with 30 where something
+    stays: a directory in which something lies, or what may not be deleted.
     """
     from vfsd import check
 

@@ -9,10 +9,10 @@ notes and files may go at any time, and a note without its file counts for nothi
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from vfsd import keptviews
 from vfsd.codecs.bitstreams.nal import DamagedError
 from vfsd.codecs.cells.pack import CellStream
 from vfsd.codecs.containers.framing import Framing
@@ -22,9 +22,6 @@ from vfsd.views.rendercache import Bytes, FileCache
 
 CODECS = ("h264", "hevc", "av1")
 """In which candidates may be: those that cells are decoded from, the cheapest one first."""
-_FOLDER = "candidates"
-_FILE = re.compile(r"[0-9a-f]{2}/[0-9a-f]+\.[0-9]+")
-"""What a slot is called in the cache: notes lead nowhere else."""
 _MOST = 4096
 """Notes that are looked at together: those that become renditions make way for others."""
 
@@ -65,7 +62,7 @@ class Candidates:
 
     @classmethod
     def of_store(cls, parts: Parts) -> Candidates:
-        return cls(FileCache(parts.directory.cache, parts.settings.view_cache_bytes))
+        return cls(FileCache.of_store(parts))
 
     def note(
         self,
@@ -105,7 +102,7 @@ class Candidates:
         """
         found = [
             candidate
-            for name in self._files.names(_folder(digest))[:_MOST]
+            for name in self._files.notes(digest)[:_MOST]
             if (candidate := self._read(name)) is not None and self._files.has(candidate.file)
         ]
         found.sort(key=_order)
@@ -152,23 +149,22 @@ class Candidates:
             found = Candidate(made, name, str(told["file"]), int(told["prefix"]), places)
         except (ValueError, KeyError, TypeError):
             return None  # that of another version
+        digest = name.partition("/")[0]
         is_right = (
-            name == _name(name.split("/")[1], made)
+            name == _name(digest, made)
             and 0 < len(frames) == len(places)
             and codec in VIEW_PROFILES
-            and _FILE.fullmatch(found.file) is not None
+            # Notes lead nowhere else.
+            and keptviews.is_slot(found.file)
+            and found.file.startswith(f"{digest}/")
         )
         return found if is_right else None
-
-
-def _folder(digest: str) -> str:
-    return f"{_FOLDER}/{digest}"
 
 
 def _name(digest: str, made: Made) -> str:
     width, height = made.size
     frames = f"{made.frames.start}-{made.frames.stop}"
-    return f"{_folder(digest)}/{width}x{height}_{frames}_{made.codec}"
+    return f"{digest}/{width}x{height}_{frames}_{made.codec}"
 
 
 def _order(one: Candidate) -> tuple[tuple[int, int], int, int]:

@@ -131,6 +131,7 @@ class CopiedRendition:
         self, key: str, form: Form, run: CopiedRun, sound: ViewSound | None = None
     ) -> None:
         self.key = key
+        self.digest = run.footage.digest
         self.memory = 2 * run.showing.memory + (sound.memory if sound else 0)
         self._run = run
         showing = run.showing

@@ -204,7 +204,8 @@ class EncodedRun:
         key: str,
         data: Bytes,
     ) -> None:
-        """A segment that was measured lies in `data`, which the cache keeps under `key`."""
+        """A segment that was measured lies in `data`, which the cache keeps under `key` of this
+        video."""
         frames = self.run(number)
         assert frames is not None
         assert segment.luma is not None
@@ -217,7 +218,8 @@ class EncodedRun:
             segment.luma,
             self.extradata,
         )
-        candidates.note(self.footage.digest, made, framing, segment.payloads, file_of(key), data)
+        digest = self.footage.digest
+        candidates.note(digest, made, framing, segment.payloads, file_of(digest, key), data)
 
     def _copied(
         self, number: int, framing: Framing, room: int, workshop: Workshop

@@ -89,6 +89,7 @@ class EncodedRendition:
         self.is_work = bool(self.storable)
         # A segment tells its size, so that one made for another allotment must not be taken for it.
         self.key = blake3(key.encode() + sizes.tobytes()).hexdigest()
+        self.digest = footage.digest
         self._original_key = blake3(original_key.encode() + sizes.tobytes()).hexdigest()
 
     @property

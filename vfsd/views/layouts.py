@@ -41,8 +41,9 @@ class LayoutRendition:
     is_work = True
     memory = 0
 
-    def __init__(self, size: tuple[int, int], draw: Callable[[], Picture]) -> None:
+    def __init__(self, digest: str, size: tuple[int, int], draw: Callable[[], Picture]) -> None:
         self.key = uuid.uuid4().hex  # the next reader may see more
+        self.digest = digest
         self.slots: Slots = EvenSlots(0, png_size(*size), 1)
         self._draw = draw
         self._data: bytes | None = None
@@ -87,7 +88,8 @@ def layout_rendition(
         facts = layout_facts(catalog, video, footage.table, segment, frames, frame)
         return draw_layout(footage.table, tools, facts)
 
-    return LayoutRendition(picture_size(media.display_width, media.display_height), draw)
+    size = picture_size(media.display_width, media.display_height)
+    return LayoutRendition(video.digest, size, draw)
 
 
 def _frame_of(footage: Footage, path: str) -> int:

@@ -46,6 +46,7 @@ class RawRendition:
         self, key: str, footage: Footage, view: View, form: Form, showing: Showing
     ) -> None:
         self.key = key
+        self.digest = footage.digest
         self.memory = showing.memory
         self._footage = footage
         self._showing = showing

@@ -1,10 +1,10 @@
 """Rendered parts of views: a little in memory, more in files, each made by one thread only.
 
-The files lie in the store's ``cache`` directory as ``ab/cdef....N``: 32 bytes of blake3, then what
-was rendered.  A file appears whole or not at all, and may be deleted at any time, by any process;
-one that does not match its checksum is taken for missing.  The one used longest ago goes first.
-Beside them are notes about some of them (`vfsd.views.candidates`).  What has another name stays: a
-link may lead to the directory, which others use as well.
+The files lie in the store's ``cache`` directory, in a folder for each video (`vfsd.keptviews`): 32
+bytes of blake3, then what was rendered.  A file appears whole or not at all, and may be deleted at
+any time, by any process; one that does not match its checksum is taken for missing.  The one used
+longest ago goes first, and all of a video go with it.  Beside them are notes about some of them
+(`vfsd.views.candidates`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
@@ -24,8 +22,10 @@ import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
-from vfsd.inhand import NEW_NAME, new_name
+from vfsd import keptviews
+from vfsd.errors import VfsdError
 from vfsd.integrity.diskfile import open_stored
+from vfsd.parts import Parts
 from vfsd.viewfiles import Patience
 from vfsd.views.renderqueue import Check, Lane, Render
 
@@ -40,35 +40,41 @@ Make = Callable[[Check], Bytes]
 
 _log = logging.getLogger(__name__)
 
-_SLOT = r"[0-9a-f]{2}/[0-9a-f]{62}\.[0-9]+"
-_NOTE = r"candidates/[0-9a-f]{64}/[0-9]+x[0-9]+_[0-9]+-[0-9]+_[a-z0-9]+"
-_FILE = re.compile(f"{_SLOT}|{_NOTE}")
-_TEMPORARY = re.compile(f"tmp-{NEW_NAME.pattern}")
-_FOLDER = re.compile("[0-9a-f]{2}|candidates|candidates/[0-9a-f]{64}")
-
 _CHECKSUM = 32
-_STALE_SECONDS = 600
-"""After as long, a temporary file is one that a dead process has left."""
 _SWEEPS = 16
 """The directory is looked through whenever a sixteenth of the budget has been written."""
 
 
-def file_of(key: str) -> str:
-    """The name of the file that has what was rendered under a key."""
-    return f"{key[:2]}/{key[2:]}"
+def file_of(digest: str, key: str) -> str:
+    """The name of the file that has what was rendered of a video under a key: that of a rendition,
+    and the number of the slot after a dot."""
+    return f"{digest}/{key}"
 
 
 class FileCache:
     """Bytes in files below a directory, at most about `budget` of them.
 
-    Names are relative, as ``ab/cdef....N``, or those of notes.  Thread-safe, and process-safe.
+    Names are relative, those of `file_of` or of notes; under others nothing is found, or kept.
+    Thread-safe, and process-safe.
     """
 
-    def __init__(self, directory: Path, budget: int) -> None:
+    def __init__(
+        self, directory: Path, budget: int, is_shown: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        """`is_shown` tells whether any video has a digest; of others nothing is kept."""
         self._directory = directory
         self._budget = budget
+        self._is_shown = is_shown
         self._unswept = budget  # so that the first write looks what is there
         self._guard = threading.Lock()
+
+    @classmethod
+    def of_store(cls, parts: Parts) -> FileCache:
+        return cls(
+            parts.directory.cache,
+            parts.settings.view_cache_bytes,
+            lambda digest: digest in shown(parts, [digest]),
+        )
 
     def get(self, name: str) -> bytes | None:
         """What a file has, which counts as using it."""
@@ -80,6 +86,8 @@ class FileCache:
 
     def look(self, name: str) -> bytes | None:
         """What a file has, which is no older or younger for that."""
+        if not _is_name(name):
+            return None
         path = self._directory / name
         try:
             with open(path, "rb", opener=open_stored) as file:
@@ -92,16 +100,16 @@ class FileCache:
         return data[_CHECKSUM:]
 
     def has(self, name: str) -> bool:
-        return (self._directory / name).exists()
+        return _is_name(name) and (self._directory / name).exists()
 
-    def names(self, folder: str) -> list[str]:
-        """Of the files in a folder; none where that is not there."""
+    def notes(self, digest: str) -> list[str]:
+        """The names of those about a video; none where nothing is kept of it."""
         try:
-            found = os.listdir(self._directory / folder)
+            found = os.listdir(self._directory / digest)
         except OSError:
             return []
-        names = (f"{folder}/{name}" for name in sorted(found))
-        return [name for name in names if _FILE.fullmatch(name)]
+        names = (f"{digest}/{name}" for name in sorted(found))
+        return [name for name in names if keptviews.is_note(name)]
 
     def drop(self, name: str) -> None:
         """Never fails: what cannot be deleted goes when its time comes."""
@@ -110,10 +118,10 @@ class FileCache:
 
     def put(self, name: str, data: Bytes) -> None:
         """Never fails: what cannot be kept is made again when it is wanted."""
-        if len(data) + _CHECKSUM > self._budget:
+        if len(data) + _CHECKSUM > self._budget or not _is_name(name):
             return
         path = self._directory / name
-        temporary = self._directory / f"tmp-{new_name()}"
+        temporary = keptviews.temporary_beside(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(temporary, "xb") as file:
@@ -122,9 +130,9 @@ class FileCache:
             temporary.replace(path)
         except OSError as error:
             _log.debug("a rendered view is not kept: %s", error)
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+            keptviews.delete(self._directory, [temporary])
             return
+        self._drop_unless_shown(path)
         with self._guard:
             self._unswept += len(data) + _CHECKSUM
             due = self._unswept * _SWEEPS >= self._budget
@@ -134,31 +142,43 @@ class FileCache:
             self.sweep()
 
     def sweep(self) -> None:
-        """Delete what was used longest ago until the rest is within the budget."""
-        found = []
-        now = time.time()
-        for name in self._listed():
-            path = os.path.join(self._directory, name)
-            with contextlib.suppress(OSError):
-                status = os.lstat(path)
-                if _FILE.fullmatch(name):
-                    found.append((status.st_mtime_ns, status.st_size, path))
-                elif _TEMPORARY.fullmatch(name) and status.st_mtime < now - _STALE_SECONDS:
-                    os.unlink(path)
-        kept = 0
-        for _, size, path in sorted(found, reverse=True):
-            kept += size
-            if kept > self._budget:
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+        """Delete what is of no use, and what was used longest ago until the rest is within the
+        budget."""
+        kept, gone = 0, []
+        found = list(keptviews.kept_files(self._directory))
+        for one in sorted(found, key=lambda one: one.used_ns, reverse=True):
+            if not one.is_useless:
+                kept += one.size
+            if one.is_useless or kept > self._budget:
+                gone.append(self._directory / one.name)
+        keptviews.delete(self._directory, gone)
 
-    def _listed(self) -> Iterator[str]:
-        """Names of what lies in the cache's own folders, others' files among it."""
-        for folder, folders, names in os.walk(self._directory):
-            inside = os.path.relpath(folder, self._directory)
-            under = "" if inside == "." else f"{inside}/"
-            folders[:] = [one for one in folders if _FOLDER.fullmatch(under + one)]
-            yield from (under + name for name in names)
+    def _drop_unless_shown(self, path: Path) -> None:
+        """Let nothing come back of a video that went while it was rendered.
+
+        Whoever takes a video away looks here when its row has gone.  So either he finds what has
+        just been put here, or we find no row.
+        """
+        if not self._is_shown(path.parent.name):
+            keptviews.delete(self._directory, [path])
+
+
+def _digest_of(key: str) -> str:
+    return key.partition("/")[0]
+
+
+def shown(parts: Parts, digests: Collection[str]) -> set[str]:
+    """Those that any video has; none where nobody can tell."""
+    try:
+        with parts.catalog.reading() as seen:
+            return seen.videos.digests(digests)
+    except (OSError, VfsdError):
+        return set()
+
+
+def _is_name(name: str) -> bool:
+    """What a catalog says of digests leads nowhere else."""
+    return keptviews.is_slot(name) or keptviews.is_note(name)
 
 
 class MemoryCache:
@@ -187,9 +207,20 @@ class MemoryCache:
                 gone.append(self._entries.popitem(last=False)[1])
                 self._held -= len(gone[-1])
 
+    def all_keys(self) -> list[str]:
+        with self._guard:
+            return list(self._entries)
+
+    def drop(self, key: str) -> None:
+        with self._guard:
+            self._held -= len(self._entries.pop(key, b""))
+
 
 class RenderCache:
-    """Gives the bytes of a key, making them at most once however many threads ask."""
+    """Gives the bytes of a key, making them at most once however many threads ask.
+
+    Keys are the names of files, see `file_of`.
+    """
 
     def __init__(self, memory: MemoryCache, files: FileCache | None) -> None:
         self._memory = memory
@@ -234,7 +265,17 @@ class RenderCache:
         """Whether it is there; it may go at any moment."""
         if self._memory.get(key) is not None:
             return True
-        return self._files is not None and self._files.has(file_of(key))
+        return self._files is not None and self._files.has(key)
+
+    def digests(self) -> set[str]:
+        """Of the videos that what is in memory shows."""
+        return {_digest_of(key) for key in self._memory.all_keys()} - {""}
+
+    def forget(self, digests: Collection[str]) -> None:
+        """Keep nothing in memory of those videos, which have gone."""
+        for key in self._memory.all_keys():
+            if _digest_of(key) in digests:
+                self._memory.drop(key)
 
     def _wanted(
         self,
@@ -262,11 +303,11 @@ class RenderCache:
 
     def _made(self, key: str, make: Make, check: Check, keep: bool) -> Bytes:
         files = self._files if keep else None
-        data: Bytes | None = files.get(file_of(key)) if files is not None else None
+        data: Bytes | None = files.get(key) if files is not None else None
         if data is None:
             data = make(check)
             if files is not None:
-                files.put(file_of(key), data)
+                files.put(key, data)
         self._memory.put(key, data)
         return data
 

@@ -23,7 +23,7 @@ from vfsd.views.elsewhere import MadeElsewhere
 from vfsd.views.encoding import EncodedRendition
 from vfsd.views.forerunner import Forerunner
 from vfsd.views.madeslots import MadeSlots
-from vfsd.views.rendercache import Bytes, FileCache, MemoryCache, RenderCache
+from vfsd.views.rendercache import Bytes, FileCache, MemoryCache, RenderCache, file_of, shown
 from vfsd.views.renderqueue import Check, Lane, Render
 from vfsd.views.rendition import (
     PaddedRendition,
@@ -69,10 +69,11 @@ class Renderer:
         breaks in between."""
         files = candidates = None
         if not parts.read_only:
-            files = FileCache(parts.directory.cache, parts.settings.view_cache_bytes)
+            files = FileCache.of_store(parts)
             candidates = Candidates(files) if parts.settings.admit_views else None
         memory = parts.settings.decoder_memory // 2
         self.workshop = Workshop(tools, memory, parts.suspects, candidates)
+        self._parts = parts
         self._reads = tools.reads
         self._cache = RenderCache(MemoryCache(_MEMORY_BYTES), files)
         self._made_slots = MadeSlots(self._is_in_cache)
@@ -150,8 +151,16 @@ class Renderer:
             self._wholes.want(rendition)
 
     def cool(self, seconds: float) -> None:
-        """See `Workshop.cool`."""
+        """See `Workshop.cool`; what shows videos that have gone goes, too."""
         self.workshop.cool(seconds)
+        held = self._cache.digests()
+        if self._wholes is not None:
+            held |= self._wholes.digests()
+        gone = held - shown(self._parts, held) if held else set()
+        if gone:
+            self._cache.forget(gone)
+            if self._wholes is not None:
+                self._wholes.forget(gone)
 
     def close(self) -> None:
         if self._wholes is not None:
@@ -163,8 +172,8 @@ class Renderer:
 
 def _key(rendition: Rendition, slot: int) -> str:
     if isinstance(rendition, EncodedRendition):
-        return rendition.key_of_slot(slot)
-    return f"{rendition.key}.{slot}"
+        return file_of(rendition.digest, rendition.key_of_slot(slot))
+    return file_of(rendition.digest, f"{rendition.key}.{slot}")
 
 
 class RenditionFile:

@@ -55,6 +55,10 @@ class Rendition(Protocol):
         """Stands for its bytes."""
 
     @property
+    def digest(self) -> str:
+        """That of the video whose pictures it shows; empty where it shows none."""
+
+    @property
     def slots(self) -> Slots: ...
 
     @property
@@ -189,6 +193,7 @@ class StillRendition:
         `labels` say what is seen there, where the region was chosen by that.
         """
         self.key = key_of(footage, f"still/{frame}/{region}.{suffix}")
+        self.digest = footage.digest
         self.storable = range(0) if suffix in STILL_SIZES else range(1, 2)
         self._footage = footage
         self._frame = frame
@@ -237,6 +242,7 @@ class StillRendition:
 class TextRendition:
     """Bytes that are there already."""
 
+    digest = ""
     storable = range(0)
     is_work = False
 

@@ -290,6 +290,7 @@ class SplicedRendition:
         )
         # A segment tells its size, so that one made for another allotment must not be taken for it.
         self.key = blake3(f"{key} spliced".encode() + sizes.tobytes()).hexdigest()
+        self.digest = self._copied.footage.digest
 
     def make(self, slot: int, workshop: Workshop) -> bytes:
         sets, codec = self._own_sets(), self._source.codec

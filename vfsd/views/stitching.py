@@ -125,6 +125,7 @@ class StitchedRendition:
         """`sizes` are those of the blocks' cells; `shown` is the size of a picture."""
         numbers = ",".join(f"{block.segment.id}:{block.frames}" for block in blocks)
         self.key = blake3(f"{key} stitched {numbers}".encode()).hexdigest()
+        self.digest = footage.digest
         self._showing = showing
         self._blocks = blocks
         self._head = head

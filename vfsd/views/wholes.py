@@ -12,9 +12,10 @@ import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from vfsd.errors import VfsdError
 from vfsd.views.rendercache import Bytes
@@ -26,6 +27,12 @@ _MOST_OPEN = 256
 """Each takes up a descriptor."""
 _AT_ONCE = 1 << 20
 """Bytes that are written at a time: slots of short views are small."""
+
+
+class _Whole(NamedTuple):
+    fd: int
+    size: int  #: bytes
+    digest: str  #: of the video that it shows
 
 
 class WholeViews:
@@ -40,7 +47,7 @@ class WholeViews:
         self._budget = budget
         self._slot = slot
         self._guard = threading.Lock()
-        self._files: OrderedDict[str, tuple[int, int]] = OrderedDict()  # descriptor, bytes
+        self._files: OrderedDict[str, _Whole] = OrderedDict()
         self._coming: set[str] = set()
         self._closed = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vfsd-wholes")
@@ -53,7 +60,7 @@ class WholeViews:
             if found is None:
                 return None
             self._files.move_to_end(key)
-            return os.dup(found[0])
+            return os.dup(found.fd)
 
     def want(self, rendition: Rendition) -> None:
         """All of a view was read: put it together, soon, where it is worth its bytes.
@@ -77,9 +84,22 @@ class WholeViews:
             self._closed = True
         self._thread.shutdown(cancel_futures=True)
         with self._guard:
-            for fd, _ in self._files.values():
-                os.close(fd)
+            for whole in self._files.values():
+                os.close(whole.fd)
             self._files.clear()
+
+    def digests(self) -> set[str]:
+        """Of the videos that they show."""
+        with self._guard:
+            return {whole.digest for whole in self._files.values()}
+
+    def forget(self, digests: Collection[str]) -> None:
+        """Keep nothing of those videos, which have gone; who has one open reads on."""
+        with self._guard:
+            gone = [key for key, whole in self._files.items() if whole.digest in digests]
+            files = [self._files.pop(key) for key in gone]
+        for whole in files:
+            os.close(whole.fd)
 
     def _make(self, rendition: Rendition) -> None:
         try:
@@ -89,7 +109,7 @@ class WholeViews:
             except BaseException:
                 os.close(fd)
                 raise
-            self._keep(rendition.key, fd, rendition.slots.size)
+            self._keep(rendition.key, _Whole(fd, rendition.slots.size, rendition.digest))
         except (OSError, VfsdError) as error:
             _log.debug("a view is not kept as a whole: %s", error)
         finally:
@@ -106,14 +126,13 @@ class WholeViews:
                 file.write(data)
                 file.write(bytes(slots[number].size - len(data)))
 
-    def _keep(self, key: str, fd: int, size: int) -> None:
+    def _keep(self, key: str, whole: _Whole) -> None:
         gone = []
         with self._guard:
-            self._files[key] = (fd, size)
-            held = sum(each for _, each in self._files.values())
+            self._files[key] = whole
+            held = sum(each.size for each in self._files.values())
             while held > self._budget or len(self._files) > _MOST_OPEN:
-                old, each = self._files.popitem(last=False)[1]
-                held -= each
-                gone.append(old)
+                gone.append(self._files.popitem(last=False)[1])
+                held -= gone[-1].size
         for old in gone:
-            os.close(old)
+            os.close(old.fd)
