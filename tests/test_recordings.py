@@ -38,6 +38,7 @@ from vfsd.fs.recovery import recover
 from vfsd.inhand import new_name
 from vfsd.making.recordings import Recording
 from vfsd.making.unfinished import begin
+from vfsd.objects import digest_file
 from vfsd.store import Store
 
 CLIP = FOLDER / "traffic.mp4"
@@ -232,6 +233,44 @@ def test_what_was_published_is_no_recording_any_more(store: Store) -> None:
     assert store.recordings() == []
     assert recover(store.parts).stray == 2
     assert is_as_before(store, ["a.mp4"])
+
+
+def test_what_was_published_and_removed_is_no_recording_either(store: Store) -> None:
+    """Its writer was killed in between, and nobody has mounted the store since."""
+    file = begin(store.parts.objects, "a.mp4")
+    file.path.write_bytes(CLIP.read_bytes())
+    store._publish(file, False)
+    file.leave()
+    other = begin(store.parts.objects, "b.mp4")
+    other.path.write_bytes(CLIP.read_bytes())
+    other.leave()
+    store.remove("a.mp4")
+    (one,) = store.recordings()
+    assert one.name == "b.mp4"
+    left = store.parts.objects.on_their_way()
+    assert {store.parts.objects.main_file(path) for path in left} == {other.path}
+
+
+def test_what_was_never_published_stays_one(store: Store) -> None:
+    """Its writer was killed when it was an object already, and no video yet."""
+    file = begin(store.parts.objects, "a.mp4")
+    file.path.write_bytes(CLIP.read_bytes())
+    store.parts.objects.adopt(file.path, digest_file(file.path).key)
+    file.leave()
+    assert len(check.collect(store.parts).objects) == 1
+    (one,) = store.recordings()
+    store.recover(one)
+    assert is_as_before(store, ["a.mp4"])
+
+
+def test_who_is_about_to_take_the_other_name_away_does_so(store: Store) -> None:
+    file = begin(store.parts.objects, "a.mp4")
+    file.path.write_bytes(CLIP.read_bytes())
+    store._publish(file, False)
+    store.remove("a.mp4")
+    assert file.path.exists()
+    file.remove()
+    assert is_as_before(store, [])
 
 
 @pytest.mark.parametrize("what", ["recovered", "renamed"])

@@ -256,6 +256,18 @@ class ObjectStore:
             _require_own_folder(path)
             remove(path)
 
+    def drop_other_names(self, key: str) -> None:
+        """Take away the name that a published object had on its way, and the note, where whoever
+        published it was killed before he could; nothing that somebody has in hand.
+
+        Without the object it would be a recording that was not finished.  Raises `OSError`.
+        """
+        if not is_key(key) or not _has_other_names(self.path(key)):
+            return
+        on_their_way = self.on_their_way()
+        for path in [one for one in on_their_way if self.is_one_with(self.main_file(one), key)]:
+            self.take_away(path)
+
     def all_keys(self) -> Iterator[str]:
         """Every object, recorded in the catalog or not."""
         return (key for key, _ in self._named() if is_key(key))
@@ -324,6 +336,13 @@ def _size(path: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _has_other_names(path: Path) -> bool:
+    try:
+        return path.lstat().st_nlink > 1
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _are_one(one: Path, other: Path) -> bool:

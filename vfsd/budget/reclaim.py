@@ -54,7 +54,7 @@ def reclaim(
     _in_batches(
         parts,
         [
-            *(partial(_delete_object, parts, key) for key in found),
+            *(partial(_delete_published, parts, key) for key in found),
             *(partial(_delete_private, parts, ino) for ino in gone),
         ],
     )
@@ -149,6 +149,16 @@ def _in_batches(parts: Parts, deletions: Sequence[Callable[[Transaction], None]]
 def _delete_object(parts: Parts, key: str, change: Transaction) -> None:
     """Unless somebody has published it meanwhile."""
     if not change.objects.is_needed(key):
+        parts.objects.delete(key)
+
+
+def _delete_published(parts: Parts, key: str, change: Transaction) -> None:
+    """As `_delete_object`, where it was published before: what comes of a recording goes for good.
+
+    Of one that never was, the name on its way is what is left of it.
+    """
+    if not change.objects.is_needed(key):
+        parts.objects.drop_other_names(key)
         parts.objects.delete(key)
 
 
