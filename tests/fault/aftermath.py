@@ -15,6 +15,7 @@ from vfsd.codecs.examining.examine import Examination
 from vfsd.codecs.examining.examine import examine as examine_file
 from vfsd.errors import NoStoreError, VfsdError
 from vfsd.fs import Filesystem
+from vfsd.keptviews import stray_files
 from vfsd.model import FileState
 from vfsd.processes.examiner import Examiner, OnProgress, sniff_open
 from vfsd.store import Store
@@ -165,10 +166,12 @@ def garbage(store: Store) -> list[str]:
     with parts.catalog.reading() as seen:
         wanted = seen.objects.referenced()
         nodes = list(seen.tree.all_nodes())
+        digests = seen.videos.digests()
     own = {str(n.ino) for n in nodes if n.state in (FileState.SPOOLED, FileState.PLAIN)}
     left = [f"object {key} is garbage" for key in parts.objects.all_keys() if key not in wanted]
     left += [f"private file {p.name}" for p in parts.directory.spool.iterdir() if p.name not in own]
     left += [f"temporary file {path.name}" for path in parts.directory.objects_tmp.iterdir()]
+    left += [f"view {path}" for path in stray_files(parts.directory.cache, digests)]
     known = {
         "vfsd-store.json",
         "config.toml",

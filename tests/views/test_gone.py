@@ -14,6 +14,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.stores import new_store
 from tests.test_ageing import aged, put, run
+from tests.test_check import sql
 from tests.test_decay import RULES, label
 from tests.views.conftest import Shelf
 from vfsd import check
@@ -262,3 +263,18 @@ def test_a_cache_that_cannot_be_written_hinders_no_removal(
     assert not shelf.store.parts.objects.exists(key)
     check.collect(shelf.store.parts)
     require_only(shelf, digest_of(shelf, OTHER))
+
+
+def test_of_a_linked_file_that_has_become_another(shelf: Shelf, tmp_path: Path) -> None:
+    store = shelf.store
+    both = digest_of(shelf, NAME), digest_of(shelf, OTHER)
+    clip = Path(shutil.copy(FOLDER / "portrait.mp4", tmp_path / "clip.mp4"))
+    video = store.ingest(clip, "linked.mp4", link=True)
+    video.retile("uniform:2x2")
+    look(shelf, "linked.mp4")
+    shutil.copy(FOLDER / "av1.mp4", clip)
+    sql(store, f"DELETE FROM frame_pages WHERE physical_id = {video.original.id}")
+    assert any(one.check == "videos" for one in check.run(store.parts, repair=True))
+    assert digest_of(shelf, "linked.mp4") != video.info.digest
+    require_only(shelf, *both)
+    assert check.collect(store.parts, dry_run=True).objects == []

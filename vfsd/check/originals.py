@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from vfsd.budget.reclaim import clear_away
 from vfsd.catalog import Transaction
 from vfsd.check import bytes as stored
 from vfsd.check import sound
@@ -94,6 +95,7 @@ def _index_again(parts: Parts, node: Node) -> bool | None:
     with parts.catalog.writing() as change:
         if not _is_same(change, node):
             return None
+        gone = change.objects.of_file(node.ino)
         video = change.videos.put(node.ino, original, pages(found), digest=key, now_ns=now)
         put_sound(change, video.original, found)
         change.integrity.put_sums(
@@ -101,6 +103,7 @@ def _index_again(parts: Parts, node: Node) -> bool | None:
             sums,
             mtime_ns=None if node.link_path is None else before.st_mtime_ns,
         )
+    clear_away(parts, keys=gone)
     return True
 
 
