@@ -53,6 +53,16 @@ class LinkedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class StrangeDigest:
+    """A video whose digest is not the name of its object."""
+
+    video_id: int
+    ino: int
+    object_key: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScrubRun:
     """A run of `vfsd scrub`."""
 
@@ -197,7 +207,30 @@ class Integrity:
     def originals(self) -> dict[Place, str]:
         """Where the bytes of all originals are, and the digest that they should have."""
         rows = self._connection.execute(_ORIGINALS)
-        return {_place(row): row.digest for row in rows}
+        return {_place(row): row.object_key or row.digest for row in rows}
+
+    def strange_digests(self) -> list[StrangeDigest]:
+        """Videos that are called otherwise than the object that both the file and the original
+        are."""
+        rows = self._connection.execute(
+            _ORIGINALS.with_only_columns(
+                videos.c.id, videos.c.ino, nodes.c.object_key, videos.c.digest
+            )
+            .where(
+                nodes.c.object_key == physical_videos.c.object_key,
+                videos.c.digest != nodes.c.object_key,
+            )
+            .order_by(videos.c.id)
+        )
+        return [StrangeDigest(*row) for row in rows]
+
+    def put_digest(self, one: StrangeDigest) -> None:
+        """Let a video be called as its object, unless it is another by now."""
+        self._connection.execute(
+            sa.update(videos)
+            .where(videos.c.id == one.video_id, videos.c.digest == one.digest)
+            .values(digest=one.object_key)
+        )
 
     def linked_originals(self) -> list[LinkedFile]:
         """All files that are indexed in place, with as many bytes as they had then."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -56,18 +56,16 @@ class Sounds:
             .where(sound_pages.c.physical_id == physical_id)
             .order_by(sound_pages.c.ordinal)
         )
-        return [
-            PageBounds(
-                first_packet=row.first_packet,
-                packets=row.packets,
-                first_frame=row.first_packet,  # each packet is one of the timeline
-                frames=row.packets,
-                first_pts=row.first_pts,
-                last_pts=row.last_pts,
-                key_packet=row.first_packet,
-            )
-            for row in rows
-        ]
+        return [_bounds(row) for row in rows]
+
+    def pages(self, physical_id: int) -> Iterator[Page]:
+        """All of them, as they are stored."""
+        rows = self._connection.execute(
+            sa.select(sound_pages)
+            .where(sound_pages.c.physical_id == physical_id)
+            .order_by(sound_pages.c.ordinal)
+        )
+        return ((_bounds(row), row.data) for row in rows)
 
     def page(self, physical_id: int, ordinal: int) -> bytes:
         """Raises `IntegrityError` when the page is missing."""
@@ -113,3 +111,15 @@ def _from_row(row: Row[Any]) -> Sound:
     fields = {name: getattr(row, name) for name in _PLAIN}
     fields["configuration"] = blob(row.configuration)
     return Sound(time_base=Fraction(row.time_base_num, row.time_base_den), **fields)
+
+
+def _bounds(row: Row[Any]) -> PageBounds:
+    return PageBounds(
+        first_packet=row.first_packet,
+        packets=row.packets,
+        first_frame=row.first_packet,  # each packet is one of the timeline
+        frames=row.packets,
+        first_pts=row.first_pts,
+        last_pts=row.last_pts,
+        key_packet=row.first_packet,
+    )

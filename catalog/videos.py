@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -180,6 +180,15 @@ class Videos:
             )
         return found
 
+    def pages(self, physical_id: int) -> Iterator[Page]:
+        """A whole frame table, as it is stored."""
+        rows = self._connection.execute(
+            sa.select(frame_pages)
+            .where(frame_pages.c.physical_id == physical_id)
+            .order_by(frame_pages.c.ordinal)
+        )
+        return ((bounds_from_row(row), row.data) for row in rows)
+
     def require_there(self, physical_id: int) -> None:
         """Raises `NotFoundError` for an encoding that has gone since it was looked up."""
         query = sa.select(physical_videos.c.id).where(physical_videos.c.id == physical_id)
@@ -295,6 +304,13 @@ class Videos:
         )
         self._connection.execute(sa.delete(physical_videos).where(physical_videos.c.id == old.id))
         return new
+
+    def put_pages(self, physical_id: int, pages: Iterable[Page]) -> None:
+        """The same frame table again, its rows having been damaged."""
+        self._connection.execute(
+            sa.delete(frame_pages).where(frame_pages.c.physical_id == physical_id)
+        )
+        self._insert_pages(physical_id, pages)
 
     def mark_verified(self, physical_id: int) -> None:
         self._connection.execute(

@@ -186,6 +186,22 @@ def test_damage_is_told_and_not_copied(store: Store, target: Path) -> None:
         assert copy.catalog.segments(copy["traffic.mp4"].info) == []
 
 
+def test_a_damaged_frame_table_is_told_and_can_be_made_again_there(
+    store: Store, target: Path
+) -> None:
+    assert back_up(store.parts, target).tables == ()
+    with closing(sqlite3.connect(store.path / "catalog.sqlite3")) as raw, raw:
+        raw.execute(
+            "UPDATE frame_pages SET data = zeroblob(length(data)) WHERE physical_id = ?",
+            (store["portrait.mp4"].original.id,),
+        )
+    assert back_up(store.parts, target).tables == ("portrait.mp4",)
+    with Store.open(target) as copy:
+        (found,) = check.run(copy.parts, repair=True)
+        assert (found.check, found.repaired) == ("videos", True)
+        assert copy["portrait.mp4"][3].index == 3
+
+
 @pytest.mark.parametrize("what", ["directory", "pipe", "link"])
 def test_what_lies_in_the_place_of_an_object_is_told_and_not_copied(
     store: Store, target: Path, what: str

@@ -22,9 +22,12 @@ from vfsd.budget.reclaim import reclaim
 from vfsd.catalog import ROOT
 from vfsd.catalog.videos import Objects
 from vfsd.check import checks, derived, objects, originals
-from vfsd.errors import BusyError
+from vfsd.errors import BusyError, IntegrityError
 from vfsd.fs.recovery import recover
+from vfsd.integrity.scrubbing import Scrubber
+from vfsd.making.ingest import Source, is_there
 from vfsd.making.planned import PlannedSegment, TileSettings
+from vfsd.making.reindexing import put_back
 from vfsd.making.settle import settle_file
 from vfsd.model import Decision, FileState
 from vfsd.store import Store
@@ -476,6 +479,113 @@ def test_sound_that_has_lost_its_index_is_indexed_again(store: Store) -> None:
     again = store.catalog.sound(store["cam/a.mp4"].original)
     assert again is not None
     assert again[0] == before[0]
+
+
+def flip_page(store: Store, table: str, at: int = 100) -> None:
+    """A bit of the first page, as on a disk that forgets."""
+    with sqlite3.connect(store.path / "catalog.sqlite3") as raw:
+        number, page = raw.execute(f"SELECT rowid, data FROM {table} LIMIT 1").fetchone()
+        page = page[:at] + bytes([page[at] ^ 4]) + page[at + 1 :]
+        raw.execute(f"UPDATE {table} SET data = ? WHERE rowid = ?", (page, number))
+    raw.close()
+
+
+@pytest.mark.parametrize("is_verified", [False, True])
+def test_a_damaged_page_of_a_table_is_made_again(store: Store, is_verified: bool) -> None:
+    if is_verified:
+        store["cam/a.mp4"].verify()
+    else:
+        sql(store, "UPDATE physical_videos SET verified = 0")
+    video = store["cam/a.mp4"]
+    with store.catalog.reading() as seen:
+        good = list(seen.videos.pages(video.original.id))
+    for at in (2, 5, 100, -1):
+        flip_page(store, "frame_pages", at)
+        with Store.open(store.path) as other, pytest.raises(IntegrityError, match="frame table"):
+            other["cam/a.mp4"].frames([5])
+        finds_and_repairs(store, "videos")
+        with store.catalog.reading() as seen:
+            assert list(seen.videos.pages(video.original.id)) == good
+    sql(store, "UPDATE frame_pages SET data = zeroblob(length(data))")
+    finds_and_repairs(store, "videos")
+    assert store["cam/a.mp4"].original == video.original
+
+
+def test_tiles_stay_where_their_table_is_made_again(store: Store) -> None:
+    made = store["cam/a.mp4"].retile("uniform:2x2")
+    flip_page(store, "frame_pages")
+    finds_and_repairs(store, "videos")
+    assert store.catalog.segments(store["cam/a.mp4"].info) == made
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "frame_pages SET first_pts = first_pts - 1",
+        "frame_pages SET last_pts = last_pts + 512",
+        "frame_pages SET key_packet = 7",
+        "physical_videos SET first_pts = first_pts + 512",
+        "sound_pages SET last_pts = last_pts + 1",
+    ],
+)
+def test_numbers_that_do_not_fit_the_pages(store: Store, change: str) -> None:
+    before = store["cam/a.mp4"]
+    sql(store, f"UPDATE {change}")
+    finds_and_repairs(store, "videos")
+    after = store["cam/a.mp4"].original
+    assert (after.frames, after.first_pts) == (before.original.frames, before.original.first_pts)
+
+
+def test_a_damaged_page_of_sound_is_made_again(store: Store) -> None:
+    flip_page(store, "sound_pages")
+    finds_and_repairs(store, "videos")
+
+
+def test_verify_makes_a_damaged_table_again(store: Store) -> None:
+    video = store["cam/a.mp4"]
+    made = video.retile("uniform:2x2")
+    flip_page(store, "frame_pages")
+    with Store.open(store.path) as other:
+        again = other["cam/a.mp4"]
+        assert again.verify()
+        assert again[5].index == 5
+        assert not again.verify()
+    assert store.catalog.segments(store["cam/a.mp4"].info) == made
+    sql(store, "DELETE FROM frame_pages")
+    with Store.open(store.path) as other:
+        assert other["cam/a.mp4"].verify()
+        assert other["cam/a.mp4"][5].index == 5
+    assert check.run(store.parts) == []
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_putting_a_video_in_again_makes_its_damaged_table_again(tmp_path: Path, link: bool) -> None:
+    source = Source(CLIP, "a.mp4", CLIP.stat().st_size)
+    with new_store(tmp_path / "store") as store:
+        store.ingest(CLIP, "a.mp4", link=link)
+        assert is_there(store.parts, source)
+        assert not put_back(store.parts, source)
+        flip_page(store, "frame_pages")
+        assert put_back(store.parts, source)
+        assert store["a.mp4"][5].index == 5
+        assert not put_back(store.parts, source)
+        if not link:  # and bytes that nobody had noticed
+            path = store.parts.bytes_of(store["a.mp4"].original)
+            path.chmod(0o600)
+            path.write_bytes(bytes(CLIP.stat().st_size))
+            flip_page(store, "frame_pages")
+            assert put_back(store.parts, source)
+            assert check.run(store.parts, deep=True) == []
+
+
+def test_videos_that_are_called_otherwise_than_their_objects(store: Store) -> None:
+    video = store["cam/a.mp4"]
+    made = video.retile("uniform:2x2")
+    sql(store, f"UPDATE videos SET digest = '{'0' * 64}'")
+    assert list(Scrubber(store.parts).run()) == []
+    finds_and_repairs(store, "digests")
+    assert store["cam/a.mp4"].info.digest == video.info.digest
+    assert store.catalog.segments(store["cam/a.mp4"].info) == made
 
 
 def test_a_linked_file_that_changed(store: Store, tmp_path: Path) -> None:

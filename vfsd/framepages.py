@@ -194,6 +194,41 @@ def decode_page(bounds: PageBounds, blob: bytes) -> FramePage:
     return FramePage(bounds, columns, order + np.arange(frames))
 
 
+def last_key(bounds: PageBounds, blob: bytes, before: int | None) -> int | None:
+    """Decode a page, and compare it with what is known of it without that.
+
+    The last key packet up to the end of the page, where `before` is that up to its beginning;
+    None: nobody asks.  Raises `IntegrityError`.
+    """
+    page = decode_page(bounds, blob)
+    columns, order = page.columns, page.order
+    if len(order) and not 0 <= int(order.min()) <= int(order.max()) < len(columns):
+        raise IntegrityError("a page of the frame table shows packets of others")
+    shown = columns.pts[order] if len(order) else columns.pts
+    if len(shown) and (int(shown.min()), int(shown.max())) != (bounds.first_pts, bounds.last_pts):
+        raise IntegrityError("a page of the frame table and its times disagree")
+    if before is None:
+        return None
+    keys = np.flatnonzero(columns.flags & KEY)
+    if len(keys) and keys[0] == 0:
+        before = bounds.first_packet
+    if before != bounds.key_packet:
+        raise IntegrityError("a page of the frame table and its key packet disagree")
+    return bounds.first_packet + int(keys[-1]) if len(keys) else before
+
+
+def is_same_page(bounds: PageBounds, one: bytes, other: bytes) -> bool:
+    """Whether two blobs hold the same page, by whatever zlib they were made.
+
+    Raises `IntegrityError` where one is damaged.
+    """
+    most = _most_bytes(bounds)
+    try:
+        return one == other or _inflated(one[4:], most) == _inflated(other[4:], most)
+    except (ValueError, zlib.error) as error:
+        raise IntegrityError(f"a page of the frame table is damaged: {error}") from error
+
+
 def paginate(
     columns: PacketColumns, order: Ints, *, page_packets: int = PAGE_PACKETS
 ) -> Iterator[tuple[PageBounds, bytes]]:

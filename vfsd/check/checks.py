@@ -23,6 +23,7 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
     ("recordings", objects.unfinished),
     ("garbage", objects.garbage),
     ("budgets", derived.budgets),
+    ("digests", originals.digests),  # by which it is told whose labels they are
     ("videos", originals.videos),
     ("linked", originals.linked),
     ("sums", originals.sums),

@@ -38,6 +38,7 @@ from vfsd.units import human_bytes
         "damaged": "keys of objects that are damaged or missing, and not in the backup",
         "forbidden": "keys of objects that may not be read, and are not in the backup",
         "unread": "files that are no videos, and could not be read: they are as in the last backup",
+        "tables": "videos whose frame tables are damaged, in the store and so in the backup",
         "seconds": "that it took",
     },
     exits=[
@@ -84,6 +85,7 @@ def command(session: Session, target: Path, no_tiles: bool) -> None:
                 "damaged": list(done.damaged),
                 "forbidden": list(done.forbidden),
                 "unread": list(done.unread),
+                "tables": list(done.tables),
                 "seconds": seconds,
             }
         )
@@ -104,5 +106,10 @@ def command(session: Session, target: Path, no_tiles: bool) -> None:
         )
     if done.damaged or done.forbidden:
         session.remark("`vfsd fsck --deep` tells what they belong to")
-    if done.damaged or done.forbidden or done.unread:
+    for name in done.tables:
+        session.remark(
+            f"{shown(name)} has a damaged frame table, in the backup, too: `vfsd fsck --repair`, "
+            "here or there, makes it again"
+        )
+    if done.damaged or done.forbidden or done.unread or done.tables:
         click.get_current_context().exit(EXIT_FINDINGS)

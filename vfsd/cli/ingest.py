@@ -88,9 +88,9 @@ def command(
     Each PATH is a file, or a directory that is taken in whole, under its own name (`DIR/.`: only
     what is in it).  Missing directories in the store are made.  A video that is there already with
     the same name, size and time is skipped, so what was interrupted is finished by saying it
-    again; if its bytes in the store are known to be damaged, or gone, they are put back.  A file
-    that is no video is refused, and the rest goes on; the names of the videos that went in are
-    printed.
+    again; if its bytes in the store are known to be damaged, or gone, they are put back, and so is
+    a frame table that is damaged.  A file that is no video is refused, and the rest goes on; the
+    names of the videos that went in are printed.
     """
     from vfsd.cli.ingesting import Ingester, plan_sources
     from vfsd.making.ingest import require_outside

@@ -20,7 +20,8 @@ from vfsd.errors import (
     StoreError,
     UsageError,
 )
-from vfsd.making.ingest import Source, is_there, plan_tree, put_back, require_free
+from vfsd.making.ingest import Source, is_there, plan_tree, require_free
+from vfsd.making.reindexing import put_back
 from vfsd.model import LogicalVideo
 from vfsd.store import Store
 

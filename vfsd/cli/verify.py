@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     examples=["vfsd -s videos verify cam1/traffic.mp4", "vfsd -s videos verify --all --json"],
     fields={
         "name": "path from the root of the store",
-        "status": "right, corrected (the frame table, or how pictures are turned, was wrong), "
-        "broken, or forbidden (it may not be read)",
+        "status": "right, corrected (the frame table was wrong, or damaged, or how pictures are "
+        "turned was), broken, or forbidden (it may not be read)",
         "frames": "number of displayed frames, as it is now known",
         "reason": "why it is broken or forbidden, else null",
     },
@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
     """Decode videos from end to end, to check their frames.
 
-    A frame table that turns out to be wrong is corrected, and so is how pictures are turned.  Ends
-    with 30 when a video does not decode, else with 1 when there is one whose file may not be read.
+    A frame table that turns out to be wrong, or is damaged, is corrected, and so is how pictures are
+    turned.  Ends with 30 when a video does not decode, else with 1 when there is one whose file may
+    not be read.
     """
     if everything == bool(names):
         raise UsageError("name the videos, or give --all")

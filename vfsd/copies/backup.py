@@ -31,6 +31,7 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.integrity.blocksums import BlockSums
+from vfsd.making.reindexing import index_fault
 from vfsd.model import FileState
 from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
@@ -56,6 +57,7 @@ class BackedUp:
     damaged: tuple[str, ...]  #: objects whose bytes do not hash to their name; they are not in it
     forbidden: tuple[str, ...]  #: objects that may not be read; they are not in it
     unread: tuple[str, ...]  #: files that are no videos, and could not be read; as they were in it
+    tables: tuple[str, ...]  #: videos whose frame tables are damaged, in the store and in it
 
 
 def back_up(
@@ -251,6 +253,7 @@ class _Backup:
                 referenced = seen.objects.referenced()
                 held = {k: size for k, size in seen.objects.sizes().items() if k in referenced}
                 unread = [name for ino in self._unread for name in seen.tree.paths_of(ino)]
+                unreadable = [node.ino for node in videos if index_fault(seen, node)]
             names = {info.ino: info.name for info in store.catalog.find()}
             private = [path.stat().st_size for _, path in store.parts.directory.spooled()]
         return BackedUp(
@@ -262,6 +265,7 @@ class _Backup:
             tuple(sorted(self._damaged)),
             tuple(sorted(self._forbidden)),
             tuple(sorted(unread)),
+            tuple(sorted(names.get(ino, f"inode {ino}") for ino in unreadable)),
         )
 
     def _note(self, count: int) -> None:

@@ -34,7 +34,6 @@ from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
 from vfsd.objects import Progress, digest_file
 from vfsd.parts import Parts
 from vfsd.processes.examiner import sniff_open
-from vfsd.reading.mending import heal
 
 _CALLED = "this file"
 """What messages call one whose name may change meanwhile."""
@@ -173,17 +172,6 @@ def is_there(parts: Parts, source: Source) -> bool:
         and node.size == source.size
         and node.mtime_ns == source.path.stat().st_mtime_ns
     )
-
-
-def put_back(parts: Parts, source: Source) -> bool:
-    """Put the bytes of a video that `is_there` back, if they are damaged, for all that is known, or
-    gone; whether they were.  Those of a file that is indexed in place are its owner's.
-
-    Raises `NoSpaceError`, `OSError`, and `IntegrityError` for a file with other bytes.
-    """
-    with parts.catalog.reading() as seen:
-        key = seen.tree.resolve(source.name).object_key
-    return key is not None and heal(parts, key, source.path)
 
 
 def ingest_copy(

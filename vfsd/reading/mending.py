@@ -64,9 +64,10 @@ def drop_if_damaged(parts: Parts, object_key: str) -> list[Segment]:
     return mine
 
 
-def heal(parts: Parts, object_key: str, path: Path) -> bool:
-    """Let the bytes of `path` take the place of an object that is damaged, for all that is known,
-    or not there: somebody has put them into the store again.  Whether that was so.
+def heal(parts: Parts, object_key: str, path: Path, *, is_damaged: bool = False) -> bool:
+    """Let the bytes of `path` take the place of an object that is damaged, for all that is known
+    (or the caller knows), or not there: somebody has put them into the store again.  Whether that
+    was so.
 
     Raises `IntegrityError` where they do not hash to `object_key`, `NoSpaceError`, `OSError`.
     """
@@ -74,7 +75,8 @@ def heal(parts: Parts, object_key: str, path: Path) -> bool:
     with parts.catalog.reading() as seen:
         known = seen.integrity.inspection(place)
         size = seen.objects.size(object_key)
-    if not (known and known.damage) and _has_size(parts.objects.path(object_key), size):
+    is_damaged = is_damaged or bool(known and known.damage)
+    if not is_damaged and _has_size(parts.objects.path(object_key), size):
         return False
     with parts.objects.good_copy(path, object_key) as copy, parts.catalog.writing() as change:
         if change.integrity.is_there(place):

@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vfsd.codecs.examining.examine import Examination
 from vfsd.errors import NotFoundError
 from vfsd.forks import at_fork
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.making.ingest import describe_original, pages, put_sound
+from vfsd.making.reindexing import frames_fault, is_same_table
 from vfsd.model import LogicalVideo, MediaInfo, PhysicalVideo
 from vfsd.parts import Parts
 from vfsd.reading.plan import require_before_end, select_frames
@@ -171,7 +173,7 @@ class VideoFacts:
 
     def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> bool:
         """Decode the whole file and correct the frame table, and how pictures are turned; returns
-        whether either was wrong.
+        whether either was wrong, or the table damaged.
 
         `on_progress` is told (bytes done, bytes in all); it may raise to give up.
         Raises `RefusedMediaError` when the file does not decode at all any more, `NotFoundError`
@@ -182,15 +184,9 @@ class VideoFacts:
         found = self._parts.examiner.examine(
             path, name=self.name, full=True, on_progress=on_progress
         )
-        old = self.table
-        before = old.columns(0, old.packets)
-        same = (
-            np.array_equal(before.flags, found.columns.flags)
-            and np.array_equal(before.pts, found.columns.pts)
-            and np.array_equal(old.packets_of(range(len(old))), found.order)
-            and old.end_pts == found.end_pts
-            and _orientation(self.original.media) == _orientation(found.media)
-        )
+        old = self._readable_table()
+        is_turned_so = _orientation(self.original.media) == _orientation(found.media)
+        same = is_turned_so and old is not None and _says_the_same(old, found)
         corrected = dataclasses.replace(
             describe_original(
                 found,
@@ -209,14 +205,25 @@ class VideoFacts:
                 original = change.videos.physical(self.original.id)
                 if same:
                     change.videos.mark_verified(original.id)
+                elif old is None and is_same_table(change, original, found):
+                    change.videos.put_pages(original.id, pages(found))
+                    change.videos.mark_verified(original.id)
                 else:
                     original = change.videos.replace_table(original.id, corrected, pages(found))
-                    change.detections.renumber(self.info.id, _new_numbers(old, found.order))
+                    if old is not None:  # else nobody knows which frames were meant
+                        change.detections.renumber(self.info.id, _new_numbers(old, found.order))
                 put_sound(change, original, found)
                 info = change.videos.get(self.info.id)
             with self._guard:
                 self.info, self._table = info, None
         return not same
+
+    def _readable_table(self) -> FrameTable | None:
+        """None where what is stored of it is damaged."""
+        with self._parts.catalog.reading() as seen:
+            if frames_fault(seen, self.original) is not None:
+                return None
+        return self.table
 
     def _require_verified(self) -> None:
         """Tiles go by frame numbers, which must not change afterwards."""
@@ -243,6 +250,16 @@ class VideoFacts:
 
 def _orientation(media: MediaInfo) -> tuple[int, bool]:
     return media.rotation, media.mirrored
+
+
+def _says_the_same(table: FrameTable, found: Examination) -> bool:
+    columns = table.columns(0, table.packets)
+    return (
+        np.array_equal(columns.flags, found.columns.flags)
+        and np.array_equal(columns.pts, found.columns.pts)
+        and np.array_equal(table.packets_of(range(len(table))), found.order)
+        and table.end_pts == found.end_pts
+    )
 
 
 def _new_numbers(old: FrameTable, order: Ints) -> Ints:
