@@ -33,6 +33,7 @@ from vfsd.catalog.failures import LOST, error_for_users
 from vfsd.catalog.gate import Gate
 from vfsd.catalog.onewriter import OneWriter, busy
 from vfsd.catalog.rows import parsed_json, strange_values
+from vfsd.catalog.schema import entries
 from vfsd.catalog.unwritten import UnwrittenFile
 from vfsd.errors import (
     BusyError,
@@ -306,7 +307,10 @@ class Database:
                 _require_whole(copy, self.path)
 
     def damage(self) -> list[str]:
-        """What SQLite finds wrong with the file and its references; other servers see to theirs."""
+        """What SQLite finds wrong with the file and its references; other servers see to theirs.
+
+        Names that lead nowhere are left to who looks at the tree that names make.
+        """
         if not self.is_sqlite:
             return []
         with self.reading() as connection:
@@ -316,7 +320,11 @@ class Database:
         with suppress(IntegrityError), self.reading() as connection:  # that was just told
             strange = strange_values(connection)
         wrong = [str(line) for line in found if line != "ok"] + strange
-        return wrong + [f"a row of {row[0]} refers to a missing {row[2]}" for row in broken]
+        return wrong + [
+            f"a row of {row[0]} refers to a missing {row[2]}"
+            for row in broken
+            if row[0] != entries.name
+        ]
 
     def _make_engine(self) -> Engine:
         if not self.is_sqlite:

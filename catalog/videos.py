@@ -456,6 +456,10 @@ class Objects:
             return
         self._connection.execute(sa.insert(objects).values(key=key, size=size, created_ns=now_ns))
 
+    def correct_size(self, key: str, size: int) -> None:
+        """As many bytes as hash to its name; what is no object any more stays none."""
+        self._connection.execute(sa.update(objects).where(objects.c.key == key).values(size=size))
+
     def sizes(self) -> dict[str, int]:
         """Every recorded object and its size in bytes."""
         rows = self._connection.execute(sa.select(objects.c.key, objects.c.size))

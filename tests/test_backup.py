@@ -186,6 +186,24 @@ def test_damage_is_told_and_not_copied(store: Store, target: Path) -> None:
         assert copy.catalog.segments(copy["traffic.mp4"].info) == []
 
 
+def test_files_that_were_in_use_are_nothing_wrong_in_a_backup(store: Store, target: Path) -> None:
+    with store.catalog.writing() as change:
+        for name in ("coming.mp4", "open.txt"):
+            node = change.tree.create(
+                ROOT, name, 0o100644, uid=0, gid=0, now_ns=1, state=FileState.SPOOLED
+            )
+            store.parts.directory.spool_file(node.ino).write_bytes(b"half")
+        change.tree.unlink(ROOT, "open.txt", now_ns=2)
+        change.tree.orphan(node.ino, now_ns=2)
+    back_up(store.parts, target)
+    with Store.open(target) as copy:
+        for repair in (False, True):
+            assert check.run(copy.parts, deep=True, repair=repair) == []
+        assert check.under_way(copy.parts) == 2
+    assert {one.check for one in check.run(store.parts)} == {"orphans", "pending"}
+    assert check.under_way(store.parts) == 0
+
+
 def test_a_damaged_frame_table_is_told_and_can_be_made_again_there(
     store: Store, target: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import sqlite3
 import threading
@@ -22,8 +23,9 @@ from vfsd.budget.reclaim import reclaim
 from vfsd.catalog import ROOT
 from vfsd.catalog.videos import Objects
 from vfsd.check import checks, derived, objects, originals
-from vfsd.errors import BusyError, IntegrityError
+from vfsd.errors import BusyError, DamagedFileError, IntegrityError
 from vfsd.fs.recovery import recover
+from vfsd.integrity import diskfile
 from vfsd.integrity.scrubbing import Scrubber
 from vfsd.making.ingest import Source, is_there
 from vfsd.making.planned import PlannedSegment, TileSettings
@@ -135,11 +137,12 @@ def test_a_sound_store_has_no_findings(store: Store) -> None:
 
 
 def test_a_catalog_whose_rows_do_not_fit_together(store: Store) -> None:
-    sql(store, "UPDATE entries SET ino = 4711 WHERE name = CAST('a.mp4' AS BLOB)")
+    sql(store, "DELETE FROM nodes WHERE ino IN (SELECT ino FROM videos)")
     found = check.run(store.parts)
     (broken,) = [finding for finding in found if finding.check == "catalog"]
-    assert "entries refers to a missing nodes" in broken.message
+    assert "videos refers to a missing nodes" in broken.message
     assert not broken.repaired
+    assert "leads to inode" in "".join(one.message for one in found if one.check == "links")
 
 
 def test_orphans(store: Store) -> None:
@@ -621,6 +624,76 @@ def test_a_linked_file_that_somebody_writes_is_not_indexed_again(
     monkeypatch.undo()
     found = [one for one in check.run(store.parts, repair=True) if one.check == "videos"]
     assert [one.repaired for one in found] == [True]
+
+
+def test_an_object_that_may_not_be_read_is_told_and_not_called_damaged(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = object_of(store)
+
+    def opened(asked: Any, flags: int = 0) -> int:
+        if Path(asked) == path:
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return open_stored(asked, flags)
+
+    open_stored = diskfile.open_stored
+    monkeypatch.setattr(diskfile, "open_stored", opened)
+    for repair in (False, True):
+        (found,) = check.run(store.parts, deep=True, repair=repair)
+        assert (found.check, found.repaired) == ("permissions", False)
+        assert "'cam/a.mp4'" in found.message or "cam/a.mp4" in found.message
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_sums_that_are_wrong_are_put_right(store: Store, is_known: bool) -> None:
+    sql(store, "UPDATE block_sums SET sums = zeroblob(length(sums))")
+    with Store.open(store.path, read_only=not is_known) as other, pytest.raises(DamagedFileError):
+        other["cam/a.mp4"].frames([5])
+    assert [one.check for one in check.run(store.parts)] == ["damage"] * is_known
+    found = check.run(store.parts, deep=True)
+    assert [one.check for one in found] == ["damage"] * is_known + ["sums"]
+    found = check.run(store.parts, repair=True, deep=not is_known)
+    assert [(one.check, one.repaired) for one in found] == [
+        ("damage" if is_known else "sums", True)
+    ]
+    assert check.run(store.parts, deep=True) == []
+    with Store.open(store.path) as other:
+        assert len(other["cam/a.mp4"].frames([5]).data) == 1
+
+
+def test_a_deep_repair_makes_sums_that_are_missing(store: Store) -> None:
+    sql(store, "DELETE FROM block_sums")
+    assert check.run(store.parts, repair=True, deep=True) == []
+    with store.catalog.reading() as seen:
+        assert seen.integrity.sums(store["cam/a.mp4"].original.place) is not None
+
+
+def test_sizes_of_objects_that_are_wrong_are_put_right(store: Store) -> None:
+    store["cam/a.mp4"].retile("uniform:2x2")
+    with store.catalog.reading() as seen:
+        sums = seen.integrity.sums(store["cam/a.mp4"].original.place)
+        segments = seen.segments.all()
+    sql(store, "UPDATE objects SET size = 5")
+    finds_and_repairs(store, "objects")
+    with store.catalog.reading() as seen:
+        assert seen.integrity.sums(store["cam/a.mp4"].original.place) == sums
+        assert seen.segments.all() == segments
+        sizes = seen.objects.sizes()
+    assert all(store.parts.objects.path(key).stat().st_size == sizes[key] for key in sizes)
+
+
+def test_every_check_is_in_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that there are, and no others."""
+    text = (Path(__file__).parents[1] / "docs" / "semantics.md").read_text()
+    part = text[text.index("| check |") :]
+    told = re.findall(r"^\| `([a-z]+)`", part[: part.index("\n\n")], re.MULTILINE)
+    folder = Path(check.__file__).parent
+    made = set(
+        re.findall(r'Finding\(\s*"([a-z]+)"', "".join(map(Path.read_text, folder.glob("*.py"))))
+    )
+    made |= {name for name, _ in (*checks._CHECKS, *checks._DEEP)}
+    assert sorted(told) == sorted(made)
+    assert sorted(re.findall(r"^([a-z]+)  ", check.__doc__ or "", re.MULTILINE)) == sorted(made)
 
 
 def test_content(store: Store) -> None:

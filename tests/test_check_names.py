@@ -135,6 +135,20 @@ def test_a_name_in_what_is_no_directory(store: Store) -> None:
     assert list(store) == ["file", f"{LOST}/#{number}"]
 
 
+def test_a_name_that_leads_nowhere(store: Store) -> None:
+    number = store.ingest(CLIP, "a.mp4").info.ino
+    sql(store, "INSERT INTO entries (parent, name, ino) VALUES (?, ?, ?)", ROOT, b"b.mp4", 4711)
+    assert repaired(store) == [
+        f"'b.mp4' in directory {ROOT} leads to inode 4711, which is not there"
+    ]
+    sql(store, "UPDATE entries SET ino = ?", 4711)
+    assert repaired(store) == [
+        f"'a.mp4' in directory {ROOT} leads to inode 4711, which is not there",
+        f"inode {number} cannot be reached by any name",
+    ]
+    assert list(store) == [f"{LOST}/#{number}"]
+
+
 def node(ino: int, is_dir: bool) -> Node:
     kind = stat.S_IFDIR if is_dir else stat.S_IFREG
     return Node(ino, kind | 0o700, 0, 0, 0, 0, 0, 0, 0)
@@ -159,11 +173,11 @@ def test_any_names_become_a_tree(
     nodes |= {ino: node(ino, is_dir=True) for ino in {ROOT, *directories}}
     given = [Name(*one) for one in sorted(names)]
     shape = shape_of(nodes, given, orphans)
-    gone = {*shape.astray, *shape.second}
+    gone = {*shape.astray, *shape.nowhere, *shape.second}
     after = [name for name in given if name not in gone]
     after += [Name(ROOT, b"#%d" % ino, ino) for ino in shape.lost]
     again = shape_of(nodes, after, orphans)
-    assert (again.astray, again.second, again.lost) == ([], [], [])
+    assert (again.astray, again.nowhere, again.second, again.lost) == ([], [], [], [])
     for ino, links in again.links.items():  # where what was lost is put counts the directories
         if ino != ROOT:
             assert links == shape.links[ino]

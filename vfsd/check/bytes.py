@@ -18,11 +18,12 @@ from vfsd.parts import Parts
 def stray_sums(parts: Parts, *, repair: bool) -> Iterator[str]:
     """Sums of files that are none of the store's, and those that cannot be right.
 
-    With `repair` they go; `vfsd scrub` makes them again.
+    With `repair` they go; `vfsd scrub` makes them again, and so does a deep repair.
     """
     with parts.catalog.reading() as seen:
         strays = seen.integrity.unlinked()
-        wrong = [one for one in seen.integrity.places_with_sums() if _do_not_add_up(seen, one)]
+        places = seen.integrity.places_with_sums()
+        wrong = [one for one in places if _do_not_add_up(parts, seen, one)]
     if strays and repair:
         with parts.catalog.writing() as change:
             change.integrity.forget_unlinked()
@@ -31,18 +32,22 @@ def stray_sums(parts: Parts, *, repair: bool) -> Iterator[str]:
     for place in sorted(set(wrong).difference(strays), key=str):
         if repair:
             with parts.catalog.writing() as change:
-                if _do_not_add_up(change, place):
+                if _do_not_add_up(parts, change, place):
                     change.integrity.drop_sums(place)
         yield f"the sums of {place} do not add up"
 
 
-def _do_not_add_up(seen: Transaction, place: Place) -> bool:
+def _do_not_add_up(parts: Parts, seen: Transaction, place: Place) -> bool:
     try:
         known = seen.integrity.sums(place)
     except IntegrityError:
         return True
     size = seen.objects.size(place.object_key) if place.object_key is not None else None
-    return known is not None and size is not None and known.sums.size != size
+    if known is None or size is None or known.sums.size == size:
+        return False
+    with suppress(OSError):
+        return parts.path_of(place).lstat().st_size != known.sums.size  # else see "objects"
+    return True
 
 
 def known_damage(parts: Parts, *, repair: bool) -> Iterator[tuple[str, bool]]:
@@ -62,18 +67,22 @@ def known_damage(parts: Parts, *, repair: bool) -> Iterator[tuple[str, bool]]:
             with suppress(PermissionError):  # see "content"
                 found = _looked(parts, one.place, digest)
         is_whole = found is not None and found.is_whole
-        if is_whole:
+        if found is not None and is_whole:
             with parts.catalog.writing() as change:
                 if change.integrity.is_there(one.place):
+                    # By which it may have been called damaged, and would be again.
+                    _put_sums_right(change, one.place, found)
                     change.integrity.note_look(one.place, (), now_ns=time.time_ns())
         yield str(parts.summed.described(one.place, one.damage)), is_whole
 
 
-def damage_of_object(parts: Parts, key: str) -> str | None:
-    """What is wrong with the bytes of an object; None: nothing.
+def faults_of_object(parts: Parts, key: str, *, repair: bool) -> tuple[str | None, str | None]:
+    """What is wrong with the bytes of an object, and with the sums of one whose bytes are right;
+    None: nothing.
 
     What is damaged of an original is written down, where that may be, unless the disk just did not
-    give it.  Raises `PermissionError` where this process may not look.
+    give it.  With `repair` sums are put right, and made where they are missing.  Raises
+    `PermissionError` where this process may not look.
     """
     place = Place(key, None)
     try:
@@ -81,18 +90,44 @@ def damage_of_object(parts: Parts, key: str) -> str | None:
     except OSError as error:
         if error.errno not in UNREADABLE:
             raise
-        return f"it cannot be read: {error.strerror}"
-    if found is None or found.is_whole:
-        return None
+        return f"it cannot be read: {error.strerror}", None
+    if found is None:
+        return None, None
     with parts.catalog.reading() as seen:
         is_original = bool(seen.integrity.videos_of(place))
+        are_wrong = is_original and found.is_whole and _are_wrong(seen, place, found)
+    if found.is_whole:
+        if is_original and repair:
+            with parts.catalog.writing() as change:
+                if change.integrity.videos_of(place):
+                    _put_sums_right(change, place, found)
+        return None, f"the sums of {place} are not those of its bytes" if are_wrong else None
     if not is_original:
-        return f"its bytes {text(found.damage)} do not hash to its name"
+        return f"its bytes {text(found.damage)} do not hash to its name", None
     if found.is_readable and not parts.read_only:
         with parts.catalog.writing() as change:
             if change.integrity.is_there(place):
                 change.integrity.note_look(place, found.damage, now_ns=time.time_ns())
-    return str(parts.summed.described(place, found.damage, is_proven=found.is_readable))
+    return str(parts.summed.described(place, found.damage, is_proven=found.is_readable)), None
+
+
+def _are_wrong(seen: Transaction, place: Place, found: Looked) -> bool:
+    """Whether there are sums, and they are others than those of what was read."""
+    with suppress(IntegrityError):  # see "sums"
+        known = seen.integrity.sums(place)
+        return known is not None and known.sums != found.sums
+    return False
+
+
+def _put_sums_right(change: Transaction, place: Place, found: Looked) -> None:
+    """Where they are wrong or missing; `found` is whole."""
+    assert found.sums is not None
+    with suppress(IntegrityError):
+        known = change.integrity.sums(place)
+        if known is not None and known.sums == found.sums:
+            return
+    mtime_ns = found.mtime_ns if place.object_key is None else None
+    change.integrity.put_sums(place, found.sums, mtime_ns=mtime_ns)
 
 
 def _looked(parts: Parts, place: Place, digest: str) -> Looked | None:

@@ -35,6 +35,11 @@ class Run:
             yield alone
 
     @property
+    def is_backup(self) -> bool:
+        """Whether the store is one, in which things may stand as they do while a mount is up."""
+        return self.parts.directory.backup_sign.exists()
+
+    @property
     def mounted(self) -> bool:
         """Whether the store is mounted now.  Inside a write transaction: whether a mount can have
         changed anything before it ends."""

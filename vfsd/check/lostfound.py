@@ -22,7 +22,7 @@ def current_shape(seen: Transaction, nodes: Mapping[int, Node]) -> Shape:
 def make_a_tree(change: Transaction) -> None:
     """Take away names that no tree has, give one to what is lost, and count them all."""
     shape = current_shape(change, _nodes(change))
-    for name in (*shape.astray, *shape.second):
+    for name in (*shape.astray, *shape.nowhere, *shape.second):
         change.tree.drop_name(name)
     if shape.lost:
         now = time.time_ns()

@@ -14,6 +14,7 @@ class Shape:
     """What has to go, and to come, to make a tree of it."""
 
     astray: list[Name] = field(default_factory=list)  #: those in what is no directory
+    nowhere: list[Name] = field(default_factory=list)  #: those of inodes that are not there
     second: list[Name] = field(default_factory=list)
     """Of directories that have another name, or lie in themselves by it."""
     lost: list[int] = field(default_factory=list)
@@ -23,10 +24,7 @@ class Shape:
 
 
 def shape_of(nodes: Mapping[int, Node], names: Iterable[Name], orphans: Collection[int]) -> Shape:
-    """The root has to be a directory; `orphans` are to have no name.
-
-    Names of inodes that are not there are left out.
-    """
+    """The root has to be a directory; `orphans` are to have no name."""
     return _Walk(nodes, names, orphans).shape
 
 
@@ -43,8 +41,10 @@ class _Walk:
         self.shape = Shape(links={ino: 2 if node.is_dir else 0 for ino, node in nodes.items()})
         for name in names:
             if name.ino not in nodes:
-                continue
-            if name.parent not in nodes or not nodes[name.parent].is_dir or name.parent in orphans:
+                self.shape.nowhere.append(name)
+            elif (
+                name.parent not in nodes or not nodes[name.parent].is_dir or name.parent in orphans
+            ):
                 self.shape.astray.append(name)
             else:
                 self._names.setdefault(name.parent, []).append(name)

@@ -15,10 +15,11 @@ from vfsd.check import bytes as stored
 from vfsd.check.finding import Finding, Run
 from vfsd.errors import NotFoundError
 from vfsd.integrity.blocksums import Place
+from vfsd.integrity.diskfile import open_stored
 from vfsd.leftovers import leftovers, take_away
 from vfsd.making.recordings import recordings
 from vfsd.model import Segment
-from vfsd.objects import is_key
+from vfsd.objects import digest, is_key
 from vfsd.parts import Parts
 from vfsd.reading.mending import drop_segments
 from vfsd.regularfiles import STAYS, remove
@@ -27,19 +28,50 @@ from vfsd.regularfiles import STAYS, remove
 def objects(run: Run) -> Iterator[Finding]:
     with run.parts.catalog.reading() as seen:
         recorded = seen.objects.sizes()
-        packs = {segment.object_key for segment in seen.segments.all()}  # see "tiles"
+        packs = _pack_sizes(seen.segments.all())
     for key, size in sorted(recorded.items()):
-        if key in packs:
-            continue
         if not is_key(key):
             yield Finding("objects", f"{key[:80]!r} is no name of an object")
             continue
-        fault = _fault(run.parts.objects.path(key), size)
+        path = run.parts.objects.path(key)
+        fault = _fault(path, size)
+        if key in packs and (fault is None or _fault(path, packs[key])):
+            continue  # see "tiles"
         if fault is not None and _is_recorded(run.parts, key):  # still, and was all the time
             told = f"object {key}, {_use(run.parts, key)}, {fault}"
             # What nothing refers to is let go, as when who was about to do so was killed.
-            gone = run.repair and key in reclaim(run.parts, keys=[key])
-            yield Finding("objects", told, repaired=gone)
+            done = run.repair and (
+                key in reclaim(run.parts, keys=[key]) or _correct_size(run.parts, key)
+            )
+            yield Finding("objects", told, repaired=done)
+
+
+def _pack_sizes(segments: list[Segment]) -> dict[str, int]:
+    """The bytes of packs, as their segments have it; two that are joined share one."""
+    sizes: dict[str, int] = {}
+    for one in segments:
+        before = sizes.get(one.object_key, 0) if one.is_joined else 0
+        sizes[one.object_key] = before + one.size
+    return sizes
+
+
+def _correct_size(parts: Parts, key: str) -> bool:
+    """Believe a file that hashes to its name, and not the catalog; whether it does."""
+    try:
+        fd = open_stored(parts.objects.path(key))
+    except OSError:
+        return False
+    try:
+        found = digest(fd)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    if found.key != key:
+        return False
+    with parts.catalog.writing() as change:
+        change.objects.correct_size(key, found.size)
+    return True
 
 
 def _is_recorded(parts: Parts, key: str) -> bool:
@@ -144,13 +176,15 @@ def content(run: Run) -> Iterator[Finding]:
     for key in list(run.parts.objects.all_keys()):
         tiles = packs.get(key, [])
         try:
-            message = stored.damage_of_object(run.parts, key)
+            message, sums = stored.faults_of_object(run.parts, key, repair=run.repair)
         except PermissionError:  # which says nothing of its bytes
             use = "which holds tiles" if tiles else _use(run.parts, key)
             yield Finding(
                 "permissions", f"object {key}, {use}, may not be read by who runs this check"
             )
             continue
+        if sums is not None:
+            yield Finding("sums", sums, repaired=run.repair)
         if message is None:
             continue
         if tiles and run.repair:

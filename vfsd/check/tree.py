@@ -11,6 +11,7 @@ from vfsd.check.lostfound import current_shape, make_a_tree
 from vfsd.check.spool import is_file
 from vfsd.making.settle import recover_orphans, settle_file
 from vfsd.model import FileState
+from vfsd.parts import Parts
 
 
 def catalog(run: Run) -> Iterator[Finding]:
@@ -18,7 +19,21 @@ def catalog(run: Run) -> Iterator[Finding]:
         yield Finding("catalog", message)
 
 
+def under_way(parts: Parts) -> int:
+    """How many files of a backup were being written when it was made, or open without a name.
+
+    That is nothing wrong there: who mounts what is restored of it sees to them.  0 for others.
+    """
+    if not Run(parts, repair=False).is_backup:
+        return 0
+    with parts.catalog.reading() as seen:
+        waiting = {node.ino for node in seen.tree.files_in_state(FileState.SPOOLED)}
+        return len(waiting.union(ino for ino, _ in seen.tree.orphans()))
+
+
 def orphans(run: Run) -> Iterator[Finding]:
+    if run.is_backup:
+        return  # see `under_way`
     with run.unmounted() as alone:
         if not alone:
             return
@@ -32,6 +47,8 @@ def orphans(run: Run) -> Iterator[Finding]:
 
 
 def pending(run: Run) -> Iterator[Finding]:
+    if run.is_backup:
+        return  # see `under_way`
     with run.unmounted() as alone:
         if not alone:
             return
@@ -68,6 +85,11 @@ def _faults(seen: Transaction) -> list[str]:
         f"{os.fsdecode(name.name)!r} leads to inode {name.ino} from inode {name.parent}, "
         "which is no directory"
         for name in shape.astray
+    ]
+    found += [
+        f"{os.fsdecode(name.name)!r} in directory {name.parent} leads to inode {name.ino}, which "
+        "is not there"
+        for name in shape.nowhere
     ]
     found += [
         f"directory {name.ino} has a name too many, {os.fsdecode(name.name)!r} in directory "

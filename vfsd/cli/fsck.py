@@ -51,6 +51,7 @@ def command(session: Session, repair: bool, deep: bool) -> None:
 
             findings = check.run(store.parts, repair=repair, deep=deep, on_progress=on_progress)
         unsummed = summing.without_sums(store.catalog)
+        under_way = check.under_way(store.parts)
         for finding in findings:
             if session.json:
                 print_json(
@@ -64,6 +65,11 @@ def command(session: Session, repair: bool, deep: bool) -> None:
                 print_line(_line(finding.check, finding.message, finding.repaired))
     if unsummed:
         session.remark(f"{unsummed}; {summing.SUMS_ADVICE}")
+    if under_way:
+        session.remark(
+            f"{under_way} files were in use when this backup was made: who mounts what is restored "
+            "of it sees to them"
+        )
     left = sum(not finding.repaired for finding in findings)
     if not findings:
         session.remark("nothing is wrong")
