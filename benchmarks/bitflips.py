@@ -10,6 +10,8 @@ place, with the file's times as they were, and the store is opened anew:
   needs have to be refused where the file is read.
 - Of a pack all frames are read that it holds.  Each has to be what the pack showed or what the
   original shows, and the pack has to be gone afterwards.
+- Of a frame table, or of sums of blocks, in the catalog all frames of all clips are read.  Each has
+  to be what it was, or refused; a deep check has to find something, and to repair it.
 
 Some are read through a mount as well: bytes of the file, and stills.  Then the bit is flipped back,
 and the catalog put back as it was.
@@ -24,11 +26,13 @@ import logging
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,8 +42,9 @@ from blake3 import blake3
 
 from benchmarks.common import ROOT, arguments, finish, folder_option, footage, table
 from benchmarks.mounting import vfsd_mount
+from vfsd import check
 from vfsd.codecs.decoding.source import Source
-from vfsd.errors import DamagedFileError, VfsdError
+from vfsd.errors import DamagedFileError, IntegrityError, VfsdError
 from vfsd.framepages import PacketFlag
 from vfsd.frames import Pixels
 from vfsd.frametable import FrameTable
@@ -47,6 +52,7 @@ from vfsd.host import host_name
 from vfsd.making.planned import TileSettings
 from vfsd.model import MeasuredCost, Segment
 from vfsd.store import Store
+from vfsd.storedir import CATALOG
 from vfsd.tiling.cost import DecodeCost
 from vfsd.videos.video import Video
 
@@ -66,6 +72,7 @@ class Target:
     size: int
     name: str
     segment: Segment | None
+    column: str | None = None  #: of the catalog: `key` is that of a row of its table, NAME.COLUMN
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,7 @@ class Bench:
         with Store.create(self.path) as store:
             self.targets = fill(store, clips)
             make_originals_dear(store)
+        self.targets += blobs_of(self.path / CATALOG)
         subprocess.run(["cp", "-a", self.path, self._good], check=True)
         with Store.open(self.path, threads=1) as store:
             self._footage = {name: look(store, store[name]) for name in store}
@@ -177,6 +185,8 @@ class Bench:
         self._put_back(self.targets[0])
 
     def flipped(self, target: Target, bit: int, is_mounted: bool) -> Outcome:
+        if target.column is not None:
+            return self._catalog(target, target.column, bit)
         path = self.path / "objects" / target.key[:2] / target.key[2:]
         flip(path, bit)
         try:
@@ -235,6 +245,38 @@ class Bench:
         outcome.detected = outcome.healed = target.key not in left
         return outcome
 
+    def _catalog(self, target: Target, column: str, bit: int) -> Outcome:
+        flip_blob(self.path / CATALOG, column, int(target.key), bit)
+        try:
+            outcome = Outcome()
+            with Store.open(self.path, threads=1) as store:
+                self._read_all(store, outcome)
+                outcome.detected = bool(check.run(store.parts, deep=True))
+                check.run(store.parts, deep=True, repair=True)
+            after = Outcome()
+            with Store.open(self.path, threads=1) as store:
+                self._read_all(store, after)
+                outcome.healed = not check.run(store.parts, deep=True)
+            outcome.wrong += after.wrong
+            outcome.not_exact += after.refused
+            return outcome
+        finally:
+            self._restore_catalog()
+            self._clear_cache()
+
+    def _read_all(self, store: Store, outcome: Outcome) -> None:
+        """All frames, as the originals and as tiles have them."""
+        for name, footage in self._footage.items():
+            for number, expected in enumerate(footage.frames):
+                for psnr in (float("inf"), _ANY):
+                    try:
+                        data = store[name].frames([number], psnr=psnr).data[0]
+                    except IntegrityError:
+                        outcome.refused += 1
+                        continue
+                    allowed = {expected} if psnr > _ANY else {expected, footage.tiled.get(number)}
+                    outcome.wrong += digest_of(data) not in allowed
+
     def _mounted(self, target: Target, bit: int) -> int:
         """Blocks of the file, and stills, that are not what they were; and what should fail and
         does not."""
@@ -277,10 +319,13 @@ class Bench:
             Path(f"{self.path / 'catalog.sqlite3'}{side}").unlink(missing_ok=True)
         shutil.copy2(self._good / "catalog.sqlite3", self.path / "catalog.sqlite3")
 
-    def _put_back(self, target: Target) -> None:
-        self._restore_catalog()
+    def _clear_cache(self) -> None:
         shutil.rmtree(self.path / "cache")
         (self.path / "cache").mkdir()
+
+    def _put_back(self, target: Target) -> None:
+        self._restore_catalog()
+        self._clear_cache()
         inside = Path("objects") / target.key[:2] / target.key[2:]
         shutil.copy2(self._good / inside, self.path / inside)
 
@@ -423,6 +468,30 @@ def read_or_none(read: Callable[[], bytes]) -> bytes | None:
         if error.errno != errno.EIO:
             raise
         return None
+
+
+def blobs_of(catalog: Path) -> list[Target]:
+    """What the catalog has of the originals that is as long as bits are likely to be flipped in."""
+    found = []
+    with closing(sqlite3.connect(catalog)) as raw:
+        for kind, table, column in (
+            ("frame tables", "frame_pages", "data"),
+            ("sums of blocks", "block_sums", "sums"),
+        ):
+            rows = raw.execute(f"SELECT rowid, length({column}) FROM {table}").fetchall()
+            found += [
+                Target(kind, str(row), size, "", None, f"{table}.{column}") for row, size in rows
+            ]
+    return found
+
+
+def flip_blob(catalog: Path, column: str, row: int, bit: int) -> None:
+    table, _, name = column.partition(".")
+    with closing(sqlite3.connect(catalog)) as raw, raw:
+        (data,) = raw.execute(f"SELECT {name} FROM {table} WHERE rowid = ?", (row,)).fetchone()
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        raw.execute(f"UPDATE {table} SET {name} = ? WHERE rowid = ?", (bytes(changed), row))
 
 
 def flip(path: Path, bit: int) -> None:

@@ -457,7 +457,7 @@ def test_fairness(tmp_path: Path, mountable: None) -> None:
 
 
 def test_bitflips(tmp_path: Path) -> None:
-    report = run(tmp_path, "bitflips", "--flips", "5", "--seconds", "0.5", "--mounted", "0")
+    report = run(tmp_path, "bitflips", "--flips", "7", "--seconds", "0.5", "--mounted", "0")
     assert report["passed"]
     assert report["figures"]["troubles"] == []
-    assert sum(row["detected"] for row in report["figures"]["kinds"].values()) == 5
+    assert sum(row["detected"] for row in report["figures"]["kinds"].values()) == 7

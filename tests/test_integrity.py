@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import shutil
@@ -518,9 +519,6 @@ def test_an_interrupted_scrub_goes_on(place: Path) -> None:
     with Store.open(place) as store:
         store["cam/a.mp4"].retile("uniform:2x2")
 
-        class EnoughError(Exception):
-            pass
-
         def stop(done: int, total: int) -> None:
             if done > total // 2:
                 raise EnoughError
@@ -538,6 +536,145 @@ def test_an_interrupted_scrub_goes_on(place: Path) -> None:
         assert third.planned[0] == count
         assert list(third.run()) == []
         assert Scrubber(store.parts, older_than=3600).planned == (0, 0)
+
+
+class EnoughError(Exception):
+    """Of who interrupts."""
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A store with one video of several chunks."""
+    clip = tmp_path / "large.mp4"
+    clip.write_bytes(
+        CLIP.read_bytes() + struct.pack(">I4s", 5 << 20, b"free") + bytes((5 << 20) - 8)
+    )
+    with new_store(tmp_path / "large") as store:
+        store.ingest(clip, "a.mp4")
+    return tmp_path / "large"
+
+
+def interrupted(store: Store, after: int) -> Scrubber:
+    """A scrub that has got as far as that many bytes of what there was to do."""
+
+    def stop(done: int, total: int) -> None:
+        if done >= after:
+            raise EnoughError
+
+    scrubber = Scrubber(store.parts, on_progress=stop)
+    with pytest.raises(EnoughError):
+        list(scrubber.run())
+    return scrubber
+
+
+def test_a_scrub_goes_on_within_a_file(large: Path) -> None:
+    with Store.open(large) as store:
+        path = store.parts.bytes_of(store["a.mp4"].original)
+        size = path.stat().st_size
+        interrupted(store, 2 << 20)
+        interrupted(store, 1 << 20)
+        last = Scrubber(store.parts)
+        assert last.goes_on
+        assert last.planned == (1, size - (3 << 20))
+        assert list(last.run()) == []
+        assert not store.parts.directory.scrub_note.exists()
+        again = Scrubber(store.parts)
+        assert (again.goes_on, again.planned) == (False, (1, size))
+
+
+@pytest.mark.parametrize("place", [1000, 4 << 20])
+def test_a_scrub_that_goes_on_finds_damage_before_and_behind(large: Path, place: int) -> None:
+    with Store.open(large) as store:
+        flip(store.parts.bytes_of(store["a.mp4"].original), place)
+        interrupted(store, 2 << 20)
+        first = place // BLOCK_BYTES * BLOCK_BYTES
+        (found,) = scrubbed(store)
+        assert found.ranges == (range(first, first + BLOCK_BYTES),)
+
+
+@pytest.mark.parametrize("what", ["file", "sums", "note", "run", "no sums"])
+def test_a_scrub_of_something_else_begins_anew(large: Path, what: str) -> None:
+    with Store.open(large) as store:
+        original = store["a.mp4"].original
+        path = store.parts.bytes_of(original)
+        if what == "no sums":
+            with store.catalog.writing() as change:
+                change.integrity.drop_sums(original.place)
+        interrupted(store, 2 << 20)
+        note = store.parts.directory.scrub_note
+        if what == "file":
+            os.utime(path, ns=(1, 1))
+        elif what == "sums":
+            with store.catalog.writing() as change:
+                sums = change.integrity.sums(original.place)
+                assert sums is not None
+                wrong = BlockSums(sums.sums.size, sums.sums.block, bytes(len(sums.sums.sums)))
+                change.integrity.put_sums(original.place, wrong)
+        elif what == "note":
+            note.write_text("[")
+        elif what == "run":
+            note.write_text(note.read_text().replace('"run": 1', '"run": 7'))
+        last = Scrubber(store.parts)
+        assert last.planned == (1, path.stat().st_size)
+        assert [one.repaired for one in last.run()] == ["counted anew"] * (what == "sums")
+
+
+def test_what_was_looked_at_is_written_down_while_another_file_is_read(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed scrub does nothing at its end."""
+    clock = [100.0]
+    monkeypatch.setattr("vfsd.integrity.scrubbing.time.monotonic", lambda: clock[0])
+    with Store.open(large) as store:
+        store.ingest(CLIP, "small.mp4")
+        with store.catalog.writing() as change:  # it is the large one's turn last
+            change.integrity.note_look(store["a.mp4"].original.place, (), now_ns=1)
+
+        def tick(done: int, total: int) -> None:
+            clock[0] += 1.0
+
+        scrubber = Scrubber(store.parts, on_progress=tick)
+        noted = []
+        write = scrubber._write_down
+
+        def write_down() -> None:
+            write()
+            with store.catalog.reading() as seen:
+                small = seen.integrity.inspection(store["small.mp4"].original.place)
+            at = json.loads(store.parts.directory.scrub_note.read_text())["at"]
+            noted.append((small is not None, at))
+
+        monkeypatch.setattr(scrubber, "_write_down", write_down)
+        list(scrubber.run())
+        assert all(is_small for is_small, _ in noted)
+        assert len({at for _, at in noted}) > 1
+
+
+def test_a_scrub_tells_what_it_passes_over_and_knows_to_be_damaged(
+    place: Path, tmp_path: Path
+) -> None:
+    backup = tmp_path / "backup"
+    with Store.open(place) as store:
+        back_up(store.parts, backup)
+        store["cam/a.mp4"].retile("uniform:2x2")
+    damaged(place)
+    with Store.open(place) as store:
+        scrubber = Scrubber(store.parts)
+        first = next(one for one in scrubber.run() if one.kind == "original")
+        second = Scrubber(store.parts)
+        assert second.goes_on
+        for older_than in (None, 86400.0):
+            (told,) = Scrubber(store.parts, older_than=older_than).run()
+            assert (told.ranges, told.frames, told.repaired) == (first.ranges, first.frames, None)
+            list(Scrubber(store.parts).run())
+        (told,) = Scrubber(
+            store.parts,
+            older_than=86400.0,
+            sources=[ObjectStore(StoreDirectory.open(backup))],
+        ).run()
+        assert told.repaired == "put back"
+        assert list(Scrubber(store.parts, older_than=86400.0).run()) == []
+        assert check.run(store.parts, deep=True) == []
 
 
 def test_what_nobody_has_looked_at_is_older_than_anything(place: Path) -> None:

@@ -30,6 +30,7 @@ NAMES = (
     "mount.decoding",
     "mount.rendering",
     "suspects.json",
+    "scrub.json",
     "vfsd-backup.json",
     "vfsd-backup-files.json",
     "incoming/catalog.sqlite3",

@@ -13,6 +13,7 @@ STORE/
   mount.decoding       what that daemon is decoding, and how it crashed if it did
   mount.rendering      the same of the process that makes views for it
   suspects.json        files whose decoding may have crashed a mount (may be missing)
+  scrub.json           how far an interrupted scrub has read a file; may be deleted
   incoming/            private files, settings and a catalog that take the place of those above when
                        somebody opens the store; without the catalog it is nothing yet
   replaced-TIME/       the catalog and the private files from before a restore; may be deleted
@@ -187,7 +188,10 @@ class StoreDirectory:
     def files_on_their_way(self) -> list[Path]:
         """Those beside the catalog that somebody writes, or that those who died have left."""
         begun = self.root / _UNFINISHED
-        files = (self.settings, self.suspects, self.root / _MARKER, self.backup_notes)
+        files = (
+            *(self.settings, self.suspects, self.scrub_note),
+            *(self.root / _MARKER, self.backup_notes),
+        )
         left = [path for file in files for path in on_their_way(file)]
         return [*left, begun] if begun.exists() else left
 
@@ -210,6 +214,7 @@ class StoreDirectory:
             self.settings,
             self.catalog_file,
             self.suspects,
+            self.scrub_note,
             self.backup_notes,
         )
         require_own(
@@ -371,6 +376,11 @@ class StoreDirectory:
     @property
     def suspects(self) -> Path:
         return self.root / "suspects.json"
+
+    @property
+    def scrub_note(self) -> Path:
+        """See `vfsd.integrity.scrubnote`."""
+        return self.root / "scrub.json"
 
     def spool_file(self, ino: int) -> Path:
         """Where the bytes of a file lie that is not a video (yet)."""

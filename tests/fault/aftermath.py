@@ -183,6 +183,7 @@ def garbage(store: Store) -> list[str]:
         "mount.decoding",
         "mount.rendering",
         "suspects.json",
+        "scrub.json",
     }
     left += [
         f"{path.name} beside the catalog"

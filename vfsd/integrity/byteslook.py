@@ -27,10 +27,37 @@ class Looked:
     sums: BlockSums | None  #: that it should have: if `is_whole`, of what was read
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A look at a file that was interrupted: its first bytes have been compared with its sums."""
+
+    version: tuple[int, int, int]  #: of the file: inode, size, mtime
+    at: int  #: bytes
+    damage: tuple[range, ...]  #: among them
+
+
+OnCompared = Callable[[Begun], None]
+
+
+def version_of(found: os.stat_result) -> tuple[int, int, int]:
+    """Another one where another file has the name, or it was written into."""
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def look_at(
-    path: str | os.PathLike[str], digest: str, known: BlockSums | None, on_bytes: OnBytes
+    path: str | os.PathLike[str],
+    digest: str,
+    known: BlockSums | None,
+    on_bytes: OnBytes,
+    *,
+    begun: Begun | None = None,
+    on_compared: OnCompared = lambda begun: None,
 ) -> Looked:
     """Read a file and compare it with its hash, and with its sums where there are any.
+
+    `begun` is an earlier look at it with the same sums, as `on_compared` was told: what that has
+    read is not read again, and the rest goes by the sums alone, as the hash is of all bytes.
+    Another version of the file is looked at from its beginning.
 
     Whatever is not as it should be is read a second time; what the disk does not let be opened is
     damaged as a whole.  Raises `OSError` for what says nothing of the bytes: `FileNotFoundError`,
@@ -45,18 +72,24 @@ def look_at(
         return Looked(0, 0, False, (lost,), False, known)
     with opened as file:
         found = file.stat()
-        first = _Pass(file, known, on_bytes)
+        version = version_of(found)
+        if known is None or (begun is not None and begun.version != version):
+            begun = None
+        first = _Pass(file, known, on_bytes, version, begun, on_compared)
         first.run()
         if first.digest != digest and known is None:
-            first = _Pass(file, None, on_bytes)
+            first = _Pass(file, None, on_bytes, version)
             first.run()
-    is_whole = first.digest == digest
+    if begun is None or known is None:
+        is_whole = first.digest == digest
+    else:
+        is_whole = not first.damage and first.is_readable and known.size == first.size
     damage: list[range] = []
     if not is_whole:
         damage = merged([*first.damage, *_other_size(known, first.size)])
         if not damage:  # nobody knows where
             damage = [range(max(1, first.size))]
-    sums = first.sums if is_whole else known
+    sums = first.sums if is_whole and begun is None else known
     return Looked(first.size, found.st_mtime_ns, is_whole, tuple(damage), first.is_readable, sums)
 
 
@@ -69,14 +102,25 @@ def _other_size(known: BlockSums | None, size: int) -> list[range]:
 class _Pass:
     """One reading of a file."""
 
-    def __init__(self, file: DiskFile, known: BlockSums | None, on_bytes: OnBytes) -> None:
+    def __init__(
+        self,
+        file: DiskFile,
+        known: BlockSums | None,
+        on_bytes: OnBytes,
+        version: tuple[int, int, int],
+        begun: Begun | None = None,
+        on_compared: OnCompared = lambda begun: None,
+    ) -> None:
         self._file = file
         self._known = known
         self._on_bytes = on_bytes
-        self._hasher = blake3()
+        self._version = version
+        self._on_compared = on_compared
+        self._hasher = blake3()  # of no use behind `begun`, as are the sums
         self._summer = BlockSummer()
+        self._from = 0 if begun is None else begun.at
         self.size = 0
-        self.damage: list[range] = []
+        self.damage: list[range] = [] if begun is None else list(begun.damage)
         self.is_readable = True
 
     @property
@@ -90,7 +134,7 @@ class _Pass:
 
     def run(self) -> None:
         end = self._file.stat().st_size
-        at = 0
+        at = self._from
         while at < end:
             try:
                 data = self._file.read(at)
@@ -105,6 +149,9 @@ class _Pass:
             self._hasher.update(data)
             self._summer.update(data)
             at += len(data)
+            # What the disk does not give may come back, and is not passed over the next time.
+            if self._known is not None and self.is_readable:
+                self._on_compared(Begun(self._version, at, tuple(self.damage)))
             self._on_bytes(len(data))
         self.size = at
 

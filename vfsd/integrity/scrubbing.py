@@ -2,7 +2,7 @@
 
 Damaged tiles and renditions go, as they can be made again; originals are put back from another
 store that has them, or told of, with the frames that are lost.  What was looked at is written down,
-so that an interrupted run goes on.
+and how far what was being read, so that an interrupted run goes on.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vfsd.catalog.integrity import ScrubRun
 from vfsd.errors import BusyError, IntegrityError, NotFoundError, ReadOnlyError, UsageError
-from vfsd.integrity.blocksums import Place
-from vfsd.integrity.byteslook import Looked, look_at
+from vfsd.integrity.blocksums import BlockSums, Place
+from vfsd.integrity.byteslook import Begun, Looked, look_at, version_of
 from vfsd.integrity.linkedfile import require_linked
+from vfsd.integrity.scrubnote import ScrubNote
 from vfsd.model import LogicalVideo
 from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
@@ -54,6 +55,12 @@ class _Item:
     size: int
     is_original: bool
     looked_ns: int
+    begun: Begun | None  #: what an interrupted run has read of it already
+
+    @property
+    def left(self) -> int:
+        """Bytes that are to be read."""
+        return self.size - (0 if self.begun is None else min(self.size, self.begun.at))
 
 
 class Pace:
@@ -112,7 +119,9 @@ class Scrubber:
         self.forbidden: list[PermissionError] = []
         """What this process may not read, and so has not looked at."""
         self._run = self._begun()
-        self._items = self._planned(older_than)
+        self._note = ScrubNote(parts.directory.scrub_note)
+        self._reading: tuple[Place, BlockSums, Begun] | None = None
+        self._items, self._passed = self._planned(older_than)
 
     @property
     def goes_on(self) -> bool:
@@ -122,25 +131,30 @@ class Scrubber:
     @property
     def planned(self) -> tuple[int, int]:
         """(objects and files, bytes) that are to be looked at."""
-        return len(self._items), sum(item.size for item in self._items)
+        return len(self._items), sum(item.left for item in self._items)
 
     def run(self) -> Iterator[Damage]:
         """What is damaged, as it is found; see `forbidden` for what nobody can say that of.
+
+        What is passed over, and known to be damaged, comes first.
 
         Raises `OSError`, `NoSpaceError`.
         """
         self._total = self.planned[1]
         try:
+            for item, ranges in self._passed:
+                yield self._known(item, ranges)
             done = 0
             for item in self._items:
                 yield from self._look(item)
-                done += item.size
+                done += item.left
                 self._done = done  # whatever was read twice, or was not there
                 self._tell()
         finally:
             self._write_down()
         with self._parts.catalog.writing() as change:
             change.integrity.end_run(self._run.id, now_ns=time.time_ns())
+        self._note.forget()
 
     # -- what is to be done
 
@@ -152,8 +166,11 @@ class Scrubber:
             self._goes_on = found is not None
             return found or change.integrity.begin_run(what, now_ns=now)
 
-    def _planned(self, older_than: float | None) -> list[_Item]:
-        """The one that nobody has looked at for longest first."""
+    def _planned(
+        self, older_than: float | None
+    ) -> tuple[list[_Item], list[tuple[_Item, tuple[range, ...]]]]:
+        """What is to be looked at: what was begun first, then what nobody has looked at for
+        longest.  And what is passed over and known to be damaged, with the bytes that are."""
         with self._parts.catalog.reading() as seen:
             originals = seen.integrity.originals()
             sizes = seen.objects.sizes()
@@ -176,14 +193,33 @@ class Scrubber:
             now = time.time_ns()
             # What was never looked at counts as looked at in 1970, which is always too long ago.
             before = min(before, max(1, now - int(min(older_than * 1e9, now))))
-        items = []
+        items, passed = [], []
         for place, digest in wanted.items():
             found = inspections.get(place)
             looked_ns = 0 if found is None or found.looked_ns is None else found.looked_ns
             size = linked.get(place) if place.object_key is None else sizes.get(place.object_key)
-            if looked_ns < before and size is not None:
-                items.append(_Item(place, digest, size, place in originals, looked_ns))
-        return sorted(items, key=lambda item: (item.looked_ns, str(item.place)))
+            if size is None:
+                continue
+            item = _Item(place, digest, size, place in originals, looked_ns, None)
+            if looked_ns < before:
+                items.append(replace(item, begun=self._read_before(place)))
+            elif found is not None and found.damage:
+                passed.append((item, found.damage))
+        items.sort(key=lambda item: (item.begun is None, item.looked_ns, str(item.place)))
+        return items, passed
+
+    def _read_before(self, place: Place) -> Begun | None:
+        """What this run has read of it before it was interrupted; None where it has other sums, or
+        is another file, by now."""
+        noted = self._note.of(self._run.id, place)
+        if noted is None:
+            return None
+        with suppress(OSError, IntegrityError), self._parts.catalog.reading() as seen:
+            known = seen.integrity.sums(place)
+            version = version_of(os.stat(self._parts.path_of(place)))
+            if known is not None and noted.fits(known.sums, version):
+                return noted.begun
+        return None
 
     # -- looking
 
@@ -196,7 +232,7 @@ class Scrubber:
             if item.place.link_path is not None and (fault := self._fault(path)):
                 yield Damage(item.place, "linked", self._names(item), fault, (), (), None)
                 return
-            found = look_at(path, item.digest, None if known is None else known.sums, self._read)
+            found = self._looked(item, path, None if known is None else known.sums)
         except FileNotFoundError:
             if self._is_there(item):
                 yield self._missing(item)
@@ -224,8 +260,23 @@ class Scrubber:
                 names = self._names(item)
                 yield Damage(item.place, self._kind(item), names, text, (), (), "counted anew")
         self._fine.append((item.place, time.time_ns()))
-        if time.monotonic() - self._noted > _NOTE_SECONDS:
-            self._write_down()
+        self._write_down_in_time()
+
+    def _looked(self, item: _Item, path: Path, sums: BlockSums | None) -> Looked:
+        """Raises as `look_at`."""
+
+        def note(begun: Begun) -> None:
+            assert sums is not None
+            self._reading = item.place, sums, begun
+
+        self._reading = None
+        begun = item.begun
+        # They may have been made anew since it was planned.
+        if begun is not None and (sums is None or not self._note.is_of(sums)):
+            begun = None
+        found = look_at(path, item.digest, sums, self._read, begun=begun, on_compared=note)
+        self._reading = None  # what comes of it is written down elsewhere
+        return found
 
     def _fault(self, path: Path) -> str | None:
         """Why a file indexed in place is not opened."""
@@ -234,6 +285,15 @@ class Scrubber:
         except IntegrityError as error:
             return str(error)
         return None
+
+    def _known(self, item: _Item, ranges: tuple[range, ...]) -> Damage:
+        """What somebody has found before, and is not read again for that."""
+        error = self._parts.summed.described(item.place, ranges)
+        repaired = self._put_back(item)
+        names = self._names(item)
+        return Damage(
+            item.place, self._kind(item), names, str(error), ranges, error.frames, repaired
+        )
 
     def _missing(self, item: _Item) -> Damage:
         names = self._names(item)
@@ -267,6 +327,7 @@ class Scrubber:
 
     def _read(self, count: int) -> None:
         self._done += count
+        self._write_down_in_time()
         self._tell()
         self._pace.passed(count)
 
@@ -318,9 +379,16 @@ class Scrubber:
             if change.integrity.is_there(place):
                 change.integrity.put_sums(place, found.sums, mtime_ns=mtime_ns)
 
+    def _write_down_in_time(self) -> None:
+        if time.monotonic() - self._noted > _NOTE_SECONDS:
+            self._write_down()
+
     def _write_down(self) -> None:
-        """What was looked at and is fine: no reader need ask anew for that."""
+        """What was looked at and is fine: no reader need ask anew for that.  And how far what is
+        being read was read."""
         self._noted = time.monotonic()
+        if self._reading is not None:
+            self._note.write(self._run.id, *self._reading)
         with suppress(BusyError):
             self._parts.catalog.note_looks(self._fine)
             self._fine = []
