@@ -266,15 +266,15 @@ class Bench:
 
     def _read_all(self, store: Store, outcome: Outcome) -> None:
         """All frames, as the originals and as tiles have them."""
-        for name, footage in self._footage.items():
-            for number, expected in enumerate(footage.frames):
+        for name, shown in self._footage.items():
+            for number, expected in enumerate(shown.frames):
                 for psnr in (float("inf"), _ANY):
                     try:
                         data = store[name].frames([number], psnr=psnr).data[0]
                     except IntegrityError:
                         outcome.refused += 1
                         continue
-                    allowed = {expected} if psnr > _ANY else {expected, footage.tiled.get(number)}
+                    allowed = {expected} if psnr > _ANY else {expected, shown.tiled.get(number)}
                     outcome.wrong += digest_of(data) not in allowed
 
     def _mounted(self, target: Target, bit: int) -> int:

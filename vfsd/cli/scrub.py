@@ -91,13 +91,13 @@ def command(
 
     Originals, files indexed in place, tiles and renditions: of the VIDEOs, which are names or
     patterns, or of all.  What was not looked at for longest comes first, and what was interrupted
-    goes on where it was, within a file too.  It may run while the store is mounted and in use, and stands back for
-    all others.
+    goes on where it was, within a file too.  It may run while the store is mounted and in use, and
+    stands back for all others.
 
     Damaged tiles and renditions are dropped; damaged originals are put back if a store given with
     --from has them, else a line tells which bytes and frames are lost, also of those that are left
-    out and known to be damaged.  Ends with 30 when anything was damaged, else with 1 when there was something that may not be read: that is named, and the
-    rest is looked at.
+    out and known to be damaged.  Ends with 30 when anything was damaged, else with 1 when there was
+    something that may not be read: that is named, and the rest is looked at.
     """
     from vfsd.integrity.scrubbing import Scrubber
     from vfsd.objects import ObjectStore
