@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,37 @@ def test_fsck_finds_a_missing_object(run: Run, place: Path) -> None:
     assert done.code == 30
     assert {finding["check"] for finding in done.objects} == {"objects"}
     assert run("fsck", "--repair").code == 30
+
+
+def test_a_damaged_frame_table_is_told_and_made_again(run: Run, place: Path) -> None:
+    def lose_tables() -> None:
+        with closing(sqlite3.connect(place / "videos/catalog.sqlite3")) as raw, raw:
+            raw.execute("UPDATE frame_pages SET data = zeroblob(length(data))")
+
+    lose_tables()
+    done = run("backup", "copy", "--json")
+    assert done.code == 30
+    assert TRAFFIC in done.object["tables"]
+    assert "damaged frame table" in run("backup", "copy").err
+    assert run("fsck").code == 30
+    assert run("verify", TRAFFIC, "--json").object["status"] == "corrected"
+    assert run("verify", TRAFFIC, "--json").object["status"] == "right"
+    assert run("fsck", "--repair").code == 0
+    lose_tables()
+    again = run("ingest", "footage/traffic.mp4", "--to", "cam1", "--json")
+    assert again.object["status"] == "put back"
+    assert run("ingest", "footage/traffic.mp4", "--to", "cam1", "--json").object["status"] == (
+        "skipped"
+    )
+
+
+def test_a_scrub_that_passes_over_damage_tells_it(run: Run, place: Path) -> None:
+    damage(the_object(run, place))
+    assert run("scrub").code == 30
+    done = run("scrub", "--older-than", "1", "--json")
+    assert done.code == 30
+    assert [one["names"] for one in done.objects] == [[TRAFFIC]]
+    assert "nothing is damaged" not in done.err
 
 
 def test_fsck_reads_every_byte_when_it_goes_deep(run: Run, place: Path) -> None:

@@ -81,7 +81,8 @@ def command(session: Session, repair: bool, deep: bool) -> None:
             finding.repaired or finding.check in ("recordings", "permissions")
             for finding in findings
         )
-        advice = "" if told else f"; {_LEFT}" if repair else "; try --repair"
+        again = "--deep --repair" if deep else "--repair"
+        advice = "" if told else f"; {_LEFT}" if repair else f"; try {again}"
         session.remark(f"{left} not repaired{advice}")
         click.get_current_context().exit(EXIT_FINDINGS)
 
