@@ -45,7 +45,7 @@ def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
     """Decode videos from end to end, to check their frames.
 
     A frame table that turns out to be wrong, or is damaged, is corrected, and so is how pictures
-    are turned.  Ends with 30 when a video does not decode, else with 1 where a file may not be read.
+    are turned.  Ends with 30 when a video does not decode, else with 1 if a file may not be read.
     """
     if everything == bool(names):
         raise UsageError("name the videos, or give --all")
