@@ -11,7 +11,7 @@ from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import BUSY_SECONDS, ChangeWatch
 from vfsd.catalog.query import VideoFilter, VideoQuery
 from vfsd.catalog.seentree import ROOT
-from vfsd.catalog.transactions import Transaction
+from vfsd.catalog.transactions import Transaction, another_is_there
 from vfsd.catalog.tree import Tree
 from vfsd.catalog.treenames import NAME_BYTES, not_there, require_name, split
 from vfsd.catalog.videos import Objects, Videos
@@ -31,6 +31,7 @@ __all__ = [
     "VideoFilter",
     "VideoQuery",
     "Videos",
+    "another_is_there",
     "come_to_rest",
     "lasting_url",
     "not_there",

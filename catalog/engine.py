@@ -60,6 +60,9 @@ _MOST_CHANGES = 1 << 31
 
 _WE_BEGIN = {"vfsd_begin": None}
 _TURN = "SELECT version_num FROM alembic_version FOR UPDATE"
+_FIRST_TURN = "SELECT pg_advisory_xact_lock(7813594)"
+"""While there is no row to lock; the number is PostgreSQL's name for that turn, and any would do.
+Elsewhere the second who makes the tables fails."""
 
 
 class Database:
@@ -183,8 +186,7 @@ class Database:
         seconds = BUSY_SECONDS if patience is None else patience
         with self._our_errors(), self._transaction(seconds) as connection:
             if not self.is_sqlite:
-                if current_revision(connection) is not None:
-                    connection.exec_driver_sql(_TURN)
+                self._take_turn(connection)
                 yield connection
                 return
             driver: Any = connection.connection.driver_connection
@@ -192,6 +194,16 @@ class Database:
             yield connection
             if driver.total_changes != before:
                 _count_change(driver)
+
+    def _take_turn(self, connection: Connection) -> None:
+        """On a server: wait for whoever writes."""
+        if current_revision(connection) is None:
+            if connection.dialect.name != "postgresql":
+                return
+            connection.exec_driver_sql(_FIRST_TURN)
+            if current_revision(connection) is None:
+                return
+        connection.exec_driver_sql(_TURN)
 
     @contextmanager
     def noting(self) -> Iterator[Connection]:

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 
 from vfsd.catalog.clocknotes import ClockNotes
 from vfsd.catalog.costs import MeasuredCosts
+from vfsd.catalog.databaseurl import parsed_url
 from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import ChangeWatch, Database, current_revision
@@ -21,13 +22,14 @@ from vfsd.catalog.failures import LOST
 from vfsd.catalog.holdings import Holdings
 from vfsd.catalog.integrity import Integrity
 from vfsd.catalog.originals import Originals
+from vfsd.catalog.owner import owner_of, write_owner
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.segments import Segments
 from vfsd.catalog.sounds import Sounds
 from vfsd.catalog.tree import Tree
-from vfsd.catalog.upgrade import HEAD, require_known, upgrade
+from vfsd.catalog.upgrade import HEAD, READABLE, require_known, upgrade
 from vfsd.catalog.videos import Objects, Videos
-from vfsd.errors import ExistsError, NoStoreError, StoreVersionError
+from vfsd.errors import ExistsError, NoStoreError, StoreError, StoreVersionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +59,58 @@ class CatalogTransactions:
         self._database = database
 
     @classmethod
-    def open(cls, url: str, *, read_only: bool = False) -> Self:
+    def open(cls, url: str, *, read_only: bool = False, store_id: str | None = None) -> Self:
         """Open an existing catalog, bringing its schema up to date unless `read_only`.
 
-        Raises `NoStoreError`, `StoreVersionError` (a newer vfsd wrote it), `BusyError`.
+        With `store_id` it is opened for the store that has this id; where nobody's is written down
+        yet, it is, unless `read_only`.  Raises `NoStoreError`, `StoreVersionError` (a newer vfsd
+        wrote it), `StoreError` for the catalog of another store, `BusyError`.
         """
-        return cls._open(url, create=False, read_only=read_only)
+        database = Database(url, read_only=read_only)
+        try:
+            with database.reading() as connection:
+                revision, owner = current_revision(connection), owner_of(connection)
+            require_known(revision)
+            if revision is None:
+                raise NoStoreError(f"there is no catalog at {database.url}", hint=LOST)
+            if read_only and revision not in READABLE:
+                raise StoreVersionError(
+                    f"the catalog is at revision {revision} and has to be brought to {HEAD} first",
+                    hint="open the store for writing once, for instance with `vfsd ls`",
+                )
+            _require_owner(database, owner, store_id)
+            is_nobodys = owner is None and store_id is not None
+            if not read_only and (revision != HEAD or is_nobodys):
+                with database.writing() as connection:
+                    if revision != HEAD:
+                        upgrade(connection)
+                    _take(database, connection, store_id)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
 
     @classmethod
-    def create(cls, url: str) -> Self:
-        """Open a catalog, making it where the database is empty."""
-        return cls._open(url, create=True, read_only=False)
+    def create(cls, url: str, *, store_id: str | None = None) -> Self:
+        """Open a catalog, making it where the database is empty.
+
+        With `store_id` it is made for the store that has this id.  Raises `ExistsError` then for a
+        catalog that was there before, unless it was made for that very store; nothing is changed.
+        """
+        database = Database(url)
+        try:
+            with database.writing() as connection:
+                revision = current_revision(connection)
+                require_known(revision)
+                if revision is not None and store_id not in (None, owner_of(connection)):
+                    raise another_is_there(url)
+                if revision != HEAD:
+                    upgrade(connection)
+                _take(database, connection, store_id)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
 
     @classmethod
     def is_at(cls, url: str) -> bool:
@@ -90,26 +133,10 @@ class CatalogTransactions:
         return False
 
     @classmethod
-    def _open(cls, url: str, *, create: bool, read_only: bool) -> Self:
-        database = Database(url, read_only=read_only)
-        try:
-            with database.reading() as connection:
-                revision = current_revision(connection)
-            require_known(revision)
-            if revision is None and not create:
-                raise NoStoreError(f"there is no catalog at {database.url}", hint=LOST)
-            if revision != HEAD and read_only:
-                raise StoreVersionError(
-                    f"the catalog is at revision {revision} and has to be brought to {HEAD} first",
-                    hint="open the store for writing once, for instance with `vfsd ls`",
-                )
-            if revision != HEAD:
-                with database.writing() as connection:
-                    upgrade(connection)
-        except BaseException:
-            database.close()
-            raise
-        return cls(database)
+    def owner_at(cls, url: str) -> str | None:
+        """The id of the store whose catalog is there; None where nobody has written it down."""
+        with closing(Database(url, read_only=True)) as database, database.reading() as connection:
+            return owner_of(connection)
 
     def close(self) -> None:
         self._database.close()
@@ -203,3 +230,29 @@ def _transaction(connection: Connection) -> Transaction:
         ClockNotes(connection),
         Integrity(connection),
     )
+
+
+def another_is_there(url: str) -> ExistsError:
+    """What to raise instead of making a catalog where another store has its own."""
+    return ExistsError(
+        f"there is a catalog at {parsed_url(url)} already",
+        hint="each store has one of its own: name another database",
+    )
+
+
+def _take(database: Database, connection: Connection, store_id: str | None) -> None:
+    """Write down whose it is, unless somebody has.  Raises `StoreError` for another store's."""
+    owner = owner_of(connection)
+    _require_owner(database, owner, store_id)
+    if owner is None and store_id is not None:
+        write_owner(connection, store_id)
+
+
+def _require_owner(database: Database, owner: str | None, store_id: str | None) -> None:
+    if None not in (owner, store_id) and owner != store_id:
+        raise StoreError(
+            f"the catalog at {database.url} is another store's: it was made for {owner!r}, and "
+            f"this store is {store_id!r}",
+            hint='name this store\'s own as "catalog" in its vfsd-store.json; if this is it, and '
+            'the file was lost or is another\'s, write the former id there as "id"',
+        )

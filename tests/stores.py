@@ -9,8 +9,10 @@ from __future__ import annotations
 import atexit
 import json
 import shutil
+import sqlite3
 import tempfile
 import uuid
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +30,8 @@ def _made_in_full() -> Path:
     path = Path(folder) / "store"
     Store.create(path).close()
     (path / "reserve").unlink()  # whoever opens it makes another, for less than a copy
+    with closing(sqlite3.connect(path / CATALOG)) as database, database:
+        database.execute("DELETE FROM store_identity")  # each copy is a store of its own
     return path
 
 

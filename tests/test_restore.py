@@ -111,6 +111,32 @@ def test_a_store_is_made_where_none_is(place: Path) -> None:
         assert new.parts.directory.id == old.parts.directory.id
 
 
+def test_the_backup_and_what_is_restored_from_it_are_the_same_store(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
+    with Store.create(tmp_path / "store", catalog_url=url) as store:
+        store.ingest(FOLDER / "mjpeg.avi", "a.avi")
+        back_up(store.parts, tmp_path / "backup")
+        mine = store.parts.directory.id
+    restore(tmp_path / "backup", tmp_path / "new")
+    for name in ("backup", "new"):
+        with Store.open(tmp_path / name) as copy:
+            assert list(copy) == ["a.avi"]
+            assert copy.parts.directory.id == mine
+            assert copy.parts.directory.has_own_catalog
+        assert Catalog.owner_at(f"sqlite:///{tmp_path / name}/catalog.sqlite3") == mine
+
+
+def test_a_backup_in_which_nobody_has_written_whose_it_is(place: Path) -> None:
+    """As versions have left it that did not do that."""
+    with closing(sqlite3.connect(place / "backup" / "catalog.sqlite3")) as database, database:
+        database.execute("DELETE FROM store_identity")
+    restore(place / "backup", place / "store")
+    assert _holds_monday(place / "store")
+    with Store.open(place / "store") as store:
+        mine = store.parts.directory.id
+    assert Catalog.owner_at(f"sqlite:///{place}/store/catalog.sqlite3") == mine
+
+
 @pytest.mark.parametrize("damage", ["malformed", "gone", "no marker"])
 def test_a_store_that_cannot_be_opened(place: Path, damage: str) -> None:
     store = place / "store"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import multiprocessing
 import os
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 
 from sample_videos import CLIPS, FOLDER, GroundTruth, read_frame_number
+from tests.fault.older import to_revision
 from tests.fs.driver import Driver
 from tests.reading import region_read, remember
 from tests.stores import new_store
@@ -110,15 +112,74 @@ def test_a_store_with_a_catalog_elsewhere_is_begun_anew_when_that_was_interrupte
     tmp_path: Path,
 ) -> None:
     url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
-    with suppress(KeyboardInterrupt), StoreDirectory.creating(tmp_path / "a", catalog_url=url):
-        Catalog.create(url).close()
-        raise KeyboardInterrupt
+    for _ in range(2):
+        begun = StoreDirectory.creating(tmp_path / "a", catalog_url=url)
+        with suppress(KeyboardInterrupt), begun as directory:
+            Catalog.create(url, store_id=directory.id).close()
+            raise KeyboardInterrupt
     with pytest.raises(ExistsError, match="catalog"):
         Store.create(tmp_path / "b", catalog_url=url)
+    assert not (tmp_path / "b").exists()
     with Store.create(tmp_path / "a", catalog_url=url) as store:
         assert list(store) == []
     with pytest.raises(ExistsError):
         Store.create(tmp_path / "a", catalog_url=url)
+
+
+def test_of_two_stores_that_are_made_with_one_catalog_one_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
+    monkeypatch.setattr(Catalog, "is_at", lambda _: False)  # both have looked before one was there
+    with Store.create(tmp_path / "a", catalog_url=url) as store:
+        with pytest.raises(ExistsError, match="catalog"):
+            Store.create(tmp_path / "b", catalog_url=url)
+        store.ingest(CLIP, "a.mp4")
+    Store.create(tmp_path / "b").close()  # what was begun there is begun anew
+    with Store.open(tmp_path / "a") as store:
+        assert list(store) == ["a.mp4"]
+
+
+def test_a_catalog_that_went_to_another_store_in_the_meantime_is_not_taken_back(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
+    with suppress(KeyboardInterrupt), StoreDirectory.creating(tmp_path / "a", catalog_url=url):
+        raise KeyboardInterrupt
+    Store.create(tmp_path / "b", catalog_url=url).close()
+    with pytest.raises(ExistsError, match="catalog"):
+        Store.create(tmp_path / "a", catalog_url=url)
+    Store.open(tmp_path / "b").close()
+
+
+def test_a_store_whose_marker_names_the_catalog_of_another_is_not_opened(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'elsewhere.sqlite3'}"
+    Store.create(tmp_path / "a", catalog_url=url).close()
+    new_store(tmp_path / "b").close()
+    marker = tmp_path / "b" / "vfsd-store.json"
+    theirs = json.loads((tmp_path / "a" / "vfsd-store.json").read_text())
+    mine = json.loads(marker.read_text())
+    marker.write_text(json.dumps(mine | {"catalog": theirs["catalog"]}))
+    for read_only in (False, True):
+        with pytest.raises(StoreError, match="another store's") as caught:
+            Store.open(tmp_path / "b", read_only=read_only)
+        assert caught.value.hint is not None
+    marker.write_text(json.dumps(theirs))  # what was lost, and is put back as the hint says
+    Store.open(tmp_path / "b").close()
+
+
+def test_a_store_of_the_version_before_is_opened_and_brought_up_to_date(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "a") as store:
+        store.ingest(CLIP, "a.mp4")
+        url, mine = store.parts.directory.catalog_url, store.parts.directory.id
+    to_revision(tmp_path / "a", "0012")
+    with Store.open(tmp_path / "a", read_only=True) as store:
+        assert len(store.read("a.mp4", frames=[7])) == 1
+        assert not list(check.run(store.parts))
+    assert Catalog.owner_at(url) is None
+    with Store.open(tmp_path / "a") as store:
+        assert list(store) == ["a.mp4"]
+    assert Catalog.owner_at(url) == mine
 
 
 def test_a_database_of_something_else_stays_as_it_is(tmp_path: Path) -> None:

@@ -50,7 +50,10 @@ class Parts:
         with settled(directory):
             settings = Settings.load(directory.settings)
             catalog = with_reserve(
-                directory, lambda: Catalog.open(directory.catalog_url, read_only=read_only)
+                directory,
+                lambda: Catalog.open(
+                    directory.catalog_url, read_only=read_only, store_id=directory.id
+                ),
             )
         if not read_only:
             keep_reserve(directory)

@@ -15,10 +15,9 @@ from vfsd.advising.tuning import Between, Budget, OnFailed, Tuner, undo
 from vfsd.advising.workload import WorkloadQuery
 from vfsd.arguments import given_or_usual, local_path, whole_number, yes_or_no
 from vfsd.budget.keeping import DerivedBudget
-from vfsd.catalog import ROOT, Catalog, lasting_url, parsed_url
+from vfsd.catalog import Catalog, another_is_there, lasting_url
 from vfsd.config import Settings
 from vfsd.errors import (
-    ExistsError,
     IntegrityError,
     NotFoundError,
     UsageError,
@@ -69,14 +68,15 @@ class Store(StoreTree):
         after an interruption, call it again.  Raises `ExistsError` where something is there, or
         the database is another store's or something else's, `BusyError` where somebody else is just
         making one there, and `UsageError` or `ExtraMissingError` for a URL that no database can
-        have, or one in memory; nothing is made then.
+        have, or one in memory; nothing is made then.  (Who loses the database to another that is
+        made at the same moment leaves a directory in which a store may be begun anew.)
         """
         root = local_path(path, "a place for a store")
         if catalog_url is not None:
             catalog_url = lasting_url(catalog_url)
             _require_unused(root, catalog_url)
         with StoreDirectory.creating(root, catalog_url=catalog_url) as directory:
-            Catalog.create(directory.catalog_url).close()
+            Catalog.create(directory.catalog_url, store_id=directory.id).close()
         return cls.open(root)
 
     @classmethod
@@ -94,9 +94,9 @@ class Store(StoreTree):
         process of its own.
 
         Raises `NoStoreError` where there is none, `StoreVersionError` for one that a newer vfsd
-        wrote, `StoreError` where something that is no file has the name of one, `BusyError`,
-        `UsageError`, and `ReadOnlyError` where a backup or a restore was killed just before its
-        end, and the store cannot be written to finish it.
+        wrote, `StoreError` where something that is no file has the name of one, or the catalog is
+        another store's, `BusyError`, `UsageError`, and `ReadOnlyError` where a backup or a restore
+        was killed just before its end, and the store cannot be written to finish it.
         """
         read_only = yes_or_no(read_only, "read_only")
         if threads is not None:
@@ -330,17 +330,9 @@ class Store(StoreTree):
 
 
 def _require_unused(root: Path, catalog_url: str) -> None:
-    """Raises `ExistsError` for the catalog of another store than the one that is made in `root`.
-
-    Of two stores with one catalog each takes away the originals that the other removes.
-    """
-    if not Catalog.is_at(catalog_url):
-        return
-    if StoreDirectory.is_begun(root, catalog_url):
-        with Catalog.open(catalog_url) as catalog, catalog.reading() as seen:
-            if all(node.ino == ROOT for node in seen.tree.all_nodes()):
-                return
-    raise ExistsError(
-        f"there is a catalog at {parsed_url(catalog_url)} already",
-        hint="each store has one of its own: name another database",
-    )
+    """Raises `ExistsError` for the catalog of another store than the one that is made in `root`,
+    before anything is made.  `Catalog.create` asks once more, when it is its turn."""
+    if Catalog.is_at(catalog_url):
+        owner = Catalog.owner_at(catalog_url)
+        if owner is None or owner != StoreDirectory.begun_id(root):
+            raise another_is_there(catalog_url)

@@ -97,16 +97,19 @@ class StoreDirectory:
         made = [path for path in (root, *root.parents) if not path.exists()]
         # Who can look into it can read every video, whatever its mode is in a mount.
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        marker: dict[str, object] = {
-            "format": FORMAT,
-            "id": str(uuid.uuid4()),
-            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "catalog": catalog_url,
-        }
         with _alone(root) as fd:
-            # The note that it is unfinished lasts before anything else is there.
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, json.dumps(marker, indent=2).encode() + b"\n", 0)
+            marker: dict[str, object] = {
+                "format": FORMAT,
+                # A catalog elsewhere may know it already, and is for no other store.
+                "id": cls.begun_id(root) or str(uuid.uuid4()),
+                "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "catalog": catalog_url,
+            }
+            # The note that it is unfinished lasts before anything else is there.  The id is
+            # written over itself, at the same place, and is never lost.
+            written = json.dumps(marker, indent=2).encode() + b"\n"
+            os.pwrite(fd, written, 0)
+            os.ftruncate(fd, len(written))
             os.fsync(fd)
             fsync_path(root)
             for path in made:
@@ -126,13 +129,15 @@ class StoreDirectory:
             fsync_path(root)
 
     @classmethod
-    def is_begun(cls, root: Path, catalog_url: str) -> bool:
-        """Whether who was making a store in `root`, with the catalog there, was interrupted."""
+    def begun_id(cls, root: Path) -> str | None:
+        """The id of the store that somebody was making in `root` when he was interrupted."""
+        begun = root / _UNFINISHED
         try:
-            found = json.loads((root / _UNFINISHED).read_text(encoding="utf-8"))["catalog"]
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            return False
-        return bool(found == catalog_url)
+            if not is_regular_or_missing(begun):
+                return None
+            return _id_in(begun.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
 
     @classmethod
     def open(cls, root: Path) -> StoreDirectory:
@@ -544,6 +549,17 @@ def _shares_lock(fd: int) -> bool:
     except OSError:
         pass
     return True
+
+
+def _id_in(text: str) -> str | None:
+    """That of a marker, whatever comes after it; None where it has none."""
+    try:
+        found, _ = json.JSONDecoder().raw_decode(text)
+        number = found["id"]
+        number.encode()  # as text that can be written
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    return str(number)
 
 
 def _no_directory(path: Path) -> StoreError:

@@ -3,6 +3,7 @@
 Names of files, targets of links and extended attributes are bytes, as they are to the kernel.
 Times that end in ``_ns`` are Unix time in nanoseconds.  A change here needs a migration.
 
+    identity    whose catalog it is
     stored      objects, and what is known of their bytes
     tree        inodes, names and extended attributes
     encodings   videos, their stored encodings, frame tables and sound
@@ -22,6 +23,7 @@ from vfsd.catalog.schema.encodings import (
     tags,
     videos,
 )
+from vfsd.catalog.schema.identity import store_identity
 from vfsd.catalog.schema.limits import budgets, evictions, pins
 from vfsd.catalog.schema.originals import holds, original_log, policies
 from vfsd.catalog.schema.readlog import decisions, reads
@@ -58,6 +60,7 @@ __all__ = [
     "sound_pages",
     "sounds",
     "sources",
+    "store_identity",
     "tags",
     "videos",
     "xattrs",

@@ -40,6 +40,18 @@ def let_age(root: Path, name: str, by_ns: int) -> None:
     execute(root, f"UPDATE nodes SET mtime_ns = mtime_ns - ? WHERE ino = ({which})", by_ns, name)
 
 
+def to_revision(root: Path, revision: str) -> None:
+    """Take back the newest steps of a store's catalog."""
+    config = Config()
+    config.set_main_option("script_location", "vfsd.catalog:migrations")
+    with (
+        closing(Database(f"sqlite:///{root / CATALOG}")) as database,
+        database.writing() as connection,
+    ):
+        config.attributes["connection"] = connection
+        command.downgrade(config, revision)
+
+
 def to_first_revision(root: Path) -> None:
     """Put a catalog of the first revision in the place of a store's: files and tags are in it."""
     new, old = root / CATALOG, root / "old.sqlite3"

@@ -332,7 +332,8 @@ def _looking_into(directory: StoreDirectory) -> Iterator[Catalog]:
     with with_log(directory):
         with settled(directory):
             catalog = with_reserve(
-                directory, lambda: Catalog.open(directory.catalog_url, read_only=True)
+                directory,
+                lambda: Catalog.open(directory.catalog_url, read_only=True, store_id=directory.id),
             )
         with catalog:
             yield catalog
