@@ -10,7 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from tests.stores import new_store
 from vfsd import check, storedir
 from vfsd.advising.proposals import Proposal
 from vfsd.budget.reclaim import reclaim
-from vfsd.catalog import ROOT
+from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.videos import Objects
 from vfsd.check import checks, derived, objects, originals
 from vfsd.errors import BusyError, DamagedFileError, IntegrityError
@@ -719,6 +719,40 @@ def test_collecting_takes_only_what_nobody_needs(store: Store) -> None:
     assert not stray.exists()
     assert object_of(store).read_bytes() == CLIP.read_bytes()
     assert check.collect(store.parts).bytes == 0
+
+
+def test_many_strays_are_collected_in_one_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [store.parts.objects.put_bytes(b"%d" % number, "garbage").key for number in range(60)]
+    writing, begun = Catalog.writing, list[None]()
+
+    def counted(self: Catalog, patience: float | None = None) -> Any:
+        begun.append(None)
+        return writing(self, patience)
+
+    monkeypatch.setattr(Catalog, "writing", counted)
+    assert sorted(check.collect(store.parts).objects) == sorted(keys)
+    assert len(begun) < 10
+
+
+def test_what_cannot_be_deleted_is_not_compared_with_all_the_rest(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 60
+    for number in range(count):
+        folder = store.parts.objects.path(f"{number:064x}")
+        folder.mkdir(parents=True)
+        (folder / "file").touch()
+    compared = list[None]()
+    equal = PurePath.__eq__
+
+    def counted(self: PurePath, other: object) -> bool:
+        compared.append(None)
+        return equal(self, other)
+
+    monkeypatch.setattr(PurePath, "__eq__", counted)
+    found = check.collect(store.parts)
+    assert (len(found.stuck), found.objects, found.files, found.bytes) == (count, [], [], 0)
+    assert len(compared) < 10 * count
 
 
 def test_what_is_deleted_by_the_thousand_lets_others_write_in_between(

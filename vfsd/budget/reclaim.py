@@ -118,6 +118,14 @@ def discard_unpublished(parts: Parts, key: str, patience: float = BUSY_SECONDS) 
         _delete_object(parts, key, change)
 
 
+def discard_strays(parts: Parts, keys: Iterable[str]) -> None:
+    """Delete objects that nothing has recorded, unless somebody publishes them meanwhile.
+
+    Those that may not be deleted stay.
+    """
+    _in_batches(parts, [partial(_delete_object, parts, key) for key in keys])
+
+
 def discard_failed(parts: Parts, key: str, patience: float = BUSY_SECONDS) -> None:
     """`discard_unpublished` while the error is on its way because of which nothing was published.
 

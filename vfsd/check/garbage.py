@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vfsd import keptviews
-from vfsd.budget.reclaim import discard_unpublished, reclaim
+from vfsd.budget.reclaim import discard_strays, reclaim
 from vfsd.check.spool import remove_stray_spool, stray_spool
 from vfsd.copies.takeover import abandoned, discard_abandoned
 from vfsd.leftovers import leftovers, take_all_away
@@ -38,17 +38,17 @@ def collect(parts: Parts, *, dry_run: bool = False, recording_days: float = KEPT
     found = _garbage(parts, recording_days)
     sizes = {path: _size(path) for path in found.paths}
     if dry_run:
-        stuck = [path for path in sizes if is_full_directory(path)]
+        stuck = {path for path in sizes if is_full_directory(path)}
     else:
         _take_away(parts, found)
-        still = set(_garbage(parts, recording_days).paths) if sizes else set()
-        stuck = [path for path in sizes if path in still]
+        still = _garbage(parts, recording_days).paths if sizes else []
+        stuck = sizes.keys() & set(still)
     return Collected(
         [key for key in found.keys if found.places.get(key) not in stuck],
         [path for path in found.files if path not in stuck],
         sum(size for path, size in sizes.items() if path not in stuck),
         found.kept,
-        stuck,
+        [path for path in sizes if path in stuck],
     )
 
 
@@ -104,9 +104,7 @@ def _garbage(parts: Parts, recording_days: float) -> _Garbage:
 
 def _take_away(parts: Parts, found: _Garbage) -> None:
     reclaim(parts, keys=found.unused)
-    for key in found.stray:
-        with suppress(*STAYS):
-            discard_unpublished(parts, key)
+    discard_strays(parts, found.stray)
     take_all_away(parts, found.left)
     for path in found.misnamed:
         with suppress(*STAYS):
