@@ -184,22 +184,14 @@ class Integrity:
     def forget_unlinked(self) -> None:
         """Strike out what is known of files that no video is indexed in any more."""
         for table in (block_sums, inspections):
-            self._connection.execute(
-                sa.delete(table).where(
-                    table.c.link_path.is_not(None),
-                    table.c.link_path.not_in(_LINKED),
-                )
-            )
+            self._connection.execute(sa.delete(table).where(_is_unlinked(table)))
 
     def unlinked(self) -> list[Place]:
         """What `forget_unlinked` would strike out."""
         found: set[Place] = set()
         for table in (block_sums, inspections):
             rows = self._connection.execute(
-                sa.select(table.c.object_key, table.c.link_path).where(
-                    table.c.link_path.is_not(None),
-                    table.c.link_path.not_in(_LINKED),
-                )
+                sa.select(table.c.object_key, table.c.link_path).where(_is_unlinked(table))
             )
             found.update(_place(row) for row in rows)
         return sorted(found, key=str)
@@ -297,7 +289,6 @@ _ORIGINALS = (
         nodes.c.state == FileState.VIDEO.value,
     )
 )
-_LINKED = sa.select(physical_videos.c.link_path).where(physical_videos.c.link_path.is_not(None))
 
 
 def _columns(place: Place) -> dict[str, str | bytes | None]:
@@ -309,6 +300,12 @@ def _is_at(table: sa.Table, place: Place) -> sa.ColumnElement[bool]:
     if place.object_key is not None:
         return table.c.object_key == place.object_key
     return table.c.link_path == os.fsencode(place.link_path or "")
+
+
+def _is_unlinked(table: sa.Table) -> sa.ColumnElement[bool]:
+    """Whether a row is about a file in which no video is indexed; each is looked up by an index."""
+    linked = sa.exists().where(physical_videos.c.link_path == table.c.link_path)
+    return sa.and_(table.c.link_path.is_not(None), ~linked)
 
 
 @row_of(block_sums)

@@ -279,7 +279,9 @@ _HELD = (segments.c.physical_id, segments.c.object_key)
 
 def _has_role(role: Role) -> sa.ColumnElement[bool]:
     """Whether a segment belongs to an encoding of that kind."""
-    kind = sa.select(physical_videos.c.id).where(physical_videos.c.role == role.value)
+    # Written into the statement: SQLite takes an index of some rows only where it sees the value.
+    value = sa.literal(role.value, literal_execute=True)
+    kind = sa.select(physical_videos.c.id).where(physical_videos.c.role == value)
     return segments.c.physical_id.in_(kind)
 
 

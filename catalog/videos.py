@@ -294,8 +294,9 @@ class Videos:
         """Put a better frame table, and what else was learnt, in the place of the old one.
 
         It is another encoding to all who keep something by its number: decoders, plans, whoever
-        has the video open.  What was made by the old one's numbers of frames goes.  Raises
-        `NotFoundError` when the encoding is gone.
+        has the video open.  What was made by the old one's numbers of frames goes; who wants its
+        packs deletes its segments before, which tells of them.  Raises `NotFoundError` when the
+        encoding is gone.
         """
         old = self.physical(physical_id)
         new = self.add_physical(old.video_id, physical, pages)
@@ -493,25 +494,31 @@ class Objects:
 
         The digest of a file indexed in place is among them, by which its rendered views are found.
         """
-        mine = (
-            sa.select(physical_videos.c.id)
-            .join(videos, videos.c.id == physical_videos.c.video_id)
-            .where(videos.c.ino == ino)
-        )
-        columns = {
-            nodes.c.object_key: nodes.c.ino == ino,
-            physical_videos.c.object_key: physical_videos.c.id.in_(mine),
-            segments.c.object_key: segments.c.physical_id.in_(mine),
-        }
+        return self.of_files([ino])
+
+    def of_files(self, inos: Iterable[int]) -> set[str]:
+        """The same of several files."""
+        numbers = set(inos)
+        queries = [
+            sa.select(nodes.c.object_key).where(nodes.c.object_key.is_not(None), some)
+            for some in among(nodes.c.ino, numbers)
+        ]
+        for some in among(videos.c.ino, numbers):
+            mine = (
+                sa.select(physical_videos.c.id)
+                .join(videos, videos.c.id == physical_videos.c.video_id)
+                .where(some)
+            )
+            queries += [
+                sa.select(physical_videos.c.object_key).where(
+                    physical_videos.c.object_key.is_not(None), physical_videos.c.id.in_(mine)
+                ),
+                sa.select(segments.c.object_key).where(segments.c.physical_id.in_(mine)),
+                sa.select(videos.c.digest).where(some),
+            ]
         found: set[str] = set()
-        for column, condition in columns.items():
-            query = sa.select(column).where(column.is_not(None), condition)
+        for query in queries:
             found.update(self._connection.execute(query).scalars())
-        found.update(
-            self._connection.execute(
-                sa.select(videos.c.digest).where(videos.c.ino == ino)
-            ).scalars()
-        )
         return found
 
     def holders(self, key: str) -> int:

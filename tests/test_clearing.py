@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from sample_videos import FOLDER
 from tests.test_ageing import put, run
 from vfsd import check
+from vfsd.budget.reclaim import clear_away
 from vfsd.making.planned import PlannedSegment, TileSettings
 from vfsd.making.retile import Retiler
 from vfsd.store import Store
+from vfsd.storedir import CATALOG
 from vfsd.tiling import TileLayout
 from vfsd.videos.video import Video
 
@@ -66,9 +72,25 @@ def tiled_one_by_one(store: Store, video: Video) -> None:
         one.make(PlannedSegment(frames, layout))
 
 
+def counted_anew(store: Store, video: Video) -> None:
+    with closing(sqlite3.connect(store.path / CATALOG)) as catalog, catalog:
+        catalog.execute("UPDATE physical_videos SET end_pts = end_pts - 1 WHERE role = 'original'")
+    assert store["cam1/a.mp4"].verify()
+    assert store["cam1/a.mp4"].verify() is False
+
+
 @pytest.mark.parametrize(
     "happens",
-    [removed, overwritten, linked_over, moved_over, aged, tiled_again, tiled_one_by_one],
+    [
+        removed,
+        overwritten,
+        linked_over,
+        moved_over,
+        aged,
+        tiled_again,
+        tiled_one_by_one,
+        counted_anew,
+    ],
 )
 def test_only_what_went_is_looked_at(
     store: Store, video: Video, happens: Callable[[Store, Video], None]
@@ -79,3 +101,45 @@ def test_only_what_went_is_looked_at(
     assert set(store.parts.objects.all_keys()) == needed
     assert recorded == needed | {LEFT_BEHIND}
     assert check.collect(store.parts).objects == [LEFT_BEHIND]
+
+
+def test_what_many_files_hold_is_asked_at_once(store: Store) -> None:
+    for number in range(30):
+        store.ingest(FOLDER / "mjpeg.avi", f"cam1/{number}.avi")
+    asked: list[str] = []
+    sa.event.listen(
+        store.catalog._database.engine,
+        "before_cursor_execute",
+        lambda *what: asked.append(what[2]),
+    )
+    assert store.remove("cam1", recursive=True) == 30
+    assert sum("FROM segments" in one and "videos.ino" in one for one in asked) == 1
+    assert not list(store.parts.objects.all_keys())
+
+
+def test_nothing_is_gone_through_for_what_goes(store: Store) -> None:
+    """Neither all videos nor all sums, where some are linked or joined."""
+    store.ingest(FOLDER / "mjpeg.avi", "linked.avi", link=True)
+    plans: list[str] = []
+
+    def explain(
+        _: sa.Connection, cursor: sqlite3.Cursor, statement: str, values: Any, *__: object
+    ) -> None:
+        if statement.startswith(("SELECT", "DELETE")):
+            asked = cursor.connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)
+            plans.extend(str(row[3]) for row in asked)
+
+    clip = store.ingest(FOLDER / "portrait.mp4", "a.mp4")
+    sa.event.listen(store.catalog._database.engine, "before_cursor_execute", explain)
+    clear_away(store.parts, keys=[clip.original.object_key or ""])
+    assert plans
+    large = (
+        "physical_videos",
+        "videos",
+        "nodes",
+        "block_sums",
+        "inspections",
+        "objects",
+        "segments",
+    )
+    assert [one for one in plans if one.startswith("SCAN") and one.split()[1] in large] == []

@@ -123,18 +123,20 @@ class StoreTree(StoreWrites):
                     f"{path!r} is not empty",
                     hint="`--recursive`, or recursive=True, takes all that is in it, too",
                 )
-            gone, keys, inodes = 0, set[str](), list[int]()
+            gone, lost, inodes = 0, list[int](), list[int]()
             for full, inner in [*reversed(below), (path, node)]:
                 folder, _, last = "/".join(split(full)).rpartition("/")
                 left = change.tree.unlink(
                     change.tree.resolve(folder).ino, last, now_ns=time.time_ns()
                 )
                 if left.nlink == 0:
-                    keys |= change.objects.of_file(left.ino)
-                    change.tree.delete(left.ino)
+                    lost.append(left.ino)
                 if inner.is_file:
                     inodes.append(left.ino)
                 gone += not inner.is_dir
+            keys = change.objects.of_files(lost)
+            for ino in lost:
+                change.tree.delete(ino)
         return gone, keys, inodes
 
     def move(self, old: str, new: str, *, replace: bool = False) -> None:

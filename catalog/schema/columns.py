@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Integer, MetaData
+from sqlalchemy import BigInteger, Column, ForeignKey, Integer, MetaData, text
 
 # SQLite gives a row number only to an INTEGER key; elsewhere 32 bits would be too few.
 Id = BigInteger().with_variant(Integer, "sqlite")
@@ -40,3 +40,8 @@ def owner_key(name: str, key: str, comment: str) -> Column[Any]:
         autoincrement=False,
         comment=comment,
     )
+
+
+def only_where(condition: str) -> dict[str, Any]:
+    """Arguments for an `Index` of those rows alone; databases that know no such have all in it."""
+    return {"sqlite_where": text(condition), "postgresql_where": text(condition)}

@@ -18,7 +18,7 @@ from sqlalchemy import (
     Text,
 )
 
-from vfsd.catalog.schema.columns import Id, metadata, owner, owner_key, row_id
+from vfsd.catalog.schema.columns import Id, metadata, only_where, owner, owner_key, row_id
 
 videos = Table(
     "videos",
@@ -112,6 +112,9 @@ physical_videos = Table(
     Index(None, "video_id", "role"),
     Index(None, "object_key"),
     Index(None, "codec"),
+    # Of the few that are linked, or joined: both are asked for whenever anything is taken away.
+    Index(None, "link_path", **only_where("link_path IS NOT NULL")),
+    Index("ix_physical_videos_joined", "role", **only_where("role = 'joined'")),
     comment="Stored encodings of logical videos. Each video has exactly one original.",
     sqlite_autoincrement=True,
 )

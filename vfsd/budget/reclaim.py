@@ -65,8 +65,8 @@ def reclaim(
 def clear_away(parts: Parts, *, keys: Iterable[str], inodes: Iterable[int] = ()) -> None:
     """`reclaim` after something else, which is done whatever becomes of the old bytes.
 
-    It takes as long as these `keys` need, however much is stored.  What cannot be deleted now is
-    left for `vfsd gc` and the next mount.
+    It takes as long as these `keys` need, however much is stored, and a microsecond for each file
+    that is indexed in place.  What cannot be deleted now is left for `vfsd gc` and the next mount.
     """
     try:
         reclaim(parts, keys=keys, inodes=inodes)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vfsd.budget.reclaim import clear_away
 from vfsd.codecs.examining.examine import Examination
 from vfsd.errors import NotFoundError
 from vfsd.forks import at_fork
@@ -200,6 +201,7 @@ class VideoFacts:
         )
         if not self._parts.read_only:
             self._parts.suspects.lift(self.original)
+            packs: set[str] = set()
             with self._parts.catalog.writing() as change:
                 change.videos.require(self.info)  # it may be gone meanwhile
                 original = change.videos.physical(self.original.id)
@@ -209,6 +211,9 @@ class VideoFacts:
                     change.videos.put_pages(original.id, pages(found))
                     change.videos.mark_verified(original.id)
                 else:
+                    made = change.segments.of_original(original.id)
+                    change.segments.delete(one.id for one in made)
+                    packs = change.segments.released
                     original = change.videos.replace_table(original.id, corrected, pages(found))
                     if old is not None:  # else nobody knows which frames were meant
                         change.detections.renumber(self.info.id, _new_numbers(old, found.order))
@@ -216,6 +221,8 @@ class VideoFacts:
                 info = change.videos.get(self.info.id)
             with self._guard:
                 self.info, self._table = info, None
+            if packs:
+                clear_away(self._parts, keys=packs)
         return not same
 
     def _readable_table(self) -> FrameTable | None:

@@ -9,6 +9,11 @@ from alembic import op
 revision = "0013"
 down_revision = "0012"
 
+_INDEXES = (
+    ("ix_physical_videos_link_path", "link_path", "link_path IS NOT NULL"),
+    ("ix_physical_videos_joined", "role", "role = 'joined'"),
+)
+
 
 def upgrade() -> None:
     op.create_table(
@@ -30,7 +35,12 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("one", name=op.f("pk_store_identity")),
         comment="The store whose catalog it is. Empty until a store has opened it for writing.",
     )
+    for name, column, condition in _INDEXES:
+        some = sa.text(condition)
+        op.create_index(name, "physical_videos", [column], sqlite_where=some, postgresql_where=some)
 
 
 def downgrade() -> None:
+    for name, _, _ in _INDEXES:
+        op.drop_index(name, "physical_videos")
     op.drop_table("store_identity")
