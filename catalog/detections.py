@@ -140,16 +140,21 @@ class Detections:
         if not len(rows) or not codes:
             return 0
         names = ("frame", "x1", "y1", "x2", "y2", "confidence", "track")
-        there = self._connection.execute(
+        # Only of the frames that have any: few new boxes may lie far from each other.
+        query = (
             sa.select(labels.c.name, *(detections.c[name] for name in names))
             .join(labels, labels.c.id == detections.c.label_id)
             .where(
                 detections.c.video_id == video_id,
-                detections.c.label_id.in_(codes.values()),
-                detections.c.frame.between(int(rows.frames.min()), int(rows.frames.max())),
                 detections.c.source_id.in_(self.known_sources(source)),
             )
-        ).all()
+        )
+        there = [
+            row
+            for some in among(detections.c.label_id, codes.values())
+            for within in _in_parts(runs(np.unique(rows.frames)))
+            for row in self._connection.execute(query.where(some, *within))
+        ]
         known = DetectionColumns.of(
             [row.frame for row in there],
             [row.name for row in there],

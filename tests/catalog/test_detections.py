@@ -61,6 +61,32 @@ def from_source(rows: DetectionColumns, source: Source) -> list[Detection]:
     return [dataclasses.replace(one, source=source) for one in rows.in_order()]
 
 
+def test_only_boxes_of_the_same_frames_are_looked_at_for_ones_that_are_known(
+    catalog: Catalog, video: LogicalVideo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"label {number:03}" for number in range(600)]  # more than one statement takes
+    ends = (0, FRAMES - 1)
+    box = (0.0, 0.0, 9.0, 9.0)
+    catalog.add_detections(video, columns(2000), "s")
+    known = [Detection(ends[at % 2], name, box) for at, name in enumerate(names)]
+    catalog.add_detections(video, DetectionColumns.from_detections(known), "s")
+    read: list[int] = []
+    are_in = DetectionColumns.are_in
+
+    def counted(self: DetectionColumns, others: DetectionColumns) -> Any:
+        read.append(len(others))
+        return are_in(self, others)
+
+    monkeypatch.setattr(DetectionColumns, "are_in", counted)
+    new = [*known, Detection(0, "car", box), Detection(ends[1], names[0], (1.0, 0.0, 9.0, 9.0))]
+    rows = DetectionColumns.from_detections(new)
+    with catalog.reading() as seen:
+        found = seen.detections.how_many_known(video.id, rows, Source("s"))
+        others = seen.detections.how_many_known(video.id, rows, Source("t"))
+    assert (found, others) == (len(known), 0)
+    assert read[0] < len(known) + 100
+
+
 def test_what_is_put_in_comes_out_by_frame_in_order_of_arrival(
     catalog: Catalog, video: LogicalVideo
 ) -> None:
