@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
 import resource
@@ -36,6 +37,7 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.frames import Pixels
+from vfsd.inhand import held_directory
 from vfsd.model import Access
 from vfsd.store import Store
 from vfsd.videos.video import Video
@@ -485,6 +487,18 @@ def test_two_cannot_write_the_same_name(store: Store) -> None:
         store.write("b.mp4", smooth(3, 64, 48), fps=25)
         writer.write(smooth(3, 64, 48))
     assert is_as_before(store, ["a.mp4", "b.mp4"])
+
+
+def test_a_process_that_was_stopped_while_it_began_a_file_is_not_waited_for_for_good(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vfsd.objects._BEGINNING_SECONDS", 0.1)
+    with held_directory(store.parts.directory.objects_tmp, fcntl.LOCK_EX):
+        with pytest.raises(BusyError, match="beginning a file") as caught:
+            store.write("a.mp4", smooth(3, 64, 48), fps=25)
+        assert "fuser" in str(caught.value.hint)
+    store.write("a.mp4", smooth(3, 64, 48), fps=25)
+    assert is_as_before(store, ["a.mp4"])
 
 
 def test_a_name_that_was_taken_meanwhile_is_not_taken_away(store: Store) -> None:

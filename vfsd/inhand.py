@@ -16,6 +16,7 @@ import errno
 import fcntl
 import os
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +31,8 @@ from vfsd.regularfiles import remove
 NEW_NAME = re.compile("[0-9]+-[0-9a-f]{32}")
 """What `new_name` gives."""
 
+_ASKING_SECONDS = 0.005
+"""How often who waits for a directory with patience tries again."""
 _PID = re.compile(r"(?:^|\.)([0-9]{1,9})-")
 _HOW = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
@@ -122,15 +125,16 @@ def let_go(fd: int) -> None:
 
 
 @contextmanager
-def held_directory(path: Path, how: int) -> Iterator[None]:
+def held_directory(path: Path, how: int, *, patience: float | None = None) -> Iterator[None]:
     """Hold a directory, against other threads too; `how` is that of flock(2).
 
-    Raises `BlockingIOError` where others do, and it is not waited for, `OSError`.
+    With `patience` others are waited for so many seconds at most.  Raises `BlockingIOError` where
+    they hold it longer, or are not waited for, `OSError`.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
-            fcntl.flock(fd, how)
+            _flock(fd, how, patience)
         except BlockingIOError:
             raise
         except OSError:
@@ -139,6 +143,21 @@ def held_directory(path: Path, how: int) -> Iterator[None]:
     finally:
         let_go(fd)  # a child that was forked meanwhile has it open, too, and does not know
         os.close(fd)
+
+
+def _flock(fd: int, how: int, patience: float | None) -> None:
+    if patience is None:
+        fcntl.flock(fd, how)
+        return
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(fd, how | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(_ASKING_SECONDS)
 
 
 def is_in_hand(path: Path) -> bool:

@@ -14,7 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from vfsd.diskroom import room_for, write_all
-from vfsd.errors import IntegrityError
+from vfsd.errors import BusyError, IntegrityError
 from vfsd.inhand import NEW_NAME, NewFile, held_directory, hold, is_in_hand, new_name, take_away
 from vfsd.integrity.blocksums import BlockSummer, BlockSums
 from vfsd.integrity.diskfile import UNREADABLE, open_stored, stored_chunks
@@ -30,6 +30,8 @@ from vfsd.regularfiles import remove, remove_directory
 from vfsd.storedir import StoreDirectory, fsync_path, listed
 
 _CHUNK = 1 << 20
+_BEGINNING_SECONDS = 30.0
+"""As long as others are waited for who begin a file, which takes them milliseconds."""
 _KEY = re.compile("[0-9a-f]{64}")
 _FOLDER = re.compile("[0-9a-f]{2}")
 _ON_ITS_WAY = re.compile(NEW_NAME.pattern + r"(\.json(\.part)?)?")
@@ -137,8 +139,21 @@ class ObjectStore:
     @contextmanager
     def beginning_alone(self) -> Iterator[None]:
         """For a block that begins something unless another is on its way: one at a time, of all
-        threads and processes.  Raises `OSError`."""
-        with held_directory(self._tmp, fcntl.LOCK_EX):
+        threads and processes.
+
+        Raises `BusyError` where another takes longer than such a block can, as one that was
+        stopped does, `OSError`.
+        """
+        with ExitStack() as held:
+            try:
+                held.enter_context(
+                    held_directory(self._tmp, fcntl.LOCK_EX, patience=_BEGINNING_SECONDS)
+                )
+            except BlockingIOError:
+                raise BusyError(
+                    f"another process has been beginning a file for {_BEGINNING_SECONDS:g} seconds",
+                    hint=f"`fuser {self._tmp}` tells which: go on with it, or end it",
+                ) from None
             yield
 
     def _put(self, chunks: Iterable[bytes], what: str, on_progress: Progress | None) -> Digest:
