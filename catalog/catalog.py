@@ -31,6 +31,7 @@ from vfsd.model import (
     PhysicalVideo,
     Read,
     ReadArea,
+    Role,
     Segment,
     Sound,
 )
@@ -252,10 +253,17 @@ class Catalog(SeenInVideos):
     def frame_table(self, physical: PhysicalVideo) -> FrameTable:
         """Every frame's time and packet.  Costs one small query; pages are read as needed.
 
-        Raises `NotFoundError` where the encoding has gone, as its video was removed or replaced;
-        so does what reads a page later.  `IntegrityError` where a page is missing.
+        Raises `UsageError` for an encoding other than the original, which has no table of its own,
+        and `NotFoundError` where the encoding has gone, as its video was removed or replaced; so
+        does what reads a page later.  `IntegrityError` where a page is missing.
         """
         require_encoding(physical)
+        if physical.role is not Role.ORIGINAL:
+            raise UsageError(
+                f"a {physical.role.value} encoding has no frame table of its own",
+                hint="ask for that of the original; `Catalog.segments` and `renditions` tell which "
+                "of its frames are stored in other ways",
+            )
         with self.reading() as seen:
             bounds = seen.videos.page_bounds(physical.id)
             if not bounds:

@@ -187,12 +187,14 @@ class Segments:
             self._connection.execute(sa.update(segments).where(some).values(retired_ns=None))
 
     def withdraw(self, made: Iterable[Segment]) -> None:
-        """Forget what should not have been published; what it took the place of has that again."""
+        """Forget what should not have been published; what it took the place of has that again.
+
+        Another original may have taken the place of theirs since.
+        """
         for segment in made:
             self._connection.execute(
                 sa.update(segments)
                 .where(
-                    segments.c.original_id == segment.original_id,
                     segments.c.retired_ns == segment.created_ns,
                     segments.c.first_frame < segment.end_frame,
                     segments.c.end_frame > segment.first_frame,

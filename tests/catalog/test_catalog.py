@@ -201,6 +201,39 @@ def test_segments_are_found_by_their_pack(catalog: Catalog) -> None:
         assert change.segments.of_pack(second[2].object_key) == []
 
 
+def test_only_an_original_has_a_frame_table(catalog: Catalog) -> None:
+    with catalog.writing() as change:
+        video = add_video(change, "a.mp4")
+        add_segments(change, video, 3)
+    tiled = catalog.physicals(video)[1]
+    for asked in (catalog.frame_table, catalog.gops, lambda one: catalog.locate(one, range(1))):
+        with pytest.raises(UsageError, match="a tiled encoding has no frame table"):
+            asked(tiled)
+
+
+def test_what_is_withdrawn_gives_its_place_back_to_what_had_it_before_another_original(
+    catalog: Catalog,
+) -> None:
+    with catalog.writing() as change:
+        video = add_video(change, "a.mp4")
+        before, other = add_segments(change, video, 2, role=Role.RENDITION)
+        made = change.segments.publish(dataclasses.replace(before, created_ns=5))
+        change.objects.record("c" * 64, 5, now_ns=1)
+        change.tree.update(video.ino, object_key="c" * 64)
+        changed = change.videos.replace_original(
+            video.id, original("c" * 64), table(), digest="c" * 64
+        )
+        assert [one.id for one in change.segments.renditions(changed.original.id)] == [
+            made.id,
+            other.id,
+        ]
+        change.segments.withdraw([made])
+        assert [one.id for one in change.segments.renditions(changed.original.id)] == [
+            before.id,
+            other.id,
+        ]
+
+
 def test_the_unverified_are_told_a_few_at_a_time(catalog: Catalog) -> None:
     with catalog.writing() as change:
         made = [add_video(change, f"{name}.mp4", key=name * 64) for name in "abcdef"]
