@@ -82,8 +82,8 @@ def _examined(
 ) -> Found:
     found = Found()
     try:
-        if operation.name == "init":
-            _finish_init(place)
+        if operation.is_init:
+            _finish_init(place, place.elsewhere if operation.name == "init-elsewhere" else None)
         with place.open() as store:
             _look(store, operation, expected, found, mounts=mounts, deep=deep)
             if deep:
@@ -97,12 +97,12 @@ def _examined(
     return found
 
 
-def _finish_init(place: Place) -> None:
+def _finish_init(place: Place, catalog_url: str | None) -> None:
     """`vfsd init` says that there is a store, or makes one."""
     try:
         Store.open(place.store).close()
     except NoStoreError:
-        Store.create(place.store).close()
+        Store.create(place.store, catalog_url=catalog_url).close()
 
 
 def _look(

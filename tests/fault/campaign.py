@@ -291,7 +291,7 @@ class Campaign:
             is_clean = is_in_order(error, failing.errno)
             if not is_clean:
                 traceback.print_exc()
-        assert root.exists() or self.operation.name == "init"
+        assert root.exists() or self.operation.is_init
         steps = counters.marks
         if is_done:
             done = min(steps + 1, len(self._states) - 1)

@@ -55,6 +55,11 @@ class Place:
     def backup(self) -> Path:
         return self.root / "backup"
 
+    @property
+    def elsewhere(self) -> str:
+        """A catalog that is not in the store."""
+        return f"sqlite:///{self.root / 'elsewhere.sqlite3'}"
+
     def open(self) -> Store:
         return Store.open(self.store, threads=1)
 
@@ -78,6 +83,11 @@ class Operation:
     again: bool = True
     #: whether something is amiss with the prepared store
     damaged: bool = False
+
+    @property
+    def is_init(self) -> bool:
+        """Whether there is no store before."""
+        return self.name.startswith("init")
 
     def is_durable(self, step: int) -> bool:
         return self.durable if isinstance(self.durable, bool) else step in self.durable
@@ -239,6 +249,11 @@ def with_older_catalog(place: Place) -> None:
 
 def init(place: Place) -> Steps:
     Store.create(place.store).close()
+    yield
+
+
+def init_elsewhere(place: Place) -> Steps:
+    Store.create(place.store, catalog_url=place.elsewhere).close()
     yield
 
 
@@ -558,6 +573,7 @@ def settings(place: Place) -> Steps:
 
 ALL = (
     Operation("init", nothing, init, durable=True, again=False),
+    Operation("init-elsewhere", nothing, init_elsewhere, durable=True, again=False),
     Operation("ingest", with_videos, ingest),
     Operation("ingest --link", with_videos, ingest_link),
     Operation("ingest --replace", with_videos, ingest_replace, durable=True),

@@ -63,7 +63,7 @@ def state_of(store: Store) -> State:
     names: set[Row] = set()
     known: set[Row] = set()
     segments: set[Row] = set()
-    url = f"file:{_catalog(store.path)}?mode=ro"
+    url = f"file:{store.catalog.path}?mode=ro"
     with closing(sqlite3.connect(url, uri=True)) as database:
         for path, node in _walk(store, ""):
             names.add((path, node.mode >> 12, _digest(store, node)))
