@@ -5,7 +5,7 @@ SQLAlchemy is known in here only; values of `vfsd.model` come out.
 
 from vfsd.catalog.atrest import come_to_rest
 from vfsd.catalog.catalog import Catalog
-from vfsd.catalog.databaseurl import lasting_url, parsed_url
+from vfsd.catalog.databaseurl import has_password, lasting_url, shown_url
 from vfsd.catalog.detectionquery import DetectionFilter, DetectionQuery
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import BUSY_SECONDS, ChangeWatch
@@ -33,9 +33,10 @@ __all__ = [
     "Videos",
     "another_is_there",
     "come_to_rest",
+    "has_password",
     "lasting_url",
     "not_there",
-    "parsed_url",
     "require_name",
+    "shown_url",
     "split",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from reprlib import repr as shown
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError
@@ -12,6 +13,9 @@ from sqlalchemy.exc import ArgumentError
 from vfsd.errors import ExtraMissingError, UsageError
 
 _FILE = "sqlite:///"
+_HIDDEN = "***"
+_SECRETS = frozenset({"password", "passwd", "passfile", "sslpassword", "odbc_connect"})
+"""Options of drivers that hold a password, or say where one is."""
 _URLS = "write sqlite:////DIR/FILE, or postgresql+psycopg://USER@HOST/DATABASE"
 
 
@@ -30,6 +34,20 @@ def parsed_url(url: str) -> sa.URL:
         return sa.make_url(url)
     except (ArgumentError, ValueError) as error:  # not `url`: there may be a password in it
         raise UsageError(f"the catalog's URL is none: {error}", hint=_URLS) from error
+
+
+def shown_url(url: str | sa.URL) -> str:
+    """A URL as it may be told to anybody: without its passwords.  Raises as `parsed_url`."""
+    parsed = parsed_url(url) if isinstance(url, str) else url
+    hidden = {name: _HIDDEN for name in parsed.query if name.lower() in _SECRETS}
+    # In options stars are written by their numbers.
+    return str(parsed.update_query_dict(hidden)).replace(quote(_HIDDEN), _HIDDEN)
+
+
+def has_password(url: str) -> bool:
+    """Whether a URL holds what is for its owner alone.  Raises as `parsed_url`."""
+    parsed = parsed_url(url)
+    return parsed.password is not None or any(name.lower() in _SECRETS for name in parsed.query)
 
 
 def require_database(url: str) -> None:

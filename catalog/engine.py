@@ -4,7 +4,8 @@ On SQLite the catalog runs in WAL mode: readers never wait, writers take turns. 
 its turn at the start (BEGIN IMMEDIATE), so that it never fails half-way, and waits for up to
 `BUSY_SECONDS`.  A process writes through one connection that it keeps: as a rule nobody else
 writes, and what that connection has read of the file stays good.  On a database server readers have
-a snapshot too (REPEATABLE READ), and writers take turns by locking the one row of Alembic's table.
+a snapshot too (REPEATABLE READ), and writers take turns by locking the one row of Alembic's table,
+for which they wait as long.
 
 SQLite's `user_version` counts the transactions that others should notice, so that notes (see
 `Database.noting`), which come every second while somebody reads, make nobody ask anew.
@@ -34,6 +35,7 @@ from vfsd.catalog.gate import Gate
 from vfsd.catalog.onewriter import OneWriter, busy
 from vfsd.catalog.rows import parsed_json, strange_values
 from vfsd.catalog.schema import entries
+from vfsd.catalog.serverfailures import GONE
 from vfsd.catalog.unwritten import UnwrittenFile
 from vfsd.errors import (
     BusyError,
@@ -63,6 +65,17 @@ _TURN = "SELECT version_num FROM alembic_version FOR UPDATE"
 _FIRST_TURN = "SELECT pg_advisory_xact_lock(7813594)"
 """While there is no row to lock; the number is PostgreSQL's name for that turn, and any would do.
 Elsewhere the second who makes the tables fails."""
+_OF_LIBPQ = ("psycopg", "psycopg2")
+"""The drivers that hand what is connected with to PostgreSQL's own library."""
+_CONNECTED: dict[str, int] = {
+    "connect_timeout": BUSY_SECONDS,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": BUSY_SECONDS * 1000,
+}
+"""After a minute a server that says nothing is taken for gone, as by a cable that was pulled: it is
+told so to who waits, and not hours later.  What the URL says of these goes before."""
 
 
 class Database:
@@ -176,15 +189,14 @@ class Database:
     def writing(self, patience: float | None = None) -> Iterator[Connection]:
         """One transaction: all of it is published at the end, or nothing of it.
 
-        Waits for other processes for `patience` seconds (default: `BUSY_SECONDS`), where it is a
-        file.
+        Waits for other processes for `patience` seconds (default: `BUSY_SECONDS`).
         """
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
         if self._is_writing:
             raise AssertionError("a write transaction inside a write transaction would deadlock")
         seconds = BUSY_SECONDS if patience is None else patience
-        with self._our_errors(), self._transaction(seconds) as connection:
+        with self._our_errors(seconds), self._transaction(seconds) as connection:
             if not self.is_sqlite:
                 self._take_turn(connection)
                 yield connection
@@ -215,7 +227,7 @@ class Database:
             raise ReadOnlyError("the store was opened read-only")
         if self._is_writing:
             raise busy("this very thread", 0)
-        with self._our_errors(), self._transaction(_NOTE_SECONDS) as connection:
+        with self._our_errors(_NOTE_SECONDS), self._transaction(_NOTE_SECONDS) as connection:
             yield connection
 
     @property
@@ -224,11 +236,12 @@ class Database:
         return getattr(self._writing, "active", False)
 
     @contextmanager
-    def _our_errors(self) -> Iterator[None]:
+    def _our_errors(self, patience: float = BUSY_SECONDS) -> Iterator[None]:
+        """`patience` is how many seconds others are waited for at most."""
         try:
             yield
         except (DatabaseError, sqlite3.DatabaseError) as error:
-            meant = error_for_users(error, self.path, BUSY_SECONDS)
+            meant = error_for_users(error, self.path, patience)
             if meant is None:
                 raise
             raise meant from error
@@ -239,7 +252,9 @@ class Database:
             ) from error
         except DBAPIError as error:
             if error.connection_invalidated:
-                raise StoreError(f"the catalog's server has gone: {error.orig}") from error
+                raise StoreError(
+                    f"the catalog's server has gone: {error.orig}", hint=GONE
+                ) from error
             raise
         except StatementError as error:
             # What came in the middle of a statement, out of a signal handler say, is not about it.
@@ -250,14 +265,18 @@ class Database:
     @contextmanager
     def _transaction(self, patience: float) -> Iterator[Connection]:
         """Write, after waiting for others for so many seconds at most."""
-        if not self.is_sqlite:
-            connected = self.engine.connect().execution_options(isolation_level="READ COMMITTED")
-            with connected as connection, connection.begin():
-                yield connection
-            return
         try:
             self._writing.active = True
-            with self.gate.passed(), self._writer.transaction(patience) as connection:
+            if self.is_sqlite:
+                with self.gate.passed(), self._writer.transaction(patience) as connection:
+                    yield connection
+                return
+            connected = self.engine.connect().execution_options(isolation_level="READ COMMITTED")
+            with connected as connection, connection.begin():
+                if self.url.get_backend_name() == "postgresql":
+                    # It would wait for ever; and 0 stands for that.
+                    milliseconds = max(1, int(patience * 1000))
+                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {milliseconds}")
                 yield connection
         finally:
             self._writing.active = False
@@ -339,26 +358,31 @@ class Database:
         ]
 
     def _make_engine(self) -> Engine:
+        pool: dict[str, Any] = {
+            "pool_size": 8,
+            "max_overflow": 56,
+            "pool_timeout": BUSY_SECONDS,
+            "json_deserializer": parsed_json,
+        }
         if not self.is_sqlite:
+            given = self.url.query
+            is_libpq = self.url.get_dialect().driver in _OF_LIBPQ
             return sa.create_engine(
                 self.url,
                 pool_pre_ping=True,
                 isolation_level="REPEATABLE READ",
-                json_deserializer=parsed_json,
+                connect_args={
+                    name: value
+                    for name, value in _CONNECTED.items()
+                    if is_libpq and name not in given
+                },
+                **pool,
             )
         arguments: dict[str, Any] = {"check_same_thread": False, "timeout": BUSY_SECONDS}
         more: dict[str, Any] = {}
         if self._unwritten is not None:
             more["creator"] = partial(self._unwritten.connect, **arguments)
-        engine = sa.create_engine(
-            self.url,
-            json_deserializer=parsed_json,
-            connect_args=arguments,
-            pool_size=8,
-            max_overflow=56,
-            pool_timeout=BUSY_SECONDS,
-            **more,
-        )
+        engine = sa.create_engine(self.url, connect_args=arguments, **pool, **more)
         read_only = self.read_only
 
         @event.listens_for(engine, "connect")

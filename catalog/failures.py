@@ -8,6 +8,7 @@ import sqlite3
 from sqlalchemy.exc import DatabaseError, OperationalError
 
 from vfsd.catalog.onewriter import busy
+from vfsd.catalog.serverfailures import error_of_server
 from vfsd.errors import IntegrityError, NoSpaceError, ReadOnlyError, StoreError
 
 _SHARED_BYTES = 1 << 16
@@ -34,6 +35,8 @@ def error_for_users(
     `path` is the database's file, if it is one, and `patience` how many seconds others were waited
     for at most.
     """
+    if isinstance(error, DatabaseError) and not isinstance(error.orig, sqlite3.Error):
+        return error_of_server(error, patience)
     text = str(error.orig) if isinstance(error, DatabaseError) else str(error)
     # SQLite has one answer to everything that goes wrong with the files beside the database.
     failed = "disk I/O error" in text or "unable to open" in text

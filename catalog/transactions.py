@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from vfsd.catalog.clocknotes import ClockNotes
 from vfsd.catalog.costs import MeasuredCosts
-from vfsd.catalog.databaseurl import parsed_url
+from vfsd.catalog.databaseurl import shown_url
 from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.engine import ChangeWatch, Database, current_revision
@@ -25,6 +25,7 @@ from vfsd.catalog.originals import Originals
 from vfsd.catalog.owner import owner_of, write_owner
 from vfsd.catalog.reads import Reads
 from vfsd.catalog.segments import Segments
+from vfsd.catalog.serverfailures import LOST_ON_SERVER
 from vfsd.catalog.sounds import Sounds
 from vfsd.catalog.tree import Tree
 from vfsd.catalog.upgrade import HEAD, READABLE, require_known, upgrade
@@ -72,7 +73,10 @@ class CatalogTransactions:
                 revision, owner = current_revision(connection), owner_of(connection)
             require_known(revision)
             if revision is None:
-                raise NoStoreError(f"there is no catalog at {database.url}", hint=LOST)
+                raise NoStoreError(
+                    f"there is no catalog at {shown_url(database.url)}",
+                    hint=LOST if database.is_sqlite else LOST_ON_SERVER,
+                )
             if read_only and revision not in READABLE:
                 raise StoreVersionError(
                     f"the catalog is at revision {revision} and has to be brought to {HEAD} first",
@@ -148,7 +152,7 @@ class CatalogTransactions:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Catalog {self._database.url}>"
+        return f"<Catalog {shown_url(self._database.url)}>"
 
     # -- transactions
 
@@ -235,7 +239,7 @@ def _transaction(connection: Connection) -> Transaction:
 def another_is_there(url: str) -> ExistsError:
     """What to raise instead of making a catalog where another store has its own."""
     return ExistsError(
-        f"there is a catalog at {parsed_url(url)} already",
+        f"there is a catalog at {shown_url(url)} already",
         hint="each store has one of its own: name another database",
     )
 
@@ -251,7 +255,7 @@ def _take(database: Database, connection: Connection, store_id: str | None) -> N
 def _require_owner(database: Database, owner: str | None, store_id: str | None) -> None:
     if None not in (owner, store_id) and owner != store_id:
         raise StoreError(
-            f"the catalog at {database.url} is another store's: it was made for {owner!r}, and "
+            f"the catalog at {shown_url(database.url)} is another store's: it was made for {owner!r}, and "
             f"this store is {store_id!r}",
             hint='name this store\'s own as "catalog" in its vfsd-store.json; if this is it, and '
             'the file was lost or is another\'s, write the former id there as "id"',

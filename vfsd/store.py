@@ -15,7 +15,7 @@ from vfsd.advising.tuning import Between, Budget, OnFailed, Tuner, undo
 from vfsd.advising.workload import WorkloadQuery
 from vfsd.arguments import given_or_usual, local_path, whole_number, yes_or_no
 from vfsd.budget.keeping import DerivedBudget
-from vfsd.catalog import Catalog, another_is_there, lasting_url
+from vfsd.catalog import Catalog, another_is_there, has_password, lasting_url
 from vfsd.config import Settings
 from vfsd.errors import (
     IntegrityError,
@@ -75,7 +75,10 @@ class Store(StoreTree):
         if catalog_url is not None:
             catalog_url = lasting_url(catalog_url)
             _require_unused(root, catalog_url)
-        with StoreDirectory.creating(root, catalog_url=catalog_url) as directory:
+        is_secret = catalog_url is not None and has_password(catalog_url)
+        with StoreDirectory.creating(
+            root, catalog_url=catalog_url, is_secret=is_secret
+        ) as directory:
             Catalog.create(directory.catalog_url, store_id=directory.id).close()
         return cls.open(root)
 

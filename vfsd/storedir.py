@@ -78,9 +78,11 @@ class StoreDirectory:
 
     @classmethod
     @contextmanager
-    def creating(cls, root: Path, *, catalog_url: str | None = None) -> Iterator[StoreDirectory]:
+    def creating(
+        cls, root: Path, *, catalog_url: str | None = None, is_secret: bool = False
+    ) -> Iterator[StoreDirectory]:
         """Lay out a new store in `root`, which may exist if it is empty; the block fills it.
-        Made anew, it is its owner's alone.
+        Made anew, it is its owner's alone.  So is the marker where the URL `is_secret`.
 
         It is a store when the block ends.  What was begun before, and never became one, is begun
         anew.  Raises `ExistsError` for any other directory with something in it, and `BusyError`
@@ -98,6 +100,8 @@ class StoreDirectory:
         # Who can look into it can read every video, whatever its mode is in a mount.
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _alone(root) as fd:
+            if is_secret:
+                os.fchmod(fd, 0o600)
             marker: dict[str, object] = {
                 "format": FORMAT,
                 # A catalog elsewhere may know it already, and is for no other store.

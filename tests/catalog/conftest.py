@@ -6,8 +6,10 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+import sqlalchemy as sa
 
 from tests.stores import new_catalog
 from vfsd.catalog import Catalog
@@ -53,6 +55,28 @@ def postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run([*start, "-o", options, "start"], check=True, capture_output=True)
     yield f"postgresql+psycopg://vfsd@/postgres?host={home}"
     subprocess.run([*start, "-m", "immediate", "stop"], check=True, capture_output=True)
+
+
+@pytest.fixture
+def own_database(postgresql_url: str) -> str:
+    """The address of an empty database: others are in that of the server, too."""
+    own = f"own_{uuid4().hex}"
+    server = sa.create_engine(postgresql_url, isolation_level="AUTOCOMMIT")
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {own}")
+    server.dispose()
+    return postgresql_url.replace("/postgres?", f"/{own}?")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
+    """An empty catalog, on either."""
+    if request.param == "sqlite":
+        with new_catalog(tmp_path / "catalog.sqlite3") as opened:
+            yield opened
+        return
+    with Catalog.create(request.getfixturevalue("own_database")) as opened:
+        yield opened
 
 
 def _me() -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
 
 from tests.catalog.make import add_video
-from tests.stores import new_catalog
 from vfsd.catalog import Catalog
 from vfsd.catalog.schema import videos
 from vfsd.detections import Detection, DetectionColumns
@@ -22,22 +18,6 @@ STORED: list[Any] = [3, 3.7, 0, 1, -5, True, False, "3", "gate", "true", "", "é
 ASKED: list[Any] = [*STORED, 3.0, 0.0, "0", "Gate", 4]
 KEYS = ["n", 'q"k', "a.b", "a\\b", "it's", "[0]", "é", "$"]
 IMPOSSIBLE: list[Any] = [None, [3], 10**30, -(10**30), float("nan"), float("inf"), "\ud800"]
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
-    if request.param == "sqlite":
-        with new_catalog(tmp_path / "catalog.sqlite3") as opened:
-            yield opened
-        return
-    url = request.getfixturevalue("postgresql_url")
-    own = f"values_{uuid4().hex}"  # the server has other tests' catalog, too
-    server = sa.create_engine(url, isolation_level="AUTOCOMMIT")
-    with server.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {own}")
-    server.dispose()
-    with Catalog.create(url.replace("/postgres?", f"/{own}?")) as opened:
-        yield opened
 
 
 def video_of(catalog: Catalog, number: int) -> LogicalVideo:

@@ -1,0 +1,226 @@
+"""A catalog on a server: who waits, who may not write, and what is told when it fails."""
+
+from __future__ import annotations
+
+import re
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tests.catalog.make import add_file, add_video
+from vfsd.catalog import ROOT, Catalog
+from vfsd.catalog.databaseurl import has_password, shown_url
+from vfsd.errors import (
+    BusyError,
+    ExistsError,
+    NoSpaceError,
+    NoStoreError,
+    ReadOnlyError,
+    StoreError,
+)
+from vfsd.store import Store
+
+_SECRET = "hunter2"
+
+
+@contextmanager
+def connected(url: str) -> Iterator[sa.Connection]:
+    engine = sa.create_engine(url)
+    try:
+        with engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def run(url: str, *statements: str) -> None:
+    with connected(url) as connection, connection.begin():
+        for one in statements:
+            connection.exec_driver_sql(one)
+
+
+def as_user(url: str, name: str) -> str:
+    return url.replace("//vfsd@", f"//{name}@")
+
+
+def test_who_waits_for_another_writer_is_told_so(own_database: str) -> None:
+    with Catalog.create(own_database) as there, connected(own_database) as other:
+        with other.begin():
+            other.exec_driver_sql("SELECT * FROM alembic_version FOR UPDATE")
+            with (
+                pytest.raises(BusyError, match=r"writing to the catalog for 0\.3 seconds"),
+                there.writing(patience=0.3),
+            ):
+                pass
+        with there.writing(patience=0.3) as change:
+            add_file(change, "a")
+
+
+def test_a_note_waits_for_no_locked_row(own_database: str) -> None:
+    with Catalog.create(own_database) as there, connected(own_database) as other, other.begin():
+        other.exec_driver_sql("LOCK TABLE reads IN ACCESS EXCLUSIVE MODE")
+        with (
+            pytest.raises(BusyError, match="for 1 seconds"),
+            there._database.noting() as connection,
+        ):
+            connection.exec_driver_sql("DELETE FROM reads")
+
+
+def test_one_thread_does_not_write_within_its_own_writing(there: Catalog) -> None:
+    with there.writing() as change:
+        add_file(change, "a")
+        with pytest.raises(AssertionError, match="would deadlock"), there.writing(patience=1):
+            pass
+        with pytest.raises(BusyError, match="this very thread"), there._database.noting():
+            pass
+    with there.writing() as change:
+        add_file(change, "b")
+
+
+def test_threads_take_turns(there: Catalog) -> None:
+    def make(number: int) -> None:
+        with there.writing() as change:
+            add_file(change, f"{number}")
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(60)
+    with there.reading() as seen:
+        assert len(seen.tree.children(ROOT)) == 8
+
+
+def test_who_may_only_read_is_told_so(own_database: str) -> None:
+    with Catalog.create(own_database) as there, there.writing() as change:
+        add_video(change, "a.mp4")
+    run(
+        own_database,
+        "DROP ROLE IF EXISTS reader",
+        "CREATE ROLE reader LOGIN",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader",
+    )
+    with Catalog.open(as_user(own_database, "reader")) as there:
+        video = there.video("a.mp4")
+        with pytest.raises(ReadOnlyError, match="may not") as caught:
+            there.tag(video, "night")
+        assert "GRANT" in str(caught.value.hint)
+    run(own_database, "DROP OWNED BY reader", "DROP ROLE reader")
+    name = sa.make_url(own_database).database
+    run(own_database, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    with (
+        Catalog.open(own_database) as there,
+        pytest.raises(ReadOnlyError, match="may only be read"),
+    ):
+        there.tag(video, "night")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("/postgres?", "/fullhd?"),
+        ("/postgres?", "/busy_street?"),
+        ("//vfsd@", "//unlocked@"),
+        ("host=", "host=/nowhere"),
+    ],
+)
+def test_nobody_lets_us_in(postgresql_url: str, change: tuple[str, str]) -> None:
+    """Words in names mean nothing."""
+    with pytest.raises(StoreError, match="cannot be reached") as caught:
+        Catalog.open(postgresql_url.replace(*change))
+    assert type(caught.value) is StoreError
+    assert "pgpass" in str(caught.value.hint)
+
+
+def test_options_that_the_driver_does_not_take(postgresql_url: str) -> None:
+    with pytest.raises(StoreError, match='invalid connection option "foo"'):
+        Catalog.open(postgresql_url + "&foo=bar")
+
+
+def test_a_server_that_ends_connections(own_database: str) -> None:
+    name = sa.make_url(own_database).database
+    end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}' "
+    with Catalog.create(own_database) as there:
+
+        def look() -> None:
+            with there._database.reading() as connection:
+                run(own_database, end + "AND pid <> pg_backend_pid()")
+                connection.exec_driver_sql("SELECT 1")
+
+        with pytest.raises(StoreError, match="has gone") as caught:
+            look()
+        assert "goes on" in str(caught.value.hint)
+        assert len(there.find()) == 0  # it comes again by itself
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        ("25P03", StoreError, "ended a connection"),
+        ("53100", NoSpaceError, "full"),
+        ("53300", BusyError, "no more connections"),
+        ("40001", BusyError, "at the same time"),
+        ("40P01", BusyError, "at the same time"),
+        ("57014", BusyError, "given up"),
+        ("57P01", StoreError, "has gone"),
+        ("28P01", StoreError, "password"),
+        ("42501", ReadOnlyError, "may not"),
+    ],
+)
+def test_what_a_server_answers_is_told_by_its_code(
+    own_database: str, code: str, kind: type[Exception], words: str
+) -> None:
+    raising = f"DO $$ BEGIN RAISE 'locked, busy, full' USING ERRCODE = '{code}'; END $$"
+    with Catalog.create(own_database) as there:
+        with pytest.raises(kind, match=words) as caught, there._database.reading() as connection:
+            connection.exec_driver_sql(raising)
+        assert type(caught.value) is kind
+
+
+def test_what_is_a_mistake_of_ours_stays_one(own_database: str) -> None:
+    with (
+        Catalog.create(own_database) as there,
+        pytest.raises(sa.exc.ProgrammingError),
+        there._database.reading() as connection,
+    ):
+        connection.exec_driver_sql("SELECT busy FROM locked")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql+psycopg://u:{_SECRET}@h/d",
+        f"postgresql+psycopg://h/d?password={_SECRET}&user=u",
+        f"postgresql+psycopg://h/d?sslpassword={_SECRET}&passfile=/{_SECRET}",
+    ],
+)
+def test_passwords_are_not_shown(url: str) -> None:
+    assert has_password(url)
+    assert _SECRET not in shown_url(url)
+    assert "***" in shown_url(url)
+
+
+def test_what_is_no_password_is_shown() -> None:
+    for url in ("postgresql+psycopg://u@h/d?sslmode=require", "sqlite:////a/b c.sqlite3"):
+        assert not has_password(url)
+        assert shown_url(url) == url
+
+
+def test_nobody_else_reads_a_password(own_database: str, tmp_path: Path) -> None:
+    url = f"{own_database}&password={_SECRET}"
+    with pytest.raises(NoStoreError) as caught:
+        Catalog.open(url)
+    assert _SECRET not in str(caught.value)
+    assert "pg_restore" in str(caught.value.hint)
+    folder = tmp_path / "store"
+    folder.mkdir(mode=0o755)
+    with Store.create(folder, catalog_url=url) as store:
+        assert "password=***" in repr(store.catalog)
+    assert stat.S_IMODE((folder / "vfsd-store.json").stat().st_mode) == 0o600
+    with pytest.raises(ExistsError, match=re.escape("password=***")):
+        Store.create(tmp_path / "other", catalog_url=url)
