@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from reprlib import repr as shown
 from typing import Any
 
-from vfsd.arguments import how_many, whole_number, within_64_bits
+from vfsd.arguments import how_many, require_storable_text, whole_number, within_64_bits
 from vfsd.catalog.given import require_encoding, require_info
 from vfsd.catalog.holdings import Holdings, Used
 from vfsd.catalog.integrity import Integrity
@@ -75,12 +75,20 @@ class Catalog(SeenInVideos):
             raise UsageError(f"{tags!r} is no set of tags", hint=f"give {{{tags!r}}}")
         if not isinstance(tags, Iterable):
             raise UsageError(f"{shown(tags)} is no set of tags", hint='give some, as in {"night"}')
-        for word, key in ((codec, "codec"), (container, "container")):
-            if word is not None and not isinstance(word, str):
-                raise UsageError(f"{shown(word)} is no {key}", hint="give one, by its name")
+        words = frozenset(tags)
+        for word in words:
+            if not isinstance(word, str):
+                raise UsageError(f"{shown(word)} is no tag", hint='a tag is a word, as in "night"')
+            require_storable_text(word, "a tag")
+        for one, key in ((codec, "codec"), (container, "container")):
+            if one is None:
+                continue
+            if not isinstance(one, str):
+                raise UsageError(f"{shown(one)} is no {key}", hint="give one, by its name")
+            require_storable_text(one, f"a {key}")
         what = VideoFilter(
             name,
-            frozenset(tags),
+            words,
             require_keys(metadata),
             codec,
             container,
@@ -330,7 +338,11 @@ class Catalog(SeenInVideos):
     # -- what users attach
 
     def tag(self, video: LogicalVideo, *words: str) -> LogicalVideo:
-        """Add tags; the video as it is afterwards.  Raises `UsageError` for what are no words."""
+        """Add tags; the video as it is afterwards.
+
+        Raises `UsageError` for what are no words, or have more than 255 characters, or any that a
+        database cannot store: NUL, and half of one.
+        """
         require_info(video)
         with self.writing() as change:
             change.videos.require(video)
@@ -348,7 +360,8 @@ class Catalog(SeenInVideos):
     def set_metadata(self, video: LogicalVideo, /, **values: Any) -> LogicalVideo:
         """Set top-level keys of the video's metadata; a value of None removes the key.
 
-        Raises `UsageError` for what JSON cannot hold, and for whole numbers beyond 64 bits.
+        Raises `UsageError` for what JSON cannot hold, for text that a database cannot (with NUL,
+        or half of a character), and for whole numbers beyond 64 bits.
         """
         require_info(video)
         with self.writing() as change:

@@ -7,6 +7,7 @@ import dataclasses
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from vfsd.arguments import is_storable
 from vfsd.catalog.schema import costs
 from vfsd.model import MeasuredCost
 from vfsd.tiling.cost import DecodeCost
@@ -22,6 +23,8 @@ class MeasuredCosts:
 
     def of_host(self, host: str) -> list[MeasuredCost]:
         """What was measured there, by name."""
+        if not is_storable(host):
+            return []
         rows = self._connection.execute(
             sa.select(costs).where(costs.c.host == host).order_by(costs.c.name)
         )

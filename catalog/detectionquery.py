@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 _MOST_CELLS = 512
 """A region of more is so large that the boxes elsewhere may be looked at, too."""
 
+_MOST_CONDITIONS = 100
+"""Clauses of labels, and attributes, that are asked for at once: with a thousand SQLite takes half
+a minute, PostgreSQL five."""
+
 _MOST_SEEKS = 2000
 """Cells times labels; beyond that it is first seen how many boxes the time alone leaves."""
 
@@ -113,7 +117,15 @@ def make_filter(
     track: int | None,
     attributes: Mapping[str, Any] | None,
 ) -> DetectionFilter:
-    """From what callers give.  Raises `UsageError`."""
+    """From what callers give.  Raises `UsageError`, also for more than a hundred clauses of labels,
+    or attributes."""
+    clauses, wanted = clauses_of(labels), require_keys(attributes)
+    for several, what in ((clauses, "lists of labels"), (wanted, "attributes")):
+        if len(several) > _MOST_CONDITIONS:
+            raise UsageError(
+                f"{len(several)} {what} are too many to hold for one box",
+                hint=f"give {_MOST_CONDITIONS} at most; one list of labels may have any number",
+            )
     box = None if region is None else _box(region)
     chosen: range | tuple[int, ...] | None
     if frames is None or isinstance(frames, range):
@@ -121,13 +133,13 @@ def make_filter(
     else:
         chosen = tuple(np.unique(frames).tolist())
     return DetectionFilter(
-        clauses_of(labels),
+        clauses,
         chosen,
         box,
         source,
         None if min_confidence is None else _confidence(min_confidence),
         None if track is None else _track(track),
-        require_keys(attributes),
+        wanted,
     )
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from vfsd.arguments import is_storable
 from vfsd.catalog.among import among
 from vfsd.catalog.frameranges import merged, without
 from vfsd.catalog.places import bounds, cells
@@ -249,10 +250,11 @@ class Detections:
 
     def known_labels(self, names: Iterable[str]) -> dict[str, int]:
         """The numbers of those among `names` that any video has ever used."""
+        possible = filter(is_storable, names)
         return {
             name: number
             for number, name in self._by_ids(
-                sa.select(labels.c.id, labels.c.name), labels.c.name, names
+                sa.select(labels.c.id, labels.c.name), labels.c.name, possible
             )
         }
 
@@ -266,6 +268,8 @@ class Detections:
     def known_sources(self, source: str | Source) -> list[int]:
         """The numbers of a source; of all of that name where only a name is given."""
         if isinstance(source, str):
+            if not is_storable(source):
+                return []
             query = sa.select(sources.c.id).where(sources.c.name == source)
         else:
             query = sa.select(sources.c.id).where(_is_source(source_from(source)))

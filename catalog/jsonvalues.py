@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from reprlib import repr as shown
 from typing import Any
 
@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from vfsd.arguments import plain, within_64_bits
+from vfsd.arguments import plain, require_storable_text, within_64_bits
 from vfsd.errors import UsageError
 
 
@@ -29,11 +29,17 @@ def require_keys(values: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def require_storable(values: Mapping[str, Any]) -> None:
-    """Raises `UsageError` for what JSON cannot hold, NaN and infinity among it."""
+    """Raises `UsageError` for what JSON cannot hold, NaN and infinity among it, and for text that a
+    database cannot, however deep it is."""
     for key, value in values.items():
+        require_storable_text(key, "a key")
         try:
             json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError):
+            for text in _texts(value):
+                require_storable_text(text, f"part of {key}")
+        except UsageError:
+            raise
+        except (TypeError, ValueError, RecursionError):
             raise UsageError(
                 f"{key} = {shown(value)} cannot be kept",
                 hint="JSON holds numbers, words, truth, lists and dicts of them, and no NaN",
@@ -59,14 +65,14 @@ def json_equals(
     """
     types = _types_of(value)
     for text in (key, value):
-        if isinstance(text, str) and not _is_text(text):
-            raise UsageError(f"{text!r} is no text that could be stored")
+        if isinstance(text, str):
+            require_storable_text(text, "in what is stored")
     # As a table of its keys: in a path, servers disagree on how one with quotes is written.
     each = sa.func.json_each(column).table_valued("key", "value", "type", name="pair")
     found = sa.exists().where(each.c.key == key, each.c.type.in_(types))
     if not isinstance(value, bool):  # of truth the type says it all
         found = found.where(each.c.value == value)
-    return _ByServer(found, sa.cast(column[key], JSONB) == sa.literal(value, JSONB))
+    return _ByServer(found, _of_key(column, key) == sa.literal(value, JSONB))
 
 
 def _types_of(value: object) -> tuple[str, ...]:
@@ -83,12 +89,46 @@ def _types_of(value: object) -> tuple[str, ...]:
     raise UsageError(f"metadata can be searched for numbers, words and truth, not for {value!r}")
 
 
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a character
-        return False
-    return True
+def _texts(value: object) -> Iterator[str]:
+    """All words in what JSON can hold, keys as well."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts(key)
+            yield from _texts(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _of_key(column: sa.ColumnElement[Any], key: str) -> sa.ColumnElement[Any]:
+    """What PostgreSQL finds under a key.
+
+    Its JSON may hold what its text cannot, half of a character and NUL, and some may be there from
+    before they were refused.  It fails at such an object, whatever the key is; so they are replaced
+    first.
+    """
+    text = sa.cast(column, sa.Text)
+    mended: sa.ColumnElement[str] = text
+    for pattern, instead in _NO_TEXT:
+        mended = sa.func.regexp_replace(mended, pattern, instead, "g", type_=sa.Text)
+    is_odd = text.regexp_match(_PERHAPS_NO_TEXT)
+    return sa.case(
+        (is_odd, sa.cast(sa.cast(mended, sa.JSON)[key], JSONB)), else_=sa.cast(column[key], JSONB)
+    )
+
+
+_PERHAPS_NO_TEXT = r"\\u(0000|[dD][89a-fA-F])"
+"""Most that this fits are whole: letters beyond 16 bits are two halves."""
+_ESCAPED = r"(?<!\\)((?:\\\\)*)"
+"""Backslashes before one that is none itself."""
+_FIRST, _SECOND = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_NO_TEXT = (
+    (_ESCAPED + r"\\u0000", r"\1\\ufffd"),
+    (_ESCAPED + f"{_FIRST}(?!{_SECOND})", r"\1\\ufffd"),
+    (f"(?<!{_FIRST})" + _ESCAPED + _SECOND, r"\1\\ufffd"),
+)
 
 
 class _ByServer(FunctionElement[bool]):

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.arguments import storable
 from vfsd.catalog.among import among
 from vfsd.catalog.clocknotes import BELIEVED
 from vfsd.catalog.rows import row_of
@@ -126,7 +127,7 @@ class Originals:
             original_log.c.video_id == video_id,
             original_log.c.action == Action.LEFT.value,
             original_log.c.digest == digest,
-            original_log.c.reason == reason,
+            original_log.c.reason == storable(reason),
         )
         return self._connection.execute(chosen).first() is not None
 
@@ -195,8 +196,8 @@ def _entry_to_row(entry: Entry) -> dict[str, Any]:
         "at_ns": entry.at_ns,
         "action": entry.action.value,
         "video_id": entry.video_id,
-        "name": entry.name,
-        "reason": entry.reason,
+        "name": storable(entry.name),  # names of files are any bytes
+        "reason": storable(entry.reason),
         "digest": entry.digest,
         "size": entry.size,
         "new_digest": entry.new_digest,

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import pyarrow
 
 _BATCH = 256
+_AT_ONCE = 50
+_TAGS_AT_ONCE = 500
+"""Conditions in a statement, and tags in one of them."""
 
 Interval = tuple[float | None, float | None]
 """Lowest and highest accepted value, both included; None: open."""
@@ -96,7 +99,7 @@ class VideoQuery:
     def _names(self) -> list[tuple[int, str]]:
         """(inode, name) of every match, by name; a file with several names counts once."""
         with self._reading() as connection:
-            wanted = {row.ino for row in connection.execute(self._select())}
+            wanted = self._wanted(connection)
             found: dict[int, str] = {}
             for name, ino in self._walk(SeenTree(connection), wanted):
                 if ino not in found or name < found[ino]:
@@ -119,6 +122,34 @@ class VideoQuery:
             if node.ino in wanted and (matches is None or matches(path)):
                 yield path, node.ino
 
+    def _wanted(self, connection: Connection) -> set[int]:
+        """The inodes of all matches, whatever their names are."""
+        conditions = list(self._of_each())
+        found: set[int] | None = None
+        # Of a statement with a thousand conditions databases plan for minutes, or refuse it.
+        while conditions or found is None:
+            some, conditions = conditions[:_AT_ONCE], conditions[_AT_ONCE:]
+            rows = {row.ino for row in connection.execute(self._select().where(*some))}
+            found = rows if found is None else found & rows
+            if not found:
+                break
+        return found or set()
+
+    def _of_each(self) -> Iterator[sa.ColumnElement[bool]]:
+        """What holds of tags and metadata: any number of conditions."""
+        wanted = sorted(self._filter.tags)
+        for at in range(0, len(wanted), _TAGS_AT_ONCE):
+            some = wanted[at : at + _TAGS_AT_ONCE]
+            have_all = (
+                sa.select(tags.c.video_id)
+                .where(tags.c.tag.in_(some))
+                .group_by(tags.c.video_id)
+                .having(sa.func.count() == len(some))
+            )
+            yield videos.c.id.in_(have_all)
+        for key, value in self._filter.metadata.items():
+            yield json_equals(videos.c.metadata, key, value)
+
     def _select(self) -> sa.Select[tuple[int]]:
         what = self._filter
         query = (
@@ -133,12 +164,6 @@ class VideoQuery:
             query = query.where(physical_videos.c.codec == what.codec.lower())
         if what.container is not None:
             query = query.where(physical_videos.c.container == what.container.lower())
-        for tag in what.tags:
-            query = query.where(
-                sa.exists().where(tags.c.video_id == videos.c.id, tags.c.tag == tag)
-            )
-        for key, value in what.metadata.items():
-            query = query.where(json_equals(videos.c.metadata, key, value))
         duration = (
             sa.cast(physical_videos.c.end_pts - physical_videos.c.first_pts, sa.Float)
             * physical_videos.c.time_base_num
@@ -153,10 +178,16 @@ class VideoQuery:
         ):
             low, high = interval or (None, None)
             if low is not None:
-                query = query.where(column >= low)
+                query = query.where(column >= _number(low))
             if high is not None:
-                query = query.where(column <= high)
+                query = query.where(column <= _number(high))
         return query
+
+
+def _number(bound: float) -> sa.ColumnElement[Any]:
+    """As it is: PostgreSQL would make it what the column is that it bounds, and fail where that is
+    too small."""
+    return sa.literal(bound, sa.BigInteger if isinstance(bound, int) else sa.Double)
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:

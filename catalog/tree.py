@@ -15,6 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from vfsd.arguments import storable
 from vfsd.catalog.originals import require_free
 from vfsd.catalog.prepared import Prepared
 from vfsd.catalog.schema import entries, nodes, orphans, policies, videos, xattrs
@@ -223,6 +224,8 @@ class Tree(SeenTree):
             changes["state"] = changes["state"].value
         if isinstance(changes.get("link_path"), str):
             changes["link_path"] = os.fsencode(changes["link_path"])
+        if isinstance(changes.get("reason"), str):
+            changes["reason"] = storable(changes["reason"])
         statement = _update_node(tuple(sorted(changes)))
         if not self._change(statement, {"which": ino, **changes}):
             raise NotFoundError(f"there is no inode {ino}")

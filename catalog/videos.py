@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from reprlib import repr as shown
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.arguments import require_storable_text
 from vfsd.catalog.among import among
 from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detections import Detections
@@ -43,6 +45,8 @@ from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
 
 Page = tuple[PageBounds, bytes]
 
+_MOST_LETTERS = 255
+"""Of a tag."""
 
 _DIGESTS = sa.select(videos.c.digest).where(
     sa.exists().where(
@@ -337,10 +341,18 @@ class Videos:
         _REMOVE.change(self._connection, {"which": ino})
 
     def add_tags(self, video_id: int, words: Iterable[str]) -> None:
-        """Raises `UsageError` for a word of nothing but blanks, and for what is no word."""
+        """Raises `UsageError` for a word of nothing but blanks, for what is no word, and for what
+        cannot be stored."""
         given = list(words)
         if not all(isinstance(word, str) and word.strip() for word in given):
             raise UsageError("a tag is a word, and not empty")
+        for word in given:
+            require_storable_text(word, "a tag")
+            if len(word) > _MOST_LETTERS:
+                raise UsageError(
+                    f"{shown(word)} cannot be a tag: it has {len(word)} characters",
+                    hint=f"a tag has {_MOST_LETTERS} at most",
+                )
         new = set(given) - self.tags(video_id)
         if new:
             self._connection.execute(
@@ -348,15 +360,18 @@ class Videos:
             )
 
     def remove_tags(self, video_id: int, words: Iterable[str]) -> None:
-        for some in among(tags.c.tag, words):
+        # Only what is there may be asked for: not all words can be.
+        for some in among(tags.c.tag, self.tags(video_id).intersection(words)):
             self._connection.execute(sa.delete(tags).where(tags.c.video_id == video_id, some))
 
     def set_metadata(self, video_id: int, metadata: Mapping[str, Any]) -> None:
-        """Raises `UsageError` for what JSON cannot hold, and for new numbers beyond 64 bits."""
-        require_storable(metadata)
-        # Those that were there before bounds were looked at may stay while others change.
+        """Raises `UsageError` for new values that cannot be stored, and new numbers beyond 64
+        bits."""
+        # Those that were there before they were looked at so may stay while others change.
         old = self.get(video_id).metadata
-        require_findable({key: new for key, new in metadata.items() if old.get(key) != new})
+        changed = {key: new for key, new in metadata.items() if old.get(key) != new}
+        require_storable(changed)
+        require_findable(changed)
         self._connection.execute(
             sa.update(videos).where(videos.c.id == video_id).values(metadata=dict(metadata))
         )

@@ -19,7 +19,7 @@ from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog.schema import nodes, videos
 from vfsd.catalog.tree import Tree
-from vfsd.errors import ForbiddenError, HeldError, NotFoundError, OutdatedError
+from vfsd.errors import ForbiddenError, HeldError, NotFoundError, OutdatedError, UsageError
 from vfsd.retention import ageing
 from vfsd.retention.ageing import Ager
 from vfsd.retention.agerules import Stage
@@ -119,6 +119,17 @@ def test_held_ones_stay(store: Store) -> None:
         mine.apply(due, quietly)
     plan = ager(store).plan()
     assert (plan.due, [one.name for one in plan.held]) == ((), ["a.mp4"])
+    video.release("closed")
+    assert [one.action for one in run(store)] == [Action.DELETED]
+
+
+def test_holds_of_a_video_whose_name_is_any_bytes(store: Store) -> None:
+    name = "a\udcff.mp4"
+    video = put(store, name, 100, "delete-after=30d")
+    for reason in ("case\0 17", "case \udc80"):
+        with pytest.raises(UsageError, match="cannot be a reason"):
+            video.hold(reason)
+    video.hold("case 17")
     video.release("closed")
     assert [one.action for one in run(store)] == [Action.DELETED]
 

@@ -53,6 +53,26 @@ def within_64_bits(number: int, what: str = "", *, hint: str) -> int:
     return number
 
 
+def is_storable(text: str) -> bool:
+    """Whether every database can keep it: no half of a character is in it, and no NUL."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def require_storable_text(text: str, what: str) -> None:
+    """Raises `UsageError` unless it `is_storable`; `what` is what it should be, as in "a tag"."""
+    if not is_storable(text):
+        raise UsageError(
+            f"{shown(text)} cannot be {what}", hint="it has a NUL, or half of a character, in it"
+        )
+
+
+def storable(text: str) -> str:
+    """What a database keeps of a text that is only shown: what it cannot store as "\\xff", say."""
+    if is_storable(text):
+        return text
+    return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+
+
 def plain(values: Any) -> Any:
     """A dict with its numbers and truth values of numpy as Python's, as JSON takes them.
 

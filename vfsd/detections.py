@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.arguments import plain
+from vfsd.arguments import plain, require_storable_text
 from vfsd.errors import ExtraMissingError, UsageError
 from vfsd.tiling import Rect
 
@@ -428,10 +428,8 @@ def check_attributes(attributes: Attributes) -> None:
             raise UsageError(
                 f"the attribute {key!r} is {value!r}", hint="numbers, words and truth can be kept"
             )
-        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise UsageError(
-                f"the attribute {key!r} is {value!r}, which is no text", hint="it has half a letter"
-            )
+        if isinstance(value, str):
+            require_storable_text(value, f"the attribute {key!r}")
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"the attribute {key!r} is {value!r}, which JSON cannot hold")
 

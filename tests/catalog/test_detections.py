@@ -590,7 +590,8 @@ def test_labels_are_summed_up(catalog: Catalog, video: LogicalVideo) -> None:
         ({"attributes": [{"a": [1]}]}, "attribute"),
         ({"attributes": [{"a": float("nan")}]}, "attribute"),
         ({"attributes": [{"": 1}]}, "attribute"),
-        ({"attributes": [{"a": "x\ud800"}]}, "no text"),
+        ({"attributes": [{"a": "x\ud800"}]}, "cannot be the attribute"),
+        ({"attributes": [{"a": "x\0"}]}, "cannot be the attribute"),
     ],
 )
 def test_what_cannot_be_is_refused(row: dict[str, Any], what: str) -> None:

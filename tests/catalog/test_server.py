@@ -110,6 +110,15 @@ def test_who_may_only_read_is_told_so(own_database: str) -> None:
         with pytest.raises(ReadOnlyError, match="may not") as caught:
             there.tag(video, "night")
         assert "GRANT" in str(caught.value.hint)
+    run(
+        own_database,
+        "GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO reader",
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO reader",
+    )
+    with Catalog.open(as_user(own_database, "reader")) as there:
+        with there.writing() as change:
+            add_video(change, "b.mp4", key="b" * 64)
+        assert there.tag(video, "night").tags == {"night"}
     run(own_database, "DROP OWNED BY reader", "DROP ROLE reader")
     name = sa.make_url(own_database).database
     run(own_database, f"ALTER DATABASE {name} SET default_transaction_read_only = on")

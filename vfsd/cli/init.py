@@ -33,7 +33,8 @@ def command(session: Session, directory: Path | None, catalog: str | None) -> No
 
     DIR is empty or does not exist yet; without it the store is made where --store or VFSD_STORE
     say.  A store is a directory of objects and a catalog, which is an SQLite file in it unless
-    --catalog names another database, in which there is none yet.
+    --catalog names another database, in which there is none yet.  Others can see that URL in the
+    list of processes while this runs: leave a password to ~/.pgpass.
     """
     from vfsd.store import Store
 

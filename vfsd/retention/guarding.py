@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from reprlib import repr as shown
 
+from vfsd.arguments import require_storable_text
 from vfsd.catalog import ROOT
 from vfsd.errors import NotFoundError, ReadOnlyError, UsageError
 from vfsd.model import LogicalVideo
@@ -98,6 +99,7 @@ def entry_of(
 def _require_reason(reason: str) -> None:
     if not isinstance(reason, str) or not reason.strip():
         raise UsageError("a hold needs a reason", hint="say why, as in 'case 17'")
+    require_storable_text(reason, "a reason")
 
 
 def _require_writable(parts: Parts) -> None:

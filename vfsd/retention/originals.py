@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from vfsd.arguments import within_64_bits
+from vfsd.arguments import require_storable_text, within_64_bits
 from vfsd.budget.budgets import MOST_BYTES, Limit
 from vfsd.errors import UsageError
 from vfsd.labelexpr import format_labels, parse_labels
@@ -89,6 +89,8 @@ class Policy:
             )
         if (self.decay_after is None) != (self.keep is None):
             raise UsageError("decay-after and keep (labels of what keeps its quality) go together")
+        if self.keep is not None:
+            require_storable_text(self.keep, "labels of what keeps its quality")
         ages = [
             age
             for age in (self.replace_after, self.decay_after, self.delete_after)
