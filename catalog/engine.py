@@ -13,6 +13,7 @@ SQLite's `user_version` counts the transactions that others should notice, so th
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -42,10 +43,12 @@ from vfsd.errors import (
     ClosedError,
     IntegrityError,
     ReadOnlyError,
-    StoreError,
+    UnreachableError,
 )
 from vfsd.forks import at_fork, before_fork, keep_for_good
 from vfsd.regularfiles import require_regular
+
+_log = logging.getLogger(__name__)
 
 BUSY_SECONDS = 60
 _NOTE_SECONDS = 1
@@ -90,6 +93,7 @@ class Database:
         self.read_only = read_only
         self._unwritten = UnwrittenFile.at(self.path) if read_only and self.path else None
         self._is_closed = False
+        self._is_out_of_reach = False  #: when it was last asked
         self._watches: weakref.WeakSet[ChangeWatch] = weakref.WeakSet()
         self._begin_unconnected()
         at_fork(self)
@@ -244,6 +248,8 @@ class Database:
             meant = error_for_users(error, self.path, patience)
             if meant is None:
                 raise
+            if isinstance(meant, UnreachableError):
+                self._is_out_of_reach = True
             raise meant from error
         except NoConnectionError as error:
             raise BusyError(
@@ -252,7 +258,8 @@ class Database:
             ) from error
         except DBAPIError as error:
             if error.connection_invalidated:
-                raise StoreError(
+                self._is_out_of_reach = True
+                raise UnreachableError(
                     f"the catalog's server has gone: {error.orig}", hint=GONE
                 ) from error
             raise
@@ -261,6 +268,10 @@ class Database:
             if error.orig is None:
                 raise
             raise error.orig from None
+        else:
+            if self._is_out_of_reach:
+                self._is_out_of_reach = False
+                _log.info("the catalog's server answers again")
 
     @contextmanager
     def _transaction(self, patience: float) -> Iterator[Connection]:

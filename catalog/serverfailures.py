@@ -8,7 +8,14 @@ from __future__ import annotations
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
 from vfsd.catalog.onewriter import busy
-from vfsd.errors import BusyError, IntegrityError, NoSpaceError, ReadOnlyError, StoreError
+from vfsd.errors import (
+    BusyError,
+    IntegrityError,
+    NoSpaceError,
+    ReadOnlyError,
+    StoreError,
+    UnreachableError,
+)
 
 LOST_ON_SERVER = (
     "put back a dump of the database that was made with its own tools (`pg_dump`, `pg_restore`); "
@@ -55,30 +62,37 @@ def _code(error: DBAPIError) -> str | None:
 def _without_code(error: DBAPIError, text: str) -> StoreError | None:
     """Drivers have none where they were not let in, nor where nobody answers."""
     if error.connection_invalidated:
-        return StoreError(f"the catalog's server has gone: {text}", hint=GONE)
+        return UnreachableError(f"the catalog's server has gone: {text}", hint=GONE)
     is_connecting = error.statement is None
     if is_connecting and isinstance(error, ProgrammingError):
         return StoreError(
             f"the catalog's URL has options that its driver does not take: {text}",
-            hint="vfsd-store.json of the store has the URL; see the parameters of libpq",
+            hint="take those that libpq has; the URL of a store is in its vfsd-store.json",
         )
     if isinstance(error, OperationalError):
-        what = "cannot be reached" if is_connecting else "answered"
-        return StoreError(f"the catalog's server {what}: {text}", hint=_REACH)
+        if is_connecting:
+            return UnreachableError(
+                f"the catalog's database cannot be reached: {text}", hint=_REACH
+            )
+        return StoreError(f"the catalog's server answered: {text}", hint=GONE)
     return None
 
 
 _MEANINGS: dict[str, tuple[type[StoreError] | type[ReadOnlyError], str, str]] = {
-    "08": (StoreError, "the catalog's server has gone", GONE),
-    "57P0": (StoreError, "the catalog's server has gone", GONE),
-    "25P03": (StoreError, "the catalog's server has ended a connection", GONE),
+    "08": (UnreachableError, "the catalog's server has gone", GONE),
+    "57P0": (UnreachableError, "the catalog's server has gone", GONE),
+    "25P03": (UnreachableError, "the catalog's server has ended a connection", GONE),
     "25006": (
         ReadOnlyError,
         "the catalog's database may only be read",
         "write by way of the server that it is a copy of",
     ),
-    "28": (StoreError, "the catalog's server lets nobody in by that name and password", _REACH),
-    "3D000": (StoreError, "the catalog's database is not there", LOST_ON_SERVER),
+    "28": (
+        UnreachableError,
+        "the catalog's server lets nobody in by that name and password",
+        _REACH,
+    ),
+    "3D000": (UnreachableError, "the catalog's database is not there", LOST_ON_SERVER),
     "42501": (
         ReadOnlyError,
         "the database user may not do this to the catalog",

@@ -17,6 +17,7 @@ answers with, so that an error means the same thing whoever caught it.
     ├── StoreError                 10   EIO        the store as a whole cannot be used
     │   ├── NoStoreError           10   ENOENT     there is no store at this place
     │   ├── ClosedError            10   EIO        the store was closed
+    │   ├── UnreachableError       10   EIO        the server that has its catalog does not answer
     │   ├── StoreVersionError      11   EPROTO     written by a newer vfsd
     │   ├── BusyError              12   EBUSY      somebody else holds it; try again
     │   │   └── OutdatedError      12   EBUSY      what it builds on has changed; look again
@@ -145,6 +146,12 @@ class ClosedError(StoreError, RuntimeError):
 
     def __init__(self, message: str = "the store is closed") -> None:
         super().__init__(message, hint="open it again, and take its videos from that")
+
+
+class UnreachableError(StoreError):
+    """The server that has the catalog does not answer, or lets nobody in; it may come again."""
+
+    exit_code = 10
 
 
 class StoreVersionError(StoreError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import stat
 import threading
@@ -22,7 +23,9 @@ from vfsd.errors import (
     NoStoreError,
     ReadOnlyError,
     StoreError,
+    UnreachableError,
 )
+from vfsd.fuse import answers
 from vfsd.store import Store
 
 _SECRET = "hunter2"
@@ -140,9 +143,8 @@ def test_who_may_only_read_is_told_so(own_database: str) -> None:
 )
 def test_nobody_lets_us_in(postgresql_url: str, change: tuple[str, str]) -> None:
     """Words in names mean nothing."""
-    with pytest.raises(StoreError, match="cannot be reached") as caught:
+    with pytest.raises(UnreachableError, match="cannot be reached") as caught:
         Catalog.open(postgresql_url.replace(*change))
-    assert type(caught.value) is StoreError
     assert "pgpass" in str(caught.value.hint)
 
 
@@ -151,7 +153,9 @@ def test_options_that_the_driver_does_not_take(postgresql_url: str) -> None:
         Catalog.open(postgresql_url + "&foo=bar")
 
 
-def test_a_server_that_ends_connections(own_database: str) -> None:
+def test_a_server_that_ends_connections(
+    own_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
     name = sa.make_url(own_database).database
     end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}' "
     with Catalog.create(own_database) as there:
@@ -161,23 +165,25 @@ def test_a_server_that_ends_connections(own_database: str) -> None:
                 run(own_database, end + "AND pid <> pg_backend_pid()")
                 connection.exec_driver_sql("SELECT 1")
 
-        with pytest.raises(StoreError, match="has gone") as caught:
+        with pytest.raises(UnreachableError, match="has gone") as caught:
             look()
         assert "goes on" in str(caught.value.hint)
-        assert len(there.find()) == 0  # it comes again by itself
+        with caplog.at_level("INFO"):
+            assert [len(there.find()) for _ in range(2)] == [0, 0]  # it comes again by itself
+        assert [one.message for one in caplog.records] == ["the catalog's server answers again"]
 
 
 @pytest.mark.parametrize(
     ("code", "kind", "words"),
     [
-        ("25P03", StoreError, "ended a connection"),
+        ("25P03", UnreachableError, "ended a connection"),
         ("53100", NoSpaceError, "full"),
         ("53300", BusyError, "no more connections"),
         ("40001", BusyError, "at the same time"),
         ("40P01", BusyError, "at the same time"),
         ("57014", BusyError, "given up"),
-        ("57P01", StoreError, "has gone"),
-        ("28P01", StoreError, "password"),
+        ("57P01", UnreachableError, "has gone"),
+        ("28P01", UnreachableError, "password"),
         ("42501", ReadOnlyError, "may not"),
     ],
 )
@@ -233,3 +239,15 @@ def test_nobody_else_reads_a_password(own_database: str, tmp_path: Path) -> None
     assert stat.S_IMODE((folder / "vfsd-store.json").stat().st_mode) == 0o600
     with pytest.raises(ExistsError, match=re.escape("password=***")):
         Store.create(tmp_path / "other", catalog_url=url)
+
+
+def test_what_fails_because_the_server_has_gone_is_said_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "_silent_until", 0.0)
+    for _ in range(5):
+        assert answers.errno_of(UnreachableError("gone"), "getattr", b"/a") == errno.EIO
+    for _ in range(2):
+        answers.errno_of(NoSpaceError("full"), "write", b"/a")
+    said = [one.message for one in caplog.records if one.levelname == "ERROR"]
+    assert said == ["getattr '/a': gone", "write '/a': full", "write '/a': full"]
