@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -251,3 +252,16 @@ def test_what_fails_because_the_server_has_gone_is_said_once(
         answers.errno_of(NoSpaceError("full"), "write", b"/a")
     said = [one.message for one in caplog.records if one.levelname == "ERROR"]
     assert said == ["getattr '/a': gone", "write '/a': full", "write '/a': full"]
+
+
+def test_a_server_that_says_nothing_is_taken_for_gone(own_database: str) -> None:
+    def told(url: str) -> dict[str, str]:
+        with Catalog.create(url) as there, there._database.reading() as connection:
+            driver: Any = connection.connection.driver_connection
+            found: dict[str, str] = driver.info.get_parameters()
+            return found
+
+    usual = told(own_database)
+    assert (usual["keepalives_idle"], usual["tcp_user_timeout"]) == ("30", "60000")
+    asked = told(f"{own_database}&keepalives_idle=7")
+    assert (asked["keepalives_idle"], asked["tcp_user_timeout"]) == ("7", "60000")
