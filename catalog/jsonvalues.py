@@ -113,7 +113,8 @@ def _of_key(column: sa.ColumnElement[Any], key: str) -> sa.ColumnElement[Any]:
     mended: sa.ColumnElement[str] = text
     for pattern, instead in _NO_TEXT:
         mended = sa.func.regexp_replace(mended, pattern, instead, "g", type_=sa.Text)
-    is_odd = text.regexp_match(_PERHAPS_NO_TEXT)
+    # Looking for two letters first takes half as long as the pattern alone.
+    is_odd = sa.and_(sa.func.strpos(text, r"\u") > 0, text.regexp_match(_PERHAPS_NO_TEXT))
     return sa.case(
         (is_odd, sa.cast(sa.cast(mended, sa.JSON)[key], JSONB)), else_=sa.cast(column[key], JSONB)
     )
