@@ -255,8 +255,8 @@ def _take(database: Database, connection: Connection, store_id: str | None) -> N
 def _require_owner(database: Database, owner: str | None, store_id: str | None) -> None:
     if None not in (owner, store_id) and owner != store_id:
         raise StoreError(
-            f"the catalog at {shown_url(database.url)} is another store's: it was made for {owner!r}, and "
-            f"this store is {store_id!r}",
+            f"the catalog at {shown_url(database.url)} is another store's: it was made for "
+            f"{owner!r}, and this store is {store_id!r}",
             hint='name this store\'s own as "catalog" in its vfsd-store.json; if this is it, and '
             'the file was lost or is another\'s, write the former id there as "id"',
         )
