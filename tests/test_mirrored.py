@@ -181,9 +181,13 @@ def test_an_old_row_is_corrected_by_a_look_at_the_file(store: Store, tmp_path: P
         old.set_policy("original=replaceable,psnr=34")
         with pytest.raises(RefusedMediaError, match="rotation would become 270"):
             old.replace_original()
+        with old.view("frames=3-4,size=96x96.mp4") as file:
+            before = file.read()
         assert old.verify()
         assert not old.verify()
         assert (old.width, old.height, old.original.media.mirrored) == (240, 320, True)
+        with old.view("frames=3-4,size=96x96.mp4") as file:
+            assert file.read() != before
         assert old.read(format="yuv420p").data.tobytes() == by_ffmpeg(path)
 
 

@@ -72,6 +72,8 @@ class Footage:
                 known.first_pts,
                 known.end_pts,
                 known.verified,
+                known.media.rotation,
+                known.media.mirrored,
                 *tiles,
                 *self.damage,
             )
