@@ -67,7 +67,7 @@ evictions = Table(
     row_id("by order of time"),
     owner("video_id", "videos.id", "whose segment it was"),
     Column("at_ns", BigInteger, nullable=False, comment="when it went"),
-    Column("why", String(32), nullable=False, comment="what was full: video or store"),
+    Column("why", String(32), nullable=False, comment="what was full: video, partner or store"),
     Column("role", String(16), nullable=False, comment="tiled or rendition"),
     Column("first_frame", BigInteger, nullable=False, comment="of the segment, in display order"),
     Column("end_frame", BigInteger, nullable=False, comment="one past the last"),

@@ -67,7 +67,7 @@ original_log = Table(
         "action",
         String(16),
         nullable=False,
-        comment="replaced, decayed, deleted, left, held or released",
+        comment="replaced, decayed, deleted, left, held or released; believed: the clock was",
     ),
     Column("video_id", Id, nullable=False, comment="the video, which may be gone"),
     Column("name", Text, nullable=False, comment="its path then"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import stat
 import threading
@@ -17,6 +18,7 @@ import sqlalchemy as sa
 from tests.catalog.make import add_file, add_video
 from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.databaseurl import has_password, shown_url
+from vfsd.catalog.schema import metadata
 from vfsd.errors import (
     BusyError,
     ExistsError,
@@ -265,3 +267,37 @@ def test_a_server_that_says_nothing_is_taken_for_gone(own_database: str) -> None
     assert (usual["keepalives_idle"], usual["tcp_user_timeout"]) == ("30", "60000")
     asked = told(f"{own_database}&keepalives_idle=7")
     assert (asked["keepalives_idle"], asked["tcp_user_timeout"]) == ("7", "60000")
+
+
+def test_names_of_any_bytes_are_told_by_views(own_database: str) -> None:
+    odd = {
+        b"a\xffb": "a\\377b",
+        b"\xed\xa0\x80": "\\355\\240\\200",  # half of a character
+        b"\xc0\xaf": "\\300\\257",  # a slash, at greater length
+        b"\xf4\x90\x80\x80": "\\364\\220\\200\\200",  # beyond the last one
+        b"back\\slash\xff": "back\\\\slash\\377",
+    }
+    whole = ["a.mp4", "back\\slash", "é", "\u0800", "\ud7ff", "\uffff", "\U00010000", "\U0010ffff"]
+    with Catalog.create(own_database) as there:
+        with there.writing() as change:
+            for name in [*map(os.fsdecode, odd), *whole]:
+                add_file(change, f"folder/{name}")
+            add_video(change, "folder/\udcff/video.mp4")
+        with there._database.reading() as connection:
+            told = connection.exec_driver_sql("SELECT path FROM v_files").scalars().all()
+            videos = connection.exec_driver_sql("SELECT name FROM v_videos").scalars().all()
+            for view in sa.inspect(connection).get_view_names():
+                connection.exec_driver_sql(f"SELECT * FROM {view}").all()
+    names = [*odd.values(), *whole, "\\377", "\\377/video.mp4"]
+    assert sorted(told) == sorted(["folder", *(f"folder/{name}" for name in names)])
+    assert videos == ["folder/\\377/video.mp4"]
+
+
+def test_the_server_knows_what_tables_and_columns_mean(own_database: str) -> None:
+    Catalog.create(own_database).close()
+    with connected(own_database) as connection:
+        inspector = sa.inspect(connection)
+        for table in metadata.sorted_tables:
+            assert inspector.get_table_comment(table.name)["text"] == table.comment
+            told = {one["name"]: one["comment"] for one in inspector.get_columns(table.name)}
+            assert told == {column.name: column.comment for column in table.columns}, table.name
