@@ -7,7 +7,7 @@ import math
 import pytest
 
 from sample_videos import FOLDER
-from vfsd.errors import OutOfRangeError
+from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.store import Store
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
@@ -80,3 +80,22 @@ def test_sparse_frames_are_counted_from_their_key_frames(video: Video) -> None:
 def test_what_is_outside_is_refused(video: Video) -> None:
     with pytest.raises(OutOfRangeError):
         video.explain(region=(0, 0, 400, 10))
+
+
+def test_what_a_view_takes_is_told_before_it_is_made(video: Video) -> None:
+    found = video.explain_save("clip.mp4", frames=slice(20, 110))
+    assert (found.made, found.frames) == ("spliced", 90)
+    (copied,) = (step for step in found.steps if step.does == "copy")
+    assert copied.frames.start == 30
+    assert copied.bytes == packet_bytes(video, 30, copied.frames.stop)
+    assert found == video.explain_view("frames=20-110.mp4")
+    whole = video.explain_save("clip.mkv")
+    assert (whole.made, whole.work, whole.psnr) == ("copied", Work(), math.inf)
+    video.retile("uniform:3x4")
+    scaled = video.explain_save("a.mp4", size=(160, 0), codec="hevc")
+    assert [step.does for step in scaled.steps] == ["decode", "encode"]
+    assert scaled.work == video.explain(size=(160, 120), format="yuv420p").work
+    with pytest.raises(UsageError):
+        video.explain_save("clip.h264", codec="av1")
+    with pytest.raises(UsageError):
+        video.explain_view(b"full.mp4")  # type: ignore[arg-type]

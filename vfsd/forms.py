@@ -42,5 +42,8 @@ CONTAINERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """What each container may hold, the default first."""
 
+ENDINGS = ("mp4", "mkv", "h264", "hevc", "rgb", "yuv", "raw", "y4m")
+"""Of the names of views: the forms that they are had in."""
+
 UNCOMPRESSED_LAYOUTS = ("yuv420p", "yuv422p", "yuv444p", "yuv420p10")
 """Of Y4M files, the default first."""

@@ -38,14 +38,13 @@ from reprlib import repr as shown
 
 from vfsd.arguments import decibels, width_and_height
 from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
-from vfsd.forms import CODECS, CONTAINERS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
+from vfsd.forms import CODECS, CONTAINERS, ENDINGS, PIXEL_LAYOUTS, UNCOMPRESSED_LAYOUTS
 from vfsd.tiling import Rect
 from vfsd.units import seconds
 from vfsd.view import View
 
 _CONTAINERS = {"mp4": "mp4", "mkv": "matroska", "h264": "h264", "hevc": "hevc"}
 _RAW = {"rgb": "rgb24", "yuv": "yuv420p", "raw": "rgb24", "y4m": None}
-ENDINGS = (*_CONTAINERS, *_RAW)
 _PAPER_LAYOUTS = {
     "yuv420": "yuv420p",
     "yuv422": "yuv422p",

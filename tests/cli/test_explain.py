@@ -126,3 +126,56 @@ def test_errors(run: Run, args: tuple[str, ...], code: int) -> None:
     assert (done.code, done.out) == (code, "")
     assert done.err.startswith("vfsd: ")
     assert "mistake in vfsd" not in done.err
+
+
+STEP = ["does", "frames", "count", "from", "codec", "bytes", "seconds"]
+
+
+def test_what_becomes_of_a_view_is_told(run: Run, place: Path) -> None:
+    asked = ("--span", "0.5:3.5", "--codec", "h264")
+    found = run("explain", TRAFFIC, *asked, "--json").object
+    assert (found["view"], found["made"]) == ("t=0.5-3.5,codec=h264.mp4", "spliced")
+    assert [step["does"] for step in found["steps"]][:3] == ["decode", "encode", "copy"]
+    assert all(list(step) == STEP for step in found["steps"])
+    assert found["decoded"]["pictures"] < found["frames"] == 90
+    by_name = run("explain", TRAFFIC, "t=0.5-3.5,codec=h264.mp4", "--json").object
+    assert by_name == found
+    text = run("explain", TRAFFIC, *asked)
+    assert text.lines[0].endswith("90 frames of 320x240, spliced")
+    assert [line.split()[0] for line in text.lines[2:5]] == ["decode", "encode", "copy"]
+    assert run("read", TRAFFIC, "cut.mp4", *asked, "--json").object["frames"] == 90
+    copied = sum(step["bytes"] for step in found["steps"] if step["does"] == "copy")
+    assert (place / "cut.mp4").stat().st_size > copied
+
+
+def test_what_becomes_of_other_forms_is_told(run: Run) -> None:
+    lossless = run("explain", TRAFFIC, "--codec", "ffv1", "--at", "1", "--json").object
+    assert lossless["made"] == "encoded"
+    assert lossless["why"]
+    raw = run("explain", TRAFFIC, "--as", "y4m", "--frames", "0:10", "--json").object
+    assert (raw["made"], [step["does"] for step in raw["steps"]]) == ("decoded", ["decode"])
+    still = run("explain", TRAFFIC, "frames/000007.png", "--json").object
+    assert (still["view"], still["frames"]) == ("frames/000007.png", 1)
+    pixels = run("explain", TRAFFIC, "--frames", "0:10", "--json").object
+    assert (pixels["view"], pixels["made"], pixels["why"]) == (None, None, None)
+    assert [(step["does"], step["frames"]) for step in pixels["steps"]] == [("decode", [0, 10])]
+    assert not run("explain", TRAFFIC, "--no-sound", "--json").object["view"].startswith("full")
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("full.mp4", "--span", "0:1"), 2),
+        (("full.mp4", "--run"), 2),
+        (("--codec", "h264", "--run"), 2),
+        (("--as", "y4m", "--codec", "h264"), 2),
+        (("--as", "h264", "--no-sound"), 2),
+        (("objects/car/000000-0.png",), 3),
+        (("full.xyz",), 3),
+        (("t=9-10.mp4",), 6),
+    ],
+)
+def test_errors_of_views(run: Run, args: tuple[str, ...], code: int) -> None:
+    done = run("explain", TRAFFIC, *args)
+    assert (done.code, done.out) == (code, "")
+    assert "mistake in vfsd" not in done.err

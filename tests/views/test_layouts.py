@@ -75,7 +75,6 @@ def test_who_reads_a_picture_sees_one_state_of_it(fresh: Shelf) -> None:
 @pytest.mark.parametrize(
     ("view", "made"),
     [
-        ("full.mp4", "copied"),
         ("roi=96x80+180+140.mp4", "encoded"),
         ("roi=96x80+180+140,t=0.5-2.5,fps=10.rgb", "decoded"),
         ("frames=10-20,size=80x60.y4m", "decoded"),
@@ -99,11 +98,56 @@ def test_a_view_is_explained_as_the_read_that_it_is(fresh: Shelf, view: str, mad
     assert (told.pop("sound") is None) == (told.pop("silence") is not None)
     assert (told.pop("why") is not None) == (made == "encoded")
     assert told.pop("lost") is None
+    assert [step["frames"] for step in told["steps"] if step["does"] == "decode"] == [
+        source["frames"] for source in told["sources"]
+    ]
+    encoded = [step for step in told.pop("steps") if step["does"] == "encode"]
+    assert [step["codec"] for step in encoded] == (["h264"] if made == "encoded" else [])
     expected = {"name": NAME, "view": unparse(request), "made": made, **record(found)}
     assert told == json.loads(json.dumps(expected))
     if "roi" in view:
         assert {source["source"] for source in told["sources"]} == {"tiles"}
         assert told["pixel_gain"] >= 2
+
+
+def test_nothing_is_decoded_for_what_is_copied(fresh: Shelf) -> None:
+    table = fresh.video(NAME).table
+    told = explained(fresh, "full.mp4")
+    assert (told["made"], told["frames"], told["psnr"]) == ("copied", 120, None)
+    assert told["steps"] == [
+        {
+            "does": "copy",
+            "frames": [0, 120],
+            "count": 120,
+            "from": "original",
+            "codec": "h264",
+            "bytes": table.bytes_of(0, 120),
+            "seconds": 0,
+        }
+    ]
+    assert (told["sources"], told["decoded"]["pictures"]) == ([], 0)
+
+
+def test_of_spliced_views_the_ends_alone_are_decoded_and_encoded(fresh: Shelf) -> None:
+    """Key frames are 0, 30, 60 and 90."""
+    told = explained(fresh, "frames=20-110.mp4")
+    assert (told["made"], told["frames"]) == ("spliced", 90)
+    does = [(step["does"], step["from"], *step["frames"]) for step in told["steps"]]
+    copied = next(range(*step["frames"]) for step in told["steps"] if step["does"] == "copy")
+    assert does[:3] == [
+        ("decode", "original", 20, 30),
+        ("encode", None, 20, 30),
+        ("copy", "original", 30, copied.stop),
+    ]
+    assert 90 <= copied.stop <= 110
+    ends = [(20, 30), (copied.stop, 110)] if copied.stop < 110 else [(20, 30)]
+    assert [tuple(source["frames"]) for source in told["sources"]] == ends
+    # From the key frame before each, and one that is stored early as others need it.
+    pictures = sum(end - start // 30 * 30 for start, end in ends)
+    assert pictures <= told["decoded"]["pictures"] <= pictures + len(ends)
+    assert all(step["bytes"] > 0 and step["seconds"] >= 0 for step in told["steps"])
+    file = fresh.read(NAME, "frames=20-110.mp4")
+    assert sum(step["bytes"] for step in told["steps"] if step["does"] != "decode") < len(file)
 
 
 def test_stills_are_explained(fresh: Shelf) -> None:

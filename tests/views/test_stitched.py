@@ -200,6 +200,18 @@ def test_what_is_stitched(tiled: Shelf, path: str, right: bool) -> None:
     assert count in (120, 40, 19, 10) or not right
 
 
+def test_of_what_is_stitched_tiles_are_copied(tiled: Shelf) -> None:
+    path = f"roi={INNER}.mp4"
+    found = tiled.video("traffic.mp4").explain_view(path)
+    assert (found.made, found.sources) == ("stitched", ())
+    assert {(step.does, step.origin, step.codec) for step in found.steps} == {
+        ("copy", "tiles", STITCHABLE)
+    }
+    assert [frame for step in found.steps for frame in step.frames] == list(range(120))
+    assert 0 < sum(step.bytes for step in found.steps) < tiled.size("traffic.mp4", path)
+    assert 30 < found.psnr < 60
+
+
 def test_a_turned_video_is_stitched_into_mp4(tiled: Shelf) -> None:
     path = "roi=112x192+0+0.mp4"  # of the upright picture
     assert is_stitched(tiled, "portrait.mp4", path)

@@ -1,4 +1,4 @@
-"""``vfsd explain``: what a read decodes, from where, and what it would without tiles."""
+"""``vfsd explain``: what a read or a view decodes, copies and encodes, and from where."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define
+from vfsd.cli.explainview import duration, file_form, gain, read_record, tell_view
 from vfsd.cli.output import columns, facts, print_json, print_line, shown
 from vfsd.cli.session import Place, Session
 from vfsd.cli.values import Span
 from vfsd.cli.viewoptions import check_one, request_for, view_options
-from vfsd.errors import NotFoundError, OutOfRangeError
+from vfsd.errors import NotFoundError, OutOfRangeError, UsageError
+from vfsd.forms import CODECS, ENDINGS
 from vfsd.units import clock, human_bytes
 
 if TYPE_CHECKING:
@@ -31,16 +33,28 @@ if TYPE_CHECKING:
     examples=[
         "vfsd -s videos explain cam1/traffic.mp4 --region 80x60+100+90",
         "vfsd -s videos explain cam1/traffic.mp4 --span 1:3 --region 80x60+100+90 --run",
+        "vfsd -s videos explain cam1/traffic.mp4 --span 0.5:3.5 --codec h264",
+        "vfsd -s videos explain cam1/traffic.mp4 t=0.5-3.5,roi=160x120+80+60.mp4",
     ],
     fields={
         "name": "path from the root of the store",
+        "view": "name of the view; null: pixels are read, and the next five are null as well",
+        "made": "copied, stitched (from tiles), spliced (copied but for its ends, which are "
+        "encoded), encoded, or decoded (bare pixels and pictures)",
+        "why": "why no packets are copied of what is encoded, else null",
+        "lost": "what a lossless view has not of the source's samples, else null",
+        "sound": "the codec of the sound that the view carries, null where it has none",
+        "silence": "why it has none, else null",
+        "steps": "list of objects, by time: does (copy, decode or encode), frames ([first, end]), "
+        "count, from (original, tiles or joined; null of what is encoded), codec, bytes (of what "
+        "is encoded the most that it may take) and seconds (predicted CPU time, 0 of a copy)",
         "frames": "number of frames of the result",
         "width": "pixels of a frame of the result",
         "height": "pixels of a frame of the result",
         "psnr": "dB that the result has at least in each plane or channel, 0 where nobody has "
         "measured it, null where all comes from the original as it was first written",
-        "sources": "list of objects, by time: source (original, tiles or joined), frames "
-        "([first, end]), count (frames wanted of them), layout, codec and tiles "
+        "sources": "list of objects, what is decoded, by time: source (original, tiles or joined), "
+        "frames ([first, end]), count (frames wanted of them), layout, codec and tiles "
         "(numbers; null for the original), from_view (whether it was encoded for a view), "
         "starts, pictures, pixels, bytes, seconds",
         "decoded": "object: starts (decoders that start at a key frame), pictures (packets), "
@@ -55,12 +69,19 @@ if TYPE_CHECKING:
     exits=[NotFoundError, OutOfRangeError],
 )
 @click.argument("name", metavar="VIDEO")
+@click.argument("asked", metavar="VIEW", required=False)
 @view_options
+@click.option("--codec", type=click.Choice(tuple(CODECS)), help="Of a video, as of `vfsd read`.")
+@click.option(
+    "--as", "ending", type=click.Choice(ENDINGS), help="The file that `vfsd read` would write."
+)
+@click.option("--no-sound", "silent", is_flag=True, help="Of mp4 and mkv: pictures only.")
 @click.option("--run", is_flag=True, help="Read it both ways as well, and measure.")
 @click.pass_obj
 def command(
     session: Session,
     name: str,
+    asked: str | None,
     span: Span | None,
     chosen: slice | None,
     moment: Fraction | None,
@@ -69,19 +90,42 @@ def command(
     fps: Fraction | None,
     pixel_format: str | None,
     psnr: float | None,
+    codec: str | None,
+    ending: str | None,
+    silent: bool,
     run: bool,
 ) -> None:
-    """Say what a read decodes, and from where.
+    """Say what a read decodes, or what a view copies, decodes and encodes, and from where.
 
-    The options are those of `vfsd read`.  Seconds are predicted CPU time of decoding alone, from a
-    model of the cost; `--run` reads both ways, each in the best of three tries and with nothing
-    kept from before, and compares the results.
+    The options are those of `vfsd read`.  With --codec or --as they mean the file that it would
+    write: without --as an mp4, or whatever else holds the codec.  A VIEW is the name of one in a
+    mount (`vfsd help views`), or frames/000123.png, and goes without options.
+
+    Seconds are predicted CPU time, from a model of the cost; of decoding it is as a rule right to a
+    tenth, of encoding to a factor of two.  `--run` reads pixels both ways, each in the best of
+    three tries and with nothing kept from before, and compares the results.
     """
     check_one(span, chosen, moment)
-    form = pixel_format or "rgb24"
+    options = (span, chosen, moment, region, size, fps, pixel_format, psnr, codec, ending)
+    if asked is not None and (silent or any(option is not None for option in options)):
+        raise UsageError("a view is said by its name alone", hint="leave out the options")
+    form_asked = None
+    if asked is None and (codec is not None or ending is not None or silent):
+        form_asked = file_form(codec, ending, pixel_format, silent)
+    is_view = asked is not None or form_asked is not None
+    if is_view and run:
+        raise UsageError("--run measures reads of pixels, not views", hint="leave it out")
     place = session.place(name)
+    form = pixel_format or "rgb24"
     with session.opened(place.root) as store:
         video = store[place.name]
+        if asked is not None:
+            tell_view(session, video, video.explain_view(asked))
+            return
+        if form_asked is not None:
+            request = request_for(video, form_asked, span, chosen, moment, region, size, fps, psnr)
+            tell_view(session, video, video.explain_request(request))
+            return
         view = _view(video, span, chosen, moment, region, size, fps)
         found = video.explain(
             span=view.span,
@@ -147,6 +191,7 @@ def _record(video: Video, found: Explanation, measured: Measured | None) -> dict
 
     return {
         "name": video.name,
+        **read_record(video, found),
         **record(found),
         "measured": None if measured is None else measured.record(),
     }
@@ -234,11 +279,7 @@ def _numbers(work: Work, seconds: float) -> tuple[str, str, str, str]:
 
 def _conclusions(found: Explanation, measured: Measured | None) -> Iterator[tuple[str, str]]:
     if found.plan.tiled:
-        yield (
-            "gain",
-            f"{found.pixel_gain:.1f} times fewer pixels, {found.time_gain:.1f} times less time "
-            "(predicted CPU time of decoding)",
-        )
+        yield "gain", gain(found)
         psnr = found.plan.psnr
         yield "quality", f"at least {psnr:.1f} dB" if psnr else "nobody has measured it"
     else:
@@ -257,8 +298,3 @@ def _conclusions(found: Explanation, measured: Measured | None) -> Iterator[tupl
         if measured.psnr is None
         else f"{measured.psnr:.1f} dB between the results",
     )
-
-
-def duration(seconds: float) -> str:
-    """Milliseconds, or seconds where there are many."""
-    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -149,7 +149,7 @@ def _print(
 
 
 def _cells(read: Read) -> tuple[str, ...]:
-    from vfsd.cli.explain import duration
+    from vfsd.cli.explainview import duration
     from vfsd.labelexpr import format_labels
 
     by = read.kind if read.labels is None else f"{read.kind} {format_labels(read.labels)}"

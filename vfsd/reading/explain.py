@@ -45,10 +45,10 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
-    """A plan in numbers.  Seconds are predicted CPU time of decoding, of all cores together."""
+class Decoding:
+    """What is decoded, and what would be without tiles.  Seconds are predicted CPU time of all
+    cores together."""
 
-    plan: ReadPlan
     sources: tuple[Source, ...]  #: by time; no frame is in two of them
     untiled: Work  #: for the same frames from the original alone
     untiled_seconds: float
@@ -72,6 +72,13 @@ class Explanation:
         return self.untiled_seconds / self.seconds if self.seconds else 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Explanation(Decoding):
+    """A plan in numbers."""
+
+    plan: ReadPlan
+
+
 def explain(plan: ReadPlan, table: FrameTable, costs: Costs) -> Explanation:
     """Count what `plan` decodes.  What a store has decoded lately and kept is not considered."""
     own = costs.of_original(plan.physical)
@@ -93,22 +100,29 @@ def explain(plan: ReadPlan, table: FrameTable, costs: Costs) -> Explanation:
     else:
         untiled = sum((source.work for source in sources), Work())
     return Explanation(
-        plan,
-        tuple(sorted(sources, key=attrgetter("frames"))),
-        untiled,
-        own.seconds(untiled),
+        sources=tuple(sorted(sources, key=attrgetter("frames"))),
+        untiled=untiled,
+        untiled_seconds=own.seconds(untiled),
+        plan=plan,
     )
 
 
 def record(found: Explanation) -> dict[str, Any]:
     """An explanation as a JSON object; see ``vfsd explain`` for its keys."""
     plan = found.plan
+    return result_record(found, plan.physical, len(plan.frames), plan.size, plan.psnr)
+
+
+def result_record(
+    found: Decoding, physical: PhysicalVideo, frames: int, size: tuple[int, int], psnr: float
+) -> dict[str, Any]:
+    """The same of so many `frames` of a size that come of what is decoded of `physical`."""
     return {
-        "frames": len(plan.frames),
-        "width": plan.size[0],
-        "height": plan.size[1],
-        "psnr": None if plan.psnr == math.inf else plan.psnr,
-        "sources": [_source_record(plan.physical, source) for source in found.sources],
+        "frames": frames,
+        "width": size[0],
+        "height": size[1],
+        "psnr": None if psnr == math.inf else psnr,
+        "sources": [_source_record(physical, source) for source in found.sources],
         "decoded": _work_record(found.work, found.seconds),
         "untiled": _work_record(found.untiled, found.untiled_seconds),
         "pixel_gain": found.pixel_gain,

@@ -14,7 +14,7 @@ from vfsd.objects import Progress
 from vfsd.units import Seconds
 from vfsd.videos.facts import VideoFacts
 from vfsd.videos.frames import Region, view_of
-from vfsd.views import open_view, render, sound
+from vfsd.views import ViewExplanation, explain_path, explain_view, open_view, render, sound
 from vfsd.wholefiles import whole_file
 
 _BUFFER = 1 << 20
@@ -51,12 +51,43 @@ class VideoFiles(VideoFacts):
         that are done.  Raises `ExistsError` unless `replace`, `UsageError` for what cannot be
         made, `OutOfRangeError`, `NoSpaceError`, `OSError`.
         """
-        form = grammar.form_of(
-            local_path(path, "a file").suffix.lower().removeprefix("."), codec, format
-        )
         view = view_of(self._counted(), span=span, frames=frames, region=region, fps=fps)
-        request = grammar.Request(view, form, size, psnr)
+        request = grammar.Request(view, _form(path, codec, format), size, psnr)
         return self.save_view(path, request, replace=replace, on_progress=on_progress)
+
+    def explain_save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        span: tuple[Seconds, Seconds | None] | None = None,
+        frames: range | slice | None = None,
+        region: Region | None = None,
+        size: tuple[int, int] | None = None,
+        fps: Seconds | None = None,
+        codec: str | None = None,
+        format: str | None = None,
+        psnr: float | None = None,
+    ) -> ViewExplanation:
+        """What `save` with these arguments copies, decodes and encodes; it makes nothing.
+
+            found = video.explain_save("clip.mp4", span=(1.3, 6.7))
+            found.made, [(step.does, step.frames, step.bytes) for step in found.steps]
+
+        Of `path` the ending alone counts.  Raises `OutOfRangeError`, `UsageError`.
+        """
+        view = view_of(self._counted(), span=span, frames=frames, region=region, fps=fps)
+        return self.explain_request(grammar.Request(view, _form(path, codec, format), size, psnr))
+
+    def explain_request(self, request: grammar.Request) -> ViewExplanation:
+        """As `explain_save`, for a request of `vfsd.grammar`."""
+        return explain_view(self._parts, self._tools, self.info, request)
+
+    def explain_view(self, name: str) -> ViewExplanation:
+        """What `view` of that name takes to make: a view of the video, or ``frames/000123.png``.
+
+        Raises what `view` does, and `NotFoundError` for other files below ``NAME@/``.
+        """
+        return explain_path(self._parts, self._tools, self.info, _name(name))
 
     def save_view(
         self,
@@ -90,9 +121,7 @@ class VideoFiles(VideoFacts):
         Readable and seekable; what is read is made then, and a little ahead.  Close it.  Raises
         `NotFoundError` for what is no name of a view, `UsageError`, `OutOfRangeError`.
         """
-        if not isinstance(name, str):
-            raise UsageError(f"{shown(name)} is no view", hint="give its name, as text")
-        opened = open_view(self._parts, self._tools, self.info, name)
+        opened = open_view(self._parts, self._tools, self.info, _name(name))
         return io.BufferedReader(opened, _BUFFER)
 
     def _rendered(
@@ -100,3 +129,17 @@ class VideoFiles(VideoFacts):
     ) -> int:
         with whole_file(path, replace) as file:
             return render(self._parts, self._tools, self.info, request, file, on_progress)
+
+
+def _form(
+    path: str | os.PathLike[str], codec: str | None, pixel_format: str | None
+) -> grammar.Form:
+    ending = local_path(path, "a file").suffix.lower().removeprefix(".")
+    return grammar.form_of(ending, codec, pixel_format)
+
+
+def _name(name: str) -> str:
+    """Raises `UsageError` for what is no text."""
+    if not isinstance(name, str):
+        raise UsageError(f"{shown(name)} is no view", hint="give its name, as text")
+    return name

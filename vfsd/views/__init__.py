@@ -3,13 +3,24 @@
 `folder` shows them below ``NAME@/``, `single` gives one by itself; `rendition` says what a name
 stands for; `slots` and `allotment` give every byte its place before it is made; `copying`,
 `stitching`, `splicing`, `encoding` and `raw` make the bytes and `sounding` what is heard with them,
+`explaining` counts what that takes;
 `rendering` sees to it that each is made once, by the threads of `renderqueue`, `forerunner` has
 those made that a reader will want next, and `rendercache` keeps them.  `offers` takes frames that
 somebody writes.
 """
 
+from vfsd.views.explaining import ViewExplanation
 from vfsd.views.folder import Views
 from vfsd.views.offers import Offer
-from vfsd.views.single import open_view, render, sound
+from vfsd.views.single import explain_path, explain_view, open_view, render, sound
 
-__all__ = ["Offer", "Views", "open_view", "render", "sound"]
+__all__ = [
+    "Offer",
+    "ViewExplanation",
+    "Views",
+    "explain_path",
+    "explain_view",
+    "open_view",
+    "render",
+    "sound",
+]

@@ -31,9 +31,11 @@ from vfsd.view import View
 from vfsd.views.damaged import shown_by_tiles
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
+from vfsd.views.pictures import picture_form
 from vfsd.views.showing import Showing, segment_ticks
 from vfsd.views.slots import ListedSlots, Slots
 from vfsd.views.sounding import SegmentedSound, ViewSound
+from vfsd.views.steps import CopiedPart, ViewPart
 from vfsd.views.workshop import Workshop
 
 _SEGMENT_BYTES = 16 << 20
@@ -163,6 +165,10 @@ class CopiedRendition:
     def pictures(self, slots: Sequence[int]) -> Pictures | None:
         return None
 
+    @property
+    def parts(self) -> Sequence[ViewPart]:
+        return [self._run.part]
+
 
 def whole_segment(data: bytes, size: int) -> bytes:
     """`data`, which has to fit into its place.  Raises `IntegrityError`."""
@@ -200,6 +206,7 @@ class CopiedRun:
         self.shown = columns.pts - footage.table.frame_pts(int(showing.frames[0]))
         """When the picture of each packet appears, in ticks."""
         self.keys = _keys(columns)  #: 1 for key packets
+        self.bytes = int(columns.size.sum())  #: of the packets, as they are stored
         self.starts = _segment_starts(columns, self.shown, showing)
         """The packet that each segment begins with."""
         self.reorder = int((showing.starts - self.shown).max())  #: see `Track.reorder`
@@ -246,6 +253,19 @@ class CopiedRun:
             decoded=showing.starts[first:stop],
             end=int(ends[-1]),
             keys=self.keys[first:stop],
+        )
+
+    @property
+    def part(self) -> CopiedPart:
+        frames, physical = self.showing.frames, self.footage.physical
+        form = picture_form(physical.media, View(), "yuv420p")
+        return CopiedPart(
+            range(int(frames[0]), int(frames[-1]) + 1),
+            len(frames),
+            "original",
+            physical.media.codec,
+            self.bytes,
+            form.psnr_of_original(physical),
         )
 
     def _bounds(self, number: int) -> tuple[int, int]:

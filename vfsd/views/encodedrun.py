@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from vfsd.model import Segment
 from vfsd.tiling import Rect
 from vfsd.views.allotment import Shape, allot, allot_lossless
 from vfsd.views.candidates import Candidates, Made
+from vfsd.views.decoding import Pictures
 from vfsd.views.fineness import coarser, is_lossless
 from vfsd.views.footage import Footage
 from vfsd.views.measuring import Measure, Origins
@@ -43,6 +45,7 @@ from vfsd.views.pictures import PictureConverter, PictureForm
 from vfsd.views.rendercache import Bytes, file_of
 from vfsd.views.renderqueue import Check
 from vfsd.views.showing import Showing, segment_ticks
+from vfsd.views.steps import CopiedPart, MadePart, ViewPart
 from vfsd.views.workshop import Workshop
 
 LEAST_PICTURES = 8
@@ -258,6 +261,31 @@ class EncodedRun:
             if frames is not None and frames in alike:
                 found[number] = alike[frames]
         return found
+
+    @property
+    def parts(self) -> list[ViewPart]:
+        """What is stored already is copied, if it is still there and whole; the rest is made."""
+        found: list[ViewPart] = []
+        for is_stored, together in groupby(range(len(self.starts)), self.stored.__contains__):
+            numbers = list(together)
+            found += [self._stored_part(self.stored[number]) for number in numbers if is_stored]
+            if not is_stored:
+                frames = np.concatenate([self.frames(number) for number in numbers])
+                size = int(self.sizes[numbers].sum())
+                shown = Pictures(self.footage, frames, self.pictures)
+                found.append(MadePart(shown, self.settings.codec, size))
+        return found
+
+    def _stored_part(self, segment: Segment) -> CopiedPart:
+        cells = segment.cells
+        return CopiedPart(
+            segment.frames,
+            len(segment.frames),
+            "tiles",
+            segment.profile,
+            sum(cell.size for cell in cells),
+            self.pictures.psnr_of(cells, segment.picture),
+        )
 
     def _held(self, first: int, stop: int, workshop: Workshop, origins: Origins) -> list[Pixels]:
         """The pictures of a segment; none where they are too large to be held.

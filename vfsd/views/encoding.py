@@ -31,6 +31,7 @@ from vfsd.views.pictures import PictureForm, view_picture_form
 from vfsd.views.showing import Showing
 from vfsd.views.slots import ListedSlots, Slots
 from vfsd.views.sounding import SegmentedSound, ViewSound
+from vfsd.views.steps import ViewPart
 from vfsd.views.workshop import Workshop
 
 DEFAULT_CODEC = "h264"
@@ -138,6 +139,10 @@ class EncodedRendition:
         run = self._run
         parts = [run.frames(slot - 1) for slot in slots if slot]
         return Pictures(run.footage, np.concatenate(parts), run.pictures) if parts else None
+
+    @property
+    def parts(self) -> Sequence[ViewPart]:
+        return self._run.parts
 
     def _framing(self) -> Framing:
         settings = self._run.settings

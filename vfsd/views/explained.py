@@ -1,6 +1,6 @@
 """``explain/``: what the views beside it take to make.
 
-    explain/roi=400x300+600+300.mp4.json    what is decoded for that view, and from where
+    explain/roi=400x300+600+300.mp4.json    what is copied, decoded and encoded for that view
     explain/frames/000123.png.json          the same of a still
 
 The numbers are those of ``vfsd explain``.
@@ -9,25 +9,18 @@ The numbers are those of ``vfsd explain``.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from vfsd import grammar
-from vfsd.codecs.pictures.filelayouts import lossless_layout
 from vfsd.errors import NotFoundError
-from vfsd.model import MediaInfo
-from vfsd.reading.explain import explain, record
 from vfsd.reading.packs import PackPool
-from vfsd.reading.plan import make_plan
-from vfsd.reading.tileplan import Costs
-from vfsd.view import View
-from vfsd.views.encoding import EncodedRendition
+from vfsd.views.explaining import ViewExplanation, explained_still, explained_view
 from vfsd.views.footage import Footage
-from vfsd.views.pictures import view_picture_form
-from vfsd.views.rendition import TextRendition, ViewRendition, rendition_of, require_frame, sound_of
+from vfsd.views.rendition import TextRendition
 
 EXPLAIN = "explain"
 
-_FRAMES = f"{EXPLAIN}/frames"
+_STILLS = "frames"
+_FRAMES = f"{EXPLAIN}/{_STILLS}"
 _ENDING = ".json"
 
 
@@ -45,55 +38,20 @@ def explained(name: str, footage: Footage, packs: PackPool, path: str) -> TextRe
 
     Raises what the view itself would.
     """
-    folder, _, file = path.rpartition("/")
-    if not is_explain_folder(folder) or not file.endswith(_ENDING):
+    if not path.endswith(_ENDING) or is_explain_folder(path):
         raise NotFoundError(f"there is no view {path!r}")
-    asked = file.removesuffix(_ENDING)
-    content = _still(footage, asked) if folder == _FRAMES else _view(footage, packs, asked)
+    asked = path.removeprefix(EXPLAIN + "/").removesuffix(_ENDING)
+    content = explained_path(footage, packs, asked).record
     text = json.dumps({"name": name, **content}, indent=2) + "\n"
     return TextRendition(text.encode())
 
 
-def _view(footage: Footage, packs: PackPool, asked: str) -> dict[str, Any]:
-    media = footage.physical.media
-    request = grammar.parse(asked).of_region(media.display_width, media.display_height)
-    if request.psnr is not None:
-        footage = footage.of_quality(request.psnr)
-    rendition = rendition_of(footage, request, packs)
-    why = rendition.why if isinstance(rendition, EncodedRendition) else None
-    view = request.sized(media.display_width, media.display_height)
-    pictures = view_picture_form(media, view, request.form)
-    found = _planned(footage, view, pictures.pixel_format)
-    codec, silence = sound_of(footage, request)
-    told = {"view": grammar.unparse(request), "made": rendition.made, "why": why}
-    told["lost"] = _lost(rendition, media)
-    return {**told, "sound": codec, "silence": silence, **found}
-
-
-def _lost(rendition: ViewRendition, media: MediaInfo) -> str | None:
-    """What a lossless view has not of the source's samples."""
-    if not isinstance(rendition, EncodedRendition) or not rendition.is_lossless:
-        return None
-    kept = lossless_layout(media)
-    if rendition.pixel_format == kept.layout:
-        return kept.lost
-    return f"its pixels are {media.pixel_format}, and {rendition.pixel_format} was asked for"
-
-
-def _still(footage: Footage, asked: str) -> dict[str, Any]:
-    index, _ = grammar.parse_still(asked)
-    require_frame(footage, index)
-    found = _planned(footage, View(frames=(index, index + 1, 1)), "rgb24")
-    return {"view": f"frames/{asked}", "made": "decoded", **found}
-
-
-def _planned(footage: Footage, view: View, pixel_format: str) -> dict[str, Any]:
-    plan = make_plan(
-        view,
-        footage.physical,
-        footage.table,
-        pixel_format=pixel_format,
-        tiles=footage.tiles,
-    )
-    costs = footage.tiles.costs if footage.tiles is not None else Costs()
-    return record(explain(plan, footage.table, costs))
+def explained_path(footage: Footage, packs: PackPool, path: str) -> ViewExplanation:
+    """What the view, or the still, at a path below ``NAME@/`` takes.  Raises what it would."""
+    folder, slash, file = path.rpartition("/")
+    if not slash:
+        return explained_view(footage, grammar.parse(path), packs)
+    if folder != _STILLS:
+        raise NotFoundError(f"there is no view {path!r}")
+    index, _ = grammar.parse_still(file)
+    return explained_still(footage, index, path)

@@ -23,6 +23,7 @@ from vfsd.views.pictures import PictureConverter, view_picture_form
 from vfsd.views.rendercache import Bytes, Place
 from vfsd.views.showing import Showing
 from vfsd.views.slots import EvenSlots, Slots
+from vfsd.views.steps import MadePart, ViewPart
 from vfsd.views.workshop import Workshop
 
 _Y4M_FRAME = b"FRAME\n"
@@ -91,6 +92,11 @@ class RawRendition:
         if not places:
             return None
         return Pictures(self._footage, self._showing.frames[places], self._pictures)
+
+    @property
+    def parts(self) -> Sequence[ViewPart]:
+        shown = Pictures(self._footage, self._showing.frames, self._pictures)
+        return [MadePart(shown, None, self.slots.size)]
 
     def _cursor(
         self, workshop: Workshop, converter: PictureConverter, place: int

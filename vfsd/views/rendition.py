@@ -37,6 +37,7 @@ from vfsd.views.showing import show
 from vfsd.views.slots import EvenSlots, Slots
 from vfsd.views.sounding import find_sound
 from vfsd.views.splicing import find_splice
+from vfsd.views.steps import ViewPart
 from vfsd.views.stitching import find_stitch
 from vfsd.views.workshop import Workshop
 
@@ -92,6 +93,10 @@ class ViewRendition(Rendition, Protocol):
     def made(self) -> str:
         """How: copied or stitched (nothing is decoded), spliced (copied but for its ends, which
         are encoded), encoded, or decoded (raw forms)."""
+
+    @property
+    def parts(self) -> Sequence[ViewPart]:
+        """What of it is copied and what is made, by time."""
 
 
 @runtime_checkable

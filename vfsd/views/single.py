@@ -12,6 +12,8 @@ from vfsd.model import LogicalVideo
 from vfsd.objects import Progress
 from vfsd.parts import Parts
 from vfsd.reading.tools import Tools
+from vfsd.views.explained import explained_path
+from vfsd.views.explaining import ViewExplanation, explained_view
 from vfsd.views.footage import footage_of
 from vfsd.views.rendering import Renderer, RenditionFile, write_out
 from vfsd.views.rendition import Rendition, StillRendition, rendition_of, sound_of
@@ -47,6 +49,18 @@ def sound(
 ) -> tuple[str | None, str | None]:
     """(the codec of the sound that a view carries, or why it carries none)."""
     return sound_of(footage_of(parts, tools, info), request)
+
+
+def explain_view(
+    parts: Parts, tools: Tools, info: LogicalVideo, request: grammar.Request
+) -> ViewExplanation:
+    """What it takes to make a view.  Raises as `render`."""
+    return explained_view(footage_of(parts, tools, info), request, tools.packs)
+
+
+def explain_path(parts: Parts, tools: Tools, info: LogicalVideo, path: str) -> ViewExplanation:
+    """The same of what a mount serves at a path below ``NAME@/``: a view, or a frame."""
+    return explained_path(footage_of(parts, tools, info), tools.packs, path)
 
 
 def open_view(parts: Parts, tools: Tools, info: LogicalVideo, path: str) -> ViewReader:

@@ -50,6 +50,7 @@ from vfsd.views.showing import Showing
 from vfsd.views.slots import ListedSlots, Slots
 from vfsd.views.sounding import SegmentedSound, ViewSound
 from vfsd.views.splicesource import SpliceSource, source_of
+from vfsd.views.steps import ViewPart
 from vfsd.views.workshop import Workshop
 
 _KEYS_TRIED = 8
@@ -320,6 +321,13 @@ class SplicedRendition:
         footage = self._copied.footage
         form = even_picture_form(footage.physical.media, View(), "yuv420p")
         return Pictures(footage, np.concatenate(frames), form)
+
+    @property
+    def parts(self) -> Sequence[ViewPart]:
+        found: list[ViewPart] = []
+        for part in self._parts:
+            found += [part.run.part] if isinstance(part.run, CopiedRun) else part.run.parts
+        return found
 
     @property
     def _copied(self) -> CopiedRun:

@@ -34,10 +34,11 @@ from vfsd.reading.packs import PackPool
 from vfsd.view import View
 from vfsd.views.decoding import Pictures
 from vfsd.views.footage import Footage
-from vfsd.views.pictures import picture_form
+from vfsd.views.pictures import PictureForm, picture_form
 from vfsd.views.showing import MOST_SEGMENTS, Showing
 from vfsd.views.slots import ListedSlots, Slots
 from vfsd.views.sounding import SegmentedSound, ViewSound
+from vfsd.views.steps import CopiedPart, ViewPart
 from vfsd.views.wholetiles import TileBlock, tile_blocks
 from vfsd.views.workshop import Workshop
 
@@ -76,7 +77,8 @@ def find_stitch(
     shown = (area.width // 2 * 2, area.height // 2 * 2)
     if media.is_turned and shown != (area.width, area.height):
         return None  # what is left out may lie at any side
-    good = footage.tiles.good_for(picture_form(media, view, form.layout), footage.physical)
+    pictures = picture_form(media, view, form.layout)
+    good = footage.tiles.good_for(pictures, footage.physical)
     blocks = tile_blocks(area, showing, footage.tiles.segments, good)
     if not blocks or len(blocks) > MOST_SEGMENTS or min(shown) < 2:
         return None
@@ -94,7 +96,7 @@ def find_stitch(
         _log.warning("a view is encoded, not stitched from tiles: %s", error)
         return None
     stitched = StitchedRendition(
-        key, footage, form, showing, blocks, sizes, head, shown, in_stream, sound
+        key, footage, form, showing, blocks, sizes, head, shown, in_stream, pictures, sound
     )
     if form.container == "matroska" and stitched.largest >= MAX_PACKET:
         return None
@@ -120,9 +122,11 @@ class StitchedRendition:
         head: StreamHead,
         shown: tuple[int, int],
         in_stream: bool,
+        pictures: PictureForm,
         sound: ViewSound | None = None,
     ) -> None:
-        """`sizes` are those of the blocks' cells; `shown` is the size of a picture."""
+        """`sizes` are those of the blocks' cells; `shown` is the size of a picture, of which
+        `pictures` tells what it is of."""
         numbers = ",".join(f"{block.segment.id}:{block.frames}" for block in blocks)
         self.key = blake3(f"{key} stitched {numbers}".encode()).hexdigest()
         self.digest = footage.digest
@@ -153,6 +157,8 @@ class StitchedRendition:
         )
         header = len(self._muxer.header()) + self._muxer.index_size(len(totals))
         self.slots: Slots = ListedSlots(header, totals)
+        self._sizes = sizes
+        self._pictures = pictures
         self.memory = showing.memory + _BLOCK_BYTES * len(blocks) + (sound.memory if sound else 0)
 
     def make(self, slot: int, workshop: Workshop) -> bytes:
@@ -179,6 +185,22 @@ class StitchedRendition:
 
     def pictures(self, slots: Sequence[int]) -> Pictures | None:
         return None
+
+    @property
+    def parts(self) -> Sequence[ViewPart]:
+        return [
+            CopiedPart(
+                range(block.segment.first_frame, block.segment.first_frame + block.frames),
+                block.frames,
+                "tiles",
+                block.segment.profile,
+                int(size),
+                self._pictures.psnr_of(
+                    [block.segment.cell(tile) for tile in block.tiles], block.segment.picture
+                ),
+            )
+            for block, size in zip(self._blocks, self._sizes, strict=True)
+        ]
 
     def _payloads(self, block: TileBlock, packs: PackPool) -> list[bytes]:
         cells = packs.cells(block.segment)

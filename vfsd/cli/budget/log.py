@@ -90,7 +90,7 @@ def _record(name: str, one: Eviction) -> dict[str, Any]:
 
 
 def _cells(name: str, one: Eviction) -> tuple[str, str, str, str, str, str, str]:
-    from vfsd.cli.explain import duration
+    from vfsd.cli.explainview import duration
     from vfsd.tiling.cost import VIEW_PROFILES
 
     kind = _kind(one)

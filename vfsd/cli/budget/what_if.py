@@ -90,7 +90,7 @@ def _record(name: str | None, found: WhatIf, names: Mapping[int, str]) -> dict[s
 
 
 def _print(session: Session, name: str | None, found: WhatIf, names: Mapping[int, str]) -> None:
-    from vfsd.cli.explain import duration
+    from vfsd.cli.explainview import duration
 
     whose = f"{'the store' if name is None else shown(name)} with {limit_text(found.usage.limit)}"
     if not found.gone:

@@ -1,0 +1,108 @@
+"""What ``vfsd explain`` says of a view: what is copied, decoded and encoded for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from vfsd.cli.output import columns, facts, print_json, print_line, shown
+from vfsd.cli.session import Session
+from vfsd.errors import UsageError
+from vfsd.forms import CONTAINERS
+from vfsd.units import clock, human_bytes
+
+if TYPE_CHECKING:
+    from vfsd.grammar import Form
+    from vfsd.reading.explain import Decoding, Explanation
+    from vfsd.videos.video import Video
+    from vfsd.views.explaining import Step, ViewExplanation
+
+
+def file_form(
+    codec: str | None, ending: str | None, pixel_format: str | None, silent: bool
+) -> Form:
+    """The form of the file that options ask for: mp4 where none says another.
+
+    Raises `UsageError`.
+    """
+    from dataclasses import replace
+
+    from vfsd.grammar import form_of
+
+    if ending is None:
+        ending = "mp4" if codec is None or codec in CONTAINERS["mp4"] else "mkv"
+    form = form_of(ending, codec, pixel_format)
+    if silent and form.container not in ("mp4", "matroska"):
+        raise UsageError(f"{ending} carries no sound", hint="leave out --no-sound")
+    return replace(form, sound=not silent)
+
+
+def read_record(video: Video, found: Explanation) -> dict[str, Any]:
+    """The keys of a view, of a read of bare pixels."""
+    from vfsd.views.explaining import decode_step
+
+    steps = [decode_step(video.original, source).record for source in found.sources]
+    told = ("view", "made", "why", "lost", "sound", "silence")
+    return {**dict.fromkeys(told), "steps": steps}
+
+
+def tell_view(session: Session, video: Video, found: ViewExplanation) -> None:
+    """Print it, for people or for programs."""
+    if session.json:
+        print_json({"name": video.name, **found.record, "measured": None})
+        return
+    width, height = found.size
+    print_line(
+        f"{shown(video.name)}@/{found.view}: {found.frames} frames of {width}x{height}, "
+        f"{found.made}"
+    )
+    rows: list[tuple[str, ...]] = [
+        ("step", "seconds", "frames", "count", "bytes", "predicted", "what")
+    ]
+    rows += [_cells(video, step) for step in found.steps]
+    for line in columns(rows, "<<<>>><"):
+        print_line(line)
+    for line in facts(_conclusions(found)):
+        print_line(line)
+
+
+def _cells(video: Video, step: Step) -> tuple[str, ...]:
+    from vfsd.cli.layout.records import span_of
+
+    start, end = span_of(video, step.frames)
+    what = step.codec if step.origin is None else f"{step.origin}, {step.codec}"
+    return (
+        step.does,
+        f"{clock(start)}-{clock(end)}",
+        f"{step.frames.start}-{step.frames.stop - 1}",
+        str(step.count),
+        ("up to " if step.does == "encode" else "") + human_bytes(step.bytes),
+        "-" if step.does == "copy" else duration(step.seconds),
+        what,
+    )
+
+
+def _conclusions(found: ViewExplanation) -> Iterator[tuple[str, str]]:
+    decoding = f"{found.work.pictures} pictures, {duration(found.seconds)}"
+    yield "decoded", decoding if found.sources else "nothing"
+    if any(source.segment is not None for source in found.sources):
+        yield "gain", gain(found)
+    if found.why is not None:
+        yield "not copied", found.why
+    if found.lost is not None:
+        yield "lost", found.lost
+    if found.sound is not None:
+        yield "sound", found.sound
+
+
+def gain(found: Decoding) -> str:
+    """What tiles save."""
+    return (
+        f"{found.pixel_gain:.1f} times fewer pixels, {found.time_gain:.1f} times less time "
+        "(predicted CPU time of decoding)"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Milliseconds, or seconds where there are many."""
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -1,0 +1,205 @@
+"""What a view takes: which of its pictures are copied, decoded and encoded, and from where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from vfsd import grammar
+from vfsd.codecs.pictures.filelayouts import lossless_layout
+from vfsd.grammar import Request
+from vfsd.model import MediaInfo, PhysicalVideo
+from vfsd.reading.explain import Decoding, Explanation, Source, explain, result_record
+from vfsd.reading.packs import PackPool
+from vfsd.reading.plan import make_plan, plan_frames
+from vfsd.reading.tileplan import Costs
+from vfsd.tiling.cost import VIEW_ENCODE, Work
+from vfsd.view import View
+from vfsd.views.encoding import EncodedRendition
+from vfsd.views.footage import Footage
+from vfsd.views.pictures import view_picture_form
+from vfsd.views.rendition import ViewRendition, rendition_of, require_frame, sound_of
+from vfsd.views.steps import CopiedPart, MadePart, ViewPart
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that is done for pictures of a view."""
+
+    does: str  #: copy, decode or encode
+    frames: range  #: of the video, from the first to after the last
+    count: int  #: of frames that are decoded, each once, or else of pictures
+    origin: str | None
+    """Where they come from: original, tiles or joined; None of what is encoded."""
+    codec: str  #: of what is copied, decoded or encoded
+    bytes: int
+    """Of packets that are copied or decoded; of what is encoded the most that it may take."""
+    seconds: float  #: CPU time, predicted; none is told of copying
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return {
+            "does": self.does,
+            "frames": [self.frames.start, self.frames.stop],
+            "count": self.count,
+            "from": self.origin,
+            "codec": self.codec,
+            "bytes": self.bytes,
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ViewExplanation(Decoding):
+    """How a view is made.  What is decoded is that of the pictures that are not copied."""
+
+    view: str  #: its name, in the one form that it has
+    made: str  #: copied, stitched, spliced, encoded or decoded
+    why: str | None  #: of what is encoded: why none of its packets are copied
+    lost: str | None  #: what a lossless view has not of the source's samples
+    sound: str | None  #: the codec of the sound that it carries
+    silence: str | None  #: why it carries none
+    frames: int  #: pictures that it shows
+    size: tuple[int, int]
+    psnr: float
+    """dB that the pictures that it is made from have at least against the very first original;
+    infinite where they are its own, 0 where nobody has measured it."""
+    steps: tuple[Step, ...]  #: by time
+    physical: PhysicalVideo  #: the stored encoding
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As a JSON object; see ``vfsd explain`` for its keys."""
+        return {
+            "view": self.view,
+            "made": self.made,
+            "why": self.why,
+            "lost": self.lost,
+            "sound": self.sound,
+            "silence": self.silence,
+            "steps": [step.record for step in self.steps],
+            **result_record(self, self.physical, self.frames, self.size, self.psnr),
+        }
+
+
+def explained_view(footage: Footage, request: Request, packs: PackPool) -> ViewExplanation:
+    """What `request` takes.  Nothing is decoded.  Raises as `rendition_of`."""
+    physical = footage.physical
+    media = physical.media
+    request = request.of_region(media.display_width, media.display_height)
+    rendition = rendition_of(footage, request, packs)
+    view = request.sized(media.display_width, media.display_height)
+    codec, silence = sound_of(footage, request)
+    parts = rendition.parts
+    found = {number: _decoding(part) for number, part in enumerate(parts) if _is_made(part)}
+    return ViewExplanation(
+        **_together(list(found.values())),
+        view=grammar.unparse(request),
+        made=rendition.made,
+        why=rendition.why if isinstance(rendition, EncodedRendition) else None,
+        lost=_lost(rendition, media),
+        sound=codec,
+        silence=silence,
+        frames=sum(map(_pictures, parts)),
+        size=view_picture_form(media, view, request.form).size,
+        psnr=min(_psnr(part, found.get(number)) for number, part in enumerate(parts)),
+        steps=tuple(
+            step for number, part in enumerate(parts) for step in _steps(part, found.get(number))
+        ),
+        physical=physical,
+    )
+
+
+def explained_still(footage: Footage, index: int, name: str) -> ViewExplanation:
+    """What the picture file `name` of a frame takes.  Raises `OutOfRangeError`."""
+    require_frame(footage, index)
+    view = View(frames=(index, index + 1, 1))
+    plan = make_plan(view, footage.physical, footage.table, tiles=footage.tiles)
+    found = explain(plan, footage.table, _costs(footage))
+    return ViewExplanation(
+        **_together([found]),
+        view=name,
+        made="decoded",
+        why=None,
+        lost=None,
+        sound=None,
+        silence=None,
+        frames=1,
+        size=plan.size,
+        psnr=plan.psnr,
+        steps=tuple(decode_step(footage.physical, source) for source in found.sources),
+        physical=footage.physical,
+    )
+
+
+def decode_step(physical: PhysicalVideo, source: Source) -> Step:
+    """What is decoded from one place."""
+    segment = source.segment
+    codec = physical.media.codec if segment is None else segment.profile
+    size = round(source.work.bytes)
+    return Step("decode", source.span, len(source.frames), source.kind, codec, size, source.seconds)
+
+
+def _is_made(part: ViewPart) -> bool:
+    return isinstance(part, MadePart)
+
+
+def _decoding(part: ViewPart) -> Explanation:
+    assert isinstance(part, MadePart)
+    footage, form = part.pictures.footage, part.pictures.form
+    plan = plan_frames(
+        part.pictures.frames,
+        View(region=form.region, size=form.size),
+        footage.physical,
+        footage.table,
+        pixel_format=form.pixel_format,
+        tiles=footage.tiles,
+    )
+    return explain(plan, footage.table, _costs(footage))
+
+
+def _costs(footage: Footage) -> Costs:
+    return footage.tiles.costs if footage.tiles is not None else Costs()
+
+
+def _together(found: list[Explanation]) -> dict[str, Any]:
+    return {
+        "sources": tuple(source for one in found for source in one.sources),
+        "untiled": sum((one.untiled for one in found), Work()),
+        "untiled_seconds": sum(one.untiled_seconds for one in found),
+    }
+
+
+def _pictures(part: ViewPart) -> int:
+    return part.count if isinstance(part, CopiedPart) else len(part.pictures.frames)
+
+
+def _psnr(part: ViewPart, found: Explanation | None) -> float:
+    if isinstance(part, CopiedPart):
+        return part.psnr
+    assert found is not None
+    return found.plan.psnr
+
+
+def _steps(part: ViewPart, found: Explanation | None) -> Iterator[Step]:
+    if isinstance(part, CopiedPart):
+        yield Step("copy", part.frames, part.count, part.origin, part.codec, part.bytes, 0.0)
+        return
+    assert found is not None
+    for source in found.sources:
+        yield decode_step(found.plan.physical, source)
+    if part.codec is not None:
+        width, height = part.pictures.form.size
+        count = len(part.pictures.frames)
+        seconds = VIEW_ENCODE[part.codec] * count * width * height
+        yield Step("encode", part.frames, count, None, part.codec, part.bytes, seconds)
+
+
+def _lost(rendition: ViewRendition, media: MediaInfo) -> str | None:
+    if not isinstance(rendition, EncodedRendition) or not rendition.is_lossless:
+        return None
+    kept = lossless_layout(media)
+    if rendition.pixel_format == kept.layout:
+        return kept.lost
+    return f"its pixels are {media.pixel_format}, and {rendition.pixel_format} was asked for"
