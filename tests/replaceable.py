@@ -1,4 +1,4 @@
-"""A clip that an encoding at a fine quality is still smaller than."""
+"""Clips that an encoding at a fine quality is still smaller than."""
 
 from __future__ import annotations
 
@@ -32,4 +32,20 @@ def rich_clip(path: Path) -> Path:
         for stream in (pictures, sound):
             for packet in stream.encode(None):
                 out.mux(packet)
+    return path
+
+
+def time_coded_clip(folder: Path) -> Path:
+    """The same with a track of time codes, as cameras make them, which no muxer copies."""
+    path = folder / "coded.mp4"
+    with (
+        av.open(str(rich_clip(folder / "rich.mp4"))) as source,
+        av.open(str(path), "w", options={"write_tmcd": "1"}) as target,
+    ):
+        copies = [target.add_stream_from_template(stream) for stream in source.streams]
+        copies[0].metadata["timecode"] = "00:00:00:00"
+        for packet in source.demux():
+            if packet.size:
+                packet.stream = copies[packet.stream.index]
+                target.mux(packet)
     return path

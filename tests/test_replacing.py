@@ -19,7 +19,7 @@ import pytest
 from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.matrices import ASKEW, MIRRORED, ORIENTATIONS, with_matrix
-from tests.replaceable import rich_clip
+from tests.replaceable import rich_clip, time_coded_clip
 from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog.originals import Originals
@@ -37,6 +37,7 @@ from vfsd.errors import (
 )
 from vfsd.making.planned import TileSettings
 from vfsd.retention import replacing
+from vfsd.retention.archivework import ArchiveWork
 from vfsd.retention.guarding import set_policy
 from vfsd.retention.originals import Action
 from vfsd.store import Store
@@ -458,19 +459,10 @@ def test_who_looked_it_up_before_looks_again(store: Store, video: Video) -> None
     assert len(store[NAME].frames([0])) == len(video.frames([0])) == 1
 
 
-def test_a_stream_that_cannot_be_written_is_named(store: Store, tmp_path: Path) -> None:
-    """A track of time codes, as cameras make them."""
-    path = tmp_path / "coded.mp4"
-    with (
-        av.open(str(rich_clip(tmp_path / "rich.mp4"))) as source,
-        av.open(str(path), "w", options={"write_tmcd": "1"}) as target,
-    ):
-        copies = [target.add_stream_from_template(stream) for stream in source.streams]
-        copies[0].metadata["timecode"] = "00:00:00:00"
-        for packet in source.demux():
-            if packet.size:
-                packet.stream = copies[packet.stream.index]
-                target.mux(packet)
+def test_a_stream_that_cannot_be_written_is_named(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = time_coded_clip(tmp_path)
     video = store.ingest(path)
     assert [side.kind for side in video.original.media.side_streams] == ["audio", "data"]
     video.set_policy(REPLACEABLE)
@@ -478,6 +470,12 @@ def test_a_stream_that_cannot_be_written_is_named(store: Store, tmp_path: Path) 
         video.replace_original()
     assert "-map -0:2" in (refusal.value.hint or "")
     assert bytes_of(store, video).read_bytes() == path.read_bytes()
+    # Nothing is encoded to find that out.
+    monkeypatch.setattr(ArchiveWork, "encoded", None)
+    told = video.forecast_replacement()
+    assert told.refused == str(refusal.value)
+    assert (told.stays, told.saves, told.frames) == (True, False, 0)
+    assert (told.new_size, told.psnr) == (video.info.size, math.inf)
 
 
 @pytest.mark.parametrize(("codec", "size"), [("h264", (159, 128)), ("hevc", (160, 127))])

@@ -60,8 +60,8 @@ _FIELDS: Mapping[str, str] = MappingProxyType(
             "with --keep of the areas that are kept",
             "frames": "that were encoded",
             "seconds": "that replacing it would take, about",
-            "refused": "why it may not be replaced as things are, or would not be: nothing would "
-            "be saved; else null",
+            "refused": "why it may not be replaced as things are, or would not be (nothing would "
+            "be saved), or cannot be, of which nothing is encoded and no bytes are new; else null",
         }
     },
     exits=[
@@ -166,6 +166,9 @@ def _foretell(session: Session, name: str, told: Forecast, *, decays: bool) -> N
     if session.json:
         measured = {"frames": told.frames, "seconds": told.seconds, "refused": refused}
         print_json({**_record(name, told), **measured})
+        return
+    if told.stays:
+        print_line(f"{shown(name)} would stay as it is: {refused}")
         return
     where = " around what is kept," if decays else ""
     print_line(

@@ -39,6 +39,9 @@ from vfsd.retention.guarding import entry_of
 from vfsd.retention.originals import SAVED, Action, Entry
 from vfsd.videos.video import Video
 
+CANNOT_BE_DONE = (NothingSavedError, RefusedMediaError, UsageError)
+"""What is raised where a video has to be left as it is, now and later."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -162,7 +165,7 @@ class Ager:
                     require=require,
                     on_progress=on_progress,
                 )
-        except (NothingSavedError, RefusedMediaError, UsageError) as error:
+        except CANNOT_BE_DONE as error:
             return self._leave(video.info, due.reason, str(error))
         return video.original_log()[0]
 

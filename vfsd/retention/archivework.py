@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -60,6 +62,17 @@ class Forecast:
     seconds: float  #: that all of it would take, about
     refused: str | None = None  #: why it may not be done as things are
 
+    @classmethod
+    def refusing(cls, codec: str, video: LogicalVideo, why: str) -> Forecast:
+        """Of a video of which no such file can be made, whatever policies say."""
+        psnr = video.original.psnr
+        return cls(codec, video.size, video.size, math.inf, psnr, 0, 0.0, why)
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is known that there can be no new file: nothing is measured then."""
+        return self.refused is not None and not self.frames
+
     @property
     def saves(self) -> bool:
         """Whether the new file would be smaller; one that is not takes no place."""
@@ -106,6 +119,14 @@ class ArchiveWork:
         original = self._video.original
         return FrameDecoder(self._path, original.media, original.access, self._table)
 
+    def require_writable(self) -> None:
+        """Raises `RefusedMediaError` where the container takes not all that lies in the file.
+
+        It is asked: a file is begun, and thrown away.
+        """
+        with TemporaryDirectory(prefix="vfsd-") as folder:
+            self._rewriter(Path(folder) / "begun").close()
+
     def runs(self) -> list[range]:
         """Runs of frames, from key frames of the original where these come."""
         table = self._table
@@ -119,20 +140,19 @@ class ArchiveWork:
         Raises `NothingSavedError` where the codec is not good enough, or as soon as the new file
         is as large as the old one, `IntegrityError`, `NoSpaceError`.
         """
-        table, end, done, size = self._table, self._video.original.end_pts, 0, 0
-        self._before_picture = lambda: on_progress("encoding", done, len(table))
-        with (
-            self.decoder() as decoder,
-            FileRewriter(
-                self._path, target, self._media, self.codec, table.pts(), end, self._siting
-            ) as file,
-        ):
+        done, size = 0, 0
+        self._before_picture = lambda: on_progress("encoding", done, len(self._table))
+        with self.decoder() as decoder, self._rewriter(target) as file:
             for frames in self.runs():
                 run = self.encoded(decoder, frames)
                 file.add(frames.start, run)
                 done, size = frames.stop, size + run.size
                 require_saving(self._video, size)
             file.finish()
+
+    def _rewriter(self, target: Path) -> FileRewriter:
+        pts, end = self._table.pts(), self._video.original.end_pts
+        return FileRewriter(self._path, target, self._media, self.codec, pts, end, self._siting)
 
     def encoded(self, decoder: FrameDecoder, frames: range) -> EncodedRun:
         """A run, as coarse as it may be."""
@@ -154,7 +174,11 @@ class ArchiveWork:
         return run
 
     def forecast(self, on_progress: OnProgress) -> Forecast:
-        """Encode a few runs, spread over the video, and measure them.  Nothing is stored."""
+        """Encode a few runs, spread over the video, and measure them.  Nothing is stored.
+
+        Raises `RefusedMediaError` before that where there can be no such file.
+        """
+        self.require_writable()
         runs = self.runs()
         places = np.linspace(0, len(runs) - 1, min(_SAMPLES, len(runs))).round().astype(int)
         chosen = [runs[place] for place in sorted(set(places.tolist()))]

@@ -143,8 +143,15 @@ class Replacer:
         return cls(parts, video, table, work, psnr, keep, areas)
 
     def forecast(self, on_progress: OnProgress = _quietly) -> Forecast:
-        """What it would come to: a few runs are encoded and measured, and nothing is stored."""
-        return replace(self._work.forecast(on_progress), refused=self._refusal())
+        """What it would come to: a few runs are encoded and measured, and nothing is stored.
+
+        What cannot be written at all is told (`Forecast.refused`), and nothing encoded then.
+        """
+        try:
+            found = self._work.forecast(on_progress)
+        except RefusedMediaError as error:
+            return Forecast.refusing(self._work.codec.name, self._video, str(error))
+        return replace(found, refused=self._refusal())
 
     def replace(
         self, reason: str, on_progress: OnProgress = _quietly, *, require: Require | None = None

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
         "psnr": "dB of the worst picture among those that were encoded, against the very first "
         "original, where it decays of the areas that are kept; null: nothing was encoded",
         "frames": "that were encoded",
-        "failed": "why nothing could be encoded, or null",
+        "failed": "why nothing could be encoded, or nothing can be done, if that was found out "
+        "just now; or null",
     },
     variants={"--apply": ENTRY_FIELDS},
     exits=[
@@ -160,6 +161,7 @@ def _apply(session: Session, ager: Ager, plan: Plan, report: Any) -> int:
 
 
 def _foretell(session: Session, ager: Ager, plan: Plan, report: Any, *, quick: bool) -> None:
+    from vfsd.retention.ageing import CANNOT_BE_DONE
     from vfsd.retention.agerules import GivenUp
 
     total, given_up = 0, GivenUp()
@@ -170,8 +172,14 @@ def _foretell(session: Session, ager: Ager, plan: Plan, report: Any, *, quick: b
         if not quick:
             try:
                 told = ager.forecast(due, report)
+            except CANNOT_BE_DONE as error:
+                _foretell_left(session, due, str(error))
+                continue
             except VfsdError as error:
                 why = str(error)
+        if told is not None and told.stays:
+            _foretell_left(session, due, told.refused)
+            continue
         record = _record(due, told, why, given_up, made)
         total += record["saved"] or 0
         if session.json:
@@ -184,9 +192,17 @@ def _foretell(session: Session, ager: Ager, plan: Plan, report: Any, *, quick: b
         else:
             print_line(f"held: {shown(held.name)}")
     for left in plan.left:
-        if session.json:
-            print_json(_other(left.aged.name, "left", left.reason, left.aged.size))
+        _foretell_left(session, left)
     session.remark(f"about {human_bytes(total)} would be saved" if plan.due else _why_nothing(plan))
+
+
+def _foretell_left(session: Session, due: Due, why: str | None = None) -> None:
+    """`why` is given where it was found out just now."""
+    aged = due.aged
+    if session.json:
+        print_json({**_other(aged.name, "left", due.reason, aged.size), "failed": why})
+    elif why is not None:
+        print_line(f"left: {shown(aged.name)}: {due.reason}; {why}")
 
 
 def _why_nothing(plan: Plan) -> str:
