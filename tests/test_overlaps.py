@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
+from av.bitstream import BitStreamFilterContext
 
 from sample_videos.cameras import Cameras, FilmedScene, write_pictures
 from sample_videos.scene import Scene
 from tests.stores import new_store
 from vfsd import Store
-from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.errors import IntegrityError, NotFoundError, UsageError
 from vfsd.joints.overlapsearch import moments_of
 from vfsd.overlap.pair import Verdict
 
@@ -50,7 +52,7 @@ def test_cameras_of_one_place_are_found_and_others_are_not(store: Store) -> None
     np.testing.assert_allclose(
         pair.overlap.matrices[0], FILMED.cameras.homography, rtol=0.02, atol=2
     )
-    assert pair.saved == pytest.approx(0.3, abs=0.05)
+    assert pair.common == pytest.approx(0.3, abs=0.05)
     for refused in report.pairs:
         assert "other.mp4" not in (refused.left.name, refused.right.name)
     assert (report.videos, report.unreadable) == (4, {})
@@ -60,7 +62,7 @@ def test_cameras_of_one_place_are_found_and_others_are_not(store: Store) -> None
         f"<OverlapReport: 4 videos, {report.compared} pairs compared, {len(report.pairs)} show the "
         "same place, 1 can be joined, 0 videos unreadable>"
     )
-    assert repr(pair) == f"<VideoPair 'west.mp4' and 'east.mp4': join, {pair.saved:.2f} saved>"
+    assert repr(pair) == f"<VideoPair 'west.mp4' and 'east.mp4': join, {pair.common:.2f} in common>"
 
 
 def test_the_same_camera_at_another_time_is_refused(store: Store) -> None:
@@ -123,3 +125,53 @@ def test_filmed_pairs(tmp_path: Path, footage: Path) -> None:
         ("derived_futsal_left", "derived_futsal_right"): Verdict.JOIN,
         ("roof_left", "roof_right"): Verdict.PARTLY,
     }
+
+
+def retold(source: Path, target: Path, **told: int) -> Path:
+    """A copy of which the stream tells other things of its colours, as FFmpeg's filter calls
+    them."""
+    options = ":".join(f"{name}={value}" for name, value in told.items())
+    with av.open(str(source)) as opened, av.open(str(target), "w") as out:
+        stream = opened.streams.video[0]
+        copy = out.add_stream_from_template(stream)
+        filtering = BitStreamFilterContext(f"h264_metadata={options}", stream, copy)
+        for packet in opened.demux(stream):
+            for changed in filtering.filter(packet if packet.size else None):
+                changed.stream = copy
+                out.mux(changed)
+    return target
+
+
+def test_the_same_bytes_are_stored_once_already(store: Store, clips: Path) -> None:
+    store.ingest(clips / "west.mp4", "copy.mp4")
+    (pair,) = store.overlaps(["west.mp4", "copy.mp4"]).joinable
+    assert (pair.overlap.verdict, pair.is_one_file) == (Verdict.SAME, True)
+    assert (pair.common, pair.overlap.common) == (0, 0)
+    objects = sorted(store.path.rglob("*.pack"))
+    report = store.join("copy.mp4", "west.mp4")
+    assert (report.is_one_file, report.frames, report.bytes, report.runs) == (True, 0, 0, ())
+    assert sorted(store.path.rglob("*.pack")) == objects
+    assert store.joined() == []
+
+
+def test_pairs_that_cannot_be_joined_are_refused_beforehand(
+    store: Store, clips: Path, tmp_path: Path
+) -> None:
+    """What nobody tells is limited range and BT.601."""
+    store.ingest(retold(clips / "east.mp4", tmp_path / "told.mp4", video_full_range_flag=0))
+    assert store["told.mp4"].original.media.color_range == "limited"
+    assert store["west.mp4"].original.media.color_range is None
+    (pair,) = store.overlaps(["west.mp4", "told.mp4"]).joinable
+    assert pair.overlap.verdict is Verdict.JOIN
+    assert store.join("west.mp4", "told.mp4", dry_run=True).frames == FRAMES
+    other = retold(
+        clips / "east.mp4", tmp_path / "hd.mp4", video_full_range_flag=0, matrix_coefficients=1
+    )
+    store.ingest(other)
+    (pair,) = store.overlaps(["west.mp4", "hd.mp4"]).pairs
+    assert (pair.overlap.verdict, pair.common) == (Verdict.REFUSED, 0)
+    with pytest.raises(UsageError) as refusal:
+        store.join("west.mp4", "hd.mp4")
+    assert pair.overlap.why == str(refusal.value)
+    assert "None" not in str(refusal.value)
+    assert "yuv420p of limited range and bt709" in str(refusal.value)

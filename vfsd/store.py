@@ -275,7 +275,7 @@ class Store(StoreTree):
         self, names: Iterable[str] | None = None, *, on_progress: SearchProgress | None = None
     ) -> OverlapReport:
         """Which of these videos (default: all) show the same place, how they lie to each other,
-        and what keeping it once would save.
+        and how many of their bytes have it in common.
 
         A few frames of each are looked at.  All timelines are taken to start at the same time.
         `on_progress` is told (what is being done, how much is done, how much there is).

@@ -33,7 +33,8 @@ def test_find(run: Run) -> None:
     (found,) = run("overlap", "find", "gate/*", "--json").objects
     assert found["shares"] == pytest.approx([0.5, 0.5], abs=0.03)
     assert min(found["psnr"]) > 30
-    assert 0.2 < found["saved"] < 0.3
+    assert 0.2 < found["common"] < 0.3
+    assert "in common" in heading
     assert [moment["seconds"] for moment in found["moments"]] == [0.5, 1.0]
     assert run("overlap", "find", "cam1/*").out == ""
     assert run("overlap", "find", "nowhere/*").code == 3
@@ -53,7 +54,10 @@ def test_a_video_that_cannot_be_read_is_told(place: Path, run: Run) -> None:
 def test_show_draws_both_together(place: Path, run: Run) -> None:
     done = run("overlap", "show", "gate/east.mp4", "gate/west.mp4", "-o", "both.png")
     assert done.code == 0, done.err
-    assert "verdict   join" in done.lines
+    assert "verdict    join" in done.lines
+    assert any(
+        line.startswith("saves      nothing while both originals stay") for line in done.lines
+    )
     picture = cv2.imread("both.png")
     assert picture is not None
     assert picture[-100:].std() > 10  # below the lines of text there is something to see
@@ -83,6 +87,7 @@ def test_join_and_split(run: Run) -> None:
     assert done.code == 0, done.err
     assert "left           gate/west.mp4" in done.lines
     assert f"joined         {FRAMES} frames in 1 segments" in done.lines
+    assert " are more: originals stay" in done.out
     (listed,) = run("overlap", "ls", "gate/east.mp4", "--json").objects
     assert (listed["left"], listed["right"]) == ("gate/west.mp4", "gate/east.mp4")
     assert listed["bytes"] == pytest.approx(foretold["bytes"], rel=0.05)
@@ -119,3 +124,19 @@ def test_what_cannot_be_joined_is_told(run: Run) -> None:
     done = run("overlap", "join", "gate/east.mp4", "gate/west.mp4", "--psnr", "70")
     assert done.code == 30
     assert f"{FRAMES} frames: " in done.out
+
+
+@pytest.mark.usefixtures("cameras")
+def test_two_names_of_the_same_bytes_need_no_joining(place: Path, run: Run) -> None:
+    assert run("ingest", place / "footage" / "west.mp4", "--as", "copy.mp4").code == 0
+    (found,) = run("overlap", "find", "gate/west.mp4", "copy.mp4", "--json").objects
+    assert (found["verdict"], found["common_bytes"], found["common"]) == ("same", 0, 0)
+    shown = run("overlap", "show", "gate/west.mp4", "copy.mp4")
+    assert "stored once already" in shown.out
+    assert "saves" not in shown.out
+    done = run("overlap", "join", "gate/west.mp4", "copy.mp4")
+    assert (done.code, done.err) == (0, "")
+    assert "nothing: both have the same bytes" in done.out
+    (told,) = run("overlap", "join", "gate/west.mp4", "copy.mp4", "--json").objects
+    assert (told["same"], told["frames"], told["bytes"]) == (True, 0, 0)
+    assert run("overlap", "ls").out == ""

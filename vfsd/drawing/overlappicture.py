@@ -73,7 +73,7 @@ def draw(left: Picture, right: Picture, matrix: Matrix, pair: VideoPair) -> Pict
         f"{found.verdict}{': ' if found.why else ''}{found.why}",
         f"{found.shares[0]:.0%} and {found.shares[1]:.0%} in common, {seen.psnr_left:.1f} and "
         f"{seen.psnr_right:.1f} dB, {'fixed' if found.fixed else 'moving'}"
-        + (f", saves about {pair.saved:.0%}" if found.saved else ""),
+        + (f", {pair.common:.0%} of both in common" if found.common else ""),
     ]
     heading = [*((line, _LETTERS) for line in lines), *names]
     return np.vstack([_headline(canvas.shape[1], heading), canvas])

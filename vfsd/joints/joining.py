@@ -59,6 +59,11 @@ class JoinReport:
     original_bytes: int  #: of both files, in the runs that are joined, about
 
     @property
+    def is_one_file(self) -> bool:
+        """Whether both have the same bytes, which the store has once: nothing is joined then."""
+        return self.overlap.verdict is Verdict.SAME
+
+    @property
     def joined(self) -> tuple[JoinedRun, ...]:
         return tuple(run for run in self.runs if run.is_joined)
 
@@ -141,7 +146,8 @@ def join(
 ) -> JoinReport:
     """Join two videos as far as they agree; what came of it.
 
-    Both timelines start at the same time.  What is joined already stays; what agrees less than is
+    Both timelines start at the same time.  Of two files with the same bytes, which are stored once,
+    nothing is joined.  What is joined already stays; what agrees less than is
     asked for stays as it is.  With `dry_run` all is done but nothing stored.
 
     Raises `NotFoundError` for videos that do not show the same, or not at the same time,
@@ -151,6 +157,9 @@ def join(
     if one.info.id == other.info.id:
         raise UsageError(f"{one.name!r} cannot be joined with itself")
     require_alike(one.original.media, other.original.media)
+    if one.info.digest == other.info.digest:
+        pair = _agreeing(tools, one, other)
+        return JoinReport(pair.left.name, pair.right.name, pair.overlap, (), 0, 0, 0)
     for video in (one, other):
         if not dry_run and not video.original.verified:
             video.verify()  # joining goes by frame numbers, which must not change afterwards

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from vfsd.codecs.pictures.colors import told_coding
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
 from vfsd.overlap.joint import is_divisible
@@ -70,12 +71,18 @@ def require_alike(left: MediaInfo, right: MediaInfo) -> None:
             raise UsageError(f"pictures in {media.pixel_format} that are turned cannot be joined")
         if not is_divisible((media.width, media.height), shares):
             raise UsageError(f"pictures of {media.width}x{media.height} cannot be joined")
-    coded = [(media.pixel_format, media.color_range, media.color_space) for media in (left, right)]
+    coded = [(media.pixel_format, told_coding(media)) for media in (left, right)]
     if coded[0] != coded[1]:
         raise UsageError(
             "the colours of the two are coded in different ways: "
-            + " and ".join(" ".join(str(part) for part in one) for one in coded)
+            f"{_coding_text(left)}, and {_coding_text(right)}"
         )
+
+
+def _coding_text(media: MediaInfo) -> str:
+    """What samples mean; of what nobody tells, what they are taken for."""
+    levels = "full" if told_coding(media).is_full else "limited"
+    return f"{media.pixel_format} of {levels} range and {media.color_space or 'bt601'}"
 
 
 def _one_of(names: Iterable[str]) -> str:

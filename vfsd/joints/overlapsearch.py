@@ -10,14 +10,15 @@ one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 
 from vfsd.detect.scaling import fitted
-from vfsd.errors import IntegrityError, VfsdError
+from vfsd.errors import IntegrityError, UsageError, VfsdError
+from vfsd.joints.jointsettings import require_alike
 from vfsd.overlap.features import features_of
 from vfsd.overlap.geometry import Picture
 from vfsd.overlap.pair import Moments, Overlap, Verdict, compare
@@ -52,20 +53,25 @@ class VideoPair:
     def __repr__(self) -> str:
         return (
             f"<VideoPair {self.left.name!r} and {self.right.name!r}: "
-            f"{self.overlap.verdict.value}, {self.saved:.2f} saved>"
+            f"{self.overlap.verdict.value}, {self.common:.2f} in common>"
         )
 
     @property
-    def saved(self) -> float:
-        """The part of both files' bytes that would be saved, about."""
-        return self.overlap.saved / (self.left.info.size + self.right.info.size)
+    def is_one_file(self) -> bool:
+        """Whether both have the same bytes, which the store has once."""
+        return self.overlap.verdict is Verdict.SAME
+
+    @property
+    def common(self) -> float:
+        """`Overlap.common` as a part of both files."""
+        return self.overlap.common / (self.left.info.size + self.right.info.size)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class OverlapReport:
     """What a search has come to."""
 
-    pairs: Sequence[VideoPair]  #: those that save most first, those that are refused last
+    pairs: Sequence[VideoPair]  #: those with most in common first, those that are refused last
     videos: int  #: that were looked at
     compared: int  #: pairs of them, whose colours are alike
     unreadable: Mapping[str, VfsdError]  #: by name: videos that could not be looked at
@@ -114,7 +120,7 @@ def find_overlaps(
         if found is not None:
             pairs.append(found)
     tell("comparing pairs", len(near), len(near))
-    pairs.sort(key=lambda pair: (-pair.overlap.saved, pair.left.name, pair.right.name))
+    pairs.sort(key=lambda pair: (-pair.overlap.common, pair.left.name, pair.right.name))
     return OverlapReport(pairs, len(seen), len(near), unreadable)
 
 
@@ -151,7 +157,23 @@ def _compared(look: _Looking, one: Video, other: Video) -> VideoPair | None:
     found = compare(look.moments(one), look.moments(other))
     if found is None:
         return None
+    found = _of_files(found, one, other)
     return VideoPair(other, one, found) if found.swapped else VideoPair(one, other, found)
+
+
+def _of_files(found: Overlap, one: Video, other: Video) -> Overlap:
+    """The same, by what is stored besides what is seen."""
+    if found.verdict is Verdict.REFUSED:
+        return found
+    if one.info.digest == other.info.digest:
+        return replace(
+            found, verdict=Verdict.SAME, why="stored once already: the same bytes", common=0
+        )
+    try:
+        require_alike(one.original.media, other.original.media)
+    except UsageError as error:
+        return replace(found, verdict=Verdict.REFUSED, why=str(error), common=0)
+    return found
 
 
 class _Looking:

@@ -1,4 +1,4 @@
-"""Two videos that show the same place: how, how well, and what keeping it once would save."""
+"""Two videos that show the same place: how, how well, and how many bytes have it in common."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ SAME_TIME = 0.5
 class Verdict(StrEnum):
     """What can be done with two videos that show the same place."""
 
+    SAME = "same"  #: their files have the very same bytes
     COPY = "copy"  #: one shows just what the other does
     JOIN = "join"  #: they agree at all moments that were looked at
     PARTLY = "partly"  #: they agree at some
@@ -65,7 +66,9 @@ class Overlap:
     cut: Cut | None  #: of displayed frames, at the first moment; None: nothing to be saved by one
     verdict: Verdict
     why: str  #: it is refused, only partly good, or how far it is not known; else empty
-    saved: int  #: bytes, about, of the two files
+    common: int
+    """Bytes, about, of what both see, in the file that has it in fewer: what would be free if that
+    were kept once and nothing else; 0 where it is."""
 
 
 def compare(one: Moments, other: Moments) -> Overlap | None:
@@ -100,7 +103,7 @@ class _Way:
         moves = max(displacement(matrix, left.size, right.size) for matrix in self.matrices)
         self.is_copy = moves <= COPY_MOVES
         self.cut = cut(first, left.size, right.size) if self._is_fine_enough(first) else None
-        self.saved = self._saved(first)
+        self.common = self._common(first)
 
     def better_than(self, other: _Way) -> bool:
         """Whether fewer pixels are kept; of two that keep as many, the one with more of its left
@@ -125,7 +128,7 @@ class _Way:
         left, right = shares(matrix, self.left.size, self.right.size)
         return left * _pixels(self.left.size) >= FINENESS * right * _pixels(self.right.size)
 
-    def _saved(self, matrix: Matrix) -> float:
+    def _common(self, matrix: Matrix) -> float:
         """Bytes, about, in the time that both have: what both see is kept once, with the bytes that
         it takes in the file in which it takes more."""
         common = min(self.left.duration, self.right.duration)
@@ -162,7 +165,7 @@ def _overlap(way: _Way, times: tuple[Fraction, ...], swapped: bool) -> Overlap:
         way.cut,
         verdict,
         why,
-        round(way.saved * part),
+        round(way.common * part),
     )
 
 
@@ -172,8 +175,8 @@ def _judged(way: _Way, seen: Agreement, good: list[bool]) -> tuple[Verdict, str]
         return Verdict.REFUSED, f"{psnr:.1f} dB, and less than {LIMIT:g} at every moment"
     if seen.movement is not None and seen.movement < SAME_TIME:
         return Verdict.REFUSED, "what moves is not the same: other times"
-    if way.saved <= 0:
-        return Verdict.REFUSED, "nothing would be saved"
+    if way.common <= 0:
+        return Verdict.REFUSED, "nothing of them can be kept once"
     if all(good):
         verdict = Verdict.COPY if way.is_copy and psnr >= COPY else Verdict.JOIN
         return verdict, "nothing moves that tells the time" if seen.movement is None else ""

@@ -41,8 +41,9 @@ def command(session: Session, names: tuple[str, ...], refused: bool) -> None:
     homography holds at all moments.  Videos whose moving things are not the same were taken at
     different times, and are refused.
 
-    What a pair saves is an estimate: what both see is kept once.  Ends with 30 when a video could
-    not be read.
+    What a pair has in common is an estimate, in bytes of the file that has it in fewer.  Joining
+    does not save them: originals stay, and what is joined is stored besides.  Files with the very
+    same bytes are stored once in any case.  Ends with 30 when a video could not be read.
     """
     root, paths = session.places(names) if names else (session.root(), [])
     with session.opened(root) as store:

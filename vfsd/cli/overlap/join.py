@@ -48,7 +48,8 @@ if TYPE_CHECKING:
         "unpaired": "frames of the left video at whose time the right one has none",
         "segments": "number of segments that were joined",
         "copies": "number of those in which the right one is nothing but the left one",
-        "bytes": "that were stored for both",
+        "same": "whether both have the same bytes, which are stored once: nothing is joined then",
+        "bytes": "that were stored for both: by so much the store grows, as the originals stay",
         "original_bytes": "of the packets of the same frames in both files",
         "psnr": "[left, right]: dB of the worst plane of the worst picture; null: none is joined",
         "stored": "false with --dry-run",
@@ -123,8 +124,10 @@ def command(
     Segments of about a second are joined by themselves, each with the homography that holds in it.
     Every picture of both is made again from the pieces and compared with the original before they
     are stored; segments in which one has less than is asked for stay as they are.  What was
-    interrupted goes on when it is said again.  Both videos are taken to have started at the same
-    time; pairs that `overlap find` refuses are refused.  Ends with 30 when nothing is joined.
+    interrupted goes on when it is said again.  The store grows by the pieces, as the originals
+    stay; of two files with the same bytes nothing is joined.  Both videos are taken to have started
+    at the same time; pairs that `overlap find` refuses are refused.  Ends with 30 when nothing is
+    joined.
     """
     from vfsd.joints.jointsettings import JoinSettings
 
@@ -137,11 +140,11 @@ def command(
     if session.json:
         print_json(_record(report, dry_run))
     else:
-        for line in facts(_facts(report)):
+        for line in facts(_facts(report, dry_run)):
             print_line(line)
         if dry_run:
             session.remark("nothing was stored")
-    if not report.frames and not report.before:
+    if not report.frames and not report.before and not report.is_one_file:
         click.get_current_context().exit(EXIT_FINDINGS)
 
 
@@ -178,6 +181,7 @@ def _record(report: JoinReport, dry_run: bool) -> dict[str, Any]:
         "unpaired": report.unpaired,
         "segments": len(report.joined),
         "copies": sum(run.is_copy for run in report.joined),
+        "same": report.is_one_file,
         "bytes": report.bytes,
         "original_bytes": report.original_bytes,
         "psnr": None if report.psnr is None else list(report.psnr),
@@ -185,9 +189,12 @@ def _record(report: JoinReport, dry_run: bool) -> dict[str, Any]:
     }
 
 
-def _facts(report: JoinReport) -> Iterator[tuple[str, str]]:
+def _facts(report: JoinReport, dry_run: bool) -> Iterator[tuple[str, str]]:
     yield "left", shown(report.left)
     yield "right", shown(report.right)
+    if report.is_one_file:
+        yield "joined", "nothing: both have the same bytes, which are stored once already"
+        return
     yield "joined", f"{report.frames} frames in {len(report.joined)} segments"
     copies = sum(run.is_copy for run in report.joined)
     if copies:
@@ -207,3 +214,5 @@ def _facts(report: JoinReport) -> Iterator[tuple[str, str]]:
             f"{human_bytes(report.bytes)} for both; in the originals "
             f"{human_bytes(report.original_bytes)}",
         )
+        are = "would be" if dry_run else "are"
+        yield "store", f"{human_bytes(report.bytes)} {are} more: originals stay"

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 FIELDS = {
     "left": "path from the root of the store",
     "right": "path from the root of the store",
-    "verdict": "copy (one shows just what the other does), join (they agree at all moments), "
+    "verdict": "same (both have the same bytes, which are stored once), copy (one shows just what "
+    "the other does), join (they agree at all moments), "
     "partly (at some) or refused",
     "why": "it is refused, only partly good, or how far it is not known; else empty",
     "fixed": "whether one homography holds at all moments: false where the cameras move against "
@@ -29,8 +30,9 @@ FIELDS = {
     "left one's",
     "cut": "object: seam (columns of the left frame before it are left only) and edge (columns of "
     "the right frame from there on are right only), at the first moment; null: there is none",
-    "saved_bytes": "of both files that would be saved, about",
-    "saved": "the same as a part of both files",
+    "common_bytes": "of what both see, about, in the file that has it in fewer; 0 where it is "
+    "stored once. Joining does not save them while the originals stay: it takes more",
+    "common": "the same as a part of both files",
 }
 
 
@@ -57,19 +59,19 @@ def record(pair: VideoPair) -> dict[str, Any]:
             "offsets": list(seen.exposure.offsets),
         },
         "cut": None if found.cut is None else {"seam": found.cut.seam, "edge": found.cut.edge},
-        "saved_bytes": found.saved,
-        "saved": pair.saved,
+        "common_bytes": found.common,
+        "common": pair.common,
     }
 
 
-HEADINGS = ("left", "right", "", "cameras", "of left", "of right", "dB", "saves", "")
+HEADINGS = ("left", "right", "", "cameras", "of left", "of right", "dB", "in common", "")
 ALIGNMENT = "<<<<>>>><"
 
 
 def cells(pair: VideoPair) -> tuple[str, ...]:
     found = pair.overlap
     seen = found.agreement
-    saves = f"{human_bytes(found.saved)} ({pair.saved:.0%})" if found.saved else "-"
+    common = f"{human_bytes(found.common)} ({pair.common:.0%})" if found.common else "-"
     return (
         shown(pair.left.name),
         shown(pair.right.name),
@@ -78,7 +80,7 @@ def cells(pair: VideoPair) -> tuple[str, ...]:
         f"{found.shares[0]:.0%}",
         f"{found.shares[1]:.0%}",
         f"{seen.psnr_left:.1f}, {seen.psnr_right:.1f}",
-        saves,
+        common,
         found.why,
     )
 
@@ -90,10 +92,10 @@ JOINED_FIELDS = {
     "segments": "list of objects: left and right ([first, end] of the frames), psnr ([left, "
     "right]: dB of the worst plane of the worst picture), bytes",
     "copied_frames": "of the right one, that are nothing but those of the left one",
-    "bytes": "that are stored for both",
+    "bytes": "that are stored for both, beside the originals",
     "psnr": "[left, right]: dB of the worst plane of the worst picture",
 }
-JOINED_HEADINGS = ("left", "right", "frames", "segments", "bytes", "worst dB")
+JOINED_HEADINGS = ("left", "right", "frames", "segments", "beside originals", "worst dB")
 JOINED_ALIGNMENT = "<<>>>>"
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vfsd.joints.overlapsearch import VideoPair
     from vfsd.store import Store
 
+_JOINABLE = ("copy", "join", "partly")
 _ENDINGS = (".png", ".jpg", ".jpeg")
 
 
@@ -92,8 +93,10 @@ def _facts(pair: VideoPair) -> Iterator[tuple[str, str]]:
         yield "movement", f"{seen.movement:.2f} (1: the same on both, 0: other times)"
     if found.cut is not None:
         yield "cut", f"left at column {found.cut.seam}, right at column {found.cut.edge}"
-    if found.saved:
-        yield "saves", f"about {human_bytes(found.saved)}, {pair.saved:.0%} of both"
+    if found.common:
+        yield "in common", f"about {human_bytes(found.common)}, {pair.common:.0%} of both"
+    if found.verdict in _JOINABLE:
+        yield "saves", "nothing while both originals stay: what is joined is stored besides"
 
 
 def _draw(
