@@ -138,7 +138,6 @@ def test_names_of_the_vfs_paper(name: str, meant: Request) -> None:
         "sound=no,pix=rgb24.raw",
         "pix=purple.raw",
         "pix=rgb24.y4m",
-        "codec=ffv1.mp4",
         "codec=mjpeg,pix=yuv420p10.mkv",
         "pix=yuv444p.mp4",
         "psnr=.mp4",

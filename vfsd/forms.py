@@ -34,7 +34,7 @@ CODECS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 CONTAINERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "mp4": ("h264", "hevc", "av1", "mjpeg"),
+        "mp4": tuple(CODECS),
         "matroska": tuple(CODECS),
         "h264": ("h264",),
         "hevc": ("hevc",),

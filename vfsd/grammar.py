@@ -17,8 +17,8 @@ A name is understood whole or not at all.  Keys may stand in any order, each onc
     fps=F            frames per second: 5, 29.97 or 30000:1001
     psnr=DB          so many dB in each plane or channel of the pictures that it is made from;
                      inf: from the original alone
-    codec=C          h264, hevc, av1 or mjpeg for mp4; these and ffv1 (lossless, in the
-                     source's layout) for mkv
+    codec=C          h264, hevc, av1, mjpeg or ffv1 (lossless, in the source's layout), for mp4
+                     and mkv
     sound=no         without the sound of the original, which mp4 and mkv carry else
     pix=P            the layout of pixels; of raw: rgb24, bgr24, rgb48, gray, gray16, yuv420p,
                      yuv422p, yuv444p, yuv420p10 or nv12; of y4m and ffv1: yuv420p, yuv422p,

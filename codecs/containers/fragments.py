@@ -34,6 +34,7 @@ _ENTRIES = {
     "vp9": (b"vp09", b"vpcC"),
     "mpeg4": (b"mp4v", b"esds"),
     "mjpeg": (b"mp4v", b"esds"),
+    "ffv1": (b"FFV1", b"glbl"),  # as FFmpeg writes and reads it; no standard has it
 }
 MP4_CODECS = frozenset(_ENTRIES)
 
@@ -223,7 +224,8 @@ class FragmentMuxer:
             24,  # depth
             -1,
         )
-        return box(kind, fields, box(record, contents), aspect, colors)
+        told = box(record, contents) if contents or track.codec != "ffv1" else b""
+        return box(kind, fields, told, aspect, colors)
 
     def _sidx(self, index: SegmentIndex) -> bytes:
         starts = self._scaled(np.append(index.starts, index.end))

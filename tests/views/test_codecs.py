@@ -108,13 +108,16 @@ def test_seeking_in_a_file_leads_to_the_right_frame(
             np.testing.assert_array_equal(frame.to_ndarray(), every[number].to_ndarray())
 
 
+@pytest.mark.parametrize("ending", ["mkv", "mp4"])
 @pytest.mark.parametrize("name", ["traffic.mp4", "open-gop.mkv"])
-def test_lossless_views_are_what_ffmpeg_decodes(shelf: Shelf, tmp_path: Path, name: str) -> None:
+def test_lossless_views_are_what_ffmpeg_decodes(
+    shelf: Shelf, tmp_path: Path, name: str, ending: str
+) -> None:
     ffmpeg = shutil.which("ffmpeg")
     if ffmpeg is None:
         pytest.skip("ffmpeg is not installed")
-    path = tmp_path / "view.mkv"
-    path.write_bytes(shelf.read(name, "codec=ffv1.mkv"))
+    path = tmp_path / f"view.{ending}"
+    path.write_bytes(shelf.read(name, f"codec=ffv1.{ending}"))
 
     def raw(file: Path) -> bytes:
         command = [ffmpeg, "-v", "error", "-i", file, "-f", "rawvideo", "-pix_fmt", "yuv420p", "-"]
@@ -277,6 +280,40 @@ def test_what_another_layout_loses_is_told(shelf: Shelf) -> None:
     path = "explain/t=0-1,codec=ffv1,pix=yuv444p.mkv.json"
     assert json.loads(shelf.read("traffic.mp4", path))["lost"].startswith("its pixels are yuv420p")
     assert json.loads(shelf.read("traffic.mp4", "explain/full.yuv.json"))["lost"] is None
+
+
+@pytest.mark.parametrize("pixel_format", ["bgr0", "gray16le", "yuv420p", "yuv444p10le"])
+def test_what_mp4_has_of_ffv1_is_copied_and_made(tmp_path: Path, pixel_format: str) -> None:
+    """As of what somebody has written so; into mp4 from elsewhere it is copied where it is asked
+    for."""
+
+    def samples(picture: av.VideoFrame) -> bytes:
+        planes = b"".join(plane.tobytes() for plane in plane_bytes(picture))
+        # The fourth byte of a pixel is nobody's.
+        return planes if pixel_format != "bgr0" else picture.to_ndarray(format="rgb24").tobytes()
+
+    for name in ("a.mp4", "a.mkv"):
+        _make_noise(tmp_path / name, pixel_format, (64, 48))
+    with new_store(tmp_path / "store") as store:
+        shelf = Shelf(store, Views(store.parts, store.tools))
+        for name in ("a.mp4", "a.mkv"):
+            store.ingest(tmp_path / name, name)
+            exact = list(map(samples, decoded((tmp_path / name).read_bytes())))
+            for path, made in (
+                ("full.mp4", "copied" if name == "a.mp4" else "encoded"),
+                ("codec=ffv1.mp4", "copied"),
+                ("codec=ffv1.mkv", "copied"),
+                ("size=64x48,fps=10,codec=ffv1.mp4", "encoded"),
+            ):
+                told = json.loads(shelf.read(name, f"explain/{path}.json"))
+                assert told["made"] == made, path
+                shown = list(map(samples, decoded(shelf.read(name, path))))
+                assert (shown == exact) == (path != "full.mp4" or made == "copied"), path
+        why = json.loads(shelf.read("a.mkv", "explain/full.mp4.json"))["why"]
+        assert why == ("few players expect ffv1 in mp4: with codec=ffv1, or as mkv, it is copied")
+        told = json.loads(shelf.read("a.mkv", "explain/full.h264.json"))
+        assert told["why"] == "it is asked for in h264, and stored in ffv1"
+        shelf.views.close()
 
 
 def _make_noise(path: Path, pixel_format: str, size: tuple[int, int]) -> None:

@@ -177,7 +177,7 @@ def test_what_no_ending_holds_is_refused(shelf: Shelf, tmp_path: Path) -> None:
     for name, more in (
         ("a.avi", {}),
         ("a", {}),
-        ("a.mp4", {"codec": "ffv1"}),
+        ("a.h264", {"codec": "ffv1"}),
         ("a.mp4", {"format": "rgb24"}),
         ("a.rgb", {"codec": "h264"}),
         ("a.mkv", {"codec": "vp9"}),

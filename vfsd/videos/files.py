@@ -43,7 +43,7 @@ class VideoFiles(VideoFacts):
             video.save("clip.mp4", span=(10, 20), region=(600, 300, 1000, 600), codec="av1")
 
         The ending says which form: mp4, mkv, h264, hevc, y4m, rgb, yuv or raw.  `codec` is h264,
-        hevc, av1, mjpeg or (in mkv) ffv1, which is lossless; without it packets are copied where
+        hevc, av1, mjpeg or ffv1, which is lossless; without it packets are copied where
         they can be.  `format` is the layout of the pixels (default: of 8 bits), see `vfsd.forms`;
         0 for a side of `size` keeps the shape.  All else is as for `read`.
 

@@ -51,7 +51,7 @@ def find_copy(
     sound: ViewSound | None = None,
 ) -> CopiedRendition | None:
     """How to serve `view` by copying packets; None where it has to be encoded."""
-    if not is_as_stored(footage, view, form):
+    if unlike_stored(footage, view, form) is not None:
         return None
     media = footage.physical.media
     packets = _stretch(footage, showing)
@@ -59,7 +59,7 @@ def find_copy(
         return None
     columns = footage.table.columns(packets.start, packets.stop)
     largest = int(columns.size.max())
-    if not can_hold(form.container, media, largest):
+    if unheld(form.container, media, largest) is not None:
         return None
     if form.container in ("mp4", "matroska"):
         framing = framing_for_container(media, largest)
@@ -71,22 +71,37 @@ def find_copy(
     return CopiedRendition(key, form, run, sound)
 
 
-def is_as_stored(footage: Footage, view: View, form: Form) -> bool:
-    """Whether a view has every picture of its span as it is stored, in the stored codec."""
+def unlike_stored(footage: Footage, view: View, form: Form) -> str | None:
+    """Why a view has not every picture of its span as it is stored, in the stored codec; None
+    where it has."""
     media = footage.physical.media
     whole = view.region in (None, media.frame_rect) and view.size in (
         None,
         (media.display_width, media.display_height),
     )
     steady = view.fps is None and (view.frames is None or view.frames[2] == 1)
-    if not whole or not steady or form.codec not in (None, media.codec):
-        return False
+    if not whole or not steady:
+        return "its pictures are not shown as they are stored"
+    if form.codec not in (None, media.codec):
+        return f"it is asked for in {form.codec}, and stored in {media.codec}"
     if form.pixel_format not in (None, media.pixel_format.removesuffix("le")):
-        return False
-    if (media.codec, form.container, form.codec) == ("mjpeg", "mp4", None):
-        return False  # few players expect it there
-    # Where packets have to be read in sequence, the decoder is set up anew on the way.
-    return footage.physical.access is not Access.SEQUENTIAL
+        return f"it is asked for in {form.pixel_format}, and stored in {media.pixel_format}"
+    if form.container == "mp4" and form.codec is None and _is_odd_in_mp4(media):
+        return (
+            f"few players expect {media.codec} in mp4: with codec={media.codec}, or as mkv, it is "
+            "copied"
+        )
+    if footage.physical.access is Access.SEQUENTIAL:
+        # Where packets have to be read in sequence, the decoder is set up anew on the way.
+        return "its packets have to be read in sequence"
+    return None
+
+
+def _is_odd_in_mp4(media: MediaInfo) -> bool:
+    """Whether players would wonder; FFV1 in mp4 is what somebody wanted who stored it so."""
+    return media.codec == "mjpeg" or (
+        media.codec == "ffv1" and media.container not in ("mp4", "mov")
+    )
 
 
 def _stretch(footage: Footage, showing: Showing) -> range | None:
@@ -106,19 +121,25 @@ def _stretch(footage: Footage, showing: Showing) -> range | None:
     return range(first, stop)
 
 
-def can_hold(container: str, media: MediaInfo, largest: int) -> bool:
-    """Whether a container takes packets of a stream, of which the largest has so many bytes."""
+def unheld(container: str, media: MediaInfo, largest: int) -> str | None:
+    """Why a container does not take packets of a stream, of which the largest has so many bytes;
+    None where it does."""
+    name = "mkv" if container == "matroska" else container
+    refusal = f"{name} does not hold {media.codec} as it is stored"
     if media.codec == "av1" and media.extradata[:1] != b"\x81":
-        return False  # no av1C record, which both containers want
+        return refusal  # no av1C record, which both containers want
     if container == "mp4":
         if media.codec == "vp9" and media.pixel_format not in ("yuv420p", "yuv422p", "yuv444p"):
-            return False
-        return media.codec in MP4_CODECS and max(media.width, media.height) < 1 << 16
+            return refusal
+        is_held = media.codec in MP4_CODECS and max(media.width, media.height) < 1 << 16
+        return None if is_held else refusal
     if media.is_turned:
-        return False  # there is no way to say it
+        return f"{name} cannot tell that its pictures are turned or mirrored"
     if container == "matroska":
-        return media.codec in MATROSKA_CODECS and largest < MAX_PACKET
-    return media.codec == container
+        if media.codec in MATROSKA_CODECS and largest >= MAX_PACKET:
+            return f"its packets are too large for {name}"
+        return None if media.codec in MATROSKA_CODECS else refusal
+    return None if media.codec == container else refusal
 
 
 class CopiedRendition:

@@ -39,7 +39,7 @@ from vfsd.framepages import PacketColumns, PacketFlag
 from vfsd.grammar import Form
 from vfsd.model import MediaInfo
 from vfsd.view import View
-from vfsd.views.copying import CopiedRun, Opening, can_hold, is_as_stored, whole_segment
+from vfsd.views.copying import CopiedRun, Opening, unheld, unlike_stored, whole_segment
 from vfsd.views.damaged import longest_stretch, shown_by_tiles
 from vfsd.views.decoding import Pictures
 from vfsd.views.encodedrun import EncodedRun
@@ -85,8 +85,9 @@ def find_splice(
     Reads the key packet with which the copied part would begin.
     """
     media = footage.physical.media
-    if not is_as_stored(footage, view, form):
-        return "its pictures are not shown as they are stored"
+    unlike = unlike_stored(footage, view, form) or unheld(form.container, media, 0)
+    if unlike is not None:
+        return unlike
     if footage.physical.notes:
         return "its packets do not tell the whole story: " + "; ".join(footage.physical.notes)
     source = source_of(media)
@@ -100,8 +101,11 @@ def find_splice(
     if cut is None:
         return "no group of pictures in it can be decoded alone"
     columns = _columns(footage, cut)
-    if int(columns.size.min()) == 0 or not can_hold(form.container, media, int(columns.size.max())):
-        return f"{form.container} cannot hold its packets"
+    if int(columns.size.min()) == 0:
+        return "some of its packets are empty"
+    too_large = unheld(form.container, media, int(columns.size.max()))
+    if too_large is not None:
+        return too_large
     framing: Framing | None = Framing(source.codec, b"", source.prefix, _LENGTH)
     if form.container == source.codec:
         framing = framing_for_stream(media)
