@@ -154,7 +154,11 @@ def test_yuv_of_full_range_stays_so_in_jpegs(store: Store) -> None:
         ("gray", "mkv"),
         ("yuv420p", "mkv"),
         ("yuv422p", "mkv"),
+        ("yuv444p", "mkv"),
+        ("yuv444p", "mov"),
         ("nv12", "mkv"),
+        ("rgb48", "mov"),
+        ("gray16", "mov"),
     ],
 )
 def test_raw_pictures_are_kept_as_they_are(store: Store, pixel_format: str, ending: str) -> None:
@@ -169,7 +173,10 @@ def test_raw_pictures_are_kept_as_they_are(store: Store, pixel_format: str, endi
 
 
 @pytest.mark.parametrize("width", [60, 61, 62, 63])
-@pytest.mark.parametrize(("pixel_format", "ending"), [("rgb24", "mov"), ("gray", "mkv")])
+@pytest.mark.parametrize(
+    ("pixel_format", "ending"),
+    [("rgb24", "mov"), ("gray", "mkv"), ("yuv444p", "mkv"), ("rgb48", "mov"), ("gray16", "mov")],
+)
 def test_raw_pictures_have_any_width(
     store: Store, pixel_format: str, ending: str, width: int
 ) -> None:
@@ -177,6 +184,31 @@ def test_raw_pictures_have_any_width(
     data = noise(pixel_format, 3, width, 47)
     video = store.write(f"a.{ending}", data, fps=25, codec="raw", format=pixel_format)
     assert np.array_equal(video.read(format=pixel_format).data, data)
+
+
+@pytest.mark.parametrize("form", ["rgb24", "gray", "gray16", "yuv444p"])
+@pytest.mark.parametrize(
+    ("pixel_format", "ending"), [("yuv444p", "mkv"), ("rgb48", "mov"), ("gray16", "mov")]
+)
+def test_raw_pictures_are_read_as_others_are(
+    store: Store, pixel_format: str, ending: str, form: str
+) -> None:
+    """Their samples lie in another order than those of FFV1, and mean the same."""
+    data = noise(pixel_format, 3, 64, 48)
+    raw = store.write(f"a.{ending}", data, fps=25, codec="raw", format=pixel_format)
+    other = store.write("b.mkv", data, fps=25, codec="ffv1", format=pixel_format)
+    for region in (None, (8, 6, 48, 40)):
+        found, wanted = (one.read(format=form, region=region).data for one in (raw, other))
+        most = 0 if form in (pixel_format, "gray") else 2 << (8 if form == "gray16" else 0)
+        assert np.abs(found.astype(int) - wanted).max() <= most, region
+
+
+def test_semi_planar_pictures_go_into_av1(store: Store) -> None:
+    planar = store.ingest(CLIP, "source.mp4").read(frames=range(10), format="yuv420p")
+    turns = store["source.mp4"].read(frames=range(10), format="nv12")
+    one = store.write("a.mp4", planar, fps=25, format="yuv420p", codec="av1")
+    other = store.write("b.mp4", turns, fps=25, format="nv12", codec="av1")
+    assert np.array_equal(one.read(format="yuv420p").data, other.read(format="yuv420p").data)
 
 
 def test_samples_of_luma_and_chroma_are_not_converted(store: Store) -> None:
@@ -299,6 +331,11 @@ def test_a_stream_is_kept_as_it_is(store: Store, name: str) -> None:
         ({"data": BLACK, "fps": 25, "codec": "mjpeg", "psnr": 40}, "not written with a PSNR"),
         ({"data": BLACK, "fps": 25, "codec": "mjpeg", "lossless": True}, "without loss"),
         ({"data": BLACK, "fps": 25, "codec": "raw"}, "does not go into mp4"),
+        (
+            {"data": np.zeros((2, 72, 64), np.uint16), "fps": 25, "codec": "raw"}
+            | {"format": "yuv420p10"},
+            "yuv420p10 does not go into raw",
+        ),
         ({"data": BLACK, "fps": 25, "codec": "ffv1", "quality": 3}, "no quality"),
         ({"data": np.zeros((3, 48, 64, 3), np.uint8), "fps": 0}, "larger than 0"),
         ({"data": np.zeros((3, 48, 64, 4), np.uint8), "fps": 25}, "not 48 x 64 x 4"),

@@ -51,6 +51,9 @@ _JPEG = {"yuv420p": "yuvj420p", "yuv422p": "yuvj422p", "yuv444p": "yuvj444p"}
 _RAW_EXACT = {
     "rgb24": "bgr24",  # FFmpeg reads other rows of rgb24 in mov than it writes, in some widths
     **{name: name for name in ("bgr24", "gray", "yuv420p", "yuv422p", "nv12")},
+    "rgb48": "rgb48be",  # mov has codes for those whose higher byte comes first
+    "gray16": "gray16be",
+    "yuv444p": "vyu444",
 }
 _FFV1_EXACT = {
     "rgb24": "bgr0",
@@ -98,7 +101,10 @@ FILE_CODECS: Mapping[str, FileCodec] = MappingProxyType(
                 None,
                 {"yuv420p": "libsvtav1", "yuv420p10le": "libsvtav1"},
                 {},
-                {**_SHARED, **_DEEP, "yuv420p": "yuv420p", "yuv420p10": "yuv420p10le"},
+                {
+                    **{**_SHARED, **_DEEP, "nv12": "yuv420p"},
+                    **{"yuv420p": "yuv420p", "yuv420p10": "yuv420p10le"},
+                },
                 measured=True,
             ),
             FileCodec(
@@ -139,7 +145,7 @@ FILE_CODECS: Mapping[str, FileCodec] = MappingProxyType(
                 is_intra=True,
                 names=_RAW_EXACT,
                 narrower={
-                    "bgr24": ("mov",),
+                    **dict.fromkeys(("bgr24", "rgb48be", "gray16be"), ("mov",)),
                     **dict.fromkeys(("gray", "yuv420p", "yuv422p", "nv12"), ("matroska",)),
                 },
             ),

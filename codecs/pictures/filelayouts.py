@@ -23,6 +23,7 @@ _RGB_PREFIXES = ("rgb", "bgr", "0rgb", "0bgr", "argb", "abgr", "gbr", "pal8")
 _SAME = {
     **{"nv12": "yuv420p", "nv21": "yuv420p", "nv16": "yuv422p", "nv24": "yuv444p"},
     **{"yuyv422": "yuv422p", "yvyu422": "yuv422p", "uyvy422": "yuv422p", "nv42": "yuv444p"},
+    "vyu444": "yuv444p",
     **{"p010le": "yuv420p10le", "p210le": "yuv422p10le", "p410le": "yuv444p10le"},
     **{"p016le": "yuv420p16le", "p012le": "yuv420p12le", "gray": "gray8"},
 }
@@ -42,7 +43,8 @@ class Lossless:
 def lossless_layout(media: MediaInfo) -> Lossless:
     """That which is nearest to the source's among those which FFV1 takes."""
     source = without_range(media.pixel_format)
-    wanted = _SAME.get(source, source)
+    low_first = f"{source[:-2]}le" if source.endswith("be") else source
+    wanted = _SAME.get(low_first, low_first)
     lost = "transparency" if _ALPHA.search(source) else None
     if _FLOAT.search(source):
         return _not_taken(source)

@@ -39,9 +39,12 @@ def _bytes_per_column(pixel_format: str, number: int) -> int:
 
 
 def plane_samples(frame: av.VideoFrame) -> list[npt.NDArray[Any]]:
-    """As `plane_bytes`, but of uint16 where samples are wider than a byte.  Planar formats only."""
-    views = plane_bytes(frame)
-    return [v.view(np.uint16) for v in views] if _is_wide(frame.format.name) else views
+    """As `plane_bytes`, but of uint16 where samples are wider than a byte, whichever of their bytes
+    comes first.  Planar formats only."""
+    views, name = plane_bytes(frame), frame.format.name
+    if not _is_wide(name):
+        return views
+    return [view.view(">u2" if name.endswith("be") else np.uint16) for view in views]
 
 
 def plane_pixels(frame: av.VideoFrame) -> list[npt.NDArray[Any]]:

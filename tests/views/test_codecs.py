@@ -22,6 +22,7 @@ from tests.views.test_encoded import numbers, shown
 from tests.views.test_players import _ffprobe, psnr
 from vfsd.codecs.encoding.fidelity import picture_error
 from vfsd.codecs.pictures.filelayouts import Lossless, lossless_layout
+from vfsd.codecs.pictures.pixellayouts import pixel_layout
 from vfsd.codecs.pictures.planes import plane_bytes
 from vfsd.distortion import psnr_of
 from vfsd.errors import IntegrityError, UsageError
@@ -256,6 +257,10 @@ def test_a_copy_has_the_layout_that_is_asked_for(tmp_path: Path) -> None:
         ("rgb24", "bgr0", None),
         ("gbrp", "bgr0", None),
         ("rgb48le", "gbrp16le", None),
+        ("rgb48be", "gbrp16le", None),
+        ("gray16be", "gray16le", None),
+        ("yuv420p10be", "yuv420p10", None),
+        ("vyu444", "yuv444p", None),
         ("gray", "gray8", None),
         ("yuva444p10le", "yuv444p10le", "transparency"),
         ("bgra", "bgr0", "transparency"),
@@ -408,3 +413,21 @@ def test_the_same_bytes_from_another_cache(shelf: Shelf, fresh: Shelf) -> None:
     for container, codec in NEW:
         path = path_of(container, codec)
         assert shelf.read("traffic.mp4", path) == fresh.read("traffic.mp4", path)
+
+
+@pytest.mark.parametrize(
+    ("pixel_format", "ending"), [("yuv444p", "mkv"), ("rgb48", "mov"), ("gray16", "mov")]
+)
+def test_lossless_views_of_bare_samples_have_every_one(
+    tmp_path: Path, pixel_format: str, ending: str
+) -> None:
+    layout = pixel_layout(pixel_format)
+    data = np.random.default_rng(2).integers(0, 255, (5, *layout.shape(64, 48)), layout.dtype)
+    with new_store(tmp_path / "store") as store:
+        store.write(f"a.{ending}", data, fps=25, codec="raw", format=pixel_format)
+        shelf = Shelf(store, Views(store.parts, store.tools))
+        told = json.loads(shelf.read(f"a.{ending}", "explain/codec=ffv1.mkv.json"))
+        assert told["lost"] is None
+        kept = store.write("b.mkv", shelf.read(f"a.{ending}", "codec=ffv1.mkv"))
+        assert np.array_equal(kept.read(format=pixel_format).data, data)
+        shelf.views.close()
