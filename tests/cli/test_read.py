@@ -326,3 +326,27 @@ def test_a_file_that_cannot_be_made_is_told_by_its_own_name(run: Run, place: Pat
     assert done.code == 1
     assert f"{name}: File name too long" in done.err
     assert ".part" not in done.err
+
+
+def test_what_is_being_written_is_read_as_far_as_it_is_there(run: Run, place: Path) -> None:
+    with Store.open(place / "videos") as store:
+        with store.writer("live.mp4", width=64, height=48, fps=10, codec="ffv1") as writer:
+            assert run("read", "live.mp4", "early.png", "--at", "0").code == 3
+            for level in range(40):
+                writer.write(np.full((48, 64, 3), 5 * level, np.uint8))
+            told = run("read", "live.mp4", "still.png", "--at", "0.5", "--json").object
+            assert (told["frames"], told["growing"], told["psnr"]) == (1, True, None)
+            assert np.array_equal(cv2.imread("still.png"), np.full((48, 64, 3), 25))  # type: ignore[arg-type]
+            done = run("read", "live.mp4", "some.npy", "--frames", "0:10:5", "--size", "32x24")
+            assert "of what is there of it so far" in done.err
+            assert np.load("some.npy").shape == (2, 24, 32, 3)
+            late = run("read", "live.mp4", "late.png", "--at", "60")
+            assert late.code == 6
+            assert "still being written: so far it has " in late.err
+            assert run("read", "live.mp4", "late.npy", "--frames", "30:4000").code == 6
+            for refused in (("clip.mp4",), ("odd.yuv", "--region", "33x31+0+0")):
+                done = run("read", "live.mp4", *refused)
+                assert (done.code, "is still being written" in done.err) == (12, True)
+        told = run("read", "live.mp4", "whole.npy", "--json").object
+    assert (told["frames"], told["growing"]) == (40, False)
+    assert not list(place.glob("late*"))

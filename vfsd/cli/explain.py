@@ -95,7 +95,7 @@ def command(
     silent: bool,
     run: bool,
 ) -> None:
-    """Say what a read decodes, or what a view copies, decodes and encodes, and from where.
+    """Say what a read decodes, and what a view copies and encodes.
 
     The options are those of `vfsd read`.  With --codec or --as they mean the file that it would
     write: without --as an mp4, or whatever else holds the codec.  A VIEW is the name of one in a

@@ -29,11 +29,11 @@ from vfsd.errors import (
 from vfsd.forms import CODECS
 
 if TYPE_CHECKING:
+    from vfsd.cli.growing import Readable
     from vfsd.cli.writing import Target, Written
     from vfsd.frames import Frame
     from vfsd.grammar import Request
     from vfsd.tiling import Rect
-    from vfsd.videos.video import Video
 
 
 @define(
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         "silence": "why there is none in a video, else null",
         "psnr": "dB that the pictures that they were made from have at least, in each plane or "
         "channel, against the very first original; 0: nobody has measured it; null: they are that",
+        "growing": "whether the video is still being written: these are frames that were there",
     },
     exits=[NotFoundError, ExistsError, OutOfRangeError],
 )
@@ -90,9 +91,12 @@ def command(
     mount has it (`vfsd help views`) but with no padding, of which .mp4 and .mkv carry the sound of
     the span where they can; - is bare pixels to stdout.
     Without --span, --frames or --at every frame is read.  Where a video has tiles (`vfsd retile`)
-    pixels may come from them; `--psnr inf` takes the original alone.
+    pixels may come from them; `--psnr inf` takes the original alone.  Of a video that is still
+    being written what is complete can be read, as pictures, arrays and bare pixels.
     """
+    from vfsd.cli.growing import readable
     from vfsd.cli.writing import target_of, without_sound
+    from vfsd.videos.video import Video
 
     check_one(span, chosen, moment)
     target = target_of(out, pixel_format, codec)
@@ -101,8 +105,7 @@ def command(
     if target.is_stdout and session.json:
         raise UsageError("pixels and JSON cannot both go to stdout", hint="name a file")
     place = session.place(name)
-    with session.opened(place.root) as store:
-        video = store[place.name]
+    with session.opened(place.root) as store, readable(store, place.name) as video:
         request = request_for(video, target.form, span, chosen, moment, region, size, fps, psnr)
         work = _work(target, video, request)
         was_verified = video.original.verified
@@ -110,13 +113,14 @@ def command(
             written = work(session, target, video, request, replace)
         except (IntegrityError, OutdatedError):
             # The packets promised other frames than there are: see which, and start again.
-            if target.is_stdout or was_verified:
+            if target.is_stdout or was_verified or not isinstance(video, Video):
                 raise
             if not video.original.verified and not video.verify():
                 raise
             written = work(session, target, video, request, True)
         count, (width, height), left = _extent(target, video, request)
         sound, silence = _sound(target, video, request)
+        is_growing = not isinstance(video, Video)
     if session.json:
         print_json(
             {
@@ -130,6 +134,7 @@ def command(
                 "sound": sound,
                 "silence": silence,
                 "psnr": None if math.isinf(left) else left,
+                "growing": is_growing,
             }
         )
     else:
@@ -137,11 +142,15 @@ def command(
         if silence is not None and target.form.container in ("mp4", "matroska"):
             heard = _unheard(video, target, silence)
         lost = "" if math.isinf(left) else f", made from {_known(left)}"
-        text = f"{count} frames of {width}x{height}, {target.format}{heard}{lost}, to {shown(out)}"
+        so_far = ", of what is there of it so far" if is_growing else ""
+        text = (
+            f"{count} frames of {width}x{height}, {target.format}{heard}{lost}, to {shown(out)}"
+            f"{so_far}"
+        )
         session.remark(text)
 
 
-def _unheard(video: Video, target: Target, silence: str) -> str:
+def _unheard(video: Readable, target: Target, silence: str) -> str:
     """Said where somebody may miss the sound of the video."""
     has_sound = any(stream.kind == "audio" for stream in video.original.media.side_streams)
     return f" without sound ({silence})" if has_sound and target.form.sound else ""
@@ -152,10 +161,16 @@ def _known(psnr: float) -> str:
 
 
 def _work(
-    target: Target, video: Video, request: Request
-) -> Callable[[Session, Target, Video, Request, bool], Written]:
-    """What writes it: bare planes that are no array's rows are had as a mount has them."""
+    target: Target, video: Readable, request: Request
+) -> Callable[[Session, Target, Readable, Request, bool], Written]:
+    """What writes it: bare planes that are no array's rows are had as a mount has them.
+
+    Raises `BusyError` for what cannot be had of a video that is still being written.
+    """
+    from vfsd.cli.growing import whole
+
     if target.kind == "video":
+        whole(video, "a video")
         return _render
     if target.kind == "raw":
         from vfsd.codecs.pictures.filelayouts import is_in_rows
@@ -164,11 +179,14 @@ def _work(
         view = request.sized(video.width, video.height)
         form = view_picture_form(video.original.media, view, target.form)
         if not is_in_rows(form.pixel_format, *form.size):
+            whole(video, f"{form.pixel_format} of an odd size")
             return _pour if target.is_stdout else _render
     return _write
 
 
-def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[int, int], float]:
+def _extent(
+    target: Target, video: Readable, request: Request
+) -> tuple[int, tuple[int, int], float]:
     """(number of frames, size of one, dB of what they are made from) of what was asked for."""
     view = request.sized(video.width, video.height)
     if target.kind != "video":
@@ -182,33 +200,39 @@ def _extent(target: Target, video: Video, request: Request) -> tuple[int, tuple[
     return len(plan.frames), form.size, plan.psnr
 
 
-def _sound(target: Target, video: Video, request: Request) -> tuple[str | None, str | None]:
+def _sound(target: Target, video: Readable, request: Request) -> tuple[str | None, str | None]:
     """(codec, or why there is none) of the sound of a video; (None, None) of what is none."""
+    from vfsd.cli.growing import whole
+
     if target.kind != "video":
         return None, None
-    return video.sound_of(request)
+    return whole(video, "a video").sound_of(request)
 
 
 def _render(
-    session: Session, target: Target, video: Video, request: Request, replace: bool
+    session: Session, target: Target, video: Readable, request: Request, replace: bool
 ) -> Written:
     """As a video: what a mount serves, without padding."""
+    from vfsd.cli.growing import whole
     from vfsd.cli.writing import Written
 
     label = f"making {target.out}"
     with Progress(label, None, shown=session.shows_progress, in_bytes=True) as progress:
-        size = video.save_view(target.out, request, replace=replace, on_progress=progress.advance)
+        size = whole(video, "a video").save_view(
+            target.out, request, replace=replace, on_progress=progress.advance
+        )
     return Written([target.out], size)
 
 
 def _pour(
-    session: Session, target: Target, video: Video, request: Request, replace: bool
+    session: Session, target: Target, video: Readable, request: Request, replace: bool
 ) -> Written:
     """The same, to stdout."""
+    from vfsd.cli.growing import whole
     from vfsd.cli.writing import Written
     from vfsd.grammar import unparse
 
-    with video.view(unparse(request)) as file:
+    with whole(video, "a view").view(unparse(request)) as file:
         shutil.copyfileobj(file, sys.stdout.buffer)
     return Written([], 0)
 
@@ -216,7 +240,7 @@ def _pour(
 def _write(
     session: Session,
     target: Target,
-    video: Video,
+    video: Readable,
     request: Request,
     replace: bool,
 ) -> Written:

@@ -23,9 +23,9 @@ from vfsd.errors import UsageError
 from vfsd.forms import PIXEL_LAYOUTS
 
 if TYPE_CHECKING:
+    from vfsd.cli.growing import Readable
     from vfsd.grammar import Form, Request
     from vfsd.tiling import Rect
-    from vfsd.videos.video import Video
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -93,7 +93,7 @@ def check_one(span: Span | None, chosen: slice | None, moment: Fraction | None) 
 
 
 def request_for(
-    video: Video,
+    video: Readable,
     form: Form,
     span: Span | None,
     chosen: slice | None,
