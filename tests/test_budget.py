@@ -24,6 +24,7 @@ from vfsd.errors import NotFoundError, OverBudgetError, ReadOnlyError, UsageErro
 from vfsd.making.planned import TileSettings
 from vfsd.making.recompress import recompress
 from vfsd.making.relayout import drop, drop_renditions, drop_retired, rollback
+from vfsd.making.tilework import TileWork
 from vfsd.model import Role, Segment
 from vfsd.store import Store
 from vfsd.videos.video import Video
@@ -193,6 +194,29 @@ def test_what_cannot_fit_is_refused_and_leaves_nothing(store: Store, video: Vide
         video.retile("uniform:2x2", jobs=1)
     assert "vfsd budget set traffic.mp4" in (told.value.hint or "")
     assert (everything(store, video), video.budget.evictions()) == before
+    require_sound(store)
+
+
+@pytest.mark.parametrize("scope", ["video", "store"])
+def test_lossless_pictures_that_cannot_fit_are_refused_before_they_are_made(
+    store: Store, video: Video, scope: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is in the way would have gone for them, in vain."""
+    lossless = TileSettings("lossless")
+    (first, *rest) = video.render((80, 60), settings=lossless)
+    size = sum(segment.size for segment in (first, *rest))
+    before = everything(store, video), video.budget.evictions()
+    (video if scope == "video" else store).budget.set(2 * size)
+    with monkeypatch.context() as patch:
+        patch.setattr(TileWork, "encode_chunk", None)
+        with pytest.raises(OverBudgetError, match=r"made of traffic\.mp4 would take about") as told:
+            video.render((160, 120), settings=lossless)
+    assert "vfsd budget set" in (told.value.hint or "")
+    assert (everything(store, video), video.budget.evictions()) == before
+    # Half of it fits, as the others go; and what is pinned is not charged.
+    assert len(video.render((160, 120), span=(0, 1.5), settings=lossless)) == 2
+    video.pin()
+    assert len(video.render((160, 120), settings=lossless)) == 2
     require_sound(store)
 
 

@@ -52,6 +52,33 @@ def make_room(
     return gone
 
 
+def require_room_for(
+    seen: Transaction, video_id: int, about: float, least: float, what: str
+) -> None:
+    """Raises `OverBudgetError` where `what` is larger than all that a video, or the store, may be
+    charged: nothing that goes makes room for it then.
+
+    It has `about` so many bytes, and for sure no less than `least`.
+    """
+    for scope in (video_id, None):
+        limit = allowed(seen, scope)
+        if limit is not None and least > limit:
+            whose, hint = _budget_of(seen, video_id, scope)
+            raise OverBudgetError(
+                f"{what} would take about {human_bytes(round(about))}: the budget of {whose} is "
+                f"{human_bytes(limit)}",
+                hint=hint,
+            )
+
+
+def _budget_of(seen: Transaction, video_id: int, scope: int | None) -> tuple[str, str]:
+    """(whose it is, what may be done about it); `scope` is a video, or None: the store."""
+    name = seen.videos.get(video_id).name
+    whose = "the store" if scope is None else name
+    command = "vfsd budget set" + ("" if scope is None else f" {shlex.quote(name)}")
+    return whose, f"`{command} SIZE` allows more, `vfsd budget show` tells what there is"
+
+
 def make_room_in_store(change: Transaction, *, now_ns: int) -> list[Held]:
     """Evict what the store has too much of; gives what went."""
     over = exceeded(change, None)
@@ -192,9 +219,7 @@ def _refusal(
 ) -> OverBudgetError:
     name = change.videos.get(video_id).name
     limit = allowed(change, scope) or 0
-    whose = "the store" if scope is None else name
-    command = "vfsd budget set" + ("" if scope is None else f" {shlex.quote(name)}")
-    hint = f"`{command} SIZE` allows more, `vfsd budget show` tells what there is"
+    whose, hint = _budget_of(change, video_id, scope)
     mine = next((one for one in held if one.id == made), None)
     if mine is None:
         return OverBudgetError(f"{whose} has more than {human_bytes(limit)}", hint=hint)

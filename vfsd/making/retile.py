@@ -9,11 +9,12 @@ from __future__ import annotations
 import io
 import queue
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
+from vfsd.budget.room import allowed, require_room_for
 from vfsd.codecs.cells.pack import write_pack
 from vfsd.codecs.cells.tiles import TileCodec, require_encoder, tile_codec
 from vfsd.codecs.pictures.scale import require_smaller
@@ -27,9 +28,12 @@ from vfsd.model import Cell, LogicalVideo, Segment
 from vfsd.parts import Parts
 from vfsd.reading.decoders import DecoderPool
 from vfsd.tiling import TileLayout
+from vfsd.tiling.cost import LOSSLESS
 
 _CHUNK_FRAMES = 300
 """A worker takes about as many frames at a time, since it decodes them in one go."""
+_DOUBT = 1.25
+"""Times as much as the least that one lossless segment, in the middle, tells of all of them."""
 _HEARTBEAT_SECONDS = 0.2
 """How long a report of progress may be waited for."""
 
@@ -99,10 +103,36 @@ def missing(
     return _compared(parts, video, planned, settings)[0]
 
 
+def _require_room(
+    parts: Parts,
+    video: LogicalVideo,
+    work: TileWork,
+    wanted: Sequence[PlannedSegment],
+    there: Mapping[int, int],
+) -> None:
+    """Raises `OverBudgetError` where lossless pictures are sure not to fit.
+
+    One segment tells about what all of them take; `there` are bytes of segments that stay.  Others
+    are made as fine as need be, and of what was pinned nothing is charged: those may fit.
+    """
+    with parts.catalog.reading() as seen:
+        limits = [allowed(seen, scope) for scope in (video.id, None)]
+        if all(limit is None for limit in limits) or seen.holdings.pins(video.id):
+            return
+    middle = wanted[len(wanted) // 2]
+    buffer = io.BytesIO()
+    write_pack(buffer, work.encode(middle)[0])
+    frames = sum(len(plan.frames) for plan in wanted)
+    expected = buffer.getbuffer().nbytes * frames / len(middle.frames) + sum(there.values())
+    with parts.catalog.reading() as seen:
+        what = f"all that is to be made of {video.name}"
+        require_room_for(seen, video.id, expected, expected / _DOUBT, what)
+
+
 def _compared(
     parts: Parts, video: LogicalVideo, planned: Sequence[PlannedSegment], settings: TileSettings
-) -> tuple[list[PlannedSegment], set[int]]:
-    """What is missing, and the numbers of the segments that are what was planned."""
+) -> tuple[list[PlannedSegment], dict[int, int]]:
+    """What is missing, and the bytes, by number, of the segments that are what was planned."""
     codec = _codec_for(video, planned, settings)
     original = video.original
     with parts.catalog.reading() as seen:
@@ -117,11 +147,11 @@ def _compared(
     for segment in there:
         if parameters[segment.physical_id] == mine:
             have.setdefault((segment.frames, segment.layout), []).append(segment)
-    lacking, kept = list[PlannedSegment](), set[int]()
+    lacking, kept = list[PlannedSegment](), dict[int, int]()
     for plan in planned:
         alike = have.get((plan.frames, plan.layout), [])
         if {tile for segment in alike for tile in segment.tiles}.issuperset(plan.stored):
-            kept.update(segment.id for segment in alike)
+            kept.update((segment.id, segment.size) for segment in alike)
         else:
             lacking.append(plan)
     return lacking, kept
@@ -143,14 +173,16 @@ def retile(
     `jobs` segments are worked on at a time (default: one for each core).  Tiles are always made
     from the original.  Raises `UsageError` for pictures or layouts that the codec does not take,
     `ExtraMissingError`, `NoSpaceError`, `OverBudgetError` for a segment that is larger than what
-    derived data may have, `IntegrityError`, `NotFoundError` when the video is gone; what was
-    finished until then stays.
+    derived data may have (of lossless ones all together, before any is stored), `IntegrityError`,
+    `NotFoundError` when the video is gone; what was finished until then stays.
     """
     jobs = at_once(jobs)
     codec = _codec_for(video, planned, settings)
     work = TileWork(parts, pool, video, table, codec, settings)
     wanted, there = _compared(parts, video, planned, settings)
     work.spare(there)
+    if codec.name == LOSSLESS and len(wanted) > 1:  # of one it is known as soon
+        _require_room(parts, video, work, wanted, there)
     total = sum(len(plan.frames) for plan in wanted)
     reports: queue.SimpleQueue[int | Future[list[Segment]]] = queue.SimpleQueue()
 
