@@ -35,6 +35,7 @@ from vfsd.model import (
     Segment,
     Sound,
 )
+from vfsd.retention.originals import Policy
 
 _READS_AT_ONCE = 1000
 
@@ -176,6 +177,12 @@ class Catalog(SeenInVideos):
         require_info(video)
         with self.reading() as seen:
             return seen.videos.cost_factor(video.original.id)
+
+    def policy(self, video: LogicalVideo) -> Policy:
+        """What counts for a video: what was said of it, or of a directory above."""
+        require_info(video)
+        with self.reading() as seen:
+            return seen.originals.policy(video.ino)
 
     def costs(self, host: str) -> list[MeasuredCost]:
         """What decoding was measured to cost on that host (see `vfsd calibrate`)."""

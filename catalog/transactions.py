@@ -28,7 +28,7 @@ from vfsd.catalog.segments import Segments
 from vfsd.catalog.serverfailures import LOST_ON_SERVER
 from vfsd.catalog.sounds import Sounds
 from vfsd.catalog.tree import Tree
-from vfsd.catalog.upgrade import HEAD, READABLE, require_known, upgrade
+from vfsd.catalog.upgrade import HEAD, require_known, upgrade
 from vfsd.catalog.videos import Objects, Videos
 from vfsd.errors import ExistsError, NoStoreError, StoreError, StoreVersionError
 
@@ -77,7 +77,7 @@ class CatalogTransactions:
                     f"there is no catalog at {shown_url(database.url)}",
                     hint=LOST if database.is_sqlite else LOST_ON_SERVER,
                 )
-            if read_only and revision not in READABLE:
+            if read_only and revision != HEAD:
                 raise StoreVersionError(
                     f"the catalog is at revision {revision} and has to be brought to {HEAD} first",
                     hint="open the store for writing once, for instance with `vfsd ls`",

@@ -72,6 +72,8 @@ def test_stages_by_age(days: float, stage: Stage | None) -> None:
             "original=replaceable,decay-after=120d,keep=dog,delete-after=2y",
             "original=replaceable,psnr=40,delete-after=730d",
         ),
+        ("reads=35", "reads=32", "original=keep,reads=35"),
+        ("reads=35", "original=keep", "original=keep"),
     ],
 )
 def test_several_policies_allow_what_each_of_them_does(one: str, other: str, both: str) -> None:

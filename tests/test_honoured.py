@@ -16,10 +16,12 @@ from alembic.config import Config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sample_videos import FOLDER
 from tests.composing import take_tiles
 from tests.stores import new_store
 from vfsd.catalog.engine import Database
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
+from vfsd.errors import UsageError
 from vfsd.frames import Pixels
 from vfsd.making.planned import TileSettings
 from vfsd.model import Cell
@@ -306,3 +308,40 @@ def test_older_catalogs_know_what_needs_no_measuring(tmp_path: Path) -> None:
         small = [cell for one in store.catalog.renditions(info) for cell in one.cells]
     assert {(one.gray, one.planes, one.colour) for one in tiles} == {(100, 100, 100)}
     assert {(one.gray, one.planes, one.colour) for one in small} == {(0, 0, 0)}
+
+
+CORNER = (0, 0, 64, 64)
+
+
+def test_a_policy_says_what_reads_of_a_video_ask_for(store: Store) -> None:
+    """Instead of the store's 40 dB; what somebody asks for himself counts before it."""
+    names = ("a/one.mp4", "b/two.mp4")
+    coarse = TileSettings("fast", quality=46)
+    for name in names:
+        made = store.ingest(FOLDER / "traffic.mp4", name).retile("uniform:3x4", settings=coarse)
+    one, two = (store[name] for name in names)
+    worst = min(segment.psnr for segment in made)
+    assert max(cell.psnr for segment in made for cell in segment.cells) < 40
+    assert worst > 15
+
+    def are_tiled() -> list[bool]:
+        return [bool(store[name].explain(region=CORNER).plan.tiled) for name in names]
+
+    assert are_tiled() == [False, False]
+    store.set_policy("a", f"reads={int(worst)}")
+    assert are_tiled() == [True, False]  # also in Python's videos that are open already
+    assert one.explain(region=CORNER).plan.tiled
+    assert one.explain_view("roi=64x64+0+0.rgb").steps[0].origin == "tiles"
+    assert two.explain_view("roi=64x64+0+0.rgb").steps[0].origin == "original"
+    assert not one.explain(region=CORNER, psnr=90).plan.tiled
+    one.set_policy("reads=99")
+    assert are_tiled() == [False, False]
+    assert str(one.policy) == "original=keep,reads=99"
+    one.set_policy(None)
+    assert are_tiled() == [True, False]
+    store.set_policy("a", None)
+    assert are_tiled() == [False, False]
+    assert one.policy.reads is None
+    for wrong in ("reads=101", "reads=-1", "reads=nan", "reads=much"):
+        with pytest.raises(UsageError):
+            one.set_policy(wrong)

@@ -22,7 +22,8 @@ _HELP = {
     "examine_memory": "bytes of memory that examining one file may take",
     "examine_seconds": "seconds of CPU time that examining one file may take, and 20 more a MB",
     "decoder_memory": "bytes of pictures, in each process, that decoders kept warm may hold",
-    "minimum_psnr": "dB of luma that tiles need so that reads which ask for none may use them",
+    "minimum_psnr": "dB of luma that tiles need so that reads which ask for none may use them, "
+    "unless the policy of a video says otherwise",
     "view_cache_bytes": "disk space for rendered views",
     "remembered_reads": "reads, the newest of all videos together, that are remembered",
     "tune": "let mounts make tiles where reads would have paid for them, in idle time",

@@ -25,7 +25,7 @@ A name is understood whole or not at all.  Keys may stand in any order, each onc
                      yuv444p or yuv420p10; of h264, hevc and av1: yuv420p or yuv420p10
 
 The ending is the form: mp4, mkv, h264, hevc, y4m, rgb, yuv, raw.  Without psnr it is luma that has
-what the store wants, `minimum_psnr`.
+what the video's policy says (`reads`), or the store wants, `minimum_psnr`.
 """
 
 from __future__ import annotations

@@ -36,6 +36,11 @@ policies = Table(
     Column("keep", Text, comment="labels of what keeps its quality then"),
     Column("delete_after", BigInteger, comment="seconds of age; null: never"),
     Column("delete_below", BigInteger, comment="bytes free on the disk, below which the oldest go"),
+    Column(
+        "reads",
+        Float,
+        comment="dB of luma that tiles need for reads that ask for none; null: as the store has it",
+    ),
     CheckConstraint("original IN ('keep', 'replaceable')", name="original"),
     comment="What may become of originals, where somebody has said so.",
 )

@@ -20,6 +20,7 @@ from vfsd.distortion import FINEST_PSNR, psnr_left
 from vfsd.making.planned import PlannedSegment, TileSettings
 from vfsd.model import Decision, LogicalVideo, PhysicalVideo, Reason, Segment
 from vfsd.parts import Parts
+from vfsd.retention.guarding import usual_psnr
 from vfsd.tiling import Rect, TileLayout, common, meet
 from vfsd.tiling.policy import Aim, Ledger, Query, Size, SizeWorld, Terms, Tiling, World
 from vfsd.videos.tiles import VideoTiles
@@ -87,7 +88,7 @@ def proposals_for(parts: Parts, video: VideoTiles, terms: Terms | None = None) -
         undone = seen.decisions.undone(info.id)
     reads = list(parts.catalog.reads(info))
     sots = video.sequences() if reads else []
-    minimum = min(float(parts.settings.minimum_psnr), info.original.psnr)
+    minimum = min(usual_psnr(parts, info), info.original.psnr)
     found: list[Proposal] = []
     for asked, segments, is_tiled in (
         (asked_by(reads, media), tiles, True),

@@ -108,6 +108,8 @@ def _report(
     kept: int,
     seconds: float,
 ) -> None:
+    from vfsd.retention.guarding import usual_psnr
+
     frames = sum(len(segment.frames) for segment in made)
     tiles = sum(len(segment.cells) for segment in made)
     size = sum(segment.size for segment in made)
@@ -138,10 +140,11 @@ def _report(
         f"{human_bytes(size)}, at least {worst:.1f} dB; {frames} frames in {seconds:.1f} s, "
         f"{frames / seconds:.0f} a second" + (f"; {kept} segments were there" if kept else "")
     )
-    if worst < store.settings.minimum_psnr:
+    usual = usual_psnr(store.parts, video.info)
+    if worst < usual:
         session.remark(
-            f"reads use tiles from {store.settings.minimum_psnr} dB on, which not all of these "
-            "have; `vfsd config minimum_psnr` changes that"
+            f"reads use tiles from {usual:g} dB on, which not all of these have; `vfsd config "
+            "minimum_psnr` changes that, or reads=DB in the policy of the video"
         )
 
 

@@ -73,7 +73,8 @@ _PSNR = click.option(
     metavar="DB",
     type=Number(0),
     help="Each frame has so many dB, in each plane or channel of its format, against what the "
-    "original gives; inf: it is that. Else luma has what the store wants in minimum_psnr.",
+    "original gives; inf: it is that. Else luma has what the video's policy says (reads=DB), or "
+    "what the store wants in minimum_psnr.",
 )
 
 

@@ -41,6 +41,7 @@ from vfsd.making.tilework import TileWork
 from vfsd.model import Cell, LogicalVideo, MediaInfo, Segment
 from vfsd.parts import Parts
 from vfsd.reading.decoders import DecoderPool
+from vfsd.retention.guarding import usual_psnr
 
 FRAME_MARGIN = 3.0
 """dB that luma of a single frame may have less than all of its segment."""
@@ -101,7 +102,7 @@ def take_offer(
     fewer than planned, and as `retile` does; nothing of it stays then, and what it had taken the
     place of has that again.
     """
-    settings = TileSettings("fast", float(parts.settings.minimum_psnr))
+    settings = TileSettings("fast", usual_psnr(parts, video))
     lacking = {plan.frames for plan in missing(parts, video, planned, settings)}
     work = _OfferedWork(parts, pool, video, table, settings, given_as)
     made: list[Segment] = []

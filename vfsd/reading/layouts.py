@@ -29,6 +29,7 @@ class _Stored(NamedTuple):
     unreadable: list[range]
     factor: float | None  #: of the original, where one was measured
     measured: dict[str, DecodeCost]
+    reads: float | None  #: dB of luma, by the policy; None: as the store has it
 
 
 class TileSources:
@@ -53,7 +54,8 @@ class TileSources:
     def of(self, video: LogicalVideo, luma: float) -> Tiles:
         """The tiles as they are now, whoever has changed them.
 
-        Their luma needs so many dB, or as many as the original has itself.
+        Their luma needs so many dB, or what the policy of the video says instead, or as many as
+        the original has itself.
         """
         key = video.original.id
         with self._guard:
@@ -70,7 +72,7 @@ class TileSources:
             while len(self._videos) > _VIDEOS:
                 self._videos.popitem(last=False)
         factors = self._factors if found.factor is None else {**self._factors, key: found.factor}
-        wanted = min(luma, video.original.psnr)
+        wanted = min(luma if found.reads is None else found.reads, video.original.psnr)
         costs = Costs(found.measured, factors, self._threads)
         return Tiles(found.segments, costs, wanted, found.joined, tuple(found.unreadable))
 
@@ -87,6 +89,7 @@ class TileSources:
             catalog.unreadable_frames(video),
             catalog.cost_factor(video),
             {cost.name: cost.decode for cost in catalog.costs(host_name())},
+            catalog.policy(video).reads,
         )
         return before if before is not None and before == found else found
 

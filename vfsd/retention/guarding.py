@@ -20,6 +20,13 @@ def policy_of(parts: Parts, video: LogicalVideo) -> Policy:
         return seen.originals.policy(video.ino)
 
 
+def usual_psnr(parts: Parts, video: LogicalVideo) -> float:
+    """dB of luma that tiles of a video need so that reads which ask for none may use them: by its
+    policy, else as the store has it."""
+    said = policy_of(parts, video).reads
+    return float(parts.settings.minimum_psnr) if said is None else said
+
+
 def set_policy(parts: Parts, path: str, policy: Policy | str | None) -> Policy:
     """Say what may become of a video's original, or of those below a directory; what counts now.
 

@@ -22,6 +22,7 @@ CODECS = ("h264", "hevc", "av1")
 PSNR = 40.0
 """dB from which on VSS takes an encoding for lossless (section 5.1 of its paper)."""
 _LEAST_PSNR, _MOST_PSNR = 20.0, 80.0
+_MOST_READS = 100.0
 _PART = re.compile(r'(?:^|(?<=,))((?:[^,"]|"[^"]*(?:"|$))*)')
 """What stands between commas that are not in quotes."""
 
@@ -35,7 +36,8 @@ class Fate(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What may become of the original of a video, or of those in a directory.
+    """What may become of the original of a video, or of those in a directory, and what reads of it
+    take when nothing is said.
 
     Its text is a list of ``key=value``, joined by commas: ``original=replaceable,psnr=40``.  Ages
     are seconds, in text with a unit: ``12h``, ``30d``, ``2w``, ``1y`` (of 365 days).
@@ -51,6 +53,9 @@ class Policy:
     keep: str | None = None  #: labels, as of `vfsd.labelexpr.parse_labels`
     delete_after: int | None = None  #: age at which the video is deleted
     delete_below: int | None = None  #: bytes: the oldest go while the disk has less of them free
+    reads: float | None = None
+    """dB of luma that tiles need so that reads which ask for none may use them; None: as the store
+    has it."""
 
     @classmethod
     def parse(cls, text: str) -> Policy:
@@ -82,6 +87,8 @@ class Policy:
             raise UsageError(
                 f"originals are held to {_LEAST_PSNR:g} to {_MOST_PSNR:g} dB, not {self.psnr:g}"
             )
+        if self.reads is not None and not 0 <= self.reads <= _MOST_READS:
+            raise UsageError(f"reads ask for 0 to {_MOST_READS:g} dB, not {self.reads:g}")
         if self.original is Fate.KEEP and (self.replace_after, self.decay_after) != (None, None):
             raise UsageError(
                 "what is kept is neither replaced nor decays",
@@ -120,13 +127,16 @@ class Policy:
             parts.append(f"delete-after={age_text(self.delete_after)}")
         if self.delete_below is not None:
             parts.append(f"delete-below={self.delete_below}")
+        if self.reads is not None:
+            parts.append(f"reads={self.reads:g}")
         return ",".join(parts)
 
 
 def most_protective(policies: Sequence[Policy]) -> Policy:
     """What all of them allow: of a video with several names, each in a directory with its own.
 
-    Where they keep different labels it does not decay.
+    Where they keep different labels it does not decay; where one says nothing of reads, the store's
+    minimum counts.
     """
     if len(policies) < 2:
         return policies[0] if policies else Policy()
@@ -143,6 +153,9 @@ def most_protective(policies: Sequence[Policy]) -> Policy:
         delete_below=None
         if any(one.delete_below is None for one in policies)
         else min(one.delete_below or 0 for one in policies),
+        reads=None
+        if any(one.reads is None for one in policies)
+        else max(one.reads or 0 for one in policies),
     )
 
 
@@ -199,6 +212,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "keep": _labels,
     "delete_after": _age,
     "delete_below": _bytes,
+    "reads": float,
 }
 
 

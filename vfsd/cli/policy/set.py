@@ -19,6 +19,7 @@ from vfsd.errors import ExistsError, NotFoundError, ReadOnlyError
         "vfsd -s videos policy set cam7/ original=replaceable",
         "vfsd -s videos policy set cam1 'original=replaceable,psnr=38,replace-after=30d,"
         "decay-after=90d,keep=car|truck,delete-after=1y'",
+        "vfsd -s videos policy set cam1 original=keep,reads=34",
         "vfsd -s videos policy set cam1/traffic.mp4 default",
     ],
     fields=POLICY_FIELDS,
@@ -43,6 +44,9 @@ def command(session: Session, names: tuple[str, ...], policy: str) -> None:
     was seen with these labels keeps its quality), delete-after=AGE, delete-below=BYTES (the oldest
     go while less are free on the disk), codec=h264, hevc or av1.  An AGE is 12h, 30d, 2w or 1y.
     Nothing is done by this command alone.
+
+    reads=DB, 0 to 100, is about tiles, renditions and joined pictures: so many dB of luma they need
+    so that reads and views which say no psnr may use them, instead of the store's minimum_psnr.
     """
     root, paths = session.places(names)
     chosen = None if policy == "default" else policy
