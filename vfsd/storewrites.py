@@ -124,7 +124,7 @@ class StoreWrites:
         replace = yes_or_no(replace, "replace")
         each: Iterator[tuple[Pixels, int | None]]
         timed = form.get("fps") is not None or form.get("time_base") is not None
-        if is_raw(data) and size is None and not name.lower().endswith(".y4m"):
+        if is_raw(data) and size is None and not str(name).lower().endswith(".y4m"):
             peeked = Peeked(data, len(MAGIC))
             if peeked.head == MAGIC:
                 file = BufferedReader(peeked, _BUFFER)

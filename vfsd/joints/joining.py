@@ -147,8 +147,8 @@ def join(
     """Join two videos as far as they agree; what came of it.
 
     Both timelines start at the same time.  Of two files with the same bytes, which are stored once,
-    nothing is joined.  What is joined already stays; what agrees less than is
-    asked for stays as it is.  With `dry_run` all is done but nothing stored.
+    nothing is joined.  What is joined already stays; what agrees less than is asked for stays as it
+    is.  With `dry_run` all is done but nothing stored.
 
     Raises `NotFoundError` for videos that do not show the same, or not at the same time,
     `UsageError` for pictures that cannot be joined, `IntegrityError`, `NoSpaceError`,
@@ -159,7 +159,7 @@ def join(
     require_alike(one.original.media, other.original.media)
     if one.info.digest == other.info.digest:
         pair = _agreeing(tools, one, other)
-        return JoinReport(pair.left.name, pair.right.name, pair.overlap, (), 0, 0, 0)
+        return JoinReport(pair.left.name, pair.right.name, pair.overlap, (), 0, {}, 0, 0)
     for video in (one, other):
         if not dry_run and not video.original.verified:
             video.verify()  # joining goes by frame numbers, which must not change afterwards
