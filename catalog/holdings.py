@@ -70,8 +70,9 @@ class Holdings:
         lines = sa.select(log.video_id, log.digest, log.size, log.new_digest).where(
             log.new_digest.is_not(None)
         )
+        replaced = sa.select(log.video_id).where(log.new_digest.is_not(None))
         originals = sa.select(there.video_id, there.object_key, there.size).where(
-            there.role == Role.ORIGINAL.value
+            there.role == Role.ORIGINAL.value, there.video_id.in_(replaced)
         )
         if video_id is not None:
             lines = lines.where(log.video_id == video_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import os
 from collections.abc import Mapping
 from fractions import Fraction
@@ -11,7 +12,7 @@ from typing import Any
 from sqlalchemy.engine import Row
 
 from vfsd.catalog.rows import blob, row_of
-from vfsd.catalog.schema import physical_videos
+from vfsd.catalog.schema import frame_pages, physical_videos
 from vfsd.framepages import PageBounds
 from vfsd.model import Access, MediaInfo, PhysicalVideo, Role, SideStream
 
@@ -109,6 +110,19 @@ def physical_to_row(physical: PhysicalVideo) -> dict[str, Any]:
 
 def bounds_to_row(bounds: PageBounds) -> Mapping[str, int]:
     return dataclasses.asdict(bounds)
+
+
+@row_of(frame_pages)
+def page_from_row(row: Row[Any]) -> tuple[PageBounds, bytes]:
+    bounds = bounds_from_row(row)
+    require_whole(bounds)
+    return bounds, blob(row.data)
+
+
+def require_whole(bounds: PageBounds) -> None:
+    """Raises `TypeError` for what are no whole numbers."""
+    for number in dataclasses.astuple(bounds):
+        operator.index(number)
 
 
 def bounds_from_row(row: Row[Any]) -> PageBounds:

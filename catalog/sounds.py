@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.catalog.records import require_whole
 from vfsd.catalog.rows import blob, row_of
 from vfsd.catalog.schema import sound_pages, sounds
 from vfsd.errors import IntegrityError
@@ -65,7 +66,7 @@ class Sounds:
             .where(sound_pages.c.physical_id == physical_id)
             .order_by(sound_pages.c.ordinal)
         )
-        return ((_bounds(row), row.data) for row in rows)
+        return map(_page, rows)
 
     def page(self, physical_id: int, ordinal: int) -> bytes:
         """Raises `IntegrityError` when the page is missing."""
@@ -111,6 +112,13 @@ def _from_row(row: Row[Any]) -> Sound:
     fields = {name: getattr(row, name) for name in _PLAIN}
     fields["configuration"] = blob(row.configuration)
     return Sound(time_base=Fraction(row.time_base_num, row.time_base_den), **fields)
+
+
+@row_of(sound_pages)
+def _page(row: Row[Any]) -> Page:
+    bounds = _bounds(row)
+    require_whole(bounds)
+    return bounds, blob(row.data)
 
 
 def _bounds(row: Row[Any]) -> PageBounds:

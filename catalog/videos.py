@@ -25,6 +25,7 @@ from vfsd.catalog.reads import Reads
 from vfsd.catalog.records import (
     bounds_from_row,
     bounds_to_row,
+    page_from_row,
     physical_from_row,
     physical_to_row,
 )
@@ -191,7 +192,7 @@ class Videos:
             .where(frame_pages.c.physical_id == physical_id)
             .order_by(frame_pages.c.ordinal)
         )
-        return ((bounds_from_row(row), row.data) for row in rows)
+        return map(page_from_row, rows)
 
     def require_there(self, physical_id: int) -> None:
         """Raises `NotFoundError` for an encoding that has gone since it was looked up."""

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests.codecs.talking import make_talking
 from tests.fs.driver import Driver
 from tests.stores import new_store
 from vfsd import check
+from vfsd.copies.backup import back_up
 from vfsd.errors import IntegrityError
 from vfsd.fs import Filesystem
 from vfsd.fs.recovery import recover
@@ -95,6 +97,37 @@ def test_values_that_make_no_sense(
         found = check.run(store.parts)
         assert any(told in one.message for one in found), found
         check.run(store.parts, repair=True)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("frame_pages", "data", 5),
+        ("frame_pages", "data", "xyz"),
+        ("frame_pages", "packets", "abc"),
+        ("sound_pages", "data", 7),
+        ("sounds", "time_base_den", 0),
+    ],
+)
+def test_of_a_video_whose_rows_make_no_sense_the_others_are_looked_at(
+    tmp_path: Path, table: str, column: str, value: object
+) -> None:
+    place = tmp_path / "store"
+    with new_store(place) as store:
+        store.ingest(make_talking(tmp_path / "talking.mp4", "aac", frames=25), "a.mp4")
+    corrupt(place, table, column, value)
+    with Store.open(place) as store:
+        last = store.ingest(FOLDER / "traffic.mp4", "z.mp4").original
+        with store.catalog.writing() as change:
+            change.videos.put_pages(last.id, [])
+        told = [one.message for one in check.run(store.parts) if one.check == "videos"]
+        assert [message.split()[0] for message in told] == ["'a.mp4'", "'z.mp4'"]
+        back_up(store.parts, tmp_path / "backup")
+        check.run(store.parts, repair=True)
+        assert len(store["z.mp4"].read()) == 120
+    with Store.open(place) as store:
+        assert check.run(store.parts) == []
+        assert store["a.mp4"].read(frames=[3]).index.tolist() == [3]
 
 
 def test_the_checks_that_can_be_made_are_made(place: Path) -> None:

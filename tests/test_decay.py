@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from vfsd.errors import ForbiddenError, OutdatedError
 from vfsd.retention.keptareas import KeptAreas, kept_areas
 from vfsd.retention.originals import Action
 from vfsd.store import Store
+from vfsd.storedir import CATALOG
 from vfsd.videos.video import Video
 
 NAME = "traffic.mp4"
@@ -75,6 +78,28 @@ def test_inside_stays_and_the_rest_fades(store: Store) -> None:
     assert run(store) == []
     assert check.run(store.parts, deep=True) == []
     assert check.collect(store.parts, dry_run=True).objects == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE physical_videos SET packets = packets + 1 WHERE role = 'original'",
+        "UPDATE physical_videos SET parameters = '{}' WHERE role = 'original'",
+        "DELETE FROM physical_videos WHERE role = 'original'",
+    ],
+)
+def test_what_is_indexed_again_does_not_decay_again(store: Store, change: str) -> None:
+    video = put(store, NAME, 31, RULES)
+    label(video)
+    (entry,) = run(store)
+    assert entry.action is Action.DECAYED
+    with closing(sqlite3.connect(store.path / CATALOG)) as raw, raw:
+        raw.execute("UPDATE frame_pages SET data = zeroblob(length(data))")
+        raw.execute(change)
+    with Store.open(store.path) as again:
+        check.run(again.parts, repair=True)
+        assert len(again[NAME].read()) == 120
+        assert not ager(again).plan().due
 
 
 def test_what_nobody_has_looked_at_does_not_decay(store: Store) -> None:

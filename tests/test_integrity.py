@@ -592,7 +592,7 @@ def test_a_scrub_that_goes_on_finds_damage_before_and_behind(large: Path, place:
         assert found.ranges == (range(first, first + BLOCK_BYTES),)
 
 
-@pytest.mark.parametrize("what", ["file", "sums", "note", "run", "no sums"])
+@pytest.mark.parametrize("what", ["file", "sums", "note", "place", "run", "no sums"])
 def test_a_scrub_of_something_else_begins_anew(large: Path, what: str) -> None:
     with Store.open(large) as store:
         original = store["a.mp4"].original
@@ -612,6 +612,8 @@ def test_a_scrub_of_something_else_begins_anew(large: Path, what: str) -> None:
                 change.integrity.put_sums(original.place, wrong)
         elif what == "note":
             note.write_text("[")
+        elif what == "place":
+            note.write_text(json.dumps(json.loads(note.read_text()) | {"at": 1 << 40}))
         elif what == "run":
             note.write_text(note.read_text().replace('"run": 1', '"run": 7'))
         last = Scrubber(store.parts)

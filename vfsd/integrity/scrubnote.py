@@ -16,6 +16,7 @@ from blake3 import blake3
 from vfsd.inhand import put_in_place
 from vfsd.integrity.blocksums import BlockSums, Place
 from vfsd.integrity.byteslook import Begun
+from vfsd.integrity.diskfile import CHUNK
 
 _MOST_BYTES = 16 << 20
 
@@ -80,7 +81,12 @@ def _load(path: Path) -> Noted | None:
             told = json.loads(path.read_text(encoding="utf-8"))
             inode, size, mtime_ns = map(int, told["version"])
             damage = tuple(range(int(first), int(end)) for first, end in told["damage"])
-            begun = Begun((inode, size, mtime_ns), int(told["at"]), damage)
+            at = int(told["at"])
+            if not 0 <= at <= size or (at % CHUNK and at != size):
+                return None
+            if any(not 0 <= one.start < one.stop <= size for one in damage):
+                return None
+            begun = Begun((inode, size, mtime_ns), at, damage)
             place = Place(told["object"], told["path"])
             return Noted(int(told["run"]), place, str(told["sums"]), begun)
     return None

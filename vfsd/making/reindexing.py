@@ -8,6 +8,7 @@ same pages, it takes the old one's place under its number, and all that was made
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from vfsd.budget.reclaim import clear_away
@@ -46,6 +47,13 @@ def table_fault(seen: Transaction, node: Node, original: PhysicalVideo) -> str |
 
 def frames_fault(seen: Transaction, original: PhysicalVideo) -> str | None:
     """What is wrong with a stored frame table; None: nothing."""
+    try:
+        return _frames_fault(seen, original)
+    except IntegrityError as error:  # of rows that make no sense
+        return f"cannot be read: {error}"
+
+
+def _frames_fault(seen: Transaction, original: PhysicalVideo) -> str | None:
     packets = frames = 0
     key: int | None = -1
     damage, begins = None, []
@@ -70,6 +78,13 @@ def frames_fault(seen: Transaction, original: PhysicalVideo) -> str | None:
 
 def sound_fault(seen: Transaction, original: PhysicalVideo) -> str | None:
     """The same, of the index of its sound."""
+    try:
+        return _sound_fault(seen, original)
+    except IntegrityError as error:
+        return f"cannot be heard: {error}"
+
+
+def _sound_fault(seen: Transaction, original: PhysicalVideo) -> str | None:
     sound = seen.sounds.of(original.id)
     if sound is None:
         return None
@@ -99,11 +114,11 @@ def index_again(parts: Parts, node: Node) -> bool | None:
     path = Path(node.link_path) if node.link_path else parts.objects.path(node.object_key or "")
     try:
         before = path.stat()
-        found = parts.examiner.examine(path)
+        found = _as_it_was_turned(parts, node, parts.examiner.examine(path))
         with parts.catalog.reading() as seen:
             is_enough = _is_enough(seen, node, found)
         if not is_enough:
-            found = parts.examiner.examine(path, full=True)
+            found = _as_it_was_turned(parts, node, parts.examiner.examine(path, full=True))
         key, size, sums = digest_file(path)
         if file_version(path.stat()) != file_version(before):
             return False  # somebody writes it, and may be done the next time
@@ -123,14 +138,29 @@ def index_again(parts: Parts, node: Node) -> bool | None:
             change.videos.put_pages(known.id, pages(found))
         else:
             gone = change.objects.of_file(node.ino)
+            parameters = {} if known is None else known.parameters
             known = change.videos.put(
-                node.ino, original, pages(found), digest=key, now_ns=now
+                node.ino,
+                replace(original, parameters=parameters),
+                pages(found),
+                digest=key,
+                now_ns=now,
             ).original
         put_sound(change, known, found)
         mtime_ns = None if node.link_path is None else before.st_mtime_ns
         change.integrity.put_sums(known.place, sums, mtime_ns=mtime_ns)
     clear_away(parts, keys=gone)
     return True
+
+
+def _as_it_was_turned(parts: Parts, node: Node, found: Examination) -> Examination:
+    """Boxes and tiles go by how pictures were turned; `VideoFacts.verify` corrects that."""
+    with parts.catalog.reading() as seen:
+        known = _original(seen, node)
+    if known is None:
+        return found
+    turned = replace(found.media, rotation=known.media.rotation, mirrored=known.media.mirrored)
+    return replace(found, media=turned)
 
 
 def is_same_file(seen: Transaction, node: Node) -> bool:
@@ -172,7 +202,10 @@ def is_same_table(seen: Transaction, known: PhysicalVideo, found: Examination) -
     numbers = ("media", "access", "frames", "packets", "first_pts", "end_pts")
     if any(getattr(known, name) != getattr(described, name) for name in numbers):
         return False
-    stored, made = list(seen.videos.pages(known.id)), list(pages(found))
+    try:
+        stored, made = list(seen.videos.pages(known.id)), list(pages(found))
+    except IntegrityError:
+        return False
     if [bounds for bounds, _ in stored] != [bounds for bounds, _ in made]:
         return False
     same = [_agree(old, new) for old, new in zip(stored, made, strict=True)]

@@ -243,6 +243,7 @@ def _all_make_room(
 
 def _aged(seen: Transaction, video: LogicalVideo) -> Aged:
     original = video.original
+    done = seen.originals.replacement(video.id, video.digest)
     return Aged(
         video_id=video.id,
         name=video.name,
@@ -252,8 +253,10 @@ def _aged(seen: Transaction, video: LogicalVideo) -> Aged:
         modified_ns=video.modified_ns,
         created_ns=video.created_ns,
         policy=seen.originals.policy(video.ino),
-        is_replaced=seen.originals.replacement(video.id, video.digest) is not None,
-        is_decayed="decayed" in original.parameters,
+        is_replaced=done is not None,
+        # The same bytes, put in once more, say nothing of how they came to be.
+        is_decayed="decayed" in original.parameters
+        or (done is not None and done.action is Action.DECAYED),
         is_held=bool(seen.originals.holds(video.id)),
         is_linked=original.link_path is not None,
     )
