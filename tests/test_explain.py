@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
 from sample_videos import FOLDER
+from tests.matrices import ORIENTATIONS, with_matrix
 from vfsd.errors import OutOfRangeError, UsageError
 from vfsd.store import Store
 from vfsd.tiling import Rect
@@ -99,3 +101,15 @@ def test_what_a_view_takes_is_told_before_it_is_made(video: Video) -> None:
         video.explain_save("clip.h264", codec="av1")
     with pytest.raises(UsageError):
         video.explain_view(b"full.mp4")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", ["90", "transpose"])
+def test_the_ends_of_a_spliced_view_lie_as_they_are_stored(
+    store: Store, tmp_path: Path, way: str
+) -> None:
+    video = store.ingest(
+        with_matrix(FOLDER / "traffic.mp4", tmp_path / "turned.mp4", ORIENTATIONS[way])
+    )
+    found = video.explain_view("frames=20-110.mp4")
+    assert (found.made, found.frames) == ("spliced", 90)
+    assert [step.does for step in found.steps].count("decode") == 2

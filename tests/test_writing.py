@@ -203,6 +203,27 @@ def test_raw_pictures_are_read_as_others_are(
         assert np.abs(found.astype(int) - wanted).max() <= most, region
 
 
+@pytest.mark.parametrize(
+    ("pixel_format", "ending", "form"),
+    [
+        ("nv12", "mkv", "yuv420p"),
+        ("yuv444p", "mov", "yuv444p"),
+        ("rgb48", "mov", "rgb48"),
+    ],
+)
+@pytest.mark.parametrize("region", [(4, 4, 20, 20), (5, 7, 21, 23)])
+def test_of_raw_pictures_parts_are_scaled_as_of_others(
+    store: Store, pixel_format: str, ending: str, form: str, region: tuple[int, int, int, int]
+) -> None:
+    data = noise(pixel_format, 2, 64, 48)
+    raw = store.write(f"a.{ending}", data, fps=25, codec="raw", format=pixel_format)
+    planar = "yuv420p" if pixel_format == "nv12" else pixel_format
+    samples = raw.read(format=planar).data
+    other = store.write("b.mkv", samples, fps=25, codec="ffv1", format=planar)
+    found, wanted = (one.read(format=form, region=region, size=(8, 8)).data for one in (raw, other))
+    assert np.abs(found.astype(int) - wanted).max() <= 1
+
+
 def test_semi_planar_pictures_go_into_av1(store: Store) -> None:
     planar = store.ingest(CLIP, "source.mp4").read(frames=range(10), format="yuv420p")
     turns = store["source.mp4"].read(frames=range(10), format="nv12")

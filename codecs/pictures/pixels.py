@@ -45,6 +45,13 @@ _MARGIN = 16
 """Pixels around an area that filters may look at."""
 _POINTWISE = ("yuv420p", "yuvj420p", "yuv422p", "yuvj422p")
 """Formats from which 8-bit output is made without a look at the neighbours."""
+_UNPACKED = {
+    "nv12": "yuv420p",
+    "vyu444": "yuv444p",
+    **dict.fromkeys(("yuyv422", "uyvy422", "yvyu422"), "yuv422p"),
+    **dict.fromkeys(("rgb48le", "rgb48be", "bgr48le", "bgr48be"), "gbrp16le"),
+}
+"""Of formats that cannot be cropped: those with the very same samples, in planes."""
 _PACKED_RGB = ("rgb24", "bgr24", "bgr0")
 _EIGHT_BIT = (*_PACKED_RGB, "gray")
 """Packed forms of eight bits."""
@@ -296,6 +303,9 @@ class PixelConverter:
         assert self._scaled is not None
         frame = self._scanning.of(frame)
         is_all = area == picture == Rect.of_size(frame.width, frame.height)
+        planar = None if is_all else _UNPACKED.get(frame.format.name)
+        if planar is not None:
+            frame = self._unpacked(frame, planar)
         if is_croppable(frame):
             shares_x, shares_y = shared_by(frame)
             # Of a field that ends between rows that share their chroma, FFmpeg looks at a row more
@@ -318,6 +328,14 @@ class PixelConverter:
             planes = self._reformat(source, *self._scaled, pixel_format="gbrp")
             return self._packer.reformat(planes, format=self._layout.name, threads=1)
         return self._reformat(source, *self._scaled)
+
+    def _unpacked(self, frame: av.VideoFrame, planar: str) -> av.VideoFrame:
+        meant = FULL_RANGE if is_full_range(frame) else LIMITED_RANGE
+        planes = self._packer.reformat(
+            frame, format=planar, src_color_range=meant, dst_color_range=meant, threads=1
+        )
+        copy_colors(frame, planes)
+        return planes
 
     def _reformat(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vfsd import grammar
@@ -151,7 +151,8 @@ def _decoding(part: ViewPart) -> Explanation:
     plan = plan_frames(
         part.pictures.frames,
         View(region=form.region, size=form.size),
-        footage.physical,
+        # The ends of what is spliced lie as they are stored: neither turned nor mirrored.
+        replace(footage.physical, media=form.media),
         footage.table,
         pixel_format=form.pixel_format,
         tiles=footage.tiles,
