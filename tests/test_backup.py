@@ -39,6 +39,7 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.fs import Filesystem
+from vfsd.making.settle import settle_file
 from vfsd.model import FileState
 from vfsd.objects import ObjectStore
 from vfsd.store import Store
@@ -369,6 +370,10 @@ def test_killed_anywhere_it_is_the_last_backup_or_this_one(store: Store, tmp_pat
         with Store.open(target) as copy:
             check.run(copy.parts, repair=True)
             assert check.run(copy.parts, deep=True) == []
+            with copy.catalog.reading() as seen:
+                waiting = seen.tree.files_in_state(FileState.SPOOLED)
+            for node in waiting:  # as who mounts what is restored does
+                settle_file(copy.parts, node)
             sizes = {copy.node(f"{name}.txt").size for name in "ab"}
             private = {path.stat().st_size for _, path in copy.parts.directory.spooled()}
             assert sizes == private

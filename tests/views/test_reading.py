@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from tests.views.conftest import Shelf
 from vfsd.codecs.decoding.decode import FrameDecoder
 from vfsd.views.encoding import EncodedRendition
+from vfsd.views.rendercache import file_of
 from vfsd.views.rendering import RenditionFile
 from vfsd.views.slots import EvenSlots, ListedSlots, Slots
 from vfsd.views.workshop import Workshop
@@ -192,7 +194,8 @@ def touch(file: RenditionFile, slot: int) -> None:
 def all_are_made(file: RenditionFile, *slots: int) -> bool:
     """Waits for that; not for ever."""
     cache, deadline = file._renderer._cache._memory, time.monotonic() + 20
-    keys = [f"{file._rendition.key}.{slot}" for slot in slots]
+    rendition: Any = file._rendition
+    keys = [file_of(rendition.digest, rendition.key_of_slot(slot)) for slot in slots]
     while any(cache.get(key) is None for key in keys) and time.monotonic() < deadline:
         time.sleep(0.01)
     return all(cache.get(key) is not None for key in keys)

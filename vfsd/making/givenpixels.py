@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from io import BytesIO, FileIO, RawIOBase
+from io import BufferedReader, BytesIO, FileIO, RawIOBase
 from types import NoneType
 from typing import IO, TYPE_CHECKING, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
@@ -199,7 +199,8 @@ def _bytes_ahead(data: Raw) -> int | None:
 
 
 def _read(file: IO[bytes], most: int, *, at_once: bool = False) -> bytes | None:
-    read = getattr(file, "read1", file.read) if at_once else file.read
+    # Others may have a `read` of their own, by which `read1` would go past.
+    read = file.read1 if at_once and isinstance(file, BufferedReader) else file.read
     part: bytes | None = read(most)
     if not isinstance(part, (bytes, bytearray, memoryview, NoneType)):
         raise UsageError(
