@@ -349,9 +349,11 @@ def test_a_wrong_option_is_told(
     assert option in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", ["formats", "covers"])
-def test_a_choice_of_nothing_is_told(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended(name, "--only", "nosuch") == 2
+@pytest.mark.parametrize("words", [("formats",), ("covers", "--frames", "2", "--width", "96")])
+def test_a_choice_of_nothing_is_told(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(*words, "--only", "nosuch") == 2
     assert "nosuch" in capsys.readouterr().err
 
 
