@@ -30,6 +30,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -489,9 +490,25 @@ def flip_blob(catalog: Path, column: str, row: int, bit: int) -> None:
     table, _, name = column.partition(".")
     with closing(sqlite3.connect(catalog)) as raw, raw:
         (data,) = raw.execute(f"SELECT {name} FROM {table} WHERE rowid = ?", (row,)).fetchone()
-        changed = bytearray(data)
-        changed[bit // 8] ^= 1 << bit % 8
-        raw.execute(f"UPDATE {table} SET {name} = ? WHERE rowid = ?", (bytes(changed), row))
+        changed = _flipped(data, bit)
+        if table == "frame_pages" and _inflated(changed) == _inflated(data):
+            # It lies behind the last code, where bits mean nothing; those a byte before do.
+            changed = _flipped(data, bit - 8)
+        raw.execute(f"UPDATE {table} SET {name} = ? WHERE rowid = ?", (changed, row))
+
+
+def _flipped(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def _inflated(page: bytes) -> bytes | None:
+    """None where it does not let itself be inflated."""
+    try:
+        return zlib.decompress(page[4:])
+    except zlib.error:
+        return None
 
 
 def flip(path: Path, bit: int) -> None:
