@@ -141,12 +141,22 @@ class KernelCache:
 
     # -- bytes
 
-    def require_own_size(self, path: bytes, ino: int | None) -> None:
-        """Who opens that inode by that name is to write by the size that the kernel knows of it.
+    def require_own_size(self, path: bytes) -> None:
+        """Who opens that name to write is to go by the size that the kernel knows of it.
 
-        Where something else is open by that name it may be the other's, and what is appended would
-        lie behind a hole.  `None`: nothing has that name so far.  Raises `OSError` (ETXTBSY).
+        Where something else is open by it that may be the other's, and what is appended would lie
+        behind a hole; views are not appended to.  Raises `OSError` (ETXTBSY).
         """
+        if self._open.is_open(path):
+            found = self._fs.getattr(os.fsdecode(path))
+            if not found.is_view:
+                self._require_only(path, found.ino)
+
+    def require_unused(self, path: bytes) -> None:
+        """The same, of a name that is given to a new file."""
+        self._require_only(path, None)
+
+    def _require_only(self, path: bytes, ino: int | None) -> None:
         if not self._open.wait_for_others(path, ino, _RELEASE_SECONDS):
             raise OSError(errno.ETXTBSY, os.strerror(errno.ETXTBSY))
 

@@ -305,9 +305,7 @@ class Adapter:
         info = self._file_info.from_address(info_at)
         is_changing = bool(info.flags & _CHANGING)
         if is_changing:
-            found = self._fs.getattr(os.fsdecode(path))
-            if not found.is_view:
-                self._cache.require_own_size(path, found.ino)
+            self._cache.require_own_size(path)
         if self._passthrough is not None and is_changing:
             handle = self._open_for_change(self._passthrough, os.fsdecode(path), info.flags)
         else:
@@ -328,7 +326,7 @@ class Adapter:
 
     def create(self, path: bytes, mode: int, info_at: int) -> None:
         info = self._file_info.from_address(info_at)
-        self._cache.require_own_size(path, None)
+        self._cache.require_unused(path)
         handle = self._fs.create(os.fsdecode(path), mode, info.flags, self._caller())
         with self._handing_out(handle):
             self._cache.enter(path, handle)

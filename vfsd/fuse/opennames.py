@@ -65,10 +65,16 @@ class OpenNames:
         with self._guard:
             return len(self._handles[handle][0].open) > 1
 
+    def is_open(self, path: bytes) -> bool:
+        """Whether anything is open by that name."""
+        if path not in self._names:
+            return False
+        with self._guard:
+            name = self._names.get(path)
+            return name is not None and bool(name.open)
+
     def wait_for_others(self, path: bytes, what: Hashable, seconds: float) -> bool:
         """Until nothing but `what` is open by that name, but no longer; whether that is so."""
-        if path not in self._names:
-            return True
 
         def are_gone() -> bool:
             name = self._names.get(path)
