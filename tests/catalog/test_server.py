@@ -29,6 +29,7 @@ from vfsd.errors import (
     UnreachableError,
 )
 from vfsd.fuse import answers
+from vfsd.mounts.mountlog import Sparing
 from vfsd.store import Store
 
 _SECRET = "hunter2"
@@ -245,15 +246,19 @@ def test_nobody_else_reads_a_password(own_database: str, tmp_path: Path) -> None
 
 
 def test_what_fails_because_the_server_has_gone_is_said_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(answers, "_silent_until", 0.0)
-    for _ in range(5):
-        assert answers.errno_of(UnreachableError("gone"), "getattr", b"/a") == errno.EIO
-    for _ in range(2):
-        answers.errno_of(NoSpaceError("full"), "write", b"/a")
+    caplog.handler.addFilter(sparing := Sparing())
+    try:
+        for number in range(5):
+            gone = UnreachableError(f"gone for {number} seconds")
+            assert answers.errno_of(gone, "getattr", f"/{number}".encode()) == errno.EIO
+        for name in (b"/a", b"/b"):
+            answers.errno_of(NoSpaceError("full"), "write", name)
+    finally:
+        caplog.handler.removeFilter(sparing)
     said = [one.message for one in caplog.records if one.levelname == "ERROR"]
-    assert said == ["getattr '/a': gone", "write '/a': full", "write '/a': full"]
+    assert said == ["getattr '/0': gone for 0 seconds", "write '/a': full", "write '/b': full"]
 
 
 def test_a_server_that_says_nothing_is_taken_for_gone(own_database: str) -> None:

@@ -5,18 +5,10 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import threading
-import time
 
-from vfsd.errors import StoreError, UnreachableError, VfsdError
+from vfsd.errors import StoreError, VfsdError
 
 _log = logging.getLogger(__name__)
-
-_SILENT_SECONDS = 60.0
-_guard = threading.Lock()
-_silent_until = 0.0
-"""While the server of the catalog is not there, every request fails, and one in so many seconds is
-logged; `time.monotonic`."""
 
 
 def errno_of(error: BaseException, operation: str, path: object) -> int:
@@ -26,8 +18,6 @@ def errno_of(error: BaseException, operation: str, path: object) -> int:
     """
     if isinstance(error, VfsdError):
         level = logging.ERROR if isinstance(error, StoreError) else logging.INFO
-        if isinstance(error, UnreachableError) and not _is_to_be_said():
-            level = logging.DEBUG
         _log.log(level, "%s %s: %s%s", operation, _shown(path), error, _hint(error))
         return error.errno
     if isinstance(error, OSError) and error.errno:
@@ -36,17 +26,6 @@ def errno_of(error: BaseException, operation: str, path: object) -> int:
         return error.errno
     _log.error("%s %s failed", operation, _shown(path), exc_info=error)
     return errno.EIO
-
-
-def _is_to_be_said() -> bool:
-    """Whether nobody has said it for a while."""
-    global _silent_until
-    with _guard:
-        now = time.monotonic()
-        if now < _silent_until:
-            return False
-        _silent_until = now + _SILENT_SECONDS
-        return True
 
 
 def _shown(path: object) -> str:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from vfsd.errors import MountError
+from vfsd.errors import MountError, UnreachableError
 
 LEVELS: Mapping[str, int] = MappingProxyType(
     {
@@ -68,7 +68,9 @@ class OneLine(logging.Formatter):
 class Sparing(logging.Filter):
     """Lets the same warning or error through once a minute, and then with how often it came.
 
-    Whoever reads damaged bytes tries again, and so does the kernel.  Thread-safe.
+    Whoever reads damaged bytes tries again, and so does the kernel.  While the server of the
+    catalog is not there, all requests fail, each by its own words: one of them is told.
+    Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -80,10 +82,7 @@ class Sparing(logging.Filter):
         if record.levelno < logging.WARNING:
             return True
         message = record.getMessage()
-        key = message
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
-            key += "".join(traceback.format_exception_only(error))
+        key = _event(record, message)
         now = time.monotonic()
         with self._guard:
             before = self._told.get(key)
@@ -98,6 +97,16 @@ class Sparing(logging.Filter):
             record.msg = f"{message} (and {before.left_out} times since this was last told)"
             record.args = None
         return True
+
+
+def _event(record: logging.LogRecord, message: str) -> str:
+    """What is the same in records of the same event."""
+    if isinstance(record.args, tuple) and any(
+        isinstance(one, UnreachableError) for one in record.args
+    ):
+        return UnreachableError.__name__
+    error = record.exc_info[1] if record.exc_info else None
+    return message + ("" if error is None else "".join(traceback.format_exception_only(error)))
 
 
 @dataclass(slots=True)
