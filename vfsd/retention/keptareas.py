@@ -44,6 +44,10 @@ class KeptAreas:
         self._frames, self._boxes = np.asarray(frames)[order], np.asarray(boxes)[order]
         self._shown = shown
         self._around = _around(media)
+        # Each box counts for all frames of a second: what it covers is worked out once.
+        different, area_of_box = np.unique(self._boxes.reshape(-1, 4), axis=0, return_inverse=True)
+        self._area_of_box = area_of_box.reshape(-1)  # NumPy 2.0 gives it in a column
+        self._areas = [self._grown(box) for box in different]
 
     def __len__(self) -> int:
         """How many boxes there are."""
@@ -58,8 +62,8 @@ class KeptAreas:
         if low == high:
             return None
         mask = np.zeros((self._media.height, self._media.width), np.uint8)
-        for box in np.unique(self._boxes[low:high], axis=0):
-            area = self._grown(box)
+        for number in np.unique(self._area_of_box[low:high]):
+            area = self._areas[number]
             if area is not None:
                 mask[area.y1 : area.y2, area.x1 : area.x2] = 255
         return mask if mask.any() else None
