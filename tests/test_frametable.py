@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vfsd.errors import IntegrityError, OutOfRangeError
-from vfsd.framepages import Ints, PacketColumns, PacketFlag, decode_page, paginate
-from vfsd.frametable import FrameTable
+from vfsd.framepages import Ints, PacketColumns, PacketFlag, cuts, decode_page, paginate
+from vfsd.frametable import FrameTable, GrowingTable
 
 BASE = Fraction(1, 1000)
 
@@ -241,3 +242,22 @@ def test_a_long_video_costs_few_bytes_a_frame() -> None:
     order = np.argsort(pts, kind="stable")
     stored = sum(len(blob) + 40 for _, blob in paginate(columns, order))
     assert stored / count < 8
+
+
+@given(streams(), st.data())
+@settings(max_examples=50, deadline=None)
+def test_a_table_that_grows_is_the_one_that_was_there_at_once(
+    stream: tuple[list[int], list[int]], data: st.DataObject
+) -> None:
+    whole, columns, order = make(*stream)
+    shown_before, is_clean = cuts(columns, order)
+    places = np.flatnonzero(is_clean[1:-1]) + 1
+    ends = [int(p) for p in places if data.draw(st.booleans())]
+    growing = GrowingTable(BASE)
+    for start, end in itertools.pairwise([0, *ends, len(columns)]):
+        mine = order[shown_before[start] : shown_before[end]] - start
+        growing.extend(columns[start:end], mine, end_pts=int(columns.pts[:end].max()) + 1)
+    assert growing.pts().tolist() == whole.pts().tolist()
+    assert growing.keyframes().tolist() == whole.keyframes().tolist()
+    for frame in range(len(whole)):
+        assert growing.decode_run(frame) == whole.decode_run(frame)

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import av
@@ -20,8 +22,8 @@ from sample_videos import FOLDER
 from tests.forking import exit_code_of_child
 from tests.writing import is_as_before, smooth
 from vfsd import check
-from vfsd.errors import BusyError, IntegrityError, NotFoundError, UsageError
-from vfsd.frames import Pixels
+from vfsd.errors import BusyError, IntegrityError, NotFoundError, RefusedMediaError, UsageError
+from vfsd.frames import Frame, Pixels
 from vfsd.fs import Caller, Filesystem
 from vfsd.fs.recovery import recover
 from vfsd.inhand import new_name
@@ -222,25 +224,70 @@ def test_whose_pid_says_nothing_is_known_by_the_lock_on_the_file(
 # -------------------------------------------------------------------------------- through a mount
 
 
-def _fragments(path: Path, count: int, *, b_frames: int) -> list[bytes]:
-    """A file as `ffmpeg -movflags frag_keyframe+empty_moov` writes it, in pieces."""
-    with av.open(str(path), "w", options={"movflags": "frag_keyframe+empty_moov"}) as output:
-        stream = output.add_stream("libx264", rate=20, options={"x264-params": "scenecut=0"})
-        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+_BY_KEY_PICTURES = {"movflags": "frag_keyframe+empty_moov"}
+_X264 = "scenecut=0:b-adapt=0"
+
+
+def _recorded(
+    path: Path,
+    times: Sequence[int],
+    muxing: dict[str, str],
+    *,
+    codec: str = "libx264",
+    coding: str = _X264,
+    tick: Fraction = Fraction(1, 1000),
+    b_frames: int = 2,
+    with_sound: bool = False,
+) -> bytes:
+    """A file as ffmpeg writes it with these options; `times` are in milliseconds."""
+    with av.open(str(path), "w", options=muxing) as output:
+        sound = output.add_stream("aac", rate=48000) if with_sound else None
+        options = {f"{codec[3:]}-params": coding} if coding else {}
+        stream = output.add_stream(codec, rate=20, options=options)
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.codec_context.time_base = tick
         stream.codec_context.gop_size = 20
         stream.codec_context.max_b_frames = b_frames
-        for number, picture in enumerate(smooth(count, 96, 64)):
+        heard = 0
+        for time, picture in zip(times, smooth(len(times), 64, 48), strict=True):
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, 20)
+            frame.pts, frame.time_base = time, Fraction(1, 1000)
             output.mux(stream.encode(frame))
+            while sound is not None and heard < 48 * time:
+                samples = av.AudioFrame.from_ndarray(
+                    np.zeros((2, 1024), np.float32), format="fltp", layout="stereo"
+                )
+                samples.sample_rate, samples.pts = 48000, heard
+                heard += 1024
+                output.mux(sound.encode(samples))
         output.mux(stream.encode(None))
-    data = path.read_bytes()
-    return [data[at : at + 3000] for at in range(0, len(data), 3000)]
+        if sound is not None:
+            output.mux(sound.encode(None))
+    return path.read_bytes()
+
+
+def _regular(count: int) -> Sequence[int]:
+    """Times of 20 frames a second."""
+    return range(0, 50 * count, 50)
+
+
+def _fragments(data: bytes) -> list[bytes]:
+    """The beginning of a file with its first fragment, and each other fragment."""
+    at, ends = 0, [0]
+    while at < len(data):
+        kind = data[at + 4 : at + 8]
+        at += int.from_bytes(data[at : at + 4])
+        if kind == b"mdat":
+            ends.append(at)
+    ends.append(len(data))
+    return [data[start:end] for start, end in pairwise(ends)]
 
 
 @pytest.mark.parametrize("b_frames", [0, 2])
 def test_what_somebody_writes_through_a_mount(store: Store, tmp_path: Path, b_frames: int) -> None:
-    pieces = _fragments(tmp_path / "a.mp4", 100, b_frames=b_frames)
+    data = _recorded(tmp_path / "a.mp4", _regular(100), _BY_KEY_PICTURES, b_frames=b_frames)
+    pieces = [data[at : at + 3000] for at in range(0, len(data), 3000)]
     filesystem = Filesystem(store.parts)
     growing: GrowingVideo | None = None
     with store.parts.directory.mounted("here"):
@@ -260,4 +307,103 @@ def test_what_somebody_writes_through_a_mount(store: Store, tmp_path: Path, b_fr
         assert not growing.refresh()
         assert np.array_equal(growing.read().data, whole[: len(growing)].data)
         assert len(growing) == 100
+        filesystem.close()
+
+
+_X265 = "keyint=12:min-keyint=12:log-level=none"
+_OPEN = f"{_X264}:open-gop=1:keyint=12:min-keyint=12"
+_BY_TIME = {"movflags": "empty_moov", "frag_duration": "300000"}
+_BY_FRAME = {"movflags": "frag_every_frame+empty_moov"}
+_TRACK_BY_TRACK = {"movflags": "frag_keyframe+empty_moov+separate_moof"}
+_WITH_EDIT_LIST = {"movflags": "frag_keyframe+delay_moov"}
+_WITHOUT_EDIT_LIST = {"movflags": "frag_keyframe+empty_moov+negative_cts_offsets"}
+_REGULAR = _regular(40)
+_IRREGULAR = np.cumsum(np.random.default_rng(0).integers(5, 120, 40)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("codec", "coding", "muxing", "times"),
+    [
+        # Pictures that lead a key picture need the fragment before.
+        ("libx265", _X265, _BY_KEY_PICTURES, _REGULAR),
+        ("libx264", _OPEN, _BY_KEY_PICTURES, _REGULAR),
+        ("mpeg2video", "", _BY_KEY_PICTURES, _REGULAR),  # decoded from end to end
+        # Fragments begin anywhere, and what they begin with is shown before what was there.
+        ("libx265", _X265, _BY_TIME, _REGULAR),
+        ("libx264", _X264, _BY_TIME, _IRREGULAR),
+        ("libx264", _OPEN, _BY_FRAME, _REGULAR),
+        ("mpeg4", "", _BY_TIME, _REGULAR),
+        # Tracks have fragments of their own; times are shifted.
+        ("libx264", _X264, _TRACK_BY_TRACK, _REGULAR),
+        ("libx264", _X264, _WITH_EDIT_LIST, _REGULAR),
+        ("libx264", _X264, _WITHOUT_EDIT_LIST, _IRREGULAR),
+    ],
+)
+def test_what_was_shown_once_is_what_the_finished_video_shows(
+    store: Store,
+    tmp_path: Path,
+    codec: str,
+    coding: str,
+    muxing: dict[str, str],
+    times: Sequence[int],
+) -> None:
+    data = _recorded(
+        tmp_path / "a.mp4",
+        times,
+        muxing,
+        codec=codec,
+        coding=coding,
+        tick=Fraction(1, 1000) if coding else Fraction(1, 20),
+        with_sound=muxing is _TRACK_BY_TRACK,
+    )
+    filesystem = Filesystem(store.parts)
+    growing: GrowingVideo | None = None
+    seen: list[Frame] = []  # by who follows it
+    ends: list[Frame] = []  # by who opens it, and looks for the last frame
+    with store.parts.directory.mounted("here"):
+        handle = filesystem.create("/a.mp4", 0o644, 2, Caller(0, 0))
+        at = 0
+        for number, piece in enumerate(_fragments(data)):
+            at += filesystem.write(handle, piece, at)
+            growing = growing or grown(store, "a.mp4")
+            if growing is not None:
+                assert growing.refresh()
+                seen += growing[len(seen) :]
+                if number % 3 == 0:
+                    with store.growing("a.mp4") as opened:
+                        ends.append(opened[-1])
+        assert growing is not None
+        assert len(times) > len(seen) > 20
+        filesystem.flush(handle)
+        filesystem.release(handle)
+        seen += growing.follow(len(seen))
+        whole = store["a.mp4"]
+        wanted = whole.read()
+        assert len(seen) == len(whole) == len(times)
+        for frame in (*seen, *ends):
+            assert np.array_equal(frame.data, wanted.data[frame.index])
+            assert frame.seconds == wanted.seconds[frame.index]
+        assert np.array_equal(growing.keyframes, whole.keyframes)
+        assert growing.duration == whole.duration
+        assert np.array_equal(growing.read().data, wanted.data)
+        growing.close()
+        filesystem.close()
+
+
+def test_what_does_not_go_on_as_it_began_is_refused(store: Store, tmp_path: Path) -> None:
+    """That pictures are shown later than their own times say turns out with the third one."""
+    muxing = {"movflags": "frag_every_frame+empty_moov+negative_cts_offsets"}
+    pieces = _fragments(_recorded(tmp_path / "a.mp4", _regular(20), muxing))
+    filesystem = Filesystem(store.parts)
+    with store.parts.directory.mounted("here"):
+        handle = filesystem.create("/a.mp4", 0o644, 2, Caller(0, 0))
+        filesystem.write(handle, pieces[0], 0)
+        with store.growing("a.mp4") as growing:
+            first = growing[0]
+            filesystem.write(handle, b"".join(pieces[1:]), len(pieces[0]))
+            with pytest.raises(RefusedMediaError, match="does not go on as it began"):
+                growing.refresh()
+            assert np.array_equal(growing.read().data[0], first.data)
+        filesystem.release(handle)
+        assert np.array_equal(store["a.mp4"][0].data, first.data)
         filesystem.close()

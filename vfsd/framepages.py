@@ -229,6 +229,19 @@ def is_same_page(bounds: PageBounds, one: bytes, other: bytes) -> bool:
         raise IntegrityError(f"a page of the frame table is damaged: {error}") from error
 
 
+def cuts(columns: PacketColumns, order: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """(frames that the packets before it show, whether decode order and display order may both be
+    cut there) for each packet, and for the end.
+
+    That is where the frames of the packets before it are exactly the first ones in display order.
+    """
+    shown_before = np.zeros(len(columns) + 1, np.int64)
+    np.cumsum((columns.flags & PacketFlag.HIDDEN) == 0, out=shown_before[1:])
+    latest = np.full(len(order) + 1, -1, np.int64)
+    np.maximum.accumulate(order, out=latest[1:])
+    return shown_before, latest[shown_before] < np.arange(len(columns) + 1)
+
+
 def paginate(
     columns: PacketColumns, order: Ints, *, page_packets: int = PAGE_PACKETS
 ) -> Iterator[tuple[PageBounds, bytes]]:
@@ -237,18 +250,11 @@ def paginate(
     `order` lists the packets that show a frame, in display order.
     """
     packets = len(columns)
-    # A cut before packet p is allowed when the frames of the packets before p are exactly the
-    # first frames in display order.
-    shown_before = np.zeros(packets + 1, np.int64)
-    shown_before[1:] = np.cumsum((columns.flags & PacketFlag.HIDDEN) == 0)
-    latest = np.maximum.accumulate(order) if len(order) else order
+    shown_before, is_clean = cuts(columns, order)
     first, frame, key = 0, 0, -1
     while first < packets:
         end = min(first + page_packets, packets)
-        while end < packets:
-            count = int(shown_before[end])
-            if count == 0 or latest[count - 1] < end:
-                break
+        while not is_clean[end]:
             end += 1
         count = int(shown_before[end])
         part = columns[first:end]

@@ -413,6 +413,7 @@ class GrowingTable(FrameTable):
 
     def __init__(self, time_base: Fraction) -> None:
         self._pages: list[bytes] = []
+        self._last_key = -1  # the last key packet of all
         super().__init__([], self._pages.__getitem__, time_base=time_base, end_pts=0)
 
     def extend(self, columns: PacketColumns, order: Ints, end_pts: int) -> None:
@@ -426,7 +427,9 @@ class GrowingTable(FrameTable):
                 page,
                 first_packet=page.first_packet + self._packets,
                 first_frame=page.first_frame + self._frames,
-                key_packet=page.key_packet + self._packets if page.key_packet >= 0 else -1,
+                key_packet=page.key_packet + self._packets
+                if page.key_packet >= 0
+                else self._last_key,  # decoding starts in what was there before
             )
             self._in_order &= not bounds or bounds[-1].last_pts <= moved.first_pts
             bounds.append(moved)
@@ -435,6 +438,9 @@ class GrowingTable(FrameTable):
             self._first_packets.append(moved.first_packet)
         self._bounds = bounds
         self.end_pts = end_pts
+        keys = np.flatnonzero(columns.flags & KEY)
+        if len(keys):
+            self._last_key = self._packets + int(keys[-1])
         # Last, as these say what may be looked for.
         self._packets += len(columns)
         self._frames += len(order)

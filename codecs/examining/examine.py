@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from collections.abc import Container as Collected
 from dataclasses import dataclass, replace
 
 import av
@@ -96,10 +97,14 @@ def examine_source(
     *,
     on_progress: Callable[[int, int], None] | None = None,
     full: bool = False,
+    left_out: Collected[int] = (),
 ) -> Examination:
-    """As `examine`, of what is open already; it stays so."""
+    """As `examine`, of what is open already; it stays so.
+
+    Packets of the video at the places `left_out` are passed over, as if they were not there.
+    """
     try:
-        result = _Examiner(source, on_progress).examine(full)
+        result = _Examiner(source, on_progress, left_out).examine(full)
         source.check()
         return result
     except RefusedMediaError as refusal:
@@ -121,9 +126,15 @@ def _raise_damage(source: Source) -> None:
 
 
 class _Examiner:
-    def __init__(self, source: Source, on_progress: Callable[[int, int], None] | None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        on_progress: Callable[[int, int], None] | None,
+        left_out: Collected[int],
+    ) -> None:
         self._source = source
         self._on_progress = on_progress
+        self._left_out = left_out
         self._container: Container = sniff(source.read_at(0, HEAD_BYTES))
         self._scanned: Scan | None = None  # what the container says of all packets
 
@@ -164,7 +175,14 @@ class _Examiner:
                 raise _too_many_streams()
             stream = choose_stream(opened)
             discard_others(opened, stream)
-            scanned = scan(self._source, self._container, opened, stream, self._on_progress)
+            scanned = scan(
+                self._source,
+                self._container,
+                opened,
+                stream,
+                self._on_progress,
+                left_out=self._left_out,
+            )
             self._scanned = scanned
             if not len(scanned):
                 raise RefusedMediaError("it holds no picture: the media data is missing")
@@ -177,7 +195,13 @@ class _Examiner:
                     doubt = "its first pictures are not those that its packets promise"
                 elif not full:
                     return believed
-            decoded = decode_all(self._source, self._container, stream.index, self._on_progress)
+            decoded = decode_all(
+                self._source,
+                self._container,
+                stream.index,
+                self._on_progress,
+                left_out=self._left_out,
+            )
             if decoded.first is None:
                 raise RefusedMediaError("no picture of it can be decoded")
             media, notes = describe(self._container, opened, stream, decoded.first)

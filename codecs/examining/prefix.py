@@ -2,8 +2,9 @@
 
 The file begins with a movie box that lists no samples; then come fragments, each a movie fragment
 box and its media data (ISO/IEC 14496-12, 8.8).  Fragments that are there as a whole do not change
-any more.  New ones are looked at alone: the demuxer is shown the beginning of the file, one free
-box in the place of all that it knows already, and the rest.
+any more.  New ones are looked at together with what they depend on, from a key packet on: the
+demuxer is shown the beginning of the file, one free box in the place of all that does not matter,
+and the rest.
 """
 
 from __future__ import annotations
@@ -11,10 +12,18 @@ from __future__ import annotations
 import errno
 import io
 import os
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from vfsd.codecs.decoding.source import Source
 from vfsd.codecs.examining.examine import Examination, examine_source
+from vfsd.errors import RefusedMediaError
+from vfsd.framepages import PacketFlag, cuts
+from vfsd.model import Access
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -26,10 +35,20 @@ _LONGEST_BEGINNING = 1 << 24
 """Bytes of a movie box and what is before it."""
 
 
-class FragmentedPrefix:
-    """The fragments of a file, as they come.  Not thread-safe.
+@dataclass(frozen=True)
+class _Start:
+    """Where the demuxer begins when it looks again."""
 
-    `fd` stays the caller's.
+    place: int  #: in the file; of a fragment
+    left_out: frozenset[int] = frozenset()  #: places of packets from there on that do not matter
+    packets: int = 0  #: others from there on that were handed over
+    frames: int = 0  #: that these show
+
+
+class FragmentedPrefix:
+    """The packets of a file of fragments, as they come.  Not thread-safe.
+
+    What is handed over are frames as the finished video has them.  `fd` stays the caller's.
     """
 
     def __init__(self, fd: int, name: str) -> None:
@@ -37,6 +56,12 @@ class FragmentedPrefix:
         self._name = name
         self._beginning = b""  # of the file, up to the end of the movie box
         self._end = 0  # of the fragments that were looked at
+        self._fragments: list[int] = []  # where they begin, from the last one looked at anew on
+        self._packets = self._frames = 0  # that were handed over
+        self._last: tuple[int, ...] = ()  # the last of these packets
+        self._form: tuple[object, ...] = ()
+        self._keeps_back = False
+        self._start = _Start(0)
 
     @property
     def size(self) -> int:
@@ -51,22 +76,81 @@ class FragmentedPrefix:
         return io.BufferedReader(_PrefixFile(self._fd, self._beginning, self._end), _BUFFER)
 
     def advance(self) -> Examination | None:
-        """The packets of all fragments that are whole since it was last asked; None: no new ones.
+        """The packets that have come since it was last asked; None: no new ones.
 
-        Their places are those in the file.  Raises `RefusedMediaError` for what cannot be served.
+        Their places are those in the file.  Frames are kept back as long as one that is still to
+        come may be shown before them.  Raises `RefusedMediaError` for what cannot be served, or
+        does not go on as it began.
         """
-        if not self._beginning:
-            self._beginning = self._found_beginning()
-            self._end = len(self._beginning)
-        if not self._beginning:
-            return None
         end = self._end_of_fragments()
-        if end == self._end:
-            return None
-        with _Part(self._fd, self._beginning, self._end, end) as part:
-            found = examine_source(part, self._name)
+        return self._look(end, _certain) if end > self._end else None
+
+    def finish(self) -> Examination | None:
+        """As `advance`, when no more can come: nothing is kept back."""
+        end = self._end_of_fragments()
+        return self._look(end, _all) if end > self._end or self._keeps_back else None
+
+    def _look(self, end: int, certain: Callable[[Examination], int]) -> Examination | None:
+        found, start = self._examined(end)
+        upto = max(start.packets, certain(found))
+        fresh = _part(found, start.packets, upto)
         self._end = end
-        return found
+        self._keeps_back = upto < len(found.columns)
+        if not len(fresh.order):
+            return None
+        self._form = _form(found)
+        self._last = _row(found, upto - 1)
+        self._packets += len(fresh.columns)
+        self._frames += len(fresh.order)
+        self._start = self._next_start(found, start, upto)
+        return fresh
+
+    def _examined(self, end: int) -> tuple[Examination, _Start]:
+        """What is there up to `end`, and from where on that is."""
+        whole = _Start(len(self._beginning), packets=self._packets, frames=self._frames)
+        # What the demuxer has learned from earlier fragments may matter: of times above all.
+        for start in dict.fromkeys([self._start, whole]) if self._packets else [whole]:
+            with _Part(self._fd, self._beginning, start.place, end) as part:
+                found = examine_source(part, self._name, left_out=start.left_out)
+            if not self._packets or self._is_continued(found, start):
+                return found, start
+        raise RefusedMediaError(
+            f"{self._name!r} does not go on as it began",
+            hint="it can be read when it is finished",
+        )
+
+    def _is_continued(self, found: Examination, start: _Start) -> bool:
+        """Whether all that was handed over is in it, in its place and before all else."""
+        if len(found.columns) < start.packets or _form(found) != self._form:
+            return False
+        shown_before, is_clean = cuts(found.columns, found.order)
+        return (
+            bool(is_clean[start.packets])
+            and shown_before[start.packets] == start.frames
+            and _row(found, start.packets - 1) == self._last
+        )
+
+    def _next_start(self, found: Examination, start: _Start, upto: int) -> _Start:
+        """Where to look from next, when all before `upto` were handed over: the last key packet,
+        without the pictures that lead it.  What comes needs nothing else of what was before."""
+        columns = found.columns
+        shown = columns.flags & PacketFlag.HIDDEN == 0
+        keys = np.flatnonzero(shown[:upto] & (columns.flags[:upto] & PacketFlag.KEY != 0))
+        if not len(keys) or found.access is not Access.EXTENT:
+            return _Start(start.place, start.left_out, upto, int(shown[:upto].sum()))
+        key = int(keys[-1])
+        fragment = bisect_right(self._fragments, int(columns.position[key])) - 1
+        del self._fragments[: max(0, fragment)]
+        is_before = np.arange(len(columns)) < key
+        leads = ~is_before & (columns.pts < columns.pts[key])
+        left_out = {*columns.position[is_before | leads].tolist(), *start.left_out}
+        stays = ~(is_before | leads)[:upto]
+        return _Start(
+            self._fragments[0],
+            frozenset(place for place in left_out if place >= self._fragments[0]),
+            int(stays.sum()),
+            int((stays & shown[:upto]).sum()),
+        )
 
     def _found_beginning(self) -> bytes:
         """Empty while the movie box is not there."""
@@ -80,6 +164,11 @@ class FragmentedPrefix:
 
     def _end_of_fragments(self) -> int:
         """The end of the last fragment whose media data are there as a whole."""
+        if not self._beginning:
+            self._beginning = self._found_beginning()
+            self._end = len(self._beginning)
+        if not self._beginning:
+            return 0
         at = end = self._end
         is_inside = False  # of a fragment whose media data come
         while (box := self._box(at)) is not None:
@@ -87,6 +176,8 @@ class FragmentedPrefix:
             if kind == b"moof":
                 is_inside = True
             elif kind == b"mdat" and is_inside:
+                if end not in self._fragments[-1:]:
+                    self._fragments.append(end)
                 end, is_inside = at, False
             elif kind not in _AROUND_FRAGMENTS:
                 break  # the index that finishes the file
@@ -102,6 +193,52 @@ class FragmentedPrefix:
             size = int.from_bytes(head[8:16])
         end = at + size
         return (head[4:8], end) if size >= 8 and end <= os.fstat(self._fd).st_size else None
+
+
+def _certain(found: Examination) -> int:
+    """Of its packets so many that nothing to come is shown before a frame of theirs."""
+    columns = found.columns
+    shown_before, is_certain = cuts(columns, found.order)
+    # No packet is decoded before one that precedes it, or after it is shown.
+    times = columns.pts[found.order]
+    is_certain &= shown_before <= np.searchsorted(times, columns.dts[-1], side="right")
+    # What shows no picture of its own may be the second half of the one before.
+    is_certain[:-1] &= columns.flags & PacketFlag.HIDDEN == 0
+    is_certain[-1] &= not found.verified
+    return int(np.flatnonzero(is_certain[1:])[-1]) + 1 if is_certain[1:].any() else 0
+
+
+def _all(found: Examination) -> int:
+    return len(found.columns)
+
+
+def _part(found: Examination, first: int, upto: int) -> Examination:
+    """Its packets ``first <= p < upto``, and the frames that they show."""
+    columns = found.columns
+    shown_before, _ = cuts(columns, found.order)
+    frames = found.order[shown_before[first] : shown_before[upto]]
+    later = columns.pts[found.order[shown_before[upto] :]]
+    end_pts = found.end_pts
+    if len(frames) and len(later):
+        # What is shown next may be still to come, but not before it is decoded.
+        last = found.end_pts - int(later[-1])
+        end_pts = max(int(columns.pts[frames[-1]]) + 1, int(columns.dts[-1]) + last)
+        end_pts = min(end_pts, int(later[0]))
+    part = columns[first:upto]
+    # What is still to come may refer to any of them.
+    part = replace(part, flags=part.flags & ~np.uint8(PacketFlag.DISPOSABLE))
+    return replace(found, columns=part, order=frames - first, end_pts=end_pts)
+
+
+def _form(found: Examination) -> tuple[object, ...]:
+    media = found.media
+    return found.access, media.width, media.height, media.extradata
+
+
+def _row(found: Examination, packet: int) -> tuple[int, ...]:
+    columns = found.columns
+    values = (columns.pts, columns.dts, columns.position, columns.size)
+    return tuple(int(column[packet]) for column in values)
 
 
 class _PrefixFile(io.RawIOBase):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from collections.abc import Container as Collected
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,8 +91,11 @@ def scan(
     opened: InputContainer,
     stream: VideoStream,
     on_progress: Progress | None,
+    *,
+    left_out: Collected[int] = (),
 ) -> Scan:
-    """Demux all packets of `stream` of the freshly `opened` container.
+    """Demux all packets of `stream` of the freshly `opened` container, but for those at the places
+    `left_out`.
 
     Raises `RefusedMediaError` for an encrypted stream, and for an index that is made up.
     """
@@ -106,6 +110,8 @@ def scan(
     head: list[Packet[VideoStream]] = []
     try:
         for packet in demuxed(opened, stream):
+            if packet.pos in left_out:
+                continue
             payload = bytes(packet)
             key = packet.is_keyframe
             pts.append(_tick(packet.pts))

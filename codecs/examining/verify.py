@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Container as Collected
 from dataclasses import dataclass
 from functools import partial
 
@@ -45,9 +46,16 @@ class Decoded:
 
 
 def decode_all(
-    source: Source, container: Container, stream_index: int, on_progress: Progress | None
+    source: Source,
+    container: Container,
+    stream_index: int,
+    on_progress: Progress | None,
+    *,
+    left_out: Collected[int] = (),
 ) -> Decoded:
     """Decode every packet in order with one thread, with the decoder that FFmpeg sets up.
+
+    Those at the places `left_out` are not there.
 
     Raises `RefusedMediaError` when the picture changes its size or format on the way, or a packet
     holds several pictures.
@@ -58,7 +66,8 @@ def decode_all(
     total = source.size
     frames = _Frames()
     index = -1
-    for index, packet in enumerate(demuxed_to_the_end(opened, stream)):
+    packets = demuxed_to_the_end(opened, stream)
+    for index, packet in enumerate(one for one in packets if one.pos not in left_out):
         if not packet.size:
             continue
         if on_progress and index % _PROGRESS_PACKETS == 0:

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from vfsd.codecs.examining.examine import Examination
 from vfsd.codecs.examining.prefix import FragmentedPrefix
 from vfsd.errors import BusyError, RefusedMediaError, UsageError
 from vfsd.frames import Frame
@@ -29,7 +30,7 @@ _LOOK_SECONDS = 0.2
 
 
 class GrowingVideo(VideoSequence):
-    """The frames of a video that is being written, as far as they are complete; exact.
+    """The frames of a video that is being written, as far as they are certain; exact.
 
         with store.growing("cam1/live.mp4") as video:
             for frame in video.follow():
@@ -45,20 +46,15 @@ class GrowingVideo(VideoSequence):
     ) -> None:
         """`is_written` tells whether more may come.
 
-        Raises `BusyError` while nothing can be read of it, `OSError` where it is gone.
+        Raises `BusyError` while nothing can be read of it, `RefusedMediaError` where nothing ever
+        can, `OSError` where it is gone.
         """
         self._is_written = is_written
         self._refreshing = threading.Lock()
         self._fd = open_stored(path)
         try:
             self._prefix = FragmentedPrefix(self._fd, name)
-            found = self._prefix.advance()
-            if found is None:
-                raise BusyError(
-                    f"nothing can be read of {name!r} yet",
-                    hint="mp4 and mov in fragments can be read while they are written, from their "
-                    "first whole fragment on; others when they are finished",
-                )
+            found = self._first_part(name)
             original = replace(
                 describe_original(
                     found,
@@ -67,8 +63,7 @@ class GrowingVideo(VideoSequence):
                     size=self._prefix.size,
                     now_ns=0,
                 ),
-                # Decoders are kept by it: that of no other.
-                id=-1 - (uuid.uuid4().int >> 66),
+                id=_new_id(),
                 growing_name=name,
             )
             info = LogicalVideo(
@@ -81,6 +76,24 @@ class GrowingVideo(VideoSequence):
         except BaseException:
             os.close(self._fd)
             raise
+
+    def _first_part(self, name: str) -> Examination:
+        """What is there of it when it is opened.  Raises `BusyError`, `RefusedMediaError`."""
+        why = ""
+        if not self._is_written():
+            found = self._prefix.finish()
+        else:
+            try:
+                found = self._prefix.advance()
+            except RefusedMediaError as refusal:  # sound may come before the first picture
+                found, why = None, f": {refusal}"
+        if found is None:
+            raise BusyError(
+                f"nothing can be read of {name!r} yet{why}",
+                hint="mp4 and mov in fragments can be read while they are written, from their "
+                "first whole fragment on; others when they are finished",
+            )
+        return found
 
     def begin_anew(self) -> None:
         """See `vfsd.forks`."""
@@ -124,20 +137,15 @@ class GrowingVideo(VideoSequence):
             if self._fd < 0:
                 raise UsageError(f"{self.name!r} was closed")
             more = self._is_written()  # before looking: what comes in between is seen next time
-            found = self._prefix.advance()
+            found = self._prefix.advance() if more else self._prefix.finish()
             if found is None:
                 return more
-            original = self.original
-            last = self._growing.frame_pts(len(self._growing) - 1)
-            if found.columns.pts.min() <= last or (
-                (found.media.width, found.media.height, found.media.extradata)
-                != (original.media.width, original.media.height, original.media.extradata)
-            ):
-                raise RefusedMediaError(
-                    f"{self.name!r} does not go on as it began",
-                    hint="it can be read when it is finished",
-                )
             self._growing.extend(found.columns, found.order, found.end_pts)
+            original = self.original
+            if found.media.reorder_delay > original.media.reorder_delay:
+                # Decoders that hold back less are of no use any more.
+                media = replace(original.media, reorder_delay=found.media.reorder_delay)
+                original = replace(original, id=_new_id(), media=media)
             original = replace(
                 original,
                 frames=len(self._growing),
@@ -172,6 +180,11 @@ class GrowingVideo(VideoSequence):
 
     def _corrects_table(self) -> bool:
         return False
+
+
+def _new_id() -> int:
+    """That of no other original: decoders are kept by it."""
+    return -1 - (uuid.uuid4().int >> 66)
 
 
 def is_being_written(file: Unfinished) -> bool:
