@@ -176,7 +176,8 @@ class StoreWrites:
         """What there is of a video that is being written, here or in another process.
 
         By a `writer`, or through a mount.  Raises `NotFoundError` where nobody writes that name,
-        `BusyError` while nothing can be read of it.
+        `BusyError` while nothing can be read of it: before its first fragment is complete, and
+        while it is being finished.
         """
         name = "/".join(split(name))
         for file in unfinished(self._parts.objects):

@@ -33,6 +33,8 @@ _BEFORE_THE_MOVIE = (b"ftyp", b"free", b"skip", b"wide", b"uuid")
 _AROUND_FRAGMENTS = (b"free", b"skip", b"styp", b"sidx", b"prft", b"emsg", b"uuid")
 _LONGEST_BEGINNING = 1 << 24
 """Bytes of a movie box and what is before it."""
+_MOST_BOXES = 100
+"""An ordinary file has no more, beside each other."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,19 @@ class FragmentedPrefix:
     def size(self) -> int:
         """Bytes of the file up to the end of the fragments that were looked at."""
         return self._end
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it is an ordinary file by now, with an index of all that it holds."""
+        at, kinds = 0, set()
+        for _ in range(_MOST_BOXES):
+            box = self._box(at)
+            if box is None:
+                break
+            kind, at = box
+            kinds.add(kind)
+        is_whole = at == os.fstat(self._fd).st_size
+        return is_whole and {b"mdat", b"moov"} <= kinds and b"moof" not in kinds
 
     def file(self) -> io.BufferedReader:
         """What of the file was looked at, which is a file as well, and stays what it is.

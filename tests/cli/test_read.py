@@ -14,10 +14,10 @@ import cv2
 import numpy as np
 import pytest
 
-from sample_videos import read_frame_number
+from sample_videos import FOLDER, read_frame_number
 from tests.cli.conftest import Run
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS
-from vfsd.errors import UsageError
+from vfsd.errors import ExistsError, UsageError
 from vfsd.forms import PIXEL_LAYOUTS
 from vfsd.framepages import PacketColumns, paginate
 from vfsd.store import Store
@@ -331,7 +331,8 @@ def test_a_file_that_cannot_be_made_is_told_by_its_own_name(run: Run, place: Pat
 def test_what_is_being_written_is_read_as_far_as_it_is_there(run: Run, place: Path) -> None:
     with Store.open(place / "videos") as store:
         with store.writer("live.mp4", width=64, height=48, fps=10, codec="ffv1") as writer:
-            assert run("read", "live.mp4", "early.png", "--at", "0").code == 3
+            early = run("read", "live.mp4", "early.png", "--at", "0")
+            assert (early.code, "nothing can be read of" in early.err) == (12, True)
             for level in range(40):
                 writer.write(np.full((48, 64, 3), 5 * level, np.uint8))
             told = run("read", "live.mp4", "still.png", "--at", "0.5", "--json").object
@@ -350,3 +351,20 @@ def test_what_is_being_written_is_read_as_far_as_it_is_there(run: Run, place: Pa
         told = run("read", "live.mp4", "whole.npy", "--json").object
     assert (told["frames"], told["growing"]) == (40, False)
     assert not list(place.glob("late*"))
+
+
+def test_what_is_being_finished_is_not_said_to_be_missing(run: Run, place: Path) -> None:
+    with Store.open(place / "videos") as store:
+        writer = store.writer("done.mp4", width=64, height=48, fps=10, codec="ffv1")
+        writer.write(np.zeros((30, 48, 64, 3), np.uint8))
+        # Finished, and not published: somebody takes the name, and gives it back.
+        store.ingest(FOLDER / "traffic.mp4", "done.mp4")
+        with pytest.raises(ExistsError):
+            writer.close()
+        store.remove("done.mp4")
+        done = run("read", "done.mp4", "still.png", "--at", "0")
+        assert (done.code, "'done.mp4' is being finished" in done.err) == (12, True)
+        assert "wait a little" in done.err
+        writer.close()
+    assert run("read", "done.mp4", "still.png", "--at", "0").code == 0
+    assert run("read", "gone.mp4", "other.png", "--at", "0").code == 3

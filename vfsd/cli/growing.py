@@ -27,8 +27,8 @@ _PAUSE_SECONDS = 0.05
 def readable(store: Store, name: str) -> Iterator[Readable]:
     """The video of that name, or what is there of it while it is written.
 
-    Raises as `Store` does where there is neither, and, in the block, `OutOfRangeError` for frames
-    that may come.
+    Raises as `Store` does where there is neither, `BusyError` where it is written and nothing can
+    be read of it now, and, in the block, `OutOfRangeError` for frames that may come.
     """
     growing = _growing(store, name) if _is_unfinished(store, name) else None
     if growing is None:
@@ -60,11 +60,27 @@ def _is_unfinished(store: Store, name: str) -> bool:
 
 
 def _growing(store: Store, name: str) -> GrowingVideo | None:
-    """None where nobody writes it, or nothing can be read of it yet."""
+    """None where nobody writes it, or the file of that name tells better what is wrong with it.
+
+    Raises `BusyError` where there is none yet, as while its writer finishes it.
+    """
     try:
         return store.growing(name)
-    except (BusyError, NotFoundError, RefusedMediaError):
+    except NotFoundError:
         return None
+    except (BusyError, RefusedMediaError):
+        if _is_there(store, name):
+            return None
+        raise
+
+
+def _is_there(store: Store, name: str) -> bool:
+    """Whether there is anything of that name."""
+    try:
+        store.node(name)
+    except NotFoundError:
+        return False
+    return True
 
 
 def whole(video: Readable, what: str) -> Video:

@@ -19,6 +19,7 @@ from vfsd.cli.session import Session
 from vfsd.cli.values import Span
 from vfsd.cli.viewoptions import check_one, request_for, view_options
 from vfsd.errors import (
+    BusyError,
     ExistsError,
     IntegrityError,
     NotFoundError,
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
         "channel, against the very first original; 0: nobody has measured it; null: they are that",
         "growing": "whether the video is still being written: these are frames that were there",
     },
-    exits=[NotFoundError, ExistsError, OutOfRangeError],
+    exits=[NotFoundError, ExistsError, OutOfRangeError, BusyError],
 )
 @click.argument("name")
 @click.argument("out")

@@ -87,6 +87,11 @@ class GrowingVideo(VideoSequence):
                 found = self._prefix.advance()
             except RefusedMediaError as refusal:  # sound may come before the first picture
                 found, why = None, f": {refusal}"
+        if found is None and self._prefix.is_finished:
+            raise BusyError(
+                f"{name!r} is being finished: all of it has come, and is looked at",
+                hint="wait a little: it is a video of that name then",
+            )
         if found is None:
             raise BusyError(
                 f"nothing can be read of {name!r} yet{why}",
