@@ -19,7 +19,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from benchmarks.common import arguments, finish, footage, table
+from benchmarks.common import arguments, existing_file, finish, footage, table
 from vfsd.config import Settings
 from vfsd.store import Store
 
@@ -36,7 +36,9 @@ Figures = dict[str, float]
 
 def main() -> None:
     parser = arguments(__doc__, runs=3)
-    parser.add_argument("videos", nargs="*", type=Path, help="default: three of the footage")
+    parser.add_argument(
+        "videos", nargs="*", type=existing_file, help="default: three of the footage"
+    )
     parser.add_argument("--part", type=int, default=3, help="sides are divided by that")
     options = parser.parse_args()
     videos = options.videos or [footage() / name for name in CLIPS]

@@ -17,7 +17,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from benchmarks.common import arguments, finish, footage, table
+from benchmarks.common import arguments, existing_file, finish, footage, table
 from vfsd.codecs.encoding.archive import ARCHIVE_CODECS, ArchiveCodec, decode_run, encode_run
 from vfsd.codecs.encoding.fidelity import picture_error
 from vfsd.codecs.examining.examine import examine
@@ -60,7 +60,7 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--frames", type=int, default=30, help="of each clip")
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("files", nargs="*", type=Path, help="default: some of the footage")
+    parser.add_argument("files", nargs="*", type=existing_file, help="default: some of the footage")
     options = parser.parse_args()
     folder = footage()
     real = [folder / "real" / name for name in CLIPS]

@@ -41,6 +41,14 @@ def arguments(description: str | None, **options: Any) -> argparse.ArgumentParse
     return parser
 
 
+def existing_file(told: str) -> Path:
+    """The type of an argument that names a file which is there."""
+    path = Path(told)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {told}")
+    return path
+
+
 @dataclass(frozen=True)
 class Timing:
     """Seconds of each run of one contestant."""

@@ -20,7 +20,7 @@ from pathlib import Path
 import av
 import zstandard
 
-from benchmarks.common import Result, arguments, finish, footage, table
+from benchmarks.common import Result, arguments, existing_file, finish, footage, table
 from vfsd.codecs.cells.lossless import PicturePacker, PictureUnpacker
 from vfsd.codecs.pictures.planes import plane_bytes
 from vfsd.codecs.pictures.siting import siting_of
@@ -96,7 +96,9 @@ class Ours:
 
 def main() -> None:
     parser = arguments(__doc__, runs=3)
-    parser.add_argument("videos", nargs="*", type=Path, help="default: seven of the footage")
+    parser.add_argument(
+        "videos", nargs="*", type=existing_file, help="default: seven of the footage"
+    )
     parser.add_argument("--frames", type=int, default=10, help="of each video")
     parser.add_argument("--levels", type=int, nargs="+", default=list(LEVELS))
     options = parser.parse_args()

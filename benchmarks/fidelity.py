@@ -25,7 +25,7 @@ from pathlib import Path
 
 import cv2
 
-from benchmarks.common import arguments, finish, footage, table
+from benchmarks.common import arguments, existing_file, finish, footage, table
 from benchmarks.mounting import vfsd_mount
 from vfsd.codecs.pictures.planes import plane_bytes
 from vfsd.config import Settings
@@ -56,7 +56,7 @@ class Verdict:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("files", nargs="*", type=Path, help="default: the footage")
+    parser.add_argument("files", nargs="*", type=existing_file, help="default: the footage")
     parser.add_argument("--odd", action="store_true", help="the strange and hostile files too")
     options = parser.parse_args()
     files = options.files or list(default_files(odd=options.odd))

@@ -35,6 +35,7 @@ import numpy as np
 from benchmarks.common import (
     Timing,
     arguments,
+    existing_file,
     finish,
     footage,
     paired_ratio,
@@ -91,7 +92,7 @@ class Times:
 
 def main() -> None:
     parser = arguments(__doc__, runs=3)
-    parser.add_argument("video", nargs="?", type=Path, help="default: a filmed clip")
+    parser.add_argument("video", nargs="?", type=existing_file, help="default: a filmed clip")
     parser.add_argument("--seconds", type=int, default=60, help="the clip is repeated to fill")
     parser.add_argument("--fragments", type=int, nargs="*", default=[0, 10, 30, 60, 120, 240])
     parser.add_argument("--reads", type=int, default=8, help="short ones")

@@ -24,7 +24,16 @@ import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
-from benchmarks.common import Timing, arguments, finish, footage, interleaved, paired_ratio, table
+from benchmarks.common import (
+    Timing,
+    arguments,
+    existing_file,
+    finish,
+    footage,
+    interleaved,
+    paired_ratio,
+    table,
+)
 from sample_videos.encoding import Encoding
 from sample_videos.scene import Scene
 from sample_videos.writing import write
@@ -64,7 +73,9 @@ SCALES = 1 / np.tile(np.array([0.229, 0.224, 0.225], np.float32) * 255, SIDE)
 
 def main() -> None:
     parser = arguments(__doc__, runs=3)
-    parser.add_argument("videos", nargs="*", type=Path, help="default: clips of the footage")
+    parser.add_argument(
+        "videos", nargs="*", type=existing_file, help="default: clips of the footage"
+    )
     options = parser.parse_args()
     figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import arguments, finish, footage, repeated, table
+from benchmarks.common import arguments, existing_file, finish, footage, repeated, table
 from benchmarks.live import facts
 from benchmarks.mounting import vfsd_mount
 from benchmarks.players import Luma, Shown, as_luma, players, show
@@ -94,7 +94,9 @@ class Wanted:
 
 def main() -> None:
     parser = arguments(__doc__, runs=3)
-    parser.add_argument("video", nargs="?", type=Path, help="default: a filmed clip in 1080p")
+    parser.add_argument(
+        "video", nargs="?", type=existing_file, help="default: a filmed clip in 1080p"
+    )
     parser.add_argument(
         "--seconds", type=float, default=3600.0, help="the clip is repeated to fill"
     )

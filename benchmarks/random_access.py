@@ -27,6 +27,7 @@ import numpy.typing as npt
 from benchmarks.common import (
     Timing,
     arguments,
+    existing_file,
     finish,
     footage,
     paired_ratio,
@@ -54,7 +55,9 @@ REPEATED = 20
 
 def main() -> None:
     parser = arguments(__doc__, runs=5)
-    parser.add_argument("videos", nargs="*", type=Path, help="default: five of the footage")
+    parser.add_argument(
+        "videos", nargs="*", type=existing_file, help="default: five of the footage"
+    )
     parser.add_argument("--frames", type=int, default=100, help="random indices a video")
     options = parser.parse_args()
     videos = options.videos or [footage() / clip for clip in CLIPS if (footage() / clip).exists()]

@@ -19,7 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.common import Timing, arguments, finish, footage, paired_ratio, repeated, table
+from benchmarks.common import (
+    Timing,
+    arguments,
+    existing_file,
+    finish,
+    footage,
+    paired_ratio,
+    repeated,
+    table,
+)
 from benchmarks.million_frames import put
 from vfsd.catalog import Catalog
 from vfsd.model import Cell, Segment
@@ -44,7 +53,9 @@ LAYOUTS = (
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("video", nargs="?", type=Path, help="default: a filmed clip in 1080p")
+    parser.add_argument(
+        "video", nargs="?", type=existing_file, help="default: a filmed clip in 1080p"
+    )
     parser.add_argument("--plans", type=int, nargs="*", default=[10, 100, 1000, 10_000])
     parser.add_argument("--seconds", type=int, default=60, help="the clip is repeated to fill")
     parser.add_argument("--shares", type=float, nargs="*", default=[0, 0.1, 0.25, 0.5, 0.75, 1])

@@ -29,6 +29,7 @@ from av.video.reformatter import VideoReformatter
 from benchmarks.common import (
     Usage,
     arguments,
+    existing_file,
     finish,
     footage,
     repeated,
@@ -81,7 +82,9 @@ class Subject:
 
 def main() -> None:
     parser = arguments(__doc__, runs=3)
-    parser.add_argument("videos", nargs="*", type=Path, help="default: clips of the footage")
+    parser.add_argument(
+        "videos", nargs="*", type=existing_file, help="default: clips of the footage"
+    )
     parser.add_argument("--share", type=float, default=0.1, help="of the frame, for given videos")
     parser.add_argument("--seconds", type=Fraction, default=Fraction(10))
     parser.add_argument("--frames", type=int, default=50, help="random frames")

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from benchmarks.common import arguments, finish, footage, interleaved, table
+from benchmarks.common import arguments, existing_file, finish, footage, interleaved, table
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.encoding.encode import EncoderSettings
 from vfsd.codecs.pictures.planes import plane_bytes
@@ -51,7 +51,9 @@ MOST_MS = 1.0
 
 def main() -> None:
     parser = arguments(__doc__, runs=5)
-    parser.add_argument("videos", nargs="*", type=Path, help="default: four of the footage")
+    parser.add_argument(
+        "videos", nargs="*", type=existing_file, help="default: four of the footage"
+    )
     parser.add_argument("--frames", type=int, default=30, help="of each video")
     parser.add_argument("--quality", type=int, default=27, help="kvazaar's quantiser")
     options = parser.parse_args()

@@ -26,7 +26,17 @@ from unittest import mock
 import numpy as np
 
 import vfsd.codecs.cells.segmentcells
-from benchmarks.common import Timing, Usage, arguments, finish, footage, paired_ratio, table, used
+from benchmarks.common import (
+    Timing,
+    Usage,
+    arguments,
+    existing_file,
+    finish,
+    footage,
+    paired_ratio,
+    table,
+    used,
+)
 from benchmarks.spatial import around, some_region
 from vfsd.codecs.cells.tiles import CellEncoder, TileCodec, tile_codec
 from vfsd.errors import UsageError
@@ -64,7 +74,9 @@ DEAR = Costs({name: DecodeCost(1, 1, 0, 0) for name in DEFAULT_COSTS if name != 
 
 def main() -> None:
     parser = arguments(__doc__, runs=3)
-    parser.add_argument("videos", nargs="*", type=Path, help="default: clips of the footage")
+    parser.add_argument(
+        "videos", nargs="*", type=existing_file, help="default: clips of the footage"
+    )
     parser.add_argument("--quality", type=int, default=23, help="rate factor")
     parser.add_argument("--psnr", type=float, default=40.0, help="of the second part")
     options = parser.parse_args()

@@ -463,3 +463,20 @@ def test_bitflips(tmp_path: Path) -> None:
     assert report["passed"]
     assert report["figures"]["troubles"] == []
     assert sum(row["detected"] for row in report["figures"]["kinds"].values()) == 7
+
+
+_OF_FILES = (
+    *("admitting", "chains", "deferred", "fidelity", "fragments", "fullscan", "longview"),
+    *("random_access", "selection", "spatial", "stitching", "tiling_cost"),
+)
+
+
+@pytest.mark.parametrize("name", _OF_FILES)
+def test_a_file_that_is_not_there_is_a_wrong_argument(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [name, "nowhere.mp4"])
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(f"benchmarks.{name}").main()
+    assert end.value.code == 2
+    assert "there is no file nowhere.mp4" in capsys.readouterr().err
