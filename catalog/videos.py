@@ -473,6 +473,14 @@ class Objects:
             return
         self._connection.execute(sa.insert(objects).values(key=key, size=size, created_ns=now_ns))
 
+    def record_astray(self, key: str, size: int, *, now_ns: int) -> bool:
+        """Record an object that is referred to, and whose own row has gone astray; whether it was
+        so."""
+        if self.is_recorded(key) or not self.is_needed(key):
+            return False
+        self.record(key, size, now_ns=now_ns)
+        return True
+
     def correct_size(self, key: str, size: int) -> None:
         """As many bytes as hash to its name; what is no object any more stays none."""
         self._connection.execute(sa.update(objects).where(objects.c.key == key).values(size=size))
@@ -482,6 +490,13 @@ class Objects:
         rows = self._connection.execute(sa.select(objects.c.key, objects.c.size))
         return {row.key: row.size for row in rows}
 
+    def needed(self) -> dict[str, int | None]:
+        """Every object that a file or a stored encoding refers to, and its size in bytes; None
+        where its own row has gone astray, or makes no sense."""
+        sizes: dict[str, Any] = dict(self.sizes())
+        found = {key: sizes.get(key) for key in self.referenced() if isinstance(key, str)}
+        return {key: size if isinstance(size, int) else None for key, size in found.items()}
+
     def size(self, key: str) -> int | None:
         """Bytes of a recorded object; None for one that is not."""
         found: int | None = self._connection.execute(
@@ -489,10 +504,13 @@ class Objects:
         ).scalar()
         return found
 
-    def require_size(self, key: str) -> int:
-        """Raises `NotFoundError` for the object of a video that has gone since it was looked up."""
+    def require_size(self, key: str) -> int | None:
+        """As `size`; None for one whose own row has gone astray.
+
+        Raises `NotFoundError` for the object of a video that has gone since it was looked up.
+        """
         found = self.size(key)
-        if found is None:
+        if found is None and not self.is_needed(key):
             raise _gone()
         return found
 

@@ -623,3 +623,32 @@ def _is_waited_for(directory: Path) -> bool:
     number = directory.stat().st_ino
     lines = Path("/proc/locks").read_text().splitlines()
     return any("-> FLOCK" in line and f":{number} " in line for line in lines)
+
+
+def lose_row(store: Store, name: str) -> str:
+    """Of the object of a video; its key."""
+    key = store[name].info.digest
+    with sqlite3.connect(store.path / "catalog.sqlite3") as raw:
+        raw.execute("UPDATE objects SET key = 'd' || substr(key, 2) WHERE key = ?", (key,))
+    raw.close()
+    return key
+
+
+def test_an_object_whose_row_has_gone_astray_is_copied(tmp_path: Path, target: Path) -> None:
+    with new_store(tmp_path / "store") as store:
+        store.ingest(FOLDER / "portrait.mp4", "a.mp4")
+        key = lose_row(store, "a.mp4")
+        told: list[tuple[int, int]] = []
+        done = back_up(store.parts, target, on_progress=lambda *now: told.append(now))
+        assert done.copied == done.bytes == told[-1][0] == told[-1][1]
+        assert back_up(store.parts, target).copied == 0
+        store.parts.objects.path(key).unlink()
+        assert back_up(store.parts, target).damaged == ()  # it has a good one
+        assert back_up(store.parts, tmp_path / "other").damaged == (key,)
+    with Store.open(target) as copy:
+        assert check.run(copy.parts, deep=True) == []
+        lose_row(copy, "a.mp4")
+    assert restore(target, tmp_path / "new").missing == ()
+    assert ObjectStore(StoreDirectory.open(tmp_path / "new")).is_intact(key, None)
+    copy.parts.objects.path(key).unlink()
+    assert restore(target, tmp_path / "newer").missing == (key,)

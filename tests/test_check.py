@@ -32,7 +32,9 @@ from vfsd.making.planned import PlannedSegment, TileSettings
 from vfsd.making.reindexing import put_back
 from vfsd.making.settle import settle_file
 from vfsd.model import Decision, FileState
+from vfsd.objects import ObjectStore
 from vfsd.store import Store
+from vfsd.storedir import StoreDirectory
 from vfsd.tiling import TileLayout
 
 CLIP = FOLDER / "traffic.mp4"
@@ -680,6 +682,48 @@ def test_sizes_of_objects_that_are_wrong_are_put_right(store: Store) -> None:
         assert seen.segments.all() == segments
         sizes = seen.objects.sizes()
     assert all(store.parts.objects.path(key).stat().st_size == sizes[key] for key in sizes)
+
+
+def lose_row(store: Store) -> Path:
+    """Of the object of the video; where that lies."""
+    sql(store, "DELETE FROM objects")
+    return object_of(store)
+
+
+def test_an_object_whose_row_has_gone_astray_is_recorded_again(store: Store) -> None:
+    lose_row(store)
+    found = check.run(store.parts, repair=True)
+    assert all(one.repaired for one in found if one.check == "objects")
+    assert any("which holds cam/a.mp4, is not recorded" in one.message for one in found)
+    assert check.run(store.parts, deep=True) == []
+
+
+def test_a_scrub_looks_at_an_object_whose_row_has_gone_astray(store: Store, tmp_path: Path) -> None:
+    path = lose_row(store)
+    (found,) = Scrubber(store.parts).run()
+    assert (found.names, found.repaired) == (("cam/a.mp4",), "recorded")
+    assert list(Scrubber(store.parts).run()) == []
+    copy = Path(shutil.copytree(store.path, tmp_path / "copy"))
+    lose_row(store)
+    for spoil in (lambda: path.write_bytes(b"other"), path.unlink):
+        path.chmod(0o600)
+        spoil()
+        (found,) = Scrubber(store.parts).run()
+        assert (found.names, found.repaired) == (("cam/a.mp4",), None)
+        told = check.run(store.parts, repair=True)
+        assert any("is not recorded" in one.message and not one.repaired for one in told)
+    with pytest.raises(DamagedFileError):
+        store["cam/a.mp4"].read(frames=[3])
+    (found,) = Scrubber(store.parts, sources=[ObjectStore(StoreDirectory.open(copy))]).run()
+    assert found.repaired == "put back"
+    assert check.run(store.parts, deep=True) == []
+
+
+def test_an_ingest_of_the_same_file_records_its_object_again(store: Store) -> None:
+    lose_row(store).unlink()
+    assert put_back(store.parts, Source(CLIP, "cam/a.mp4", CLIP.stat().st_size))
+    check.run(store.parts, repair=True)
+    assert check.run(store.parts, deep=True) == []
 
 
 def test_every_check_is_in_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:

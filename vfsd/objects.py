@@ -68,21 +68,26 @@ class ObjectStore:
         return self._root.joinpath(key[:2], key[2:])
 
     def exists(self, key: str) -> bool:
-        return is_key(key) and _size(self.path(key)) is not None
+        return self.size(key) is not None
+
+    def size(self, key: str) -> int | None:
+        """Bytes of an object; None where it is not there."""
+        return _size(self.path(key)) if is_key(key) else None
 
     def has_size(self, key: str, size: int) -> bool:
         """Whether an object is there, with so many bytes; which these are is not looked at."""
         return _size(self.path(key)) == size
 
-    def is_intact(self, key: str, size: int) -> bool:
-        """Whether an object is there, and its bytes hash to its name; reads all of it.
+    def is_intact(self, key: str, size: int | None) -> bool:
+        """Whether an object is there, and its bytes hash to its name; reads all of it, unless its
+        `size` is known, and another.
 
         False where they cannot be read.
         """
         try:
             with open(self.path(key), "rb", buffering=0, opener=open_stored) as file:
                 found = os.fstat(file.fileno())
-                return found.st_size == size and digest(file.fileno()).key == key
+                return size in (None, found.st_size) and digest(file.fileno()).key == key
         except FileNotFoundError:
             return False
         except OSError as error:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,23 @@ def objects(run: Run) -> Iterator[Finding]:
                 key in reclaim(run.parts, keys=[key]) or _correct_size(run.parts, key)
             )
             yield Finding("objects", told, repaired=done)
+    yield from _unrecorded(run, packs)
+
+
+def _unrecorded(run: Run, packs: Collection[str]) -> Iterator[Finding]:
+    """What is referred to, and whose own row has gone astray."""
+    with run.parts.catalog.reading() as seen:
+        lost = seen.objects.needed().keys() - seen.objects.sizes().keys()
+    for key in sorted(lost):
+        is_there = run.parts.objects.exists(key)
+        if key in packs and not is_there:
+            continue  # see "tiles"
+        use = "which holds tiles" if key in packs else _use(run.parts, key)
+        done = run.repair and is_there and _record(run.parts, key)
+        if done or _is_astray(run.parts, key):
+            is_gone = "" if is_there else ", and missing"
+            told = f"object {key[:80]}, {use}, is not recorded{is_gone}"
+            yield Finding("objects", told, repaired=done)
 
 
 def _pack_sizes(segments: list[Segment]) -> dict[str, int]:
@@ -57,21 +75,42 @@ def _pack_sizes(segments: list[Segment]) -> dict[str, int]:
 
 def _correct_size(parts: Parts, key: str) -> bool:
     """Believe a file that hashes to its name, and not the catalog; whether it does."""
+    size = _proven_size(parts, key)
+    if size is None:
+        return False
+    with parts.catalog.writing() as change:
+        change.objects.correct_size(key, size)
+    return True
+
+
+def _record(parts: Parts, key: str) -> bool:
+    """Give an object that hashes to its name a row again; whether it does, and has none."""
+    size = _proven_size(parts, key)
+    if size is None:
+        return False
+    with parts.catalog.writing() as change:
+        return change.objects.record_astray(key, size, now_ns=time.time_ns())
+
+
+def _proven_size(parts: Parts, key: str) -> int | None:
+    """Bytes of a file that hashes to its name; None where it does not, or cannot be read."""
     try:
         fd = open_stored(parts.objects.path(key))
     except OSError:
-        return False
+        return None
     try:
         found = digest(fd)
     except OSError:
-        return False
+        return None
     finally:
         os.close(fd)
-    if found.key != key:
-        return False
-    with parts.catalog.writing() as change:
-        change.objects.correct_size(key, found.size)
-    return True
+    return found.size if found.key == key else None
+
+
+def _is_astray(parts: Parts, key: str) -> bool:
+    """Whether an object is still referred to, and not recorded."""
+    with parts.catalog.reading() as seen:
+        return not seen.objects.is_recorded(key) and seen.objects.is_needed(key)
 
 
 def _is_recorded(parts: Parts, key: str) -> bool:

@@ -46,7 +46,8 @@ _DAY_SECONDS = 86400.0
         "message": "what is wrong",
         "bytes": "[first, end] of each range of bytes that is damaged; empty: it is gone",
         "frames": "[first, end] of each range of frames that need them; of originals",
-        "repaired": "put back, dropped (tiles: they can be made again), counted anew, or null",
+        "repaired": "put back, dropped (tiles: they can be made again), counted anew (its sums "
+        "were damaged), recorded (its row had gone), or null",
     },
     exits=[
         NotFoundError,

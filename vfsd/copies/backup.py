@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ class _Backup:
         self._derived = derived
         self._on_progress = on_progress
         self._done = self._total = self._copied = 0
-        self._sizes: dict[str, int] = {}  # of the objects that the snapshot refers to
+        self._sizes: dict[str, int | None] = {}  # of the objects that the snapshot refers to
         self._damaged: set[str] = set()
         self._forbidden: set[str] = set()
         self._unread: set[int] = set()  # inodes
@@ -131,24 +132,24 @@ class _Backup:
                     change.segments.delete(one.id for one in change.segments.all())
                     change.objects.forget_unreferenced()
             with catalog.reading() as seen:
-                referenced = seen.objects.referenced()
-                sizes = {k: size for k, size in seen.objects.sizes().items() if k in referenced}
+                sizes = seen.objects.needed()
                 states = (FileState.SPOOLED, FileState.PLAIN)
                 private = [node.ino for one in states for node in seen.tree.files_in_state(one)]
-        self._done, self._total = 0, sum(sizes.values())
-        self._sizes = sizes
+        objects = self._parts.objects
+        self._total = sum(size or objects.size(key) or 0 for key, size in sizes.items())
+        self._done, self._sizes = 0, sizes
         self._sources.clear()
         self._unread.clear()
         there = [self._copy_object(key, size) for key, size in sorted(sizes.items())]
         there += [self._copy_private(ino) for ino in private]
         return all(there)
 
-    def _copy_object(self, key: str, size: int) -> bool:
-        if self._objects.has_size(key, size):
-            self._note(size)
+    def _copy_object(self, key: str, size: int | None) -> bool:
+        if (there := self._has_copy(key, size)) is not None:
+            self._note(there)
             return True
         try:
-            found, _, sums = self._objects.put_object(
+            found, copied, sums = self._objects.put_object(
                 self._parts.objects, key, on_progress=self._note
             )
         except FileNotFoundError:
@@ -165,9 +166,16 @@ class _Backup:
             self._damaged.add(key)
             self._objects.delete(found)
         else:
-            self._copied += size
+            self._copied += copied
             self._sums[key] = sums
         return True
+
+    def _has_copy(self, key: str, size: int | None) -> int | None:
+        """The bytes of an object that the backup has already; None where it has not."""
+        there = self._objects.size(key)
+        if there is None or size not in (None, there):
+            return None
+        return there if size is not None or self._objects.is_intact(key, there) else None
 
     def _is_missing(self, key: str) -> bool:
         """Whether an object is not just gone since the snapshot, but should be there."""
@@ -241,6 +249,10 @@ class _Backup:
             with store.catalog.writing() as change:
                 change.segments.delete(one.id for one in broken)
                 change.objects.forget_unreferenced()
+                for key, size in change.objects.needed().items():
+                    there = self._objects.size(key)
+                    if size is None and there is not None and key not in lost:
+                        change.objects.record_astray(key, there, now_ns=time.time_ns())
                 # What was found by looking was found elsewhere; here all that was copied is good.
                 change.integrity.forget_inspections()
                 without = change.integrity.originals().keys() - change.integrity.places_with_sums()
@@ -250,8 +262,7 @@ class _Backup:
             check.collect(store.parts)
             with store.catalog.reading() as seen:
                 videos = seen.tree.files_in_state(FileState.VIDEO)
-                referenced = seen.objects.referenced()
-                held = {k: size for k, size in seen.objects.sizes().items() if k in referenced}
+                held = seen.objects.needed()
                 unread = [name for ino in self._unread for name in seen.tree.paths_of(ino)]
                 unreadable = [node.ino for node in videos if index_fault(seen, node)]
             names = {info.ino: info.name for info in store.catalog.find()}
@@ -259,7 +270,7 @@ class _Backup:
         return BackedUp(
             len(videos),
             len(private),
-            sum(held.values()) + sum(private),
+            sum(size or 0 for size in held.values()) + sum(private),
             self._copied,
             tuple(sorted(names.get(n.ino, f"inode {n.ino}") for n in videos if n.link_path)),
             tuple(sorted(self._damaged)),

@@ -125,7 +125,7 @@ class _Restore:
         self._objects = ObjectStore(target)
         self._on_progress = on_progress
         self._done = self._total = self._copied = 0
-        self._sizes: dict[str, int] = {}  # of the objects that the backup refers to
+        self._sizes: dict[str, int | None] = {}  # of the objects that the backup refers to
         self._missing: list[str] = []
         self._emptied: list[int] = []  # inodes
         self._replaced: Path | None = None
@@ -137,10 +137,8 @@ class _Restore:
         coming = prepare(target)
         backup.catalog.copy_to(coming.new_catalog)
         with backup.catalog.reading() as seen:
-            referenced = seen.objects.referenced()
-            sizes = seen.objects.sizes()
+            self._sizes = seen.objects.needed()
             private = [node.ino for one in _PRIVATE for node in seen.tree.files_in_state(one)]
-        self._sizes = {key: size for key, size in sizes.items() if key in referenced}
         for ino in private:
             self._bring_private(ino, coming)
         bring_settings(backup.directory, target, coming)
@@ -170,8 +168,7 @@ class _Restore:
         with Store.open(self._target.root) as store:
             with store.catalog.reading() as seen:
                 videos = seen.tree.files_in_state(FileState.VIDEO)
-                referenced = seen.objects.referenced()
-                held = [size for key, size in seen.objects.sizes().items() if key in referenced]
+                referenced = seen.objects.needed()
                 private = [n.ino for one in _PRIVATE for n in seen.tree.files_in_state(one)]
                 emptied = [name for ino in self._emptied for name in seen.tree.paths_of(ino)]
             names = {info.ino: info.name for info in store.catalog.find()}
@@ -179,7 +176,8 @@ class _Restore:
         return Restored(
             len(videos),
             len(private),
-            sum(held) + sum(_size(self._target.spool_file(ino)) for ino in private),
+            sum(size or self._objects.size(key) or 0 for key, size in referenced.items())
+            + sum(_size(self._target.spool_file(ino)) for ino in private),
             self._copied,
             tuple(sorted(names.get(n.ino, f"inode {n.ino}") for n in videos if n.link_path)),
             tuple(self._missing),
@@ -189,7 +187,9 @@ class _Restore:
         )
 
     def _bring_objects(self) -> None:
-        self._done, self._total = 0, sum(self._sizes.values())
+        there, sizes = self._backup.objects, self._sizes
+        self._done = 0
+        self._total = sum(size or there.size(key) or 0 for key, size in sizes.items())
         self._missing.clear()
         for key, size in sorted(self._sizes.items()):
             self._bring_object(key, size)
@@ -198,19 +198,20 @@ class _Restore:
         # Not how large they are: it is the catalog that may be wrong about that.
         return all(map(self._objects.exists, self._sizes.keys() - set(self._missing)))
 
-    def _bring_object(self, key: str, size: int) -> None:
-        if self._objects.is_intact(key, size):
-            self._note(size)
+    def _bring_object(self, key: str, size: int | None) -> None:
+        if self._objects.exists(key) and self._objects.is_intact(key, size):
+            self._note(self._objects.size(key) or 0)
             return
         try:
             with self._objects.good_copy_of(
                 self._backup.objects, key, on_progress=self._note
             ) as good:
+                copied = good.stat().st_size
                 self._objects.exchange(good, key)
         except (FileNotFoundError, IntegrityError):
             self._missing.append(key)
             return
-        self._copied += size
+        self._copied += copied
 
     def _bring_private(self, ino: int, coming: StoreDirectory) -> None:
         copy = coming.spool_file(ino)

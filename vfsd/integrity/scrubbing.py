@@ -43,7 +43,7 @@ class Damage:
     message: str
     ranges: tuple[range, ...]  #: bytes; empty where all of them are gone
     frames: tuple[range, ...]  #: of originals: those that need them
-    repaired: str | None  #: how: put back, dropped or counted anew
+    repaired: str | None  #: how: put back, dropped, counted anew or recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Scrubber:
         longest.  And what is passed over and known to be damaged, with the bytes that are."""
         with self._parts.catalog.reading() as seen:
             originals = seen.integrity.originals()
-            sizes = seen.objects.sizes()
+            needed = seen.objects.needed()
             inspections = seen.integrity.inspections()
             linked = {one.place: one.size for one in seen.integrity.linked_originals()}
             packs = {segment.object_key for segment in seen.segments.all()}
@@ -197,7 +197,13 @@ class Scrubber:
         for place, digest in wanted.items():
             found = inspections.get(place)
             looked_ns = 0 if found is None or found.looked_ns is None else found.looked_ns
-            size = linked.get(place) if place.object_key is None else sizes.get(place.object_key)
+            key = place.object_key
+            if key is None:
+                size = linked.get(place)
+            elif key in needed:
+                size = needed[key] or self._parts.objects.size(key) or 0
+            else:
+                size = None
             if size is None:
                 continue
             item = _Item(place, digest, size, place in originals, looked_ns, None)
@@ -227,13 +233,13 @@ class Scrubber:
         parts, known = self._parts, None
         with parts.catalog.reading() as seen, suppress(IntegrityError):
             known = seen.integrity.sums(item.place)
-        path = parts.path_of(item.place)
         try:
+            path = parts.path_of(item.place)
             if item.place.link_path is not None and (fault := self._fault(path)):
                 yield Damage(item.place, "linked", self._names(item), fault, (), (), None)
                 return
             found = self._looked(item, path, None if known is None else known.sums)
-        except FileNotFoundError:
+        except (FileNotFoundError, IntegrityError):  # or what it is called is no name of an object
             if self._is_there(item):
                 yield self._missing(item)
             return
@@ -250,6 +256,10 @@ class Scrubber:
             else:
                 yield self._damaged(item, found)
             return
+        if item.place.object_key is not None and self._recorded(item.place.object_key, found.size):
+            text = f"{item.place} was not recorded; its bytes are what they were"
+            names = self._names(item)
+            yield Damage(item.place, self._kind(item), names, text, (), (), "recorded")
         is_right = known is not None and known.sums == found.sums
         if item.place.object_key is None and known is not None:
             is_right = is_right and known.mtime_ns == found.mtime_ns
@@ -356,9 +366,11 @@ class Scrubber:
                     self.forbidden.append(error)
                     continue
                 with self._parts.catalog.writing() as change:
-                    if not change.integrity.is_there(item.place):
+                    if not change.objects.is_needed(key):
                         return None
+                    size = copy.stat().st_size
                     objects.exchange(copy, key)
+                    change.objects.record(key, size, now_ns=time.time_ns())
                     change.integrity.note_look(item.place, (), now_ns=time.time_ns())
                 return "put back"
         return None
@@ -371,6 +383,14 @@ class Scrubber:
             mine = seen.segments.of_pack(item.digest)
         drop_segments(self._parts, mine)
         return "dropped"
+
+    def _recorded(self, key: str, size: int) -> bool:
+        """Give an object whose row has gone astray one again; whether it was so."""
+        with self._parts.catalog.reading() as seen:
+            if seen.objects.is_recorded(key):
+                return False
+        with self._parts.catalog.writing() as change:
+            return change.objects.record_astray(key, size, now_ns=time.time_ns())
 
     def _put_sums(self, place: Place, found: Looked) -> None:
         assert found.sums is not None
@@ -396,7 +416,10 @@ class Scrubber:
     # -- what it belongs to
 
     def _is_there(self, item: _Item) -> bool:
+        key = item.place.object_key
         with self._parts.catalog.reading() as seen:
+            if key is not None:
+                return seen.objects.is_needed(key)  # its own row may have gone astray
             return seen.integrity.is_there(item.place)
 
     def _kind(self, item: _Item) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -79,9 +80,10 @@ def heal(parts: Parts, object_key: str, path: Path, *, is_damaged: bool = False)
     if not is_damaged and _has_size(parts.objects.path(object_key), size):
         return False
     with parts.objects.good_copy(path, object_key) as copy, parts.catalog.writing() as change:
-        if change.integrity.is_there(place):
+        if change.objects.is_needed(object_key):
+            size = copy.stat().st_size
             parts.objects.exchange(copy, object_key)
-            change.integrity.forget_inspection(place)
+            change.objects.record(object_key, size, now_ns=time.time_ns())
     return True
 
 
