@@ -9,6 +9,7 @@ import os
 import shutil
 import struct
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -687,6 +688,29 @@ def test_what_nobody_has_looked_at_is_older_than_anything(place: Path) -> None:
         assert scrubbed(store) == []
         for seconds in (3600, 1e12, 1e300, math.inf):
             assert Scrubber(store.parts, older_than=seconds).planned[0] == 0
+
+
+def test_a_linked_file_that_cannot_be_opened_keeps_nobody_from_the_rest(
+    place: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mine = Path(shutil.copy(FOLDER / "portrait.mp4", folder))
+    with Store.open(place) as store:
+        linked = store.ingest(mine, "mine.mp4", link=True).original.place
+        flip(mine, 1000)
+        assert [one.names for one in scrubbed(store)] == [("mine.mp4",)]
+        shutil.rmtree(folder)
+        folder.touch()
+        flip(object_of(store), LAST[100])
+        with store.catalog.writing() as change:  # it is the linked one's turn first
+            change.integrity.note_damage(linked, [range(5)], now_ns=1)
+            change.integrity.note_look(store["cam/a.mp4"].original.place, (), now_ns=time.time_ns())
+        scrubber = Scrubber(store.parts)
+        assert [one.names for one in scrubber.run()] == [("cam/a.mp4",)]
+        assert [error.errno for error in scrubber.unread] == [errno.ENOTDIR]
+        told = {one.check for one in check.run(store.parts, repair=True)}
+        assert told == {"linked", "damage"}
 
 
 def test_scrub_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,9 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +18,9 @@ from sample_videos import FOLDER
 from tests.mount.conftest import Mounted
 from tests.stores import new_store
 from tests.test_integrity import LAST, flip, scrubbed
+from vfsd import check
 from vfsd.integrity.blocksums import BLOCK_BYTES
+from vfsd.integrity.scrubbing import Scrubber
 from vfsd.store import Store
 
 pytestmark = pytest.mark.mount
@@ -89,3 +93,40 @@ def test_a_good_copy_is_there_for_who_has_it_open(mounted: Mounted, tmp_path: Pa
         assert os.pread(file.fileno(), len(LAST), LAST.start) == BYTES[LAST.start :]
     assert path.read_bytes() == BYTES
     assert "user.vfsd.damaged" not in os.listxattr(path)
+
+
+@pytest.fixture
+def dead(fuse: None, tmp_path: Path) -> Iterator[Callable[[], object]]:
+    """Puts a mount whose process has gone over the directory `disk`."""
+    at = tmp_path / "disk"
+    at.mkdir()
+
+    def mount() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:  # by which the device is handed over: nobody takes it
+            subprocess.run(
+                ["fusermount3", "--", at],
+                env=os.environ | {"_FUSE_COMMFD": str(theirs.fileno())},
+                pass_fds=[theirs.fileno()],
+                check=True,
+            )
+
+    yield mount
+    subprocess.run(["fusermount3", "-u", "-z", at], check=True)
+
+
+def test_a_scrub_passes_over_a_linked_file_on_a_dead_mount(
+    dead: Callable[[], object], tmp_path: Path
+) -> None:
+    mine = Path(shutil.copy(FOLDER / "portrait.mp4", tmp_path / "disk"))
+    with new_store(tmp_path / "store") as store:
+        linked = store.ingest(mine, "mine.mp4", link=True).original.place
+        store.ingest(CLIP, "v.mp4")
+        flip(store.parts.bytes_of(store["v.mp4"].original), LAST[100])
+        with store.catalog.writing() as change:
+            change.integrity.note_damage(linked, [range(5)], now_ns=1)
+        dead()
+        scrubber = Scrubber(store.parts)
+        assert [one.names for one in scrubber.run()] == [("v.mp4",)]
+        assert [error.errno for error in scrubber.unread] == [errno.ENOTCONN]
+        assert {one.check for one in check.run(store.parts, repair=True)} == {"linked", "damage"}

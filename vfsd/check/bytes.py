@@ -10,7 +10,7 @@ from vfsd.catalog import Transaction
 from vfsd.errors import IntegrityError
 from vfsd.integrity.blocksums import Place, text
 from vfsd.integrity.byteslook import Looked, look_at
-from vfsd.integrity.diskfile import UNREADABLE
+from vfsd.integrity.diskfile import OF_THE_PROCESS, UNREADABLE
 from vfsd.integrity.linkedfile import require_linked
 from vfsd.parts import Parts
 
@@ -131,12 +131,17 @@ def _put_sums_right(change: Transaction, place: Place, found: Looked) -> None:
 
 
 def _looked(parts: Parts, place: Place, digest: str) -> Looked | None:
-    """None where the file is not there, or is none that the store shows.  Raises `OSError`."""
+    """None where the file is not there, or is one indexed in place that cannot be opened or is not
+    shown.  Raises `OSError`."""
     if place.link_path is not None:
         try:
             require_linked(place.link_path, parts.directory.root)
-        except (IntegrityError, FileNotFoundError):
+        except IntegrityError:
             return None
+        except OSError as error:
+            if error.errno in OF_THE_PROCESS:
+                raise
+            return None  # see "linked"
     known = None
     with parts.catalog.reading() as seen, suppress(IntegrityError):
         known = seen.integrity.sums(place)

@@ -98,7 +98,8 @@ def command(
     Damaged tiles and renditions are dropped; damaged originals are put back if a store given with
     --from has them, else a line tells which bytes and frames are lost, also of those that are left
     out and known to be damaged.  Ends with 30 when anything was damaged, else with 1 when there was
-    something that may not be read: that is named, and the rest is looked at.
+    something that may not be read, or a file indexed in place that cannot be reached: that is
+    named, and the rest is looked at.
     """
     from vfsd.integrity.scrubbing import Scrubber
     from vfsd.objects import ObjectStore
@@ -129,9 +130,9 @@ def command(
     count, size = scrubber.planned
     session.remark(
         f"{count} objects and files, {human_bytes(size)}, in {time.monotonic() - began:.1f} s: "
-        + _outcome(found, len(scrubber.forbidden))
+        + _outcome(found, len(scrubber.unread))
     )
-    failures = [describe(error) for error in scrubber.forbidden]
+    failures = [describe(error) for error in [*scrubber.unread, *scrubber.stuck]]
     for failure in failures:
         report(failure, as_json=session.json)
     if found:
@@ -140,12 +141,12 @@ def command(
         click.get_current_context().exit(failures[0].exit_code)
 
 
-def _outcome(found: list[Damage], forbidden: int) -> str:
+def _outcome(found: list[Damage], unread: int) -> str:
     outcome = "nothing is damaged"
     if found:
         left = sum(damage.repaired is None for damage in found)
         outcome = f"{len(found)} damaged, of which {left} could not be put right"
-    return f"{outcome}; {forbidden} may not be read" if forbidden else outcome
+    return f"{outcome}; {unread} could not be looked at" if unread else outcome
 
 
 def _tell(session: Session, damage: Damage) -> None:

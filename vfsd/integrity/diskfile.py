@@ -36,6 +36,9 @@ UNREADABLE = frozenset(
 """With these the disk says that it does not give the bytes of a stored file, or that there is
 nothing which could have any.  Others are about this process, or the machine, and will pass."""
 
+OF_THE_PROCESS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What says nothing of the file that was to be opened, and would be said of the next one, too."""
+
 
 def open_stored(path: str | os.PathLike[str], flags: int = 0) -> int:
     """A descriptor of a file of a store, to be read.  `flags` are others of open(2).

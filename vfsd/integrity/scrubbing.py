@@ -9,15 +9,23 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vfsd.catalog.integrity import ScrubRun
-from vfsd.errors import BusyError, IntegrityError, NotFoundError, ReadOnlyError, UsageError
+from vfsd.errors import (
+    BusyError,
+    IntegrityError,
+    NotFoundError,
+    ReadOnlyError,
+    UsageError,
+    VfsdError,
+)
 from vfsd.integrity.blocksums import BlockSums, Place
 from vfsd.integrity.byteslook import Begun, Looked, look_at, version_of
+from vfsd.integrity.diskfile import OF_THE_PROCESS
 from vfsd.integrity.linkedfile import require_linked
 from vfsd.integrity.scrubnote import ScrubNote
 from vfsd.model import LogicalVideo
@@ -116,8 +124,11 @@ class Scrubber:
         self._done = self._total = 0
         self._fine: list[tuple[Place, int]] = []  # looked at, and not written down yet
         self._noted = time.monotonic()
-        self.forbidden: list[PermissionError] = []
-        """What this process may not read, and so has not looked at."""
+        self.unread: list[OSError] = []
+        """Why some of it was not looked at: what this process may not read, and files indexed in
+        place that cannot be opened."""
+        self.stuck: list[OSError | VfsdError] = []
+        """Why good copies were not put back, where there may be some."""
         self._run = self._begun()
         self._note = ScrubNote(parts.directory.scrub_note)
         self._reading: tuple[Place, BlockSums, Begun] | None = None
@@ -134,7 +145,7 @@ class Scrubber:
         return len(self._items), sum(item.left for item in self._items)
 
     def run(self) -> Iterator[Damage]:
-        """What is damaged, as it is found; see `forbidden` for what nobody can say that of.
+        """What is damaged, as it is found; see `unread` for what nobody can say that of.
 
         What is passed over, and known to be damaged, comes first.
 
@@ -235,8 +246,7 @@ class Scrubber:
             known = seen.integrity.sums(item.place)
         try:
             path = parts.path_of(item.place)
-            if item.place.link_path is not None and (fault := self._fault(path)):
-                yield Damage(item.place, "linked", self._names(item), fault, (), (), None)
+            if item.place.link_path is not None and not (yield from self._opens(item, path)):
                 return
             found = self._looked(item, path, None if known is None else known.sums)
         except (FileNotFoundError, IntegrityError):  # or what it is called is no name of an object
@@ -244,7 +254,7 @@ class Scrubber:
                 yield self._missing(item)
             return
         except PermissionError as error:
-            self.forbidden.append(error)
+            self.unread.append(error)
             return
         if not self._is_there(item):
             return  # it has gone, or was written anew, meanwhile
@@ -288,13 +298,25 @@ class Scrubber:
         self._reading = None  # what comes of it is written down elsewhere
         return found
 
-    def _fault(self, path: Path) -> str | None:
-        """Why a file indexed in place is not opened."""
+    def _opens(self, item: _Item, path: Path) -> Generator[Damage, None, bool]:
+        """Whether a file indexed in place can be opened; raises `FileNotFoundError`.
+
+        It may lie on a disk that has gone, or on a server that does not answer, which keeps nobody
+        from looking at the rest.
+        """
         try:
             require_linked(path, self._parts.directory.root)
         except IntegrityError as error:
-            return str(error)
-        return None
+            yield Damage(item.place, "linked", self._names(item), str(error), (), (), None)
+            return False
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno in OF_THE_PROCESS:
+                raise
+            self.unread.append(error)
+            return False
+        return True
 
     def _known(self, item: _Item, ranges: tuple[range, ...]) -> Damage:
         """What somebody has found before, and is not read again for that."""
@@ -363,7 +385,7 @@ class Scrubber:
                 except PermissionError as error:
                     if os.access(source.path(key), os.R_OK):
                         raise  # it is the store that may not be written
-                    self.forbidden.append(error)
+                    self.stuck.append(error)
                     continue
                 with self._parts.catalog.writing() as change:
                     if not change.objects.is_needed(key):
