@@ -713,6 +713,36 @@ def test_a_linked_file_that_cannot_be_opened_keeps_nobody_from_the_rest(
         assert told == {"linked", "damage"}
 
 
+@pytest.mark.parametrize("what", ["link", "file"])
+def test_an_original_that_cannot_be_put_back_is_told_and_others_are(
+    place: Path, tmp_path: Path, what: str
+) -> None:
+    with Store.open(place) as store:
+        other = store.parts.bytes_of(store.ingest(FOLDER / "portrait.mp4", "b.mp4").original)
+        back_up(store.parts, tmp_path / "backup")
+        path = object_of(store)
+        flip(path, LAST[100])
+        flip(other, 1000)
+        folder = path.parent
+        if what == "link":
+            folder.symlink_to(folder.rename(tmp_path / "elsewhere"))
+        else:
+            shutil.rmtree(folder)
+            folder.touch()
+        with store.catalog.writing() as change:  # it is that one's turn first
+            for at_ns, name in enumerate(("cam/a.mp4", "b.mp4"), 1):
+                change.integrity.note_look(store[name].original.place, (), now_ns=at_ns)
+        scrubber = Scrubber(
+            store.parts, sources=[ObjectStore(StoreDirectory.open(tmp_path / "backup"))]
+        )
+        told = {one.names: one.repaired for one in scrubber.run()}
+        assert told == {("cam/a.mp4",): None, ("b.mp4",): "put back"}
+        (error,) = scrubber.stuck
+        assert str(folder) in str(error)
+        with store.catalog.reading() as seen:
+            assert len(seen.integrity.damaged()) == (what == "link")
+
+
 def test_scrub_keeps_to_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr("vfsd.integrity.scrubbing.time.monotonic", lambda: clock[0])

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -24,14 +25,18 @@ from tests.fault.state import difference, image_of, state_of
 from tests.fs.driver import Driver, failing
 from tests.stores import new_store
 from vfsd import check
+from vfsd.copies.backup import back_up
 from vfsd.errors import NoSpaceError
 from vfsd.frames import Pixels
 from vfsd.fs import Filesystem
+from vfsd.integrity.scrubbing import Scrubber
 from vfsd.making.relayout import drop
 from vfsd.model import FileState
+from vfsd.objects import ObjectStore
 from vfsd.reading.suspects import Suspects
 from vfsd.reserve import RESERVE_BYTES
 from vfsd.store import Store
+from vfsd.storedir import StoreDirectory
 
 CLIP, OTHER = FOLDER / "traffic.mp4", FOLDER / "portrait.mp4"
 
@@ -109,6 +114,8 @@ _DECODING = """
 import os, signal, sys
 from pathlib import Path
 from vfsd.store import Store
+from vfsd.storedir import StoreDirectory
+from vfsd.objects import ObjectStore
 from vfsd.reading.suspects import Suspects
 with Store.open(sys.argv[1]) as store:
     suspects, original = store.parts.suspects, store["a.mp4"].original
@@ -175,6 +182,36 @@ def test_tiles_are_taken_away_where_there_is_no_room(place: Path) -> None:
             assert drop(store.parts, video.info, range(len(video)))
             assert video.read(frames=[0]).data.any()
             assert is_sound(store)
+
+
+def test_what_there_is_no_room_to_put_back_is_told_and_others_are_put_back(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    large = tmp_path / "large.mp4"
+    large.write_bytes(
+        OTHER.read_bytes() + struct.pack(">I4s", 1 << 20, b"free") + bytes((1 << 20) - 8)
+    )
+    with new_store(small_disk / "store") as store:
+        for path in (large, CLIP):
+            store.ingest(path)
+        back_up(store.parts, tmp_path / "backup")
+        for name in store:
+            path = store.parts.bytes_of(store[name].original)
+            path.chmod(0o600)
+            path.write_bytes(path.read_bytes()[:-1] + b"x")
+        with store.catalog.writing() as change:
+            for at_ns, name in enumerate(("large.mp4", "traffic.mp4"), 1):
+                change.integrity.note_look(store[name].original.place, (), now_ns=at_ns)
+    with filled(small_disk / "store"):
+        other = small_disk / "other"
+        os.truncate(other, other.stat().st_size - (1 << 19))
+        with Store.open(small_disk / "store") as store:
+            scrubber = Scrubber(
+                store.parts, sources=[ObjectStore(StoreDirectory.open(tmp_path / "backup"))]
+            )
+            told = {one.names: one.repaired for one in scrubber.run()}
+            assert told == {("large.mp4",): None, ("traffic.mp4",): "put back"}
+            assert [type(error) for error in scrubber.stuck] == [NoSpaceError]
 
 
 def test_what_does_not_fit_is_refused_and_changes_nothing(place: Path) -> None:

@@ -97,7 +97,8 @@ def command(
 
     Damaged tiles and renditions are dropped; damaged originals are put back if a store given with
     --from has them, else a line tells which bytes and frames are lost, also of those that are left
-    out and known to be damaged.  Ends with 30 when anything was damaged, else with 1 when there was
+    out and known to be damaged.  What cannot be put back, as where the disk is full, is told at the
+    end, and the rest is.  Ends with 30 when anything was damaged, else with 1 when there was
     something that may not be read, or a file indexed in place that cannot be reached: that is
     named, and the rest is looked at.
     """

@@ -18,6 +18,7 @@ from vfsd.catalog.integrity import ScrubRun
 from vfsd.errors import (
     BusyError,
     IntegrityError,
+    NoSpaceError,
     NotFoundError,
     ReadOnlyError,
     UsageError,
@@ -32,6 +33,7 @@ from vfsd.model import LogicalVideo
 from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
 from vfsd.reading.mending import drop_segments
+from vfsd.regularfiles import STAYS
 
 _GOES_ON_NS = 7 * 86400 * 10**9
 """A run that was interrupted longer ago is begun anew."""
@@ -128,7 +130,7 @@ class Scrubber:
         """Why some of it was not looked at: what this process may not read, and files indexed in
         place that cannot be opened."""
         self.stuck: list[OSError | VfsdError] = []
-        """Why good copies were not put back, where there may be some."""
+        """Why damage was not put right, where there may be a good copy."""
         self._run = self._begun()
         self._note = ScrubNote(parts.directory.scrub_note)
         self._reading: tuple[Place, BlockSums, Begun] | None = None
@@ -370,32 +372,39 @@ class Scrubber:
     # -- putting right
 
     def _put_back(self, item: _Item) -> str | None:
-        """Take a good copy from elsewhere; None where there is none."""
+        """Take a good copy from elsewhere; None where there is none, or it cannot be put there:
+        `stuck` has why, and the damage is told all the same."""
         key, objects = item.place.object_key, self._parts.objects
         if key is None:
             return None  # it is not the store's to write
         for source in self._sources:
-            if not source.exists(key):
-                continue
             with ExitStack() as stack:
                 try:
+                    if not source.exists(key):
+                        continue
                     copy = stack.enter_context(objects.good_copy_of(source, key))
                 except (FileNotFoundError, IntegrityError):
                     continue  # it is damaged there, too
-                except PermissionError as error:
-                    if os.access(source.path(key), os.R_OK):
-                        raise  # it is the store that may not be written
+                except (PermissionError, NoSpaceError) as error:
                     self.stuck.append(error)
                     continue
-                with self._parts.catalog.writing() as change:
-                    if not change.objects.is_needed(key):
-                        return None
-                    size = copy.stat().st_size
-                    objects.exchange(copy, key)
-                    change.objects.record(key, size, now_ns=time.time_ns())
-                    change.integrity.note_look(item.place, (), now_ns=time.time_ns())
-                return "put back"
+                try:
+                    return "put back" if self._exchanged(item, key, copy) else None
+                except STAYS as error:  # of what lies in its place; others can go
+                    self.stuck.append(error)
+                    return None
         return None
+
+    def _exchanged(self, item: _Item, key: str, copy: Path) -> bool:
+        """Let a good copy take the place of an object; False where nobody needs that any more."""
+        with self._parts.catalog.writing() as change:
+            if not change.objects.is_needed(key):
+                return False
+            size = copy.stat().st_size
+            self._parts.objects.exchange(copy, key)
+            change.objects.record(key, size, now_ns=time.time_ns())
+            change.integrity.note_look(item.place, (), now_ns=time.time_ns())
+        return True
 
     def _dropped(self, item: _Item) -> str | None:
         """Take tiles away; reads have the original instead."""
