@@ -27,8 +27,10 @@ from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.frames import Frame
 from vfsd.fs import Filesystem
 from vfsd.integrity.blocksums import BLOCK_BYTES, BlockSummer, BlockSums, Place
+from vfsd.integrity.byteslook import Begun
 from vfsd.integrity.hitframes import hit_frames
 from vfsd.integrity.scrubbing import Damage, Pace, Scrubber
+from vfsd.integrity.scrubnote import ScrubNote
 from vfsd.integrity.summedfile import SummedFile
 from vfsd.making.planned import TileSettings
 from vfsd.making.settle import settle_file
@@ -591,6 +593,30 @@ def test_a_scrub_that_goes_on_finds_damage_before_and_behind(large: Path, place:
         first = place // BLOCK_BYTES * BLOCK_BYTES
         (found,) = scrubbed(store)
         assert found.ranges == (range(first, first + BLOCK_BYTES),)
+
+
+def test_the_note_of_a_widely_damaged_file_is_short(large: Path) -> None:
+    with Store.open(large) as store:
+        original = store["a.mp4"].original
+        path, size = store.parts.bytes_of(original), original.size
+        path.chmod(0o600)
+        with open(path, "r+b") as file:
+            file.write(os.urandom(size - 4096))
+        interrupted(store, 2 << 20)
+        note = store.parts.directory.scrub_note
+        assert json.loads(note.read_text())["damage"] == [[0, 2 << 20]]
+        (found,) = scrubbed(store)
+        assert found.ranges == (range(size),)
+
+
+def test_of_damage_in_too_many_places_no_note_is_made(tmp_path: Path) -> None:
+    note, summer = ScrubNote(tmp_path / "note"), BlockSummer()
+    damage = [range(at, at + 1) for at in range(0, 1 << 18, 2)]
+    note.write(1, Place("a", None), summer.finish(), Begun((1, 1 << 20, 3), 1 << 20, (range(5),)))
+    note.write(1, Place("a", None), summer.finish(), Begun((1, 1 << 20, 3), 0, tuple(damage)))
+    kept = ScrubNote(tmp_path / "note").of(1, Place("a", None))
+    assert kept is not None
+    assert (kept.begun.at, kept.begun.damage) == (1 << 20, (range(5),))
 
 
 @pytest.mark.parametrize("what", ["file", "sums", "note", "place", "run", "no sums"])

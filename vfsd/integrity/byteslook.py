@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from blake3 import blake3
 
@@ -36,7 +37,8 @@ class Begun:
     damage: tuple[range, ...]  #: among them
 
 
-OnCompared = Callable[[Begun], None]
+OnCompared = Callable[[Callable[[], Begun]], None]
+"""Called when more has been compared, with what tells how far; which may take a while."""
 
 
 def version_of(found: os.stat_result) -> tuple[int, int, int]:
@@ -51,7 +53,7 @@ def look_at(
     on_bytes: OnBytes,
     *,
     begun: Begun | None = None,
-    on_compared: OnCompared = lambda begun: None,
+    on_compared: OnCompared = lambda tell: None,
 ) -> Looked:
     """Read a file and compare it with its hash, and with its sums where there are any.
 
@@ -109,7 +111,7 @@ class _Pass:
         on_bytes: OnBytes,
         version: tuple[int, int, int],
         begun: Begun | None = None,
-        on_compared: OnCompared = lambda begun: None,
+        on_compared: OnCompared = lambda tell: None,
     ) -> None:
         self._file = file
         self._known = known
@@ -151,9 +153,21 @@ class _Pass:
             at += len(data)
             # What the disk does not give may come back, and is not passed over the next time.
             if self._known is not None and self.is_readable:
-                self._on_compared(Begun(self._version, at, tuple(self.damage)))
+                self._on_compared(partial(self._begun_until, at))
             self._on_bytes(len(data))
         self.size = at
+
+    def _begun_until(self, at: int) -> Begun:
+        """What was found in the first `at` bytes; by now more may have been read."""
+        damage = (range(one.start, min(one.stop, at)) for one in self.damage if one.start < at)
+        return Begun(self._version, at, tuple(damage))
+
+    def _note(self, own: range) -> None:
+        """Damage, which mostly goes on where the last ended."""
+        if self.damage and self.damage[-1].start <= own.start <= self.damage[-1].stop:
+            last = self.damage.pop()
+            own = range(last.start, max(last.stop, own.stop))
+        self.damage.append(own)
 
     def _in_blocks(self, part: range) -> bytes:
         """What the disk gives of it; zeros in the place of all else."""
@@ -163,7 +177,7 @@ class _Pass:
             data = self._file.block(own)
             if data is None or len(data) < len(own):
                 self.is_readable = False
-                self.damage.append(own)
+                self._note(own)
                 data = bytes(len(own))
             found += data
         return bytes(found)
@@ -181,5 +195,5 @@ class _Pass:
                 corrected = corrected or bytearray(data)
                 corrected[own.start - at : own.stop - at] = again
             else:
-                self.damage.append(own)
+                self._note(own)
         return data if corrected is None else bytes(corrected)

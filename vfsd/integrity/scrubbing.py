@@ -133,7 +133,7 @@ class Scrubber:
         """Why damage was not put right, where there may be a good copy."""
         self._run = self._begun()
         self._note = ScrubNote(parts.directory.scrub_note)
-        self._reading: tuple[Place, BlockSums, Begun] | None = None
+        self._reading: tuple[Place, BlockSums, Callable[[], Begun]] | None = None
         self._items, self._passed = self._planned(older_than)
 
     @property
@@ -287,9 +287,9 @@ class Scrubber:
     def _looked(self, item: _Item, path: Path, sums: BlockSums | None) -> Looked:
         """Raises as `look_at`."""
 
-        def note(begun: Begun) -> None:
+        def note(tell: Callable[[], Begun]) -> None:
             assert sums is not None
-            self._reading = item.place, sums, begun
+            self._reading = item.place, sums, tell
 
         self._reading = None
         begun = item.begun
@@ -437,12 +437,13 @@ class Scrubber:
     def _write_down(self) -> None:
         """What was looked at and is fine: no reader need ask anew for that.  And how far what is
         being read was read."""
-        self._noted = time.monotonic()
         if self._reading is not None:
-            self._note.write(self._run.id, *self._reading)
+            place, sums, tell = self._reading
+            self._note.write(self._run.id, place, sums, tell())
         with suppress(BusyError):
             self._parts.catalog.note_looks(self._fine)
             self._fine = []
+        self._noted = time.monotonic()  # however long that took, more is read than noted
 
     # -- what it belongs to
 

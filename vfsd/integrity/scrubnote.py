@@ -19,6 +19,8 @@ from vfsd.integrity.byteslook import Begun
 from vfsd.integrity.diskfile import CHUNK
 
 _MOST_BYTES = 16 << 20
+_MOST_RANGES = 1 << 16
+"""Of damage, in a note: what takes that long to write is done again instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,10 @@ class ScrubNote:
         return self._noted is not None and self._noted.sums == _digest(sums)
 
     def write(self, run: int, place: Place, sums: BlockSums, begun: Begun) -> None:
-        """Take the place of the last one.  Where that cannot be written, work is done again."""
+        """Take the place of the last one.  Where that cannot be written, or the damage is all over
+        the file, the last one stays, and work is done again."""
+        if len(begun.damage) > _MOST_RANGES:
+            return
         told = {
             "run": run,
             "object": place.object_key,
