@@ -26,7 +26,7 @@ from vfsd.copies.backup import back_up
 from vfsd.errors import DamagedFileError, IntegrityError
 from vfsd.frames import Frame
 from vfsd.fs import Filesystem
-from vfsd.integrity.blocksums import BLOCK_BYTES, BlockSummer, BlockSums, Place
+from vfsd.integrity.blocksums import BLOCK_BYTES, SUM_BYTES, BlockSummer, BlockSums, Place
 from vfsd.integrity.byteslook import Begun
 from vfsd.integrity.hitframes import hit_frames
 from vfsd.integrity.scrubbing import Damage, Pace, Scrubber
@@ -593,6 +593,48 @@ def test_a_scrub_that_goes_on_finds_damage_before_and_behind(large: Path, place:
         first = place // BLOCK_BYTES * BLOCK_BYTES
         (found,) = scrubbed(store)
         assert found.ranges == (range(first, first + BLOCK_BYTES),)
+
+
+@pytest.mark.parametrize("place", [1000, 4 << 20])
+def test_a_scrub_that_goes_on_does_not_believe_damage_by_wrong_sums(
+    large: Path, place: int
+) -> None:
+    with Store.open(large) as store:
+        original = store["a.mp4"].original
+        with store.catalog.writing() as change:
+            known = change.integrity.sums(original.place)
+            assert known is not None
+            sums = bytearray(known.sums.sums)
+            sums[SUM_BYTES * (place // BLOCK_BYTES)] ^= 4
+            wrong = BlockSums(known.sums.size, known.sums.block, bytes(sums))
+            change.integrity.put_sums(original.place, wrong)
+        interrupted(store, 2 << 20)
+        (found,) = scrubbed(store)
+        assert found.repaired == "counted anew"
+        assert check.run(store.parts, deep=True) == []
+
+
+def test_a_second_look_that_is_interrupted_goes_on_to_its_end(large: Path) -> None:
+    """Else a file that takes longer than any run would never be told of."""
+    with Store.open(large) as store:
+        path = store.parts.bytes_of(store["a.mp4"].original)
+        flip(path, 1000)
+        interrupted(store, 2 << 20)
+        size = path.stat().st_size
+        chunks = -(-size // (1 << 20))
+        read: list[int] = []
+
+        def stop(done: int, total: int) -> None:
+            read.append(done)
+            if len(read) == chunks:  # of which 2 have been read before
+                raise EnoughError
+
+        with pytest.raises(EnoughError):
+            list(Scrubber(store.parts, on_progress=stop).run())
+        last = Scrubber(store.parts)
+        assert last.planned == (1, size - (2 << 20))
+        (found,) = last.run()
+        assert found.ranges == (range(BLOCK_BYTES),)
 
 
 def test_the_note_of_a_widely_damaged_file_is_short(large: Path) -> None:

@@ -35,6 +35,7 @@ class Begun:
     version: tuple[int, int, int]  #: of the file: inode, size, mtime
     at: int  #: bytes
     damage: tuple[range, ...]  #: among them
+    is_second: bool = False  #: the first one, in several goes too, has come to damage
 
 
 OnCompared = Callable[[Callable[[], Begun]], None]
@@ -59,7 +60,9 @@ def look_at(
 
     `begun` is an earlier look at it with the same sums, as `on_compared` was told: what that has
     read is not read again, and the rest goes by the sums alone, as the hash is of all bytes.
-    Another version of the file is looked at from its beginning.
+    Where that comes to damage, the sums may be what is wrong, and the file is looked at once more,
+    from its beginning; if this look is interrupted, too, its rest is believed.  Another version of
+    the file is looked at from its beginning.
 
     Whatever is not as it should be is read a second time; what the disk does not let be opened is
     damaged as a whole.  Raises `OSError` for what says nothing of the bytes: `FileNotFoundError`,
@@ -79,13 +82,17 @@ def look_at(
             begun = None
         first = _Pass(file, known, on_bytes, version, begun, on_compared)
         first.run()
+        if begun is not None and not begun.is_second and _may_be_right(first, known):
+            begun = None
+            first = _Pass(file, known, on_bytes, version, None, on_compared, is_second=True)
+            first.run()
         if first.digest != digest and known is None:
             first = _Pass(file, None, on_bytes, version)
             first.run()
     if begun is None or known is None:
         is_whole = first.digest == digest
     else:
-        is_whole = not first.damage and first.is_readable and known.size == first.size
+        is_whole = first.is_readable and not _differs(first, known)
     damage: list[range] = []
     if not is_whole:
         damage = merged([*first.damage, *_other_size(known, first.size)])
@@ -93,6 +100,15 @@ def look_at(
             damage = [range(max(1, first.size))]
     sums = first.sums if is_whole and begun is None else known
     return Looked(first.size, found.st_mtime_ns, is_whole, tuple(damage), first.is_readable, sums)
+
+
+def _may_be_right(found: _Pass, known: BlockSums | None) -> bool:
+    """Whether it is only the sums that say otherwise, which may be wrong."""
+    return found.is_readable and known is not None and _differs(found, known)
+
+
+def _differs(found: _Pass, known: BlockSums) -> bool:
+    return bool(found.damage) or known.size != found.size
 
 
 def _other_size(known: BlockSums | None, size: int) -> list[range]:
@@ -112,6 +128,8 @@ class _Pass:
         version: tuple[int, int, int],
         begun: Begun | None = None,
         on_compared: OnCompared = lambda tell: None,
+        *,
+        is_second: bool = False,
     ) -> None:
         self._file = file
         self._known = known
@@ -121,6 +139,7 @@ class _Pass:
         self._hasher = blake3()  # of no use behind `begun`, as are the sums
         self._summer = BlockSummer()
         self._from = 0 if begun is None else begun.at
+        self._is_second = is_second if begun is None else begun.is_second
         self.size = 0
         self.damage: list[range] = [] if begun is None else list(begun.damage)
         self.is_readable = True
@@ -160,7 +179,7 @@ class _Pass:
     def _begun_until(self, at: int) -> Begun:
         """What was found in the first `at` bytes; by now more may have been read."""
         damage = (range(one.start, min(one.stop, at)) for one in self.damage if one.start < at)
-        return Begun(self._version, at, tuple(damage))
+        return Begun(self._version, at, tuple(damage), self._is_second)
 
     def _note(self, own: range) -> None:
         """Damage, which mostly goes on where the last ended."""

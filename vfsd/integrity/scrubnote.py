@@ -66,6 +66,7 @@ class ScrubNote:
             "version": begun.version,
             "at": begun.at,
             "damage": [[one.start, one.stop] for one in begun.damage],
+            "second": begun.is_second,
         }
         with suppress(OSError):
             put_in_place(self._path, json.dumps(told) + "\n")
@@ -91,7 +92,7 @@ def _load(path: Path) -> Noted | None:
                 return None
             if any(not 0 <= one.start < one.stop <= size for one in damage):
                 return None
-            begun = Begun((inode, size, mtime_ns), at, damage)
+            begun = Begun((inode, size, mtime_ns), at, damage, told["second"] is True)
             place = Place(told["object"], told["path"])
             return Noted(int(told["run"]), place, str(told["sums"]), begun)
     return None
