@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -544,6 +544,23 @@ def test_numbers_that_do_not_fit_the_pages(store: Store, change: str) -> None:
 def test_a_damaged_page_of_sound_is_made_again(store: Store) -> None:
     flip_page(store, "sound_pages")
     finds_and_repairs(store, "videos")
+
+
+def test_which_frames_are_lost_is_not_known_without_their_table(store: Store) -> None:
+    path = object_of(store)
+    data = path.read_bytes()
+    path.chmod(0o600)
+    path.write_bytes(data[:-100] + bytes(100))
+    flip_page(store, "frame_pages")
+    (found,) = Scrubber(store.parts).run()
+    assert found.frames is None
+    told = [one.message for one in check.run(store.parts) if one.check == "damage"]
+    file = store.parts.file_of(store["cam/a.mp4"].original).open()
+    with closing(file), pytest.raises(DamagedFileError) as caught:
+        file.require(0, len(data))
+    assert caught.value.frames is None
+    for message in (found.message, *told, str(caught.value)):
+        assert "which frames need them is not known: the frame table is damaged" in message
 
 
 def test_verify_makes_a_damaged_table_again(store: Store) -> None:

@@ -202,13 +202,14 @@ class DamagedFileError(IntegrityError):
         ranges: Sequence[range],
         *,
         is_proven: bool,
-        frames: Sequence[range] = (),
+        frames: Sequence[range] | None = (),
         hint: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint)
         self.ranges = tuple(ranges)  #: bytes of the file, ascending
         self.is_proven = is_proven  #: they were read, and are others
-        self.frames = tuple(frames)  #: of the video, which need them
+        #: of the video, which need them; None where nobody can tell, as its table is damaged, too
+        self.frames = None if frames is None else tuple(frames)
 
 
 class NoSpaceError(StoreError):

@@ -16,9 +16,11 @@ import pytest
 from tests.cli.conftest import Run, run_command
 from tests.deadwriters import killed_recording
 from tests.fault.older import execute
+from tests.fs.driver import Driver
 from tests.unprivileged import errors, run_unprivileged
 from vfsd.catalog import ROOT
 from vfsd.cli import health
+from vfsd.fs import Filesystem
 from vfsd.inhand import new_name
 from vfsd.store import Store
 
@@ -72,6 +74,20 @@ def test_a_damaged_frame_table_is_told_and_made_again(run: Run, place: Path) -> 
     assert run("ingest", "footage/traffic.mp4", "--to", "cam1", "--json").object["status"] == (
         "skipped"
     )
+
+
+def test_frames_that_nobody_can_name_are_not_called_none(run: Run, place: Path) -> None:
+    damage(the_object(run, place))
+    execute(place / "videos", "UPDATE frame_pages SET data = zeroblob(length(data))")
+    assert run("scrub", TRAFFIC, "--json").object["frames"] is None
+    unknown = "which frames need them is not known: the frame table is damaged"
+    for command in ("scrub", "fsck"):
+        assert unknown in run(command).out
+    with Store.open(place / "videos") as store:
+        it = Driver(Filesystem(store.parts))
+        told = it.fs.getxattr(f"/{TRAFFIC}", "user.vfsd.damaged")
+        assert json.loads(told)["frames"] is None
+        it.fs.close()
 
 
 def test_a_scrub_that_passes_over_damage_tells_it(run: Run, place: Path) -> None:

@@ -45,7 +45,8 @@ _DAY_SECONDS = 86400.0
         "path": "of a linked file; null for an object",
         "message": "what is wrong",
         "bytes": "[first, end] of each range of bytes that is damaged; empty: it is gone",
-        "frames": "[first, end] of each range of frames that need them; of originals",
+        "frames": "[first, end] of each range of frames that need them; of originals; null where "
+        "nobody can tell, as the frame table is damaged, too",
         "repaired": "put back, dropped (tiles: they can be made again), counted anew (its sums "
         "were damaged), recorded (its row had gone), or null",
     },
@@ -160,7 +161,9 @@ def _tell(session: Session, damage: Damage) -> None:
                 "path": damage.place.link_path,
                 "message": damage.message,
                 "bytes": [[one.start, one.stop] for one in damage.ranges],
-                "frames": [[one.start, one.stop] for one in damage.frames],
+                "frames": None
+                if damage.frames is None
+                else [[one.start, one.stop] for one in damage.frames],
                 "repaired": damage.repaired,
             }
         )

@@ -6,11 +6,12 @@ import errno
 import json
 import os
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from fractions import Fraction
 
 from vfsd.catalog import NAME_BYTES, ROOT, Catalog
 from vfsd.drawing.layouttext import layout_text
-from vfsd.errors import NotFoundError
+from vfsd.errors import IntegrityError, NotFoundError
 from vfsd.fs.attributes import Caller
 from vfsd.fs.contents import CAPABILITIES, Contents
 from vfsd.fs.judging import Judging
@@ -229,10 +230,12 @@ def _damaged(video: LogicalVideo, catalog: Catalog) -> str:
         found = seen.integrity.inspection(video.original.place)
     if found is None:
         return ""
-    frames = catalog.unreadable_frames(video)
+    frames = None
+    with suppress(IntegrityError):  # its frame table is damaged, too
+        frames = [[one.start, one.stop] for one in catalog.unreadable_frames(video)]
     told = {
         "bytes": [[one.start, one.stop] for one in found.damage],
-        "frames": [[one.start, one.stop] for one in frames],
+        "frames": frames,
         "found_ns": found.found_ns,
     }
     return json.dumps(told)

@@ -52,7 +52,7 @@ class Damage:
     names: tuple[str, ...]  #: of the videos that it belongs to
     message: str
     ranges: tuple[range, ...]  #: bytes; empty where all of them are gone
-    frames: tuple[range, ...]  #: of originals: those that need them
+    frames: tuple[range, ...] | None  #: of originals: those that need them; None: not known
     repaired: str | None  #: how: put back, dropped, counted anew or recorded
 
 

@@ -147,25 +147,43 @@ class SummedFiles:
         self, place: Place, ranges: Sequence[range], *, is_proven: bool = True
     ) -> DamagedFileError:
         """The error that says what is lost with some bytes of an original."""
-        names: list[str] = []
-        frames: list[range] = []
-        with suppress(VfsdError):
-            with self._catalog.reading() as seen:
-                videos = _videos(seen.videos.get, seen.integrity.videos_of(place))
-            for video in videos:
-                names.append(video.name)
-                table = self._catalog.frame_table(video.original)
-                frames = hit_frames(table, video.original.access, ranges)
-        what = " and ".join(names) or str(place)
+        videos: list[LogicalVideo] = []
+        with suppress(VfsdError), self._catalog.reading() as seen:
+            videos = _videos(seen.videos.get, seen.integrity.videos_of(place))
+        frames, unknown = self._frames_hit(videos, ranges)
+        what = " and ".join(video.name for video in videos) or str(place)
         how = "is damaged on disk" if is_proven else "cannot be read from the disk"
-        lost = f"; frames {text(frames)} need them" if frames else "; no frame needs them"
+        if not videos:
+            lost = ""
+        elif frames is None:
+            lost = f"; which frames need them is not known: {unknown}"
+        else:
+            lost = f"; frames {text(frames)} need them" if frames else "; no frame needs them"
         return DamagedFileError(
-            f"{what} {how}: bytes {text(ranges)}{lost if names else ''}",
+            f"{what} {how}: bytes {text(ranges)}{lost}",
             ranges,
             is_proven=is_proven,
             frames=frames,
             hint="`vfsd scrub --from BACKUP` puts a good copy back; all else can still be read",
         )
+
+    def _frames_hit(
+        self, videos: Sequence[LogicalVideo], ranges: Sequence[range]
+    ) -> tuple[list[range] | None, str]:
+        """The frames that need some bytes, by the table of any of the videos that have them; None
+        where none tells, and why."""
+        if not videos:
+            return [], ""
+        unknown = ""
+        for video in videos:
+            try:
+                table = self._catalog.frame_table(video.original)
+                return hit_frames(table, video.original.access, ranges), ""
+            except IntegrityError:
+                unknown = "the frame table is damaged, `vfsd fsck --repair` makes it again"
+            except VfsdError as error:
+                unknown = unknown or str(error)
+        return None, unknown
 
 
 def _require_as_indexed(place: Place, found: os.stat_result, known: KnownSums | None) -> None:

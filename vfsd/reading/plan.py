@@ -79,7 +79,7 @@ def avoiding(tiles: Tiles | None, error: DamagedFileError) -> Tiles:
     """
     if tiles is None or not tiles.stored:
         raise error
-    found = tiles.avoiding(error.frames)
+    found = tiles.avoiding(error.frames or ())
     if found == tiles:
         raise error
     return found
