@@ -43,6 +43,7 @@ from vfsd.errors import (
 )
 from vfsd.frames import Pixels
 from vfsd.fs import Filesystem
+from vfsd.integrity.scrubbing import Scrubber
 from vfsd.making.ingest import Source, ingest_link
 from vfsd.model import FileState
 from vfsd.objects import digest_file
@@ -243,6 +244,22 @@ def test_without_its_objects_no_store_is_opened(store: Store, tmp_path: Path, wh
     objects.symlink_to(tmp_path / "kept")
     with Store.open(store.path) as opened:
         assert check.run(opened.parts, deep=True) == []
+
+
+def test_nothing_is_let_go_while_the_disk_with_the_objects_is_not_mounted(
+    store: Store, video: Video, tmp_path: Path
+) -> None:
+    tiles = video.retile("uniform:1x1", span=(0, 1))
+    objects = store.path / "objects"
+    objects.rename(tmp_path / "kept")
+    (objects / "tmp").mkdir(parents=True)  # as is made when a store is opened
+    for drop in (lambda: check.run(store.parts, repair=True), lambda: Scrubber(store.parts)):
+        with pytest.raises(StoreError, match="is empty, and should hold 2 objects"):
+            drop()
+    assert {one.check for one in check.run(store.parts)} == {"tiles", "objects"}
+    assert store.catalog.segments(video.info) == tiles
+    (objects / "00").mkdir()
+    assert {one.repaired for one in Scrubber(store.parts).run()} == {"dropped", None}
 
 
 def test_no_file_of_the_store_is_indexed_in_place(store: Store, video: Video) -> None:

@@ -288,6 +288,11 @@ class ObjectStore:
         for path in [one for one in on_their_way if self.is_one_with(self.main_file(one), key)]:
             self.take_away(path)
 
+    def is_bare(self) -> bool:
+        """Whether there is not even a folder for objects, as before the first one comes, or in a
+        directory over which nothing is mounted."""
+        return not any(map(_FOLDER.fullmatch, os.listdir(self._root)))
+
     def all_keys(self) -> Iterator[str]:
         """Every object, recorded in the catalog or not."""
         return (key for key, _ in self._named() if is_key(key))

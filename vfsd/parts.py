@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from vfsd.catalog import Catalog
 from vfsd.config import Settings
 from vfsd.copies.handcopies import lay_log
 from vfsd.copies.takeover import settled
-from vfsd.errors import ReadOnlyError
+from vfsd.errors import ReadOnlyError, StoreError
 from vfsd.integrity.blocksums import Place
 from vfsd.integrity.summedfile import StoredFile
 from vfsd.integrity.summing import SummedFiles
@@ -78,6 +79,22 @@ class Parts:
         """Raises `ReadOnlyError`: before anything is computed in vain."""
         if self.read_only:
             raise ReadOnlyError("the store was opened read-only")
+
+    def require_filled(self) -> None:
+        """Raises `StoreError` where the catalog refers to objects, and there is no folder for any:
+        before tiles are let go because they are missing."""
+        if not self.objects.is_bare():
+            return
+        with self.catalog.reading() as seen:
+            count = len(seen.objects.needed())
+        if count:
+            place = self.directory.objects
+            raise StoreError(
+                f"{place} is empty, and should hold {count} objects",
+                hint="where they lie on another disk, mount that; where they are gone for good, "
+                f"make one of their folders again, as by `mkdir {shlex.quote(str(place / '00'))}`, "
+                "and what is missing is told one by one",
+            )
 
     def with_reserve(self, action: Callable[[], T]) -> T:
         """Do something that leads to more room, on a full disk too; see `vfsd.reserve`."""

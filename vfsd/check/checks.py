@@ -59,8 +59,11 @@ def run(
     be used, and mounted, meanwhile: what was found is looked at again before it is told, and
     inside the transaction that repairs it.  A check that can make no sense of the catalog, or may
     not do what it has to, says so, and the next one is made.  Raises `BusyError`, `NoSpaceError`,
-    `OSError`.
+    `OSError`, and `StoreError` before anything is repaired where all objects are gone, as those of
+    a disk that is not mounted.
     """
+    if repair:
+        parts.require_filled()
     state = Run(parts, repair)
     checks = [*_CHECKS, *(_DEEP if deep else ())]
     findings: list[Finding] = []

@@ -114,10 +114,12 @@ class Scrubber:
         """Of `videos`, or of all; what was looked at less than `older_than` seconds ago is left
         out.  At most `rate` bytes a second are read.  `sources` may have good copies.
 
-        Raises `UsageError` for a rate of nothing.
+        Raises `UsageError` for a rate of nothing, `StoreError` where all objects are gone, as those
+        of a disk that is not mounted.
         """
         if parts.read_only:
             raise ReadOnlyError("the store was opened read-only")
+        parts.require_filled()
         self._parts = parts
         self._videos = videos
         self._pace = Pace(rate)
