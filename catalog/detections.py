@@ -235,6 +235,15 @@ class Detections:
         found: str | None = self._connection.execute(_DIGEST, {"id": video_id}).scalar()
         return found
 
+    def is_there(self, video_id: int) -> bool:
+        """Whether anything was said of any frame of a video, or any was examined."""
+        return any(
+            self._connection.execute(
+                sa.select(table.c.video_id).where(table.c.video_id == video_id).limit(1)
+            ).first()
+            for table in (detections, examined)
+        )
+
     def has_original(self, video_id: int, physical_id: int) -> bool:
         """Whether the frames of a video are those of that encoding."""
         given = {"id": physical_id, "video": video_id}

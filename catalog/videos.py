@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from reprlib import repr as shown
 from typing import Any
 
@@ -45,6 +45,16 @@ from vfsd.integrity.blocksums import Place
 from vfsd.model import FileState, LogicalVideo, Node, PhysicalVideo, Role
 
 Page = tuple[PageBounds, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What can still be told of a video whose rows may make no other sense."""
+
+    id: int
+    digest: str  #: of the bytes that its labels are about
+    was_verified: bool | None  #: a full decode had confirmed its table; None: that is lost
+
 
 _MOST_LETTERS = 255
 """Of a tag."""
@@ -115,6 +125,19 @@ class Videos:
                 f"the video {video.name!r} is of another store than this",
                 hint="look it up here by its name, or ask the catalog of its own store",
             )
+
+    def remains(self, ino: int) -> Remains | None:
+        """What is known of a file's video, or was; None where it has none."""
+        originals = sa.and_(
+            physical_videos.c.video_id == videos.c.id,
+            physical_videos.c.role == Role.ORIGINAL.value,
+        )
+        row = self._connection.execute(
+            sa.select(videos.c.id, videos.c.digest, physical_videos.c.verified)
+            .join(physical_videos, originals, isouter=True)
+            .where(videos.c.ino == ino)
+        ).first()
+        return None if row is None else Remains(*row)
 
     def digests(self, some: Iterable[str] | None = None) -> set[str]:
         """Those (among `some`) that the bytes of any video have now; what is being written over has

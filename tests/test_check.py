@@ -629,18 +629,20 @@ def test_a_linked_file_that_somebody_writes_is_not_indexed_again(
     video = store.ingest(mine, link=True)
     sql(store, f"DELETE FROM frame_pages WHERE physical_id = {video.original.id}")
     examiner = store.parts.examiner
-    examine = examiner.examine
+    examine = examiner.examine_open
 
-    def and_then_append(path: Path) -> object:
-        found = examine(path)
-        with open(path, "ab") as file:
+    def and_then_append(fd: int, called: str) -> object:
+        found = examine(fd, called)
+        with open(mine, "ab") as file:
             file.write(b"more")
         return found
 
-    monkeypatch.setattr(examiner, "examine", and_then_append)
-    found = [one for one in check.run(store.parts, repair=True) if one.check == "videos"]
-    assert [one.repaired for one in found] == [False]
+    monkeypatch.setattr(examiner, "examine_open", and_then_append)
+    for _ in range(2):  # and what it is now was never stored
+        found = [one for one in check.run(store.parts, repair=True) if one.check == "videos"]
+        assert [one.repaired for one in found] == [False]
     monkeypatch.undo()
+    shutil.copy(CLIP, mine)
     found = [one for one in check.run(store.parts, repair=True) if one.check == "videos"]
     assert [one.repaired for one in found] == [True]
 

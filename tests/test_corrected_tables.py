@@ -8,12 +8,10 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
-import av
-import numpy as np
 import pytest
-from av.video.stream import VideoStream
 
 from sample_videos import FOLDER
+from tests.holes import FRAMES, HOLE, make_clip
 from vfsd.detections import Detection
 from vfsd.errors import NotFoundError, OutdatedError, UsageError
 from vfsd.store import Store
@@ -21,31 +19,10 @@ from vfsd.storedir import CATALOG
 from vfsd.videos.video import Video
 from vfsd.view import View
 
-FRAMES = 120
-HOLE = 49
-"""The packet that shows nothing; every tenth is a key picture."""
-
 
 @pytest.fixture
 def clip(tmp_path: Path) -> Path:
-    """Each picture brighter than the one before; packets promise one more than there is."""
-    path = tmp_path / "holes.mp4"
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream("libx264", rate=25, options={"g": "10", "bf": "0", "crf": "10"})
-        assert isinstance(stream, VideoStream)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for number in range(FRAMES):
-            picture = np.full((48, 64, 3), 2 * number, np.uint8)
-            output.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        output.mux(stream.encode(None))
-    with av.open(str(path)) as file:
-        packets = [packet for packet in file.demux(video=0) if packet.size]
-        position = packets[HOLE].pos
-    assert position is not None
-    data = bytearray(path.read_bytes())
-    data[position + 5 : position + 8] = b"\x98\x14\x80"  # a slice of no picture
-    path.write_bytes(data)
-    return path
+    return make_clip(tmp_path / "holes.mp4")
 
 
 def shades(video: Video, frames: range) -> list[int]:

@@ -7,9 +7,11 @@ same pages, it takes the old one's place under its number, and all that was made
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
-from pathlib import Path
+from io import FileIO
+from typing import NamedTuple
 
 from vfsd.budget.reclaim import clear_away
 from vfsd.catalog import Transaction
@@ -17,11 +19,17 @@ from vfsd.catalog.videos import Page
 from vfsd.codecs.examining.examine import Examination
 from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.framepages import is_same_page, last_key
-from vfsd.making.ingest import Source, describe_original, file_version, pages, put_sound
+from vfsd.integrity.byteslook import version_of
+from vfsd.integrity.diskfile import open_stored
+from vfsd.integrity.linkedfile import open_linked
+from vfsd.making.ingest import Source, describe_original, pages, put_sound
 from vfsd.model import FileState, Node, PhysicalVideo
-from vfsd.objects import digest_file
+from vfsd.objects import Digest, digest
 from vfsd.parts import Parts
 from vfsd.reading.mending import heal
+
+_CALLED = "a video"
+"""Nobody is told why it is refused."""
 
 # ------------------------------------------------------------------------------ what is wrong
 
@@ -109,54 +117,97 @@ def index_again(parts: Parts, node: Node) -> bool | None:
     """Make the frame table of a video, and the index of its sound, from its bytes.
 
     False where these do not let themselves be read, or are not those that were stored; None where
-    the file has become another meanwhile.
+    the file has become another meanwhile, or somebody else has put it right.
     """
-    path = Path(node.link_path) if node.link_path else parts.objects.path(node.object_key or "")
     try:
-        before = path.stat()
-        found = _as_it_was_turned(parts, node, parts.examiner.examine(path))
-        with parts.catalog.reading() as seen:
-            is_enough = _is_enough(seen, node, found)
-        if not is_enough:
-            found = _as_it_was_turned(parts, node, parts.examiner.examine(path, full=True))
-        key, size, sums = digest_file(path)
-        if file_version(path.stat()) != file_version(before):
-            return False  # somebody writes it, and may be done the next time
-    except (OSError, RefusedMediaError):
+        again = _examined(parts, node)
+    except (OSError, IntegrityError, RefusedMediaError):
         return False
-    if node.object_key not in (None, key):
-        return False  # it is damaged, and what it holds now was never stored
+    if again is None:
+        return False
     now, gone = time.time_ns(), set[str]()
-    original = describe_original(
-        found, object_key=node.object_key, link_path=node.link_path, size=size, now_ns=now
-    )
     with parts.catalog.writing() as change:
-        if not is_same_file(change, node):
+        if not is_same_file(change, node) or index_fault(change, node) is None:
             return None
+        if not _is_of(change, node, again.bytes.key) or not _is_enough(change, node, again.found):
+            return False
         known = _original(change, node)
+        found = _as_it_was_turned(known, again.found)
         if known is not None and is_same_table(change, known, found):
             change.videos.put_pages(known.id, pages(found))
         else:
             gone = change.objects.of_file(node.ino)
+            original = describe_original(
+                found,
+                object_key=node.object_key,
+                link_path=node.link_path,
+                size=again.bytes.size,
+                now_ns=now,
+            )
             parameters = {} if known is None else known.parameters
             known = change.videos.put(
                 node.ino,
                 replace(original, parameters=parameters),
                 pages(found),
-                digest=key,
+                digest=again.bytes.key,
                 now_ns=now,
             ).original
         put_sound(change, known, found)
-        mtime_ns = None if node.link_path is None else before.st_mtime_ns
-        change.integrity.put_sums(known.place, sums, mtime_ns=mtime_ns)
+        mtime_ns = None if node.link_path is None else again.mtime_ns
+        change.integrity.put_sums(known.place, again.bytes.sums, mtime_ns=mtime_ns)
     clear_away(parts, keys=gone)
     return True
 
 
-def _as_it_was_turned(parts: Parts, node: Node, found: Examination) -> Examination:
+class _Again(NamedTuple):
+    """What the bytes of a video are, and what is in them."""
+
+    bytes: Digest
+    mtime_ns: int
+    found: Examination
+
+
+def _examined(parts: Parts, node: Node) -> _Again | None:
+    """None where the bytes are not those that were stored, or somebody writes them.
+
+    What is hashed is what is examined, whatever has its name meanwhile.  Raises `OSError`,
+    `IntegrityError`, `RefusedMediaError`.
+    """
+    with _opened(parts, node) as file:
+        fd = file.fileno()
+        before = os.fstat(fd)
+        found_bytes = digest(fd)
+        with parts.catalog.reading() as seen:
+            if not _is_of(seen, node, found_bytes.key):
+                return None
+        found = parts.examiner.examine_open(fd, _CALLED)
+        with parts.catalog.reading() as seen:
+            is_enough = _is_enough(seen, node, found)
+        if not is_enough:
+            found = parts.examiner.examine_open(fd, _CALLED, full=True)
+        if version_of(os.fstat(fd)) != version_of(before):
+            return None  # it may be done the next time
+        return _Again(found_bytes, before.st_mtime_ns, found)
+
+
+def _opened(parts: Parts, node: Node) -> FileIO:
+    if node.link_path is not None:
+        return FileIO(open_linked(node.link_path, parts.directory.root))
+    return FileIO(open_stored(parts.objects.path(node.object_key or "")))
+
+
+def _is_of(seen: Transaction, node: Node, key: str) -> bool:
+    """Whether bytes that hash to `key` are those that were stored: labels are about them.
+
+    Of a file that is indexed in place only the video's row tells; the file may be anybody's.
+    """
+    known = seen.videos.remains(node.ino)
+    told = {node.object_key, None if known is None else known.digest}
+    return told - {None} == {key}
+
+
+def _as_it_was_turned(known: PhysicalVideo | None, found: Examination) -> Examination:
     """Boxes and tiles go by how pictures were turned; `VideoFacts.verify` corrects that."""
-    with parts.catalog.reading() as seen:
-        known = _original(seen, node)
     if known is None:
         return found
     turned = replace(found.media, rotation=known.media.rotation, mirrored=known.media.mirrored)
@@ -187,10 +238,16 @@ def _original(seen: Transaction, node: Node) -> PhysicalVideo | None:
 def _is_enough(seen: Transaction, node: Node, found: Examination) -> bool:
     """Whether all frames have the numbers that they had.  Where a full decode gave those, and not
     enough is left of the table to tell, another one has to."""
-    known = _original(seen, node)
-    if known is None or not known.verified or found.verified:
+    if found.verified:
         return True
-    return is_same_table(seen, known, found)
+    known = _original(seen, node)
+    if known is not None:
+        return not known.verified or is_same_table(seen, known, _as_it_was_turned(known, found))
+    left = seen.videos.remains(node.ino)
+    if left is None or left.was_verified is False:
+        return True
+    # Most are confirmed soon.  Where nobody was told of any frame's number, any table will do.
+    return not seen.detections.is_there(left.id)
 
 
 def is_same_table(seen: Transaction, known: PhysicalVideo, found: Examination) -> bool:
