@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from contextlib import closing
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from vfsd.catalog import Catalog
+from vfsd.codecs.examining.examine import Examination
 from vfsd.config import Settings
 from vfsd.copies.handcopies import lay_log
 from vfsd.copies.takeover import settled
-from vfsd.errors import ReadOnlyError, StoreError
+from vfsd.errors import IntegrityError, ReadOnlyError, RefusedMediaError, StoreError
 from vfsd.integrity.blocksums import Place
-from vfsd.integrity.summedfile import StoredFile
+from vfsd.integrity.byteslook import version_of
+from vfsd.integrity.summedfile import StoredFile, SummedFile
 from vfsd.integrity.summing import SummedFiles
 from vfsd.model import PhysicalVideo
 from vfsd.objects import ObjectStore
@@ -26,6 +29,9 @@ from vfsd.reserve import keep_reserve, with_reserve
 from vfsd.storedir import StoreDirectory
 
 T = TypeVar("T")
+
+OnProgress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in all)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +115,32 @@ class Parts:
             return self.summed.growing(self.path_of(physical.place), physical.growing_name)
         return self.summed.stored(self.path_of(physical.place), physical.place)
 
-    def require_whole(self, physical: PhysicalVideo) -> None:
-        """Compare all of an original that is about to be examined, which another process does.
+    def examine(
+        self,
+        physical: PhysicalVideo,
+        *,
+        name: str,
+        full: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> Examination:
+        """Examine an original, all of which is compared first; see `Examiner.examine`.
 
-        Raises `DamagedFileError`, `OSError`.
+        What is compared is what is examined, whatever has its name meanwhile.  `name` is what
+        messages call it.  Raises as `Examiner.examine`, and `IntegrityError` for bytes that are not
+        those that were stored, or into which somebody writes meanwhile.
         """
         with closing(self.file_of(physical).open()) as file:
+            before = version_of(os.fstat(file.fd))
             file.require(0, file.size)
+            try:
+                found = self.examiner.examine_open(
+                    file.fd, name, full=full, on_progress=on_progress
+                )
+            except RefusedMediaError:
+                _require_unwritten(file, name, before)
+                raise
+            _require_unwritten(file, name, before)
+            return found
 
     def bytes_of(self, physical: PhysicalVideo) -> Path:
         """The same, as a bare path: for those who do not read it."""
@@ -127,3 +152,12 @@ class Parts:
             return self.objects.path(place.object_key)
         assert place.link_path is not None
         return Path(place.link_path)
+
+
+def _require_unwritten(file: SummedFile, name: str, before: tuple[int, int, int]) -> None:
+    if version_of(os.fstat(file.fd)) != before:
+        raise IntegrityError(
+            f"{name}: its bytes were written into while they were examined",
+            hint="`vfsd scrub` tells whether they are those that were stored; of a file indexed in "
+            "place `vfsd ingest --link --replace` takes what it has become",
+        )

@@ -269,7 +269,9 @@ class FrameDecoder:
                 yield index, frame
         except _MissingError as missing:
             raise IntegrityError(
-                f"frame {missing.frame} cannot be decoded: the file is damaged"
+                f"frame {missing.frame} cannot be decoded: the file is damaged",
+                hint="`vfsd verify` decodes all of it, and corrects what is known of it if that is "
+                "what is wrong",
             ) from None
 
     def _reach(self, frames: range) -> tuple[int, int]:

@@ -22,7 +22,9 @@ from vfsd.catalog import ROOT
 from vfsd.cli import health
 from vfsd.fs import Filesystem
 from vfsd.inhand import new_name
+from vfsd.model import LogicalVideo
 from vfsd.store import Store
+from vfsd.videos.video import Video
 
 TRAFFIC = "cam1/traffic.mp4"
 
@@ -302,6 +304,26 @@ def test_verify_names_what_does_not_decode(run: Run, place: Path) -> None:
     done = run("verify", TRAFFIC, "--json")
     assert (done.code, done.object["status"]) == (30, "broken")
     assert done.object["reason"]
+
+
+def test_verify_passes_over_what_goes_meanwhile(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_video = Store.open_video
+    left: list[str] = []
+
+    def and_remove_others(store: Store, info: LogicalVideo) -> Video:
+        if not left:
+            with Store.open(place / "videos") as other:
+                gone, *stay = [video.name for video in store.catalog.find() if video != info]
+                other.remove(gone)
+            left.extend([info.name, *stay])
+        return open_video(store, info)
+
+    monkeypatch.setattr(Store, "open_video", and_remove_others)
+    done = run("verify", "--all", "--json")
+    assert done.code == 0, done.err
+    assert sorted(video["name"] for video in done.objects) == sorted(left)
 
 
 def test_verify_wants_names_or_all(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     examples=["vfsd -s videos verify cam1/traffic.mp4", "vfsd -s videos verify --all --json"],
     fields={
         "name": "path from the root of the store",
-        "status": "right, corrected (the frame table was wrong, or damaged, or how pictures are "
-        "turned was), broken, or forbidden (it may not be read)",
+        "status": "right, corrected (the frame table was wrong, or damaged, or what is known of "
+        "the pictures was), broken, or forbidden (it may not be read)",
         "frames": "number of displayed frames, as it is now known",
         "reason": "why it is broken or forbidden, else null",
     },
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
 def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
     """Decode videos from end to end, to check their frames.
 
-    A frame table that turns out to be wrong, or is damaged, is corrected, and so is how pictures
-    are turned.  Ends with 30 when a video does not decode, else with 1 if a file may not be read.
+    A frame table that turns out to be wrong, or is damaged, is corrected, and so is what is known
+    of the pictures: their times, codec, colours, how they are turned.  Videos that go meanwhile are
+    passed over.  Ends with 30 when a video does not decode, else with 1 if a file may not be read.
     """
     if everything == bool(names):
         raise UsageError("name the videos, or give --all")
@@ -60,9 +62,11 @@ def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
         with Progress("verifying", total, shown=session.shows_progress, in_bytes=True) as progress:
             done = 0
             for video in videos:
-                status, frames, reason = _verify(store, video, progress, done, total)
-                statuses.add(status)
-                _print(session, video.name, status, frames, reason)
+                # What has gone meanwhile is nobody's any more, and the others are.
+                with suppress(NotFoundError):
+                    status, frames, reason = _verify(store, video, progress, done, total)
+                    statuses.add(status)
+                    _print(session, video.name, status, frames, reason)
                 done += video.size
                 progress.reach(done, total)
     if "broken" in statuses:

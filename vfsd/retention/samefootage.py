@@ -41,6 +41,11 @@ def require_same_picture(old: MediaInfo, new: MediaInfo) -> None:
             )
 
 
+def are_alike(one: MediaInfo, other: MediaInfo) -> bool:
+    """Whether both say the same of pictures, so that what was made of them goes on."""
+    return all(_meaning(one, name) == _meaning(other, name) for name in _KEPT)
+
+
 _KEPT = (
     "container",
     "width",

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vfsd.budget.reclaim import clear_away
+from vfsd.catalog import Transaction
 from vfsd.codecs.examining.examine import Examination
 from vfsd.errors import NotFoundError
 from vfsd.forks import at_fork
@@ -21,11 +22,12 @@ from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
 from vfsd.making.ingest import describe_original, pages, put_sound
 from vfsd.making.reindexing import frames_fault, is_same_table
-from vfsd.model import LogicalVideo, MediaInfo, PhysicalVideo
+from vfsd.model import LogicalVideo, PhysicalVideo
 from vfsd.parts import Parts
 from vfsd.reading.plan import require_before_end, select_frames
 from vfsd.reading.tileplan import Costs
 from vfsd.reading.tools import Tools
+from vfsd.retention.samefootage import are_alike
 from vfsd.tiling import cut_sequences
 from vfsd.units import Seconds, exact_span, on_tick, ticks_at_or_after, ticks_at_or_before
 from vfsd.view import View
@@ -173,64 +175,112 @@ class VideoFacts:
     # -- checking
 
     def verify(self, *, on_progress: Callable[[int, int], None] | None = None) -> bool:
-        """Decode the whole file and correct the frame table, and how pictures are turned; returns
-        whether either was wrong, or the table damaged.
+        """Decode the whole file and correct the frame table, and what is known of the pictures;
+        returns whether either was wrong, or the table damaged.
 
         `on_progress` is told (bytes done, bytes in all); it may raise to give up.
         Raises `RefusedMediaError` when the file does not decode at all any more, `NotFoundError`
-        when the video is gone.
+        when the video is gone, or its bytes are others by now, `IntegrityError`, `OSError`.
         """
-        self._parts.require_whole(self.original)
-        path = self._parts.bytes_of(self.original)
-        found = self._parts.examiner.examine(
-            path, name=self.name, full=True, on_progress=on_progress
+        found = self._parts.examine(
+            self.original, name=self.name, full=True, on_progress=on_progress
         )
+        if self._parts.read_only:
+            return not self._is_right(found, self._readable_table())
+        self._parts.suspects.lift(self.original)
+        was_right, is_counted_anew = self._settle(found), False
+        while was_right is None:  # somebody else was faster: by that it is compared then
+            is_counted_anew = self._is_counted_anew() or is_counted_anew
+            was_right = self._settle(found)
+        return is_counted_anew or not was_right
+
+    def _settle(self, found: Examination) -> bool | None:
+        """Let what a full decode has found be what is known; whether it was.
+
+        None, and nothing has changed, where somebody else has counted the frames anew meanwhile.
+        """
+        original = self.original
+        with self._parts.catalog.reading() as seen:
+            if self._stored(seen).original.id != original.id:
+                return None
         old = self._readable_table()
-        is_turned_so = _orientation(self.original.media) == _orientation(found.media)
-        same = is_turned_so and old is not None and _says_the_same(old, found)
+        is_right = self._is_right(found, old)
+        meant = self._packets_meant(old)
         corrected = dataclasses.replace(
             describe_original(
                 found,
-                object_key=self.original.object_key,
-                link_path=self.original.link_path,
-                size=self.original.size,
-                now_ns=self.original.created_ns,
+                object_key=original.object_key,
+                link_path=original.link_path,
+                size=original.size,
+                now_ns=original.created_ns,
             ),
-            parameters=self.original.parameters,
-            error=self.original.error,
+            parameters=original.parameters,
+            error=original.error,
         )
-        if not self._parts.read_only:
-            self._parts.suspects.lift(self.original)
-            packs: set[str] = set()
-            with self._parts.catalog.writing() as change:
-                change.videos.require(self.info)  # it may be gone meanwhile
-                original = change.videos.physical(self.original.id)
-                if same:
-                    change.videos.mark_verified(original.id)
-                elif old is None and is_same_table(change, original, found):
-                    change.videos.put_pages(original.id, pages(found))
-                    change.videos.mark_verified(original.id)
-                else:
-                    made = change.segments.of_original(original.id)
-                    change.segments.delete(one.id for one in made)
-                    packs = change.segments.released
-                    original = change.videos.replace_table(original.id, corrected, pages(found))
-                    if old is not None:  # else nobody knows which frames were meant
-                        change.detections.renumber(self.info.id, _new_numbers(old, found.order))
-                put_sound(change, original, found)
-                info = change.videos.get(self.info.id)
-            with self._guard:
-                self.info, self._table = info, None
-            if packs:
-                clear_away(self._parts, keys=packs)
-        return not same
+        packs: set[str] = set()
+        with self._parts.catalog.writing() as change:
+            now = self._stored(change)
+            if now.original.id != original.id:
+                return None
+            if is_right:
+                change.videos.mark_verified(original.id)
+            elif old is None and is_same_table(change, now.original, found):
+                change.videos.put_pages(original.id, pages(found))
+                change.videos.mark_verified(original.id)
+            elif (
+                old is not None
+                and _has_frames_of(found, old)
+                and are_alike(original.media, found.media)
+            ):
+                # Not under its number, by which decoders are kept that go by what was wrong.
+                change.videos.replace_original(now.id, corrected, pages(found), digest=now.digest)
+            else:
+                made = change.segments.of_original(original.id)
+                change.segments.delete(one.id for one in made)
+                packs = change.segments.released
+                change.videos.replace_table(original.id, corrected, pages(found))
+                if meant is not None:
+                    change.detections.renumber(now.id, _new_numbers(meant, found.order))
+            info = self._stored(change)
+            put_sound(change, info.original, found)
+        with self._guard:
+            self.info, self._table = info, None
+        if packs:
+            clear_away(self._parts, keys=packs)
+        return is_right
+
+    def _is_right(self, found: Examination, table: FrameTable | None) -> bool:
+        """Whether all is as it is known; `table` is None where it is damaged."""
+        original = self.original
+        return (
+            table is not None
+            and (original.media, original.access) == (found.media, found.access)
+            and _has_frames_of(found, table)
+        )
+
+    def _packets_meant(self, table: FrameTable | None) -> Ints | None:
+        """The packet of each frame, by the numbers that labels have; None: as a full decode
+        counts."""
+        if table is not None:
+            return table.packets_of(range(len(table)))
+        if self.original.verified:
+            return None
+        # It is damaged; what it was made from tells the same again.
+        return self._parts.examine(self.original, name=self.name).order
 
     def _readable_table(self) -> FrameTable | None:
-        """None where what is stored of it is damaged."""
+        """None where what is stored of it is damaged, or gone."""
+        original = self.original
         with self._parts.catalog.reading() as seen:
-            if frames_fault(seen, self.original) is not None:
+            if frames_fault(seen, original) is not None:
                 return None
-        return self.table
+            stored = list(seen.videos.pages(original.id))
+        return FrameTable(
+            [bounds for bounds, _ in stored],
+            lambda ordinal: stored[ordinal][1],
+            time_base=original.time_base,
+            end_pts=original.end_pts,
+        )
 
     def _require_verified(self) -> None:
         """Tiles go by frame numbers, which must not change afterwards."""
@@ -243,23 +293,32 @@ class VideoFacts:
 
     def _is_counted_anew(self) -> bool:
         """Whether somebody else has corrected the table; this video goes by that from now on."""
-        with self._parts.catalog.reading() as seen:
-            try:
-                info = seen.videos.get(self.info.id)
-            except NotFoundError:
-                return False
-        if info.digest != self.info.digest or info.original.id == self.original.id:
+        try:
+            with self._parts.catalog.reading() as seen:
+                info = self._stored(seen)
+        except NotFoundError:
+            return False
+        if info.original.id == self.original.id:
             return False
         with self._guard:
             self.info, self._table = info, None
         return True
 
+    def _stored(self, seen: Transaction) -> LogicalVideo:
+        """The same bytes, as they are known now.  Raises `NotFoundError` where they are gone."""
+        seen.videos.require(self.info)
+        try:
+            found = seen.videos.of_inode(self.info.ino)
+        except NotFoundError:  # somebody writes it
+            found = None
+        if found is None or found.digest != self.info.digest:
+            raise NotFoundError(
+                f"the video {self.name!r} has been written anew", hint="look it up again"
+            )
+        return found
 
-def _orientation(media: MediaInfo) -> tuple[int, bool]:
-    return media.rotation, media.mirrored
 
-
-def _says_the_same(table: FrameTable, found: Examination) -> bool:
+def _has_frames_of(found: Examination, table: FrameTable) -> bool:
     columns = table.columns(0, table.packets)
     return (
         np.array_equal(columns.flags, found.columns.flags)
@@ -269,10 +328,9 @@ def _says_the_same(table: FrameTable, found: Examination) -> bool:
     )
 
 
-def _new_numbers(old: FrameTable, order: Ints) -> Ints:
-    """Of each frame of a table, that of the frame with the same packet where `order` has the
-    packets of frames; -1: none has."""
-    packets = old.packets_of(range(len(old)))
-    numbers = np.full(max(int(packets.max(initial=0)), int(order.max(initial=0))) + 1, -1, np.int64)
+def _new_numbers(meant: Ints, order: Ints) -> Ints:
+    """Of each frame, whose packets `meant` has, that of the frame with the same packet where
+    `order` has the packets of frames; -1: none has."""
+    numbers = np.full(max(int(meant.max(initial=0)), int(order.max(initial=0))) + 1, -1, np.int64)
     numbers[order] = np.arange(len(order))
-    return numbers[packets]
+    return numbers[meant]

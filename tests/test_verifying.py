@@ -1,0 +1,205 @@
+"""`Video.verify`: what it corrects, and what others do meanwhile."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sample_videos import FOLDER
+from tests.holes import FRAMES, make_clip
+from vfsd import check
+from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.store import Store
+from vfsd.storedir import CATALOG
+from vfsd.videos.video import Video
+
+
+@pytest.fixture(scope="session")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_clip(tmp_path_factory.mktemp("holes") / "holes.mp4")
+
+
+@pytest.fixture
+def video(store: Store, clip: Path) -> Video:
+    return store.ingest(clip, "a.mp4")
+
+
+@pytest.fixture
+def elsewhere(store: Store) -> Iterator[Store]:
+    with Store.open(store.path) as opened:
+        yield opened
+
+
+def sql(store: Store, statement: str) -> None:
+    with closing(sqlite3.connect(store.path / CATALOG)) as raw, raw:
+        raw.execute(statement)
+
+
+def once(action: Callable[[], object]) -> Callable[[int, int], None]:
+    """For `on_progress`: something that happens while all is decoded."""
+    left = [action]
+
+    def called(done: int, total: int) -> None:
+        while left:
+            left.pop()()
+
+    return called
+
+
+# ------------------------------------------------------------------------------ indexed in place
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    return Path(shutil.copy(FOLDER / "portrait.mp4", tmp_path / "mine.mp4"))
+
+
+def written_over(mine: Path) -> None:
+    shutil.copyfile(FOLDER / "late-start.mp4", mine)
+
+
+def moved_over(mine: Path) -> None:
+    other = Path(shutil.copy(FOLDER / "late-start.mp4", mine.with_name("other.mp4")))
+    other.replace(mine)
+
+
+@pytest.mark.parametrize("change", [written_over, moved_over])
+def test_a_linked_file_that_becomes_another_meanwhile_is_not_taken_for_it(
+    store: Store, mine: Path, change: Callable[[Path], None]
+) -> None:
+    video = store.ingest(mine, "a.mp4", link=True)
+    video.add_detection(5, "x", (0, 0, 9, 5), source="me")
+    good, before = mine.read_bytes(), mine.stat()
+    if change is written_over:
+        with pytest.raises(IntegrityError, match="while they were examined"):
+            video.verify(on_progress=once(lambda: change(mine)))
+    else:
+        assert not video.verify(on_progress=once(lambda: change(mine)))
+    after = store["a.mp4"]
+    assert (after.info.digest, len(after)) == (video.info.digest, len(video))
+    assert after.original.id == video.original.id
+    assert [box.frame for box in after.detections()] == [5]
+
+    mine.write_bytes(good)
+    os.utime(mine, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert not after.verify()
+    assert check.run(store.parts) == []
+
+
+# -------------------------------------------------------------------------- what is known of it
+
+
+def test_labels_of_a_damaged_table_go_where_their_pictures_go(store: Store, video: Video) -> None:
+    video.add_detection(
+        100,
+        "x",
+        (0, 0, 9, 5),
+        source="me",
+    )
+    sql(store, "UPDATE frame_pages SET data = zeroblob(length(data))")
+    with Store.open(store.path) as other:
+        again = other["a.mp4"]
+        assert again.verify()
+        (box,) = again.detections()
+        assert int(again[box.frame].data[24, 32, 0]) == pytest.approx(200, abs=2)
+    assert box.frame == 99
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "time_base_den = 25600",
+        "codec = 'hevc'",
+        "access = 'demux'",
+        "extradata = zeroblob(length(extradata))",
+        "media = json_set(media, '$.stream_index', 3)",
+    ],
+)
+def test_what_is_known_of_the_pictures_is_corrected(
+    store: Store, elsewhere: Store, change: str
+) -> None:
+    video = store.ingest(FOLDER / "portrait.mp4", "a.mp4")
+    video.verify()
+    right = store["a.mp4"]
+    (shown,) = right.frames([3]).data
+    made = right.retile("uniform:1x1")
+    right.add_detection(5, "x", (0, 0, 9, 5), source="me")
+    sql(store, f"UPDATE physical_videos SET {change} WHERE role = 'original'")
+    wrong = elsewhere["a.mp4"]
+    assert wrong.original != right.original
+    assert wrong.verify()
+    for here in (wrong, elsewhere["a.mp4"], store["a.mp4"]):
+        assert here.original.media == right.original.media
+        assert here.original.access == right.original.access
+        assert here.original.verified
+        assert here.original.id > right.original.id  # decoders that went by the wrong are left
+        assert here.duration == right.duration
+    assert [one.id for one in store.catalog.segments(wrong.info)] == [one.id for one in made]
+    assert [box.frame for box in store["a.mp4"].detections()] == [5]
+    (again,) = wrong.frames([3], psnr=math.inf).data
+    assert np.array_equal(again, shown)
+    assert not wrong.verify()
+    assert check.run(store.parts) == []
+
+
+def test_tiles_of_pictures_that_were_taken_for_others_go(store: Store) -> None:
+    video = store.ingest(FOLDER / "portrait.mp4", "a.mp4")
+    video.retile("uniform:1x1")
+    sql(store, "UPDATE physical_videos SET media = json_set(media, '$.color_range', 'full')")
+    video = store["a.mp4"]
+    assert video.verify()
+    assert store["a.mp4"].original.media.color_range != "full"
+    assert store.catalog.segments(video.info) == []
+    assert check.run(store.parts) == []
+
+
+def test_a_read_that_cannot_be_told_what_could_help(store: Store) -> None:
+    store.ingest(FOLDER / "portrait.mp4", "a.mp4").verify()
+    sql(store, "UPDATE physical_videos SET codec = 'hevc'")
+    with pytest.raises(IntegrityError, match="cannot be decoded") as raised:
+        store["a.mp4"].frames([3])
+    assert "vfsd verify" in (raised.value.hint or "")
+
+
+# ------------------------------------------------------------------------------ at the same time
+
+
+def test_who_is_slower_goes_by_the_table_of_who_was_faster(video: Video, elsewhere: Store) -> None:
+    other = elsewhere["a.mp4"]
+    assert video.verify(on_progress=once(lambda: other.verify()))
+    assert (video.original.id, len(video)) == (other.original.id, FRAMES - 1)
+    assert int(video[60].data[24, 32, 0]) == pytest.approx(2 * 61, abs=2)
+    assert not video.verify()
+
+
+def test_a_table_that_was_made_anew_meanwhile_is_verified_all_the_same(
+    store: Store, video: Video
+) -> None:
+    def lose_it() -> None:
+        sql(store, "DELETE FROM physical_videos")
+        check.run(store.parts, repair=True)
+
+    assert video.verify(on_progress=once(lose_it))
+    assert video.original.verified
+    assert store["a.mp4"].original == video.original
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_a_video_that_goes_meanwhile_is_told(
+    store: Store, video: Video, elsewhere: Store, is_other: bool
+) -> None:
+    def go() -> None:
+        elsewhere.remove("a.mp4")
+        if is_other:
+            elsewhere.ingest(FOLDER / "portrait.mp4", "a.mp4")
+
+    with pytest.raises(NotFoundError, match=r"a\.mp4"):
+        video.verify(on_progress=once(go))
