@@ -31,7 +31,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, StatementError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from vfsd.catalog.databaseurl import files_of, parsed_url, require_database
-from vfsd.catalog.failures import LOST, error_for_users
+from vfsd.catalog.failures import LOST, error_for_users, is_of_text
 from vfsd.catalog.gate import Gate
 from vfsd.catalog.onewriter import OneWriter, busy
 from vfsd.catalog.rows import parsed_json, strange_values
@@ -394,7 +394,7 @@ class Database:
         if self._unwritten is not None:
             more["creator"] = partial(self._unwritten.connect, **arguments)
         engine = sa.create_engine(self.url, connect_args=arguments, **pool, **more)
-        read_only = self.read_only
+        read_only, path = self.read_only, self.path
 
         @event.listens_for(engine, "connect")
         def prepare(connection: Any, _record: object) -> None:
@@ -416,6 +416,14 @@ class Database:
             how = connection.get_execution_options().get("vfsd_begin", "BEGIN")
             if how is not None:
                 connection.exec_driver_sql(how)
+
+        @event.listens_for(engine, "handle_error")
+        def tell_at_once(context: ExceptionContext) -> BaseException | None:
+            # It is one row of many: whoever looks at all of them goes on with the next.
+            error = context.original_exception
+            if isinstance(error, sqlite3.DatabaseError) and is_of_text(error):
+                return error_for_users(error, path, 0)
+            return None
 
         @event.listens_for(engine, "handle_error")
         def stay_connected(context: ExceptionContext) -> None:

@@ -21,6 +21,14 @@ LOST = (
 """What to do where the catalog is damaged or gone."""
 
 
+_NO_TEXT = "decode to UTF-8"
+
+
+def is_of_text(error: sqlite3.DatabaseError) -> bool:
+    """Whether it is about a value: text that is none."""
+    return _NO_TEXT in str(error)
+
+
 def _is_full(path: str) -> bool:
     """Whether the disk has no room for SQLite's shared memory, the first that it asks for."""
     found = os.statvfs(os.path.dirname(path) or ".")
@@ -52,7 +60,7 @@ def error_for_users(
             hint="look at permissions, quotas, the limit of open files, and what the kernel says "
             "of the disk; then run `vfsd fsck`",
         )
-    if "decode to UTF-8" in text:
+    if _NO_TEXT in text:
         return IntegrityError(f"the catalog {path or ''} has text that is none: {text}", hint=LOST)
     if "malformed" in text or "not a database" in text:
         return IntegrityError(f"the catalog {path or ''} is damaged: {text}", hint=LOST)

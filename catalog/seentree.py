@@ -183,6 +183,11 @@ class SeenTree:
         rows = self._connection.execute(sa.select(nodes).where(nodes.c.state == state.value))
         return [_node(row) for row in rows]
 
+    def inodes_in_state(self, state: FileState) -> list[int]:
+        """Their numbers, whatever else their rows say."""
+        found = self._connection.execute(sa.select(nodes.c.ino).where(nodes.c.state == state.value))
+        return list(found.scalars())
+
     def private_inodes(self) -> set[int]:
         """Inodes whose bytes are private files; also those of which the row says what makes no
         sense, since they may be."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         video.hold("case 17")
         video.set_policy("original=keep")
     return path
+
+
+@pytest.fixture(scope="module")
+def talking(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a video that has sound."""
+    place = tmp_path_factory.mktemp("talking")
+    with new_store(place / "store") as store:
+        store.ingest(make_talking(place / "talking.mp4", "aac", frames=25), "a.mp4")
+    return place / "store"
 
 
 @pytest.fixture
@@ -128,6 +138,55 @@ def test_of_a_video_whose_rows_make_no_sense_the_others_are_looked_at(
     with Store.open(place) as store:
         assert check.run(store.parts) == []
         assert store["a.mp4"].read(frames=[3]).index.tolist() == [3]
+
+
+NO_TEXT = "CAST(x'ff00' AS TEXT)"
+
+
+@pytest.mark.parametrize(
+    ("change", "is_mended"),
+    [
+        ("nodes SET object_key = 'g' || substr(object_key, 2) WHERE object_key IS NOT NULL", False),
+        (f"nodes SET reason = {NO_TEXT} WHERE object_key IS NOT NULL", False),
+        ("frame_pages SET data = CAST(data AS TEXT)", True),
+        ("sound_pages SET data = CAST(data AS TEXT)", True),
+        ("physical_videos SET extradata = CAST(extradata AS TEXT)", True),
+        ("sounds SET configuration = CAST(configuration AS TEXT)", True),
+        (f"physical_videos SET codec = {NO_TEXT}", True),
+        (f"physical_videos SET media = {NO_TEXT}", True),
+        (f"sounds SET codec = {NO_TEXT}", True),
+    ],
+)
+def test_of_a_video_whose_rows_cannot_even_be_read_the_others_are_put_right(
+    talking: Path, tmp_path: Path, change: str, is_mended: bool
+) -> None:
+    place = Path(shutil.copytree(talking, tmp_path / "store"))
+    with closing(sqlite3.connect(place / "catalog.sqlite3")) as raw, raw:
+        raw.execute(f"UPDATE {change}")
+    with Store.open(place) as store:
+        last = store.ingest(FOLDER / "portrait.mp4", "z.mp4").original
+        with store.catalog.writing() as change_pages:
+            change_pages.videos.put_pages(last.id, [])
+        found = [one for one in check.run(store.parts, repair=True) if one.check == "videos"]
+        assert [one.repaired for one in found if "z.mp4" in one.message] == [True], found
+        assert all(one.repaired for one in found) == is_mended
+        assert len(store["z.mp4"].frames(range(3))) == 3
+        if is_mended:
+            assert len(store["a.mp4"].frames(range(3))) == 3
+            assert store.catalog.sound(store["a.mp4"].original) is not None
+
+
+@pytest.mark.parametrize("table", ["frame_pages", "sound_pages"])
+def test_a_store_whose_pages_are_taken_for_text_is_backed_up(
+    talking: Path, tmp_path: Path, table: str
+) -> None:
+    place = Path(shutil.copytree(talking, tmp_path / "store"))
+    with closing(sqlite3.connect(place / "catalog.sqlite3")) as raw, raw:
+        raw.execute(f"UPDATE {table} SET data = CAST(data AS TEXT)")
+    with Store.open(place) as store:
+        back_up(store.parts, tmp_path / "backup")
+    with Store.open(tmp_path / "backup") as store:
+        assert len(store["a.mp4"].frames(range(3))) == 3
 
 
 def test_the_checks_that_can_be_made_are_made(place: Path) -> None:

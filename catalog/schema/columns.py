@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Integer, MetaData, text
+from sqlalchemy import (
+    BigInteger,
+    Cast,
+    Column,
+    ColumnElement,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    cast,
+    text,
+)
 
 # SQLite gives a row number only to an INTEGER key; elsewhere 32 bits would be too few.
 Id = BigInteger().with_variant(Integer, "sqlite")
+
+
+class Bytes(LargeBinary):
+    """Bytes, also where a flipped bit has SQLite take them for text: they are the same ones."""
+
+    def column_expression(self, column: ColumnElement[Any]) -> Cast[bytes]:
+        """How it is read."""
+        return cast(column, LargeBinary)
+
 
 metadata = MetaData(
     naming_convention={

@@ -18,7 +18,15 @@ from sqlalchemy import (
     Text,
 )
 
-from vfsd.catalog.schema.columns import Id, metadata, only_where, owner, owner_key, row_id
+from vfsd.catalog.schema.columns import (
+    Bytes,
+    Id,
+    metadata,
+    only_where,
+    owner,
+    owner_key,
+    row_id,
+)
 
 videos = Table(
     "videos",
@@ -86,7 +94,7 @@ physical_videos = Table(
     Column("software", String(255), nullable=False, comment="versions that made or indexed it"),
     Column("created_ns", BigInteger, nullable=False, comment="when it was made"),
     Column("media", JSON, nullable=False, comment="the rest of what the file says of its stream"),
-    Column("extradata", LargeBinary, nullable=False, comment="codec configuration"),
+    Column("extradata", Bytes, nullable=False, comment="codec configuration"),
     Column("notes", JSON, nullable=False, comment="list of oddities met while indexing"),
     Column(
         "cost_factor",
@@ -136,7 +144,7 @@ frame_pages = Table(
         nullable=False,
         comment="key packet that the page's first packet decodes from; -1: none",
     ),
-    Column("data", LargeBinary, nullable=False, comment="see vfsd.framepages.FramePage"),
+    Column("data", Bytes, nullable=False, comment="see vfsd.framepages.FramePage"),
     comment="Frame tables, cut into pages of about 2048 packets.",
 )
 
@@ -151,7 +159,7 @@ sounds = Table(
     Column("sample_rate", Integer, nullable=False, comment="Hz"),
     Column("channels", Integer, nullable=False, comment="number of channels"),
     Column("bit_depth", Integer, nullable=False, comment="of PCM, else 0"),
-    Column("configuration", LargeBinary, nullable=False, comment="what decoders are told first"),
+    Column("configuration", Bytes, nullable=False, comment="what decoders are told first"),
     Column("packets", BigInteger, nullable=False, comment="coded packets"),
     Column("first_pts", BigInteger, nullable=False, comment="ticks: the first packet sounds"),
     Column("end_pts", BigInteger, nullable=False, comment="ticks: the last one has sounded"),
@@ -171,6 +179,6 @@ sound_pages = Table(
     Column("packets", Integer, nullable=False, comment="in this page"),
     Column("first_pts", BigInteger, nullable=False, comment="lowest in the page, ticks"),
     Column("last_pts", BigInteger, nullable=False, comment="highest in the page, ticks"),
-    Column("data", LargeBinary, nullable=False, comment="see vfsd.framepages.FramePage"),
+    Column("data", Bytes, nullable=False, comment="see vfsd.framepages.FramePage"),
     comment="Packets of sound, cut into pages of about 2048.",
 )

@@ -32,7 +32,7 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.integrity.blocksums import BlockSums
-from vfsd.making.reindexing import index_fault
+from vfsd.making.reindexing import stored_fault
 from vfsd.model import FileState
 from vfsd.objects import ObjectStore
 from vfsd.parts import Parts
@@ -264,7 +264,7 @@ class _Backup:
                 videos = seen.tree.files_in_state(FileState.VIDEO)
                 held = seen.objects.needed()
                 unread = [name for ino in self._unread for name in seen.tree.paths_of(ino)]
-                unreadable = [node.ino for node in videos if index_fault(seen, node)]
+            unreadable = [node.ino for node in videos if stored_fault(store.parts, node)]
             names = {info.ino: info.name for info in store.catalog.find()}
             private = [path.stat().st_size for _, path in store.parts.directory.spooled()]
         return BackedUp(

@@ -46,6 +46,15 @@ def index_fault(seen: Transaction, node: Node) -> str | None:
     return table_fault(seen, node, original) or sound_fault(seen, original)
 
 
+def stored_fault(parts: Parts, node: Node) -> str | None:
+    """The same, where rows may make so little sense that not even this can be asked of them."""
+    try:
+        with parts.catalog.reading() as seen:
+            return index_fault(seen, node)
+    except IntegrityError as error:
+        return f"cannot be looked at: {error}"
+
+
 def table_fault(seen: Transaction, node: Node, original: PhysicalVideo) -> str | None:
     """The same, of its frames."""
     if (original.object_key, original.link_path) != (node.object_key, node.link_path):
