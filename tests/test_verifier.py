@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from sample_videos import FOLDER
 from tests.catalog.make import add_video
+from vfsd.model import LogicalVideo
 from vfsd.mounts.verifier import Verifier
 from vfsd.store import Store
 
@@ -34,13 +37,29 @@ def is_verified(store: Store, name: str) -> bool:
     return store[name].original.verified
 
 
-def test_an_old_video_is_verified_whatever_became_of_newer_ones(store: Store) -> None:
+def test_an_old_video_is_verified_whatever_became_of_newer_ones(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.ingest(FOLDER / "portrait.mp4", "old.mp4")
     with store.catalog.writing() as change:  # their bytes are gone
         for number in range(230):
             add_video(change, f"{number}.mp4", key=f"{number:064x}")
+    unverified = store.catalog.unverified
+    asked: list[int | None] = []
+
+    def noted(limit: int = 100, *, before_id: int | None = None) -> list[LogicalVideo]:
+        asked.append(before_id)
+        return unverified(limit, before_id=before_id)
+
+    monkeypatch.setattr(store.catalog, "unverified", noted)
     with verifying(store):
         assert comes_true(lambda: is_verified(store, "old.mp4"))
-        assert len(store.catalog.unverified(1000)) == 230
+        assert len(unverified(1000)) == 230
+        assert comes_true(lambda: len(asked) >= 3 + 4)
+        # From now on only those are looked for that are newer than all which have failed.
         store.ingest(FOLDER / "traffic.mp4", "new.mp4")
         assert comes_true(lambda: is_verified(store, "new.mp4"))
+        assert comes_true(lambda: len(asked) >= 9)
+        store.remove("new.mp4")
+        assert comes_true(lambda: len(asked) >= 10)
+    assert set(asked[7:]) == {None}

@@ -34,6 +34,7 @@ class Verifier:
         self._store = store
         self._stop = threading.Event()
         self._failed: set[int] = set()
+        self._passed = 0  #: nothing is left to be tried among originals up to this number
         self._barred: dict[Place, Suspicion] = {}
         self._thread = threading.Thread(target=self._run, name="vfsd-verify", daemon=True)
         self._thread.start()
@@ -66,12 +67,17 @@ class Verifier:
         self._barred = self._store.parts.suspects.barred()
         for info in self._suspected():
             self._verify(info)
-        before: int | None = None
+        newest, before = self._passed, None
         while some := self._store.catalog.unverified(before_id=before):
-            verified = [self._verify(info) for info in some]
+            newest = max(newest, some[0].original.id)
+            new = [info for info in some if info.original.id > self._passed]
+            verified = [self._verify(info) for info in new]
             if any(verified):
                 return
+            if len(new) < len(some):
+                break
             before = some[-1].original.id
+        self._passed = newest
 
     def _verify(self, info: LogicalVideo) -> bool:
         """Whether it was decoded in full; one that failed before is passed over."""
