@@ -450,6 +450,7 @@ def frames_that_need(table: FrameTable, damaged: range) -> set[int]:
 
 
 def frames_of(error: DamagedFileError) -> set[int]:
+    assert error.frames is not None, "nothing is damaged but these bytes"
     return {frame for part in error.frames for frame in part}
 
 
