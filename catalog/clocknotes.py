@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,19 +11,27 @@ from sqlalchemy.engine import Connection, Row
 from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import original_log, physical_videos, reads, segments, videos
 from vfsd.catalog.seentree import SeenTree
-from vfsd.retention.clockrules import Believed
+from vfsd.model import Role
+from vfsd.retention.clockrules import Believed, not_before
 
 BELIEVED = "believed"
-"""The action of the one line of the log of originals that is about the clock."""
+"""The action of lines of the log of originals that are about the clock: one of when it was believed
+last, which is about no video, and one of each video that came while it was behind."""
 
-_WITNESSES: dict[sa.Table, sa.Column[int]] = {
+_IN_ORDER: dict[sa.Table, sa.Column[int]] = {
     original_log: original_log.c.at_ns,
     physical_videos: physical_videos.c.created_ns,
     segments: segments.c.created_ns,
-    reads: reads.c.at_ns,
 }
 """Tables whose rows are numbered in the order in which they were written, whatever the clock said,
 and what it said then."""
+_WITNESSES = _IN_ORDER | {reads: reads.c.at_ns}
+"""The same, and reads: they are numbered as they end, and tell when they began, which may be days
+before."""
+
+
+_NONE = 0
+"""The number of no video."""
 
 
 class ClockNotes:
@@ -35,39 +44,63 @@ class ClockNotes:
         """The last time that ages were acted upon; None: never."""
         chosen = (
             sa.select(original_log)
-            .where(original_log.c.action == BELIEVED)
+            .where(original_log.c.action == BELIEVED, original_log.c.video_id == _NONE)
             .order_by(original_log.c.id.desc())
         )
         row = self._connection.execute(chosen).first()
         return None if row is None else _believed_from_row(row)
 
-    def believe(self, believed: Believed) -> None:
-        """Remember it, in the place of the one before."""
+    def believe(self, believed: Believed, not_before: Mapping[int, int]) -> None:
+        """Remember it, in the place of the one before, and of which videos something else is
+        believed than their times: what `not_before` gave with it."""
         is_note = original_log.c.action == BELIEVED
-        self._connection.execute(sa.delete(original_log).where(is_note))
-        self._connection.execute(
-            sa.insert(original_log).values(
-                at_ns=believed.at_ns,
-                action=BELIEVED,
-                video_id=0,
-                name="",
-                reason="",
-                digest="",
-                size=0,
-                details=dict(believed.known),
-            )
-        )
+        there = sa.select(videos.c.id)
+        is_old = (original_log.c.video_id == _NONE) | original_log.c.video_id.not_in(there)
+        self._connection.execute(sa.delete(original_log).where(is_note, is_old))
+        noted, known = self._noted(), set(self._connection.execute(there).scalars())
+        for video_id, at_ns in not_before.items():
+            if video_id in known and noted.get(video_id) != at_ns:
+                about = original_log.c.video_id == video_id
+                self._connection.execute(sa.delete(original_log).where(is_note, about))
+                self._note(video_id, at_ns, {})
+        self._note(_NONE, believed.at_ns, dict(believed.known))
 
     def newest(self) -> dict[str, int]:
         """What has been written down by now: see `Believed.known`."""
-        return {table.name: self._newest(table) for table in _WITNESSES}
+        return {table.name: self._newest(table) for table in (*_WITNESSES, videos)}
 
     def since(self, believed: Believed | None) -> list[int]:
-        """The moments, Unix time in ns, at which anything was written down since; in no order."""
-        found: list[int] = []
-        for table, moment in _WITNESSES.items():
-            chosen = sa.select(moment).where(_is_since(table, believed)).distinct()
-            found += self._connection.execute(chosen).scalars()
+        """The moments, Unix time in ns, at which anything was written down since, without those
+        that `in_order_since` gives; in no order."""
+        chosen = sa.select(reads.c.at_ns).where(_is_since(reads, believed)).distinct()
+        return [*self._connection.execute(chosen).scalars()]
+
+    def in_order_since(self, believed: Believed | None) -> list[list[int]]:
+        """Such moments of each table that has them in the order of writing, in that order."""
+        return [
+            [*self._connection.execute(_moments(table, moment, believed)).scalars()]
+            for table, moment in _IN_ORDER.items()
+        ]
+
+    def not_before(self, now_ns: int, believed: Believed | None) -> dict[int, int]:
+        """Since when (Unix time in ns), at most, there are the videos that came, or whose bytes
+        did, while the clock was behind; by their numbers."""
+        found = self._noted()
+        if believed is not None and videos.name not in believed.known:
+            believed = None  # it was noted by a version that did not ask for that
+        start = {} if believed is None else {"start_ns": believed.start_ns(now_ns)}
+        came = _moments(videos, videos.c.created_ns, believed)
+        stored = _moments(physical_videos, physical_videos.c.created_ns, believed).where(
+            physical_videos.c.role == Role.ORIGINAL.value
+        )
+        for chosen in (
+            came.add_columns(videos.c.id),
+            stored.add_columns(physical_videos.c.video_id),
+        ):
+            rows = self._connection.execute(chosen)
+            since = not_before(now_ns, ((whose, moment) for moment, whose in rows), **start)
+            for video_id, at_ns in since.items():
+                found[video_id] = max(at_ns, found.get(video_id, at_ns))
         return found
 
     def what(self, at_ns: int, believed: Believed | None) -> str | None:
@@ -82,6 +115,27 @@ class ClockNotes:
         return None
 
     # -- inside
+
+    def _noted(self) -> dict[int, int]:
+        """What is believed of videos, by their numbers."""
+        chosen = sa.select(original_log.c.video_id, original_log.c.at_ns).where(
+            original_log.c.action == BELIEVED, original_log.c.video_id != _NONE
+        )
+        return {row.video_id: row.at_ns for row in self._connection.execute(chosen)}
+
+    def _note(self, video_id: int, at_ns: int, details: dict[str, int]) -> None:
+        self._connection.execute(
+            sa.insert(original_log).values(
+                at_ns=at_ns,
+                action=BELIEVED,
+                video_id=video_id,
+                name="",
+                reason="",
+                digest="",
+                size=0,
+                details=details,
+            )
+        )
 
     def _newest(self, table: sa.Table) -> int:
         return int(self._connection.execute(sa.select(sa.func.max(table.c.id))).scalar() or 0)
@@ -103,6 +157,11 @@ class ClockNotes:
         ino = self._connection.execute(chosen).scalar()
         names = [] if ino is None else SeenTree(self._connection).paths_of(ino)
         return names[0] if names else "a video that has no name any more"
+
+
+def _moments(table: sa.Table, moment: sa.Column[int], believed: Believed | None) -> sa.Select[Any]:
+    """In the order of writing."""
+    return sa.select(moment).where(_is_since(table, believed)).order_by(table.c.id)
 
 
 def _is_since(table: sa.Table, believed: Believed | None) -> sa.ColumnElement[bool]:

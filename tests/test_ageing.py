@@ -9,6 +9,7 @@ import signal
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import replace as replaced
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from vfsd.errors import ForbiddenError, HeldError, NotFoundError, OutdatedError,
 from vfsd.retention import ageing
 from vfsd.retention.ageing import Ager
 from vfsd.retention.agerules import Stage
+from vfsd.retention.clockrules import Believed
 from vfsd.retention.guarding import set_policy
 from vfsd.retention.originals import Action, Entry
 from vfsd.store import Store
@@ -47,11 +49,13 @@ def put(store: Store, name: str, days: float, policy: str) -> Video:
 
 
 def aged(store: Store, video: Video, days: float, policy: str) -> Video:
-    born = time.time_ns() - round(days * DAY_NS)
+    """As if it had been there for longer, and written to so many days ago."""
+    now = time.time_ns()
+    born, came = now - round(days * DAY_NS), now - 400 * DAY_NS
     engine = sa.create_engine(f"sqlite:///{store.path / 'catalog.sqlite3'}")
     with engine.begin() as connection:
         connection.execute(
-            sa.update(videos).where(videos.c.id == video.info.id).values(created_ns=born)
+            sa.update(videos).where(videos.c.id == video.info.id).values(created_ns=came)
         )
         connection.execute(
             sa.update(nodes).where(nodes.c.ino == video.info.ino).values(mtime_ns=born)
@@ -424,6 +428,91 @@ def test_what_was_ahead_does_not_help_a_clock_that_jumps_there(
     clock(36)
     with pytest.raises(ForbiddenError, match=r"36 days, from .* to now"):
         go(store)
+
+
+BEHIND = -20_000
+"""Days: a clock that begins in the seventies, as one does that has forgotten the time."""
+
+
+def put_now(store: Store, name: str) -> None:
+    """A video that has the times of the clock as it is."""
+    source = store.path.with_name("now.mp4")
+    shutil.copyfile(FOLDER / "portrait.mp4", source)
+    os.utime(source, ns=(time.time_ns(), time.time_ns()))
+    store.ingest(source, name, replace=name in store)
+    source.unlink()
+
+
+def write_over(store: Store, name: str) -> None:
+    """Other bytes for a video that is there, which stays the same video."""
+    info = store[name].info
+    with store.catalog.writing() as change:
+        change.videos.put(
+            info.ino,
+            replaced(info.original, created_ns=time.time_ns()),
+            change.videos.pages(info.original.id),
+            digest=info.digest,
+            now_ns=time.time_ns(),
+        )
+        change.tree.update(info.ino, mtime_ns=time.time_ns())
+
+
+def test_what_came_while_the_clock_was_behind_is_not_old(
+    store: Store, clock: Callable[[float], None]
+) -> None:
+    put(store, "a.mp4", 1, "delete-after=30d")
+    assert go(store) == []
+    clock(BEHIND)
+    put_now(store, "b.mp4")
+    store["b.mp4"].set_policy("delete-after=30d,delete-below=1K")
+    write_over(store, "a.mp4")
+    with pytest.raises(ForbiddenError, match="is behind what"):
+        go(store)
+    clock(1)
+    with pytest.raises(ForbiddenError, match=r"clock was behind when b.mp4 was stored: .*at 197"):
+        go(store)
+    assert go(store, is_clock_right=True) == []
+    assert go(store) == []  # that was said once
+    clock(30.9)
+    assert go(store, is_clock_right=True) == []
+    clock(31.1)
+    assert sorted(go(store)) == ["a.mp4", "b.mp4"]
+    with store.catalog.reading() as seen:
+        assert {one.action for one in seen.originals.log()} == {Action.DELETED}
+
+
+def test_the_first_that_came_while_the_clock_was_behind_is_not_old(
+    store: Store, clock: Callable[[float], None]
+) -> None:
+    """Nothing before it says what time it was."""
+    clock(BEHIND)
+    put_now(store, "b.mp4")
+    store["b.mp4"].set_policy("delete-after=30d")
+    clock(0)
+    with pytest.raises(ForbiddenError, match=r"clock was behind when b.mp4 was stored"):
+        go(store)
+    store.ingest(FOLDER / NAME, "later.mp4")
+    assert go(store, is_clock_right=True) == []
+    store.remove("later.mp4")
+    clock(20)
+    assert go(store, is_clock_right=True) == []
+    clock(31)
+    assert go(store, is_clock_right=True) == ["b.mp4"]
+    with store.catalog.writing() as change:
+        change.clock.believe(Believed(time.time_ns(), {}), {})
+        assert change.clock.not_before(time.time_ns(), change.clock.believed()) == {}
+
+
+def test_reads_that_began_before_others_say_nothing_of_the_clock(
+    store: Store, clock: Callable[[float], None]
+) -> None:
+    """A view may be open for days."""
+    put(store, "a.mp4", 1, "delete-after=30d")
+    read(store)
+    clock(-3)
+    read(store)
+    clock(1)
+    assert go(store) == []
 
 
 def test_killed_while_deleting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vfsd.retention.clockrules import Doubt, doubt
+from vfsd.retention.clockrules import Believed, Doubt, doubt, not_before
 
 MINUTE = 60 * 1_000_000_000
 HOUR = 60 * MINUTE
@@ -42,6 +42,37 @@ def test_a_clock_that_is_behind_is_not_believed(believed: int | None) -> None:
     assert doubt(NOW, [], NOW + DAY) == Doubt(NOW + DAY)
 
 
+def test_a_clock_that_was_behind_is_not_believed_of_what_was_stored_then() -> None:
+    start, epoch = NOW - 2 * DAY, MINUTE
+    found = doubt(NOW, [], NOW - DAY, in_order=[[], [epoch, NOW - HOUR]])
+    assert found == Doubt(epoch, before_ns=NOW - DAY)
+    assert found.is_behind
+    assert not found.is_ahead
+    assert doubt(NOW, [], in_order=[[start, epoch, NOW]]) == Doubt(epoch, before_ns=start)
+    nothing_before = doubt(NOW, [], in_order=[[epoch]])
+    assert nothing_before is not None
+    assert nothing_before.is_behind
+    # Reads are numbered as they end, and others wait for their turn to be written.
+    assert doubt(NOW, [NOW - 5 * DAY, epoch], start) is None
+    assert doubt(NOW, [], in_order=[[start, start - MINUTE * 30, NOW - HOUR]]) is None
+
+
+def test_what_was_stored_by_a_clock_that_was_behind_is_as_old_as_what_came_next() -> None:
+    right, later = NOW - 9 * DAY, NOW - 3 * DAY
+    assert not_before(NOW, [(1, right), (2, right - MINUTE), (3, later)]) == {}
+    rows = [(1, right), (2, MINUTE), (3, right - DAY), (4, later), (5, 2 * MINUTE)]
+    assert not_before(NOW, rows) == {2: later, 3: later, 5: NOW}
+    assert not_before(NOW, [(1, MINUTE)]) == {1: NOW}
+    assert not_before(NOW, [(1, right)], later) == {1: NOW}
+    # What lies ahead makes nothing old or young.
+    assert not_before(NOW, [(1, right), (2, NOW + DAY), (3, later)]) == {}
+
+
+def test_what_was_believed_ahead_is_no_start() -> None:
+    assert not_before(NOW, [(1, NOW - DAY)], Believed(NOW + DAY, {}).start_ns(NOW)) == {}
+    assert Believed(NOW - DAY, {}).start_ns(NOW) == NOW - DAY
+
+
 def test_what_is_told() -> None:
     ahead = Doubt(NOW + 3650 * DAY).error(NOW, "a.mp4 was held")
     assert "2027-01-15 08:00 UTC, which is behind what" in str(ahead)
@@ -52,3 +83,7 @@ def test_what_is_told() -> None:
     assert "to 2027-01-15 08:00 UTC, when a.mp4 was read" in str(
         jumped.error(NOW, "a.mp4 was read")
     )
+    behind = Doubt(0, before_ns=NOW).error(NOW + DAY, "b.avi was stored")
+    assert "behind when b.avi was stored: by it that was at 1970-01-01 00:00 UTC" in str(behind)
+    assert "2027-01-15 08:00 UTC had passed before" in str(behind)
+    assert "count from what was stored next" in str(behind.hint)

@@ -67,15 +67,21 @@ class Ager:
         self._videos = {video.info.id: video for video in videos}
         self._is_clock_right = is_clock_right
         self._believed: Believed | None = None  # by the last plan
+        self._not_before: dict[int, int] = {}  # as it had it
 
     def plan(self) -> Plan:
         """What there is to do now.  Raises `ForbiddenError` where the clock cannot be trusted."""
         now = time.time_ns()
         with self._parts.catalog.reading() as seen:
+            believed = seen.clock.believed()
             if not self._is_clock_right:
-                _require_clock(seen, now)
+                _require_clock(seen, now, believed)
             known = seen.clock.newest()
-            aged = [_aged(seen, video.info) for video in self._videos.values()]
+            not_before = seen.clock.not_before(now, believed)
+            aged = [
+                _aged(seen, video.info, not_before.get(number, 0))
+                for number, video in self._videos.items()
+            ]
             by_age = due_by_age(aged, now)
             left = [
                 due
@@ -99,14 +105,15 @@ class Ager:
             ((ns, one) for ns, one in until if ns is not None), key=lambda each: each[0]
         )
         held = [one for one in aged if is_due_but_for_holds(one, free, now)]
-        self._believed = Believed(now, known)
+        self._believed, self._not_before = Believed(now, known), not_before
         return Plan(tuple(due), tuple(held), tuple(left), tuple(waiting))
 
     def remember_clock(self) -> None:
         """Note that the last plan has believed the clock, before it is acted upon.
 
         Later plans then ask only of what is written down from now on: what somebody has said once
-        of a silence, or of a time that is still to come, he need not say again.
+        of a silence, or of a time that is still to come, he need not say again.  Videos that came
+        while it was behind are noted with it.
         """
         believed = self._believed
         if believed is None:
@@ -114,7 +121,7 @@ class Ager:
 
         def note() -> None:
             with self._parts.catalog.writing() as change:
-                change.clock.believe(believed)
+                change.clock.believe(believed, self._not_before)
 
         self._parts.with_reserve(note)
 
@@ -197,10 +204,14 @@ def delete(parts: Parts, video: LogicalVideo, due: Due) -> Entry:
     return entry
 
 
-def _require_clock(seen: Transaction, now_ns: int) -> None:
+def _require_clock(seen: Transaction, now_ns: int, believed: Believed | None) -> None:
     """Raises `ForbiddenError` where the clock may be wrong, or may have been."""
-    believed = seen.clock.believed()
-    found = doubt(now_ns, seen.clock.since(believed), None if believed is None else believed.at_ns)
+    found = doubt(
+        now_ns,
+        seen.clock.since(believed),
+        None if believed is None else believed.at_ns,
+        in_order=seen.clock.in_order_since(believed),
+    )
     if found is not None:
         raise found.error(now_ns, seen.clock.what(found.at_ns, believed))
 
@@ -216,7 +227,8 @@ def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction)
     if not there.name:
         raise OutdatedError(f"{video.name} has been removed meanwhile")
     free = shutil.disk_usage(parts.directory.objects).free
-    if not is_still_due(due, _aged(seen, there), free, time.time_ns()):
+    aged = _aged(seen, there, due.aged.not_before_ns)
+    if not is_still_due(due, aged, free, time.time_ns()):
         raise OutdatedError(f"{video.name} is not due any more: {due.reason}")
     if due.together and not _all_make_room(seen, there, due.together, free):
         raise OutdatedError(
@@ -237,11 +249,11 @@ def _all_make_room(
         except (NotFoundError, IntegrityError):
             continue  # it has gone already
         if there.digest == video.digest:
-            going += makes_room(_aged(seen, there), free)
+            going += makes_room(_aged(seen, there, 0), free)  # its age does not matter
     return going == seen.objects.holders(video.original.object_key or "")
 
 
-def _aged(seen: Transaction, video: LogicalVideo) -> Aged:
+def _aged(seen: Transaction, video: LogicalVideo, not_before_ns: int) -> Aged:
     original = video.original
     done = seen.originals.replacement(video.id, video.digest)
     return Aged(
@@ -259,6 +271,7 @@ def _aged(seen: Transaction, video: LogicalVideo) -> Aged:
         or (done is not None and done.action is Action.DECAYED),
         is_held=bool(seen.originals.holds(video.id)),
         is_linked=original.link_path is not None,
+        not_before_ns=not_before_ns,
     )
 
 

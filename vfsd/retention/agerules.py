@@ -39,13 +39,16 @@ class Aged:
     is_decayed: bool
     is_held: bool
     is_linked: bool  #: indexed in place: not the store's to change
+    not_before_ns: int = 0
+    """Since when, at most, there is what came while the clock was behind; 0: it was not."""
 
     def age_ns(self, now_ns: int) -> int:
         """Since its last change, or since the store got it if that was later.
 
-        A time that is still to come says nothing.
+        A time that is still to come says nothing, and what a clock said that was behind is not
+        believed.
         """
-        born = self.created_ns
+        born = max(self.created_ns, self.not_before_ns)
         if self.modified_ns <= now_ns:
             born = max(born, self.modified_ns)
         return now_ns - born

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     "--clock-is-right",
     is_flag=True,
     help="Believe the clock although nothing was written down for a week, something at a time that "
-    "is still to come, or most videos would go.",
+    "is still to come, or earlier than what came before it, or most videos would go.",
 )
 @click.pass_obj
 def command(
