@@ -140,13 +140,16 @@ class VideoQuery:
         wanted = sorted(self._filter.tags)
         for at in range(0, len(wanted), _TAGS_AT_ONCE):
             some = wanted[at : at + _TAGS_AT_ONCE]
-            have_all = (
-                sa.select(tags.c.video_id)
-                .where(tags.c.tag.in_(some))
-                .group_by(tags.c.video_id)
-                .having(sa.func.count() == len(some))
+            # Of each video by the key of its tags: SQLite would go through all that have them, of
+            # whatever video, for every video.
+            count = (
+                sa.select(sa.func.count())
+                .select_from(tags)
+                .where(tags.c.video_id == videos.c.id, tags.c.tag.in_(some))
+                .correlate(videos)
+                .scalar_subquery()
             )
-            yield videos.c.id.in_(have_all)
+            yield count == len(some)
         for key, value in self._filter.metadata.items():
             yield json_equals(videos.c.metadata, key, value)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
+from tests.catalog.counting import counted
 from tests.catalog.make import add_segments, add_video
 from vfsd.budget.budgets import Pin
 from vfsd.catalog import Catalog, Transaction
+from vfsd.catalog.query import VideoFilter, VideoQuery
 from vfsd.model import Role
 
 MANY = 700
@@ -63,3 +65,21 @@ def test_pins(catalog: Catalog) -> None:
         ]
         change.holdings.unpin(one.id for one in pins)
         assert change.holdings.pins(None) == []
+
+
+def test_finding_videos_takes_twice_as_long_among_twice_as_many(catalog: Catalog) -> None:
+    steps = []
+    for start, stop in ((0, 100), (100, 200)):
+        with catalog.writing() as change:
+            for number in range(start, stop):
+                video = add_video(change, f"{number}.mp4", key=f"{number:064x}", frames=1)
+                change.videos.add_tags(video.id, ["all", "night"])
+                change.videos.set_metadata(video.id, {"site": 3})
+        with catalog.reading() as seen, counted(seen.tree._connection) as found:
+            query = VideoQuery(
+                lambda: nullcontext(seen.tree._connection),
+                VideoFilter(tags=frozenset({"all", "night"}), metadata={"site": 3}),
+            )
+            assert len(query) == stop
+        steps.append(found.count)
+    assert steps[1] < 2.2 * steps[0]

@@ -1,0 +1,35 @@
+"""What statements make SQLite do, whatever the machine does beside."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.engine import Connection
+
+_AT_ONCE = 100
+"""Instructions, after which the next are counted."""
+
+
+class Steps:
+    """Instructions of SQLite's that were run."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def _add(self) -> None:
+        self.count += _AT_ONCE
+
+
+@contextmanager
+def counted(connection: Connection) -> Iterator[Steps]:
+    """What is run on it meanwhile."""
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    steps = Steps()
+    driver.set_progress_handler(steps._add, _AT_ONCE)
+    try:
+        yield steps
+    finally:
+        driver.set_progress_handler(None, 0)
