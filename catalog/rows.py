@@ -23,7 +23,10 @@ _BROKEN = (
 """What comes of making a value of what it cannot be made of."""
 _MOST = 20
 """Strange values that are told of a table: as many as SQLite tells of a file."""
-_ADVICE = "`vfsd fsck` tells of more; put the catalog back from a backup (`vfsd backup`)"
+_ADVICE = (
+    "`vfsd fsck --repair` makes again what it can, and tells of the rest; for that, put the "
+    "catalog back from a backup (`vfsd restore`)"
+)
 
 _STORED_AS: tuple[tuple[type[sa.types.TypeEngine[Any]], str], ...] = (
     (sa.JSON, "'text'"),

@@ -143,6 +143,10 @@ class SeenTree:
             waiting += [(parent, [*names, name], passed | {above}) for parent, name in rows]
         return sorted(paths)
 
+    def called(self, ino: int) -> str:
+        """What people are told: its first path, or its number where none leads to it."""
+        return next(iter(self.paths_of(ino)), f"inode {ino}")
+
     def walk(self, ino: int = ROOT, path: str = "") -> Iterator[tuple[str, Node]]:
         """Everything below a directory: (path from the root, node), parents before children.
 

@@ -221,6 +221,21 @@ def test_a_damaged_frame_table_is_told_and_can_be_made_again_there(
         assert copy["portrait.mp4"][3].index == 3
 
 
+def test_a_video_whose_row_makes_no_sense_is_told_and_the_rest_is_copied(
+    store: Store, target: Path
+) -> None:
+    broken, *others = store.find()
+    original = broken.info.original.id
+    with closing(sqlite3.connect(store.path / "catalog.sqlite3")) as database, database:
+        database.execute("UPDATE physical_videos SET parameters = '{' WHERE id = ?", [original])
+    done = back_up(store.parts, target)
+    assert (done.videos, done.tables) == (len(others) + 1, (broken.name,))
+    with Store.open(target) as copy:
+        assert all(copy[one.name].info == one.info for one in others)
+        path = copy.parts.objects.path(broken.info.digest)
+        assert path.read_bytes() == store.parts.objects.path(broken.info.digest).read_bytes()
+
+
 @pytest.mark.parametrize("what", ["directory", "pipe", "link"])
 def test_what_lies_in_the_place_of_an_object_is_told_and_not_copied(
     store: Store, target: Path, what: str

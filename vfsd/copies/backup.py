@@ -264,19 +264,22 @@ class _Backup:
                 videos = seen.tree.files_in_state(FileState.VIDEO)
                 held = seen.objects.needed()
                 unread = [name for ino in self._unread for name in seen.tree.paths_of(ino)]
-            unreadable = [node.ino for node in videos if stored_fault(store.parts, node)]
-            names = {info.ino: info.name for info in store.catalog.find()}
+            # Each by itself: of a video whose row makes no sense nothing but its name is known.
+            broken = [node.ino for node in videos if stored_fault(store.parts, node)]
+            with store.catalog.reading() as seen:
+                linked = [seen.tree.called(node.ino) for node in videos if node.link_path]
+                tables = [seen.tree.called(ino) for ino in broken]
             private = [path.stat().st_size for _, path in store.parts.directory.spooled()]
         return BackedUp(
             len(videos),
             len(private),
             sum(size or 0 for size in held.values()) + sum(private),
             self._copied,
-            tuple(sorted(names.get(n.ino, f"inode {n.ino}") for n in videos if n.link_path)),
+            tuple(sorted(linked)),
             tuple(sorted(self._damaged)),
             tuple(sorted(self._forbidden)),
             tuple(sorted(unread)),
-            tuple(sorted(names.get(ino, f"inode {ino}") for ino in unreadable)),
+            tuple(sorted(tables)),
         )
 
     def _note(self, count: int) -> None:
