@@ -32,10 +32,17 @@ def execute(root: Path, statement: str, *values: object) -> None:
 
 
 def let_age(root: Path, name: str, by_ns: int) -> None:
-    """Make a video in the root of the tree so much older."""
+    """Make a video in the root of the tree so much older.
+
+    Those that came before it came earlier, too: else a clock was behind.
+    """
     which = "SELECT ino FROM entries WHERE CAST(name AS TEXT) = ?"
     execute(
-        root, f"UPDATE videos SET created_ns = created_ns - ? WHERE ino = ({which})", by_ns, name
+        root,
+        "UPDATE videos SET created_ns = created_ns - ? "
+        f"WHERE id <= (SELECT id FROM videos WHERE ino = ({which}))",
+        by_ns,
+        name,
     )
     execute(root, f"UPDATE nodes SET mtime_ns = mtime_ns - ? WHERE ino = ({which})", by_ns, name)
 
