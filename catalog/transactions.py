@@ -72,11 +72,7 @@ class CatalogTransactions:
             with database.reading() as connection:
                 revision, owner = current_revision(connection), owner_of(connection)
             require_known(revision)
-            if revision is None:
-                raise NoStoreError(
-                    f"there is no catalog at {shown_url(database.url)}",
-                    hint=LOST if database.is_sqlite else LOST_ON_SERVER,
-                )
+            _require_there(database, revision)
             if read_only and revision != HEAD:
                 raise StoreVersionError(
                     f"the catalog is at revision {revision} and has to be brought to {HEAD} first",
@@ -122,18 +118,18 @@ class CatalogTransactions:
 
         Raises `ExistsError` for a file that is the database of something else.
         """
-        database = Database(url, read_only=True)
-        if database.path and not Path(database.path).exists():
-            return False
-        with closing(database), database.reading() as connection:
-            if current_revision(connection) is not None:
-                return True
-            # Many share a server; a file is somebody's alone.
-            if database.path and sa.inspect(connection).get_table_names():
-                raise ExistsError(
-                    f"{database.path} is a database of something else",
-                    hint="each store has a file of its own: name another one",
-                )
+        with closing(Database(url, read_only=True)) as database:
+            if database.path and not Path(database.path).exists():
+                return False
+            with database.reading() as connection:
+                if current_revision(connection) is not None:
+                    return True
+                # Many share a server; a file is somebody's alone.
+                if database.path and sa.inspect(connection).get_table_names():
+                    raise ExistsError(
+                        f"{database.path} is a database of something else",
+                        hint="each store has a file of its own: name another one",
+                    )
         return False
 
     @classmethod
@@ -183,6 +179,18 @@ class CatalogTransactions:
     @property
     def read_only(self) -> bool:
         return self._database.read_only
+
+    @classmethod
+    def copy_at(cls, url: str, path: Path) -> None:
+        """Copy the catalog that is there, of whatever revision, as `copy_to` does.
+
+        It is opened for reading only, and stays of that revision.  Raises `NoStoreError` where
+        there is none, and as `copy_to`.
+        """
+        with closing(Database(url, read_only=True)) as database:
+            with database.reading() as connection:
+                _require_there(database, current_revision(connection))
+            database.copy_to(path)
 
     def copy_to(self, path: Path) -> None:
         """Copy it as it is at one moment to a file that is not there yet.
@@ -242,6 +250,15 @@ def another_is_there(url: str) -> ExistsError:
         f"there is a catalog at {shown_url(url)} already",
         hint="each store has one of its own: name another database",
     )
+
+
+def _require_there(database: Database, revision: str | None) -> None:
+    """Raises `NoStoreError` for a database without a catalog."""
+    if revision is None:
+        raise NoStoreError(
+            f"there is no catalog at {shown_url(database.url)}",
+            hint=LOST if database.is_sqlite else LOST_ON_SERVER,
+        )
 
 
 def _take(database: Database, connection: Connection, store_id: str | None) -> None:

@@ -13,14 +13,17 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests.fault.older import to_revision
 from tests.fs.driver import Driver
 from tests.killing import ingest_and_die, killed_at_rename
 from tests.stores import new_store
+from tests.unprivileged import run_unprivileged
 from vfsd import check
-from vfsd.catalog import Catalog
+from vfsd.catalog import Catalog, come_to_rest
 from vfsd.config import Settings
 from vfsd.copies import takeover
 from vfsd.copies.backup import back_up
+from vfsd.copies.handcopies import lay_log
 from vfsd.copies.restore import _Restore, restore
 from vfsd.errors import BusyError, ExistsError, IntegrityError, NoStoreError, StoreError, UsageError
 from vfsd.fs import Filesystem
@@ -201,6 +204,39 @@ def test_what_a_backup_has_lost_is_named(place: Path) -> None:
     assert restore(place / "backup", place / "store").missing == (key,)
     with Store.open(place / "store") as store:
         assert not store.parts.objects.exists(key)
+
+
+def test_a_backup_of_an_earlier_version_is_restored_and_stays_as_it_is(place: Path) -> None:
+    """Also where nobody can write to it, who may what modes allow."""
+    backup = place / "backup"
+    to_revision(backup, "0012")
+    come_to_rest(backup / CATALOG)
+    lay_log(StoreDirectory.open(backup))
+    before = {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
+    restore(backup, place / "store")
+    assert _holds_monday(place / "store")
+    folders = [backup, *(path for path in backup.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o500)
+    try:
+        done = run_unprivileged("restore", backup, place / "new")
+    finally:
+        for folder in folders:
+            folder.chmod(0o700)
+    assert (done.code, done.err) == (0, "")
+    assert _holds_monday(place / "new")
+    assert {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()} == before
+
+
+def test_of_a_video_whose_row_makes_no_sense_the_rest_is_restored(place: Path) -> None:
+    with closing(sqlite3.connect(place / "backup" / CATALOG)) as database, database:
+        database.execute("UPDATE physical_videos SET parameters = '{' WHERE id = 1")
+    assert restore(place / "backup", place / "store").videos == 2
+    with Store.open(place / "store") as store:
+        assert store["tiled.mp4"].info.name == "tiled.mp4"
+        assert check.run(store.parts, repair=True)
+        assert check.run(store.parts, deep=True) == []
+        assert store["monday.mp4"].read(frames=[3]).data.any()
 
 
 def test_what_a_backup_has_no_file_of_is_named(place: Path) -> None:

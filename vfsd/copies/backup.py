@@ -265,10 +265,10 @@ class _Backup:
                 held = seen.objects.needed()
                 unread = [name for ino in self._unread for name in seen.tree.paths_of(ino)]
             # Each by itself: of a video whose row makes no sense nothing but its name is known.
-            broken = [node.ino for node in videos if stored_fault(store.parts, node)]
+            unreadable = [node.ino for node in videos if stored_fault(store.parts, node)]
             with store.catalog.reading() as seen:
                 linked = [seen.tree.called(node.ino) for node in videos if node.link_path]
-                tables = [seen.tree.called(ino) for ino in broken]
+                tables = [seen.tree.called(ino) for ino in unreadable]
             private = [path.stat().st_size for _, path in store.parts.directory.spooled()]
         return BackedUp(
             len(videos),

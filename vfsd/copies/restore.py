@@ -12,14 +12,17 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 
+from vfsd.catalog import Catalog
+from vfsd.config import Settings
 from vfsd.copies.copyplaces import require_apart, told_of_disks
+from vfsd.copies.handcopies import with_log
 from vfsd.copies.privatecopy import bring_settings, copy_private
-from vfsd.copies.takeover import TRIES, prepare, require_closed, take_over
+from vfsd.copies.takeover import TRIES, prepare, require_closed, settled, take_over
 from vfsd.errors import (
     ExistsError,
     IntegrityError,
@@ -30,9 +33,8 @@ from vfsd.errors import (
 )
 from vfsd.model import FileState
 from vfsd.objects import ObjectStore
-from vfsd.parts import Parts
 from vfsd.store import Store
-from vfsd.storedir import StoreDirectory, fsync_path
+from vfsd.storedir import StoreDirectory, fsync_path, url_of_file
 from vfsd.views.rendercache import FileCache
 
 _PRIVATE = (FileState.SPOOLED, FileState.PLAIN)
@@ -71,6 +73,7 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
         raise UsageError(
             f"{source.root} is no backup", hint="name the backup first, then the store to restore"
         )
+    source.require_objects()
     require_apart(source, directory.root)
     _require_own(source, directory)
     if directory.root.exists() and not directory.can_be_written:
@@ -81,13 +84,9 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
     directory.require_files()
     with told_of_disks(directory.root):
         directory.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (
-            directory.held_for("it is being restored from a backup"),
-            _kept(source),
-            Store.open(source.root, read_only=not source.can_be_written) as store,
-        ):
+        with directory.held_for("it is being restored from a backup"), _kept(source):
             require_closed(directory)
-            work = _Restore(store.parts, directory, on_progress)
+            work = _Restore(source, directory, on_progress)
             work.run()
         try:
             return work.told()
@@ -118,9 +117,10 @@ def _opened(backup: Path) -> StoreDirectory:
 
 class _Restore:
     def __init__(
-        self, backup: Parts, target: StoreDirectory, on_progress: OnProgress | None
+        self, source: StoreDirectory, target: StoreDirectory, on_progress: OnProgress | None
     ) -> None:
-        self._backup = backup
+        self._source = source
+        self._backup = ObjectStore(source)
         self._target = target
         self._objects = ObjectStore(target)
         self._on_progress = on_progress
@@ -132,16 +132,13 @@ class _Restore:
 
     def run(self) -> None:
         """Raises `StoreError` where others take away what is copied."""
-        backup, target = self._backup, self._target
+        target = self._target
         target.lay_out()
         coming = prepare(target)
-        backup.catalog.copy_to(coming.new_catalog)
-        with backup.catalog.reading() as seen:
-            self._sizes = seen.objects.needed()
-            private = [node.ino for one in _PRIVATE for node in seen.tree.files_in_state(one)]
-        for ino in private:
+        for ino in self._bring_catalog(coming):
             self._bring_private(ino, coming)
-        bring_settings(backup.directory, target, coming)
+        Settings.load(self._source.settings)  # what nobody could open the store with stays there
+        bring_settings(self._source, target, coming)
         for _ in range(TRIES):
             self._bring_objects()
             # Numbers of tiles will be given again, and views in the cache may go by them.
@@ -155,23 +152,39 @@ class _Restore:
             hint="end what takes them away, as `vfsd gc`, and try again",
         )
 
+    def _bring_catalog(self, coming: StoreDirectory) -> list[int]:
+        """Lay it there, in the form that this version has; the inodes of private files.
+
+        The backup keeps its own as it is: it may be on a disk that nobody can write to, and another
+        version may be the one that has to read it.
+        """
+        source = self._source
+        with settled(source), with_log(source):
+            Catalog.copy_at(source.catalog_url, coming.new_catalog)
+        with (
+            closing(Catalog.open(url_of_file(coming.new_catalog), store_id=source.id)) as catalog,
+            catalog.reading() as seen,
+        ):
+            self._sizes = seen.objects.needed()
+            return [node.ino for one in _PRIVATE for node in seen.tree.files_in_state(one)]
+
     def _bring_marker(self) -> None:
         """It comes last: where there was none, nobody takes for a store what is not one yet."""
         try:
-            self._backup.directory.copy_marker(self._target.root)
+            self._source.copy_marker(self._target.root)
             fsync_path(self._target.root)
         except Exception as error:
             error.add_note("all that the backup has is there; say it again for the store's marker")
             raise
 
     def told(self) -> Restored:
-        with Store.open(self._target.root) as store:
-            with store.catalog.reading() as seen:
-                videos = seen.tree.files_in_state(FileState.VIDEO)
-                referenced = seen.objects.needed()
-                private = [n.ino for one in _PRIVATE for n in seen.tree.files_in_state(one)]
-                emptied = [name for ino in self._emptied for name in seen.tree.paths_of(ino)]
-            names = {info.ino: info.name for info in store.catalog.find()}
+        with Store.open(self._target.root) as store, store.catalog.reading() as seen:
+            videos = seen.tree.files_in_state(FileState.VIDEO)
+            referenced = seen.objects.needed()
+            private = [n.ino for one in _PRIVATE for n in seen.tree.files_in_state(one)]
+            emptied = [name for ino in self._emptied for name in seen.tree.paths_of(ino)]
+            # Not of all videos: of one whose row makes no sense nothing but its name is known.
+            linked = [seen.tree.called(node.ino) for node in videos if node.link_path]
         unused = sum(key not in referenced for key in self._objects.all_keys())
         return Restored(
             len(videos),
@@ -179,7 +192,7 @@ class _Restore:
             sum(size or self._objects.size(key) or 0 for key, size in referenced.items())
             + sum(_size(self._target.spool_file(ino)) for ino in private),
             self._copied,
-            tuple(sorted(names.get(n.ino, f"inode {n.ino}") for n in videos if n.link_path)),
+            tuple(sorted(linked)),
             tuple(self._missing),
             tuple(sorted(emptied)),
             unused,
@@ -187,7 +200,7 @@ class _Restore:
         )
 
     def _bring_objects(self) -> None:
-        there, sizes = self._backup.objects, self._sizes
+        there, sizes = self._backup, self._sizes
         self._done = 0
         self._total = sum(size or there.size(key) or 0 for key, size in sizes.items())
         self._missing.clear()
@@ -203,9 +216,7 @@ class _Restore:
             self._note(self._objects.size(key) or 0)
             return
         try:
-            with self._objects.good_copy_of(
-                self._backup.objects, key, on_progress=self._note
-            ) as good:
+            with self._objects.good_copy_of(self._backup, key, on_progress=self._note) as good:
                 copied = good.stat().st_size
                 self._objects.exchange(good, key)
         except (FileNotFoundError, IntegrityError):
@@ -216,7 +227,7 @@ class _Restore:
     def _bring_private(self, ino: int, coming: StoreDirectory) -> None:
         copy = coming.spool_file(ino)
         try:
-            copy_private(self._backup.directory.spool_file(ino), copy)
+            copy_private(self._source.spool_file(ino), copy)
         except (FileNotFoundError, IntegrityError):
             copy.touch(mode=0o600)  # else it would have what lies there in the store
             self._emptied.append(ino)
