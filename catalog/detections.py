@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Row
 
 from vfsd.arguments import is_storable
 from vfsd.catalog.among import among
 from vfsd.catalog.frameranges import merged, without
 from vfsd.catalog.places import bounds, cells
+from vfsd.catalog.rows import parsed_json, row_of
 from vfsd.catalog.schema import detections, examined, labels, sources, videos
 from vfsd.detections import (
     NO_TRACK,
@@ -269,10 +270,7 @@ class Detections:
 
     def sources_by_id(self, ids: Iterable[int]) -> dict[int, Source]:
         rows = self._by_ids(sa.select(sources), sources.c.id, ids)
-        return {
-            number: Source(name, model, version, json.loads(parameters))
-            for number, name, model, version, parameters in rows
-        }
+        return {row.id: _source_from_row(row) for row in rows}
 
     def known_sources(self, source: str | Source) -> list[int]:
         """The numbers of a source; of all of that name where only a name is given."""
@@ -536,6 +534,11 @@ def _with_gaps(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> list
     objects[missing] = None
     found: list[Any] = objects.tolist()
     return found
+
+
+@row_of(sources)
+def _source_from_row(row: Row[Any]) -> Source:
+    return Source(row.name, row.model, row.version, parsed_json(row.parameters))
 
 
 def _canonical(parameters: Mapping[str, Any]) -> str:

@@ -13,7 +13,13 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from vfsd.arguments import plain, require_storable_text, within_64_bits
+from vfsd.arguments import (
+    MOST_LEVELS,
+    is_too_deep,
+    plain,
+    require_storable_text,
+    within_64_bits,
+)
 from vfsd.errors import UsageError
 
 
@@ -29,20 +35,23 @@ def require_keys(values: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def require_storable(values: Mapping[str, Any]) -> None:
-    """Raises `UsageError` for what JSON cannot hold, NaN and infinity among it, and for text that a
-    database cannot, however deep it is."""
+    """Raises `UsageError` for what JSON cannot hold, NaN and infinity among it, for what has more
+    than `MOST_LEVELS`, and for text that a database cannot hold, however deep it is."""
     for key, value in values.items():
         require_storable_text(key, "a key")
         try:
+            if is_too_deep(value):
+                raise ValueError("more levels than databases read")
             json.dumps(value, allow_nan=False)
             for text in _texts(value):
                 require_storable_text(text, f"part of {key}")
         except UsageError:
             raise
-        except (TypeError, ValueError, RecursionError):
+        except (TypeError, ValueError):
             raise UsageError(
                 f"{key} = {shown(value)} cannot be kept",
-                hint="JSON holds numbers, words, truth, lists and dicts of them, and no NaN",
+                hint="JSON holds numbers, words, truth, lists and dicts of them, "
+                f"{MOST_LEVELS} in each other at most, and no NaN",
             ) from None
 
 

@@ -19,6 +19,10 @@ from vfsd.errors import NotFoundError, UsageError
 _BITS = 64
 _MOST = (1 << _BITS - 1) - 1
 
+MOST_LEVELS = 64
+"""Of what is kept as JSON: databases read no more than some hundreds, and fail with all that is
+asked of a table in which one value has more."""
+
 T = TypeVar("T")
 
 
@@ -71,6 +75,20 @@ def storable(text: str) -> str:
     if is_storable(text):
         return text
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
+
+
+def is_too_deep(value: object) -> bool:
+    """Whether more than `MOST_LEVELS` lists and dicts are in each other."""
+    waiting: list[tuple[object, int]] = [(value, 0)]
+    while waiting:  # not by recursion: it may be deeper than Python's stack
+        one, level = waiting.pop()
+        if not isinstance(one, (Mapping, list, tuple)):
+            continue
+        if level == MOST_LEVELS:
+            return True
+        inner = one.values() if isinstance(one, Mapping) else one
+        waiting += [(each, level + 1) for each in inner]
+    return False
 
 
 def plain(values: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from vfsd.arguments import plain, require_storable_text
+from vfsd.arguments import MOST_LEVELS, is_too_deep, plain, require_storable_text
 from vfsd.errors import ExtraMissingError, UsageError
 from vfsd.tiling import Rect
 
@@ -45,7 +45,10 @@ MOST_LETTERS = 255
 """Of a label, and of each word that describes a source."""
 
 _A_BOX = "a box is x1 < x2 and y1 < y2 in pixels, the second corner exclusive"
-_PARAMETERS = 'give a dict of what JSON can hold, as in {"every": 5}'
+_PARAMETERS = (
+    'give a dict of what JSON can hold, as in {"every": 5}, with '
+    f"{MOST_LEVELS} lists and dicts in each other at most"
+)
 _A_WORD = f"1 to {MOST_LETTERS} printable characters, no space at either end"
 
 
@@ -435,9 +438,9 @@ def check_attributes(attributes: Attributes) -> None:
 
 
 def _require_parameters(parameters: object) -> None:
-    """Raises `UsageError` for what JSON cannot hold: they tell sources apart."""
+    """Raises `UsageError` for what JSON cannot hold, or is too deep: they tell sources apart."""
     try:
-        if isinstance(parameters, Mapping):
+        if isinstance(parameters, Mapping) and not is_too_deep(parameters):
             json.dumps(dict(parameters), sort_keys=True)
             return
     except (TypeError, ValueError):

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 
 from tests.catalog.make import add_video
 from vfsd.catalog import Catalog
-from vfsd.catalog.schema import videos
-from vfsd.detections import Detection, DetectionColumns
-from vfsd.errors import UsageError
+from vfsd.catalog.schema import sources, videos
+from vfsd.detections import Detection, DetectionColumns, Source
+from vfsd.errors import IntegrityError, UsageError
 from vfsd.model import LogicalVideo
 from vfsd.retention.guarding import entry_of
 from vfsd.retention.originals import Action, Fate, Policy
@@ -20,6 +20,14 @@ STORED: list[Any] = [3, 3.7, 0, 1, -5, True, False, "3", "gate", "true", "", "é
 ASKED: list[Any] = [*STORED, 3.0, 0.0, "0", "Gate", 4]
 KEYS = ["n", 'q"k', "a.b", "a\\b", "it's", "[0]", "é", "$"]
 IMPOSSIBLE: list[Any] = [None, [3], 10**30, -(10**30), float("nan"), float("inf"), "\ud800", "a\0b"]
+
+
+def nested(levels: int) -> Any:
+    """Lists in each other."""
+    value: Any = 3
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 def video_of(catalog: Catalog, number: int) -> LogicalVideo:
@@ -108,11 +116,37 @@ def test_what_is_no_text_is_not_kept(there: Catalog, value: Any) -> None:
 
 
 def test_metadata_that_is_nested_too_deep_is_not_kept(there: Catalog) -> None:
-    deep: list[Any] = []
-    for _ in range(100_000):
-        deep = [deep]
+    video = video_of(there, 0)
+    for levels in (65, 900, 100_000):
+        with pytest.raises(UsageError, match="cannot be kept"):
+            there.set_metadata(video, deep=nested(levels))
+        with pytest.raises(UsageError, match="are no parameters of a source"):
+            Source("s", parameters={"deep": nested(levels)})
+    endless: list[Any] = []
+    endless.append(endless)
     with pytest.raises(UsageError, match="cannot be kept"):
-        there.set_metadata(video_of(there, 0), deep=deep)
+        there.set_metadata(video, endless=endless)
+    there.set_metadata(video, deep=nested(64), lane=3)
+    assert there.find(metadata={"lane": 3}).names() == ["values/00.mp4"]
+    there.set_metadata(video, deep=None)
+    source = Source("s", parameters={"deep": nested(62)})
+    there.add_detections(
+        video, DetectionColumns.from_detections([Detection(0, "car", (0, 0, 5, 5))]), source
+    )
+    (found,) = there.detections(video)
+    assert found.source == source
+
+
+def test_a_source_whose_row_makes_no_sense_is_named(catalog: Catalog) -> None:
+    video = video_of(catalog, 0)
+    catalog.add_detections(
+        video, DetectionColumns.from_detections([Detection(0, "car", (0, 0, 5, 5))]), "s"
+    )
+    for text in ("{", "[" * 100_000):
+        with catalog.writing() as change:
+            change.tree._connection.execute(sa.update(sources).values(parameters=text))
+        with pytest.raises(IntegrityError, match=f"row 1 of {sources.name} in the catalog makes"):
+            list(catalog.detections(video))
 
 
 @pytest.mark.parametrize("value", NO_TEXT)
