@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from vfsd.arguments import how_many
 from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import reads, videos
 from vfsd.model import Read, ReadArea
@@ -98,6 +99,7 @@ class Reads:
     def keep(self, most: int) -> None:
         """Forget all but the newest `most`."""
         last = sa.select(sa.func.max(reads.c.id)).scalar_subquery()
+        most = how_many(most, "number of reads")  # as a database takes it: people write settings
         self._connection.execute(sa.delete(reads).where(reads.c.id <= last - most))
 
     def remove(self, video_id: int | None) -> int:

@@ -140,12 +140,13 @@ def test_reads_go_with_their_video(place: Path, tmp_path: Path) -> None:
     assert remembered(place) == []
 
 
-def test_the_newest_are_kept(place: Path) -> None:
-    (place / "config.toml").write_text("remembered_reads = 5\n")
+@pytest.mark.parametrize(("most", "kept"), [(5, [4, 5, 6, 7, 8]), (1 << 64, [*range(9)])])
+def test_the_newest_are_kept(place: Path, most: int, kept: list[int]) -> None:
+    (place / "config.toml").write_text(f"remembered_reads = {most}\n")
     with Store.open(place) as store:
         for number in range(9):
             store[NAME][number]
-    assert [one.first_frame for one in remembered(place)] == [4, 5, 6, 7, 8]
+    assert [one.first_frame for one in remembered(place)] == kept
 
 
 def test_reads_are_found_by_video_and_time_and_forgotten(place: Path) -> None:

@@ -191,6 +191,8 @@ def test_bytes_are_set_with_units(text: str, count: int) -> None:
         ("workers", "100000", "at most 64"),
         ("minimum_psnr", "101", "at most 100"),
         ("tune_max_load", "101", "at most 100"),
+        ("tune_cpu", "1" + "0" * 400, "at most 100000"),
+        ("remembered_reads", str(1 << 63), "at most 1000000000"),
     ],
 )
 def test_what_no_store_would_work_with_is_not_set(key: str, text: str, told: str) -> None:

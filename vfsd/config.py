@@ -47,6 +47,8 @@ _MOST = {
     "examine_seconds": 30 * 24 * 3600,
     "workers": 64,
     "minimum_psnr": 100,
+    "remembered_reads": 10**9,
+    "tune_cpu": 100_000,
     "tune_max_load": 100,
 }
 """What is beyond the system's own limits, or of no use.
