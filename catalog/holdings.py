@@ -66,30 +66,8 @@ class Holdings:
 
     def _given_up(self, video_id: int | None) -> int:
         """Bytes that the very first originals had more than those that have their places."""
-        log, there = original_log.c, physical_videos.c
-        lines = sa.select(log.video_id, log.digest, log.size, log.new_digest).where(
-            log.new_digest.is_not(None)
-        )
-        replaced = sa.select(log.video_id).where(log.new_digest.is_not(None))
-        originals = sa.select(there.video_id, there.object_key, there.size).where(
-            there.role == Role.ORIGINAL.value, there.video_id.in_(replaced)
-        )
-        if video_id is not None:
-            lines = lines.where(log.video_id == video_id)
-            originals = originals.where(there.video_id == video_id)
-        before = {
-            (row.video_id, row.new_digest): (row.digest, row.size)
-            for row in self._connection.execute(lines.order_by(log.id))
-        }
-        if not before:
-            return 0
-        total = 0
-        for row in self._connection.execute(originals):
-            digest, first = row.object_key, row.size
-            while (step := before.pop((row.video_id, digest), None)) is not None:
-                digest, first = step
-            total += first - row.size
-        return total
+        query, given = (_GIVEN_UP, {}) if video_id is None else (_GIVEN_UP_OF_ONE, {"id": video_id})
+        return int(self._connection.execute(query, given).scalar() or 0)
 
     def stored_bytes(self) -> int:
         """What originals take: those that several videos have count once."""
@@ -289,6 +267,71 @@ def _add(
         "all_uses": faded(uses, gap) + used.uses,
         "all_saved": faded(saved, gap) + used.saved,
     }
+
+
+def _given_up(of_one: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    """The sum, along the log, of what each file that took the place of another has less than that:
+    from the original that is there back to the first.
+
+    Bytes that went otherwise, written over say, are not followed.
+    """
+    original, log, later = physical_videos, original_log, original_log.alias("later")
+    # Of several lines about the same bytes the newest tells where they come from.
+    is_newest = ~sa.exists().where(
+        later.c.video_id == log.c.video_id,
+        later.c.new_digest == log.c.new_digest,
+        later.c.id > log.c.id,
+    )
+    chain = (
+        sa.select(
+            log.c.id,
+            log.c.video_id,
+            log.c.digest,
+            log.c.size,
+            (log.c.size - original.c.size).label("less"),
+        )
+        .join(
+            original,
+            sa.and_(
+                original.c.video_id == log.c.video_id,
+                original.c.role == Role.ORIGINAL.value,
+                original.c.object_key == log.c.new_digest,
+            ),
+        )
+        .where(log.c.new_digest.is_not(None), is_newest, of_one)
+        .cte("chain", recursive=True)
+    )
+    before = original_log.alias("before")
+    between = original_log.alias("between")
+    is_next = ~sa.exists().where(
+        between.c.video_id == before.c.video_id,
+        between.c.new_digest == before.c.new_digest,
+        between.c.id > before.c.id,
+        between.c.id < chain.c.id,
+    )
+    chain = chain.union_all(
+        sa.select(
+            before.c.id,
+            before.c.video_id,
+            before.c.digest,
+            before.c.size,
+            before.c.size - chain.c.size,
+        )
+        .join(
+            chain,
+            sa.and_(
+                before.c.video_id == chain.c.video_id,
+                before.c.new_digest == chain.c.digest,
+                before.c.id < chain.c.id,
+            ),
+        )
+        .where(is_next)
+    )
+    return sa.select(sa.func.sum(chain.c.less))
+
+
+_GIVEN_UP = _given_up(sa.true())
+_GIVEN_UP_OF_ONE = _given_up(original_log.c.video_id == sa.bindparam("id"))
 
 
 def _is_of(video_id: int | None) -> sa.ColumnElement[bool]:
