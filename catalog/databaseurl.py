@@ -18,6 +18,8 @@ _SECRETS = frozenset({"password", "passwd", "passfile", "sslpassword", "odbc_con
 """Options of drivers that hold a password, or say where one is."""
 _URLS = "write sqlite:////DIR/FILE, or postgresql+psycopg://USER@HOST/DATABASE"
 
+_AT = "write @ in a password as %40"
+
 
 def parsed_url(url: str) -> sa.URL:
     """The parts of a URL.  A question mark begins options, unless it is in a directory's name.
@@ -31,9 +33,12 @@ def parsed_url(url: str) -> sa.URL:
     if path != url and "?" in folder and os.path.isdir(folder):
         return sa.URL.create("sqlite", database=path)
     try:
-        return sa.make_url(url)
-    except (ArgumentError, ValueError) as error:  # not `url`: there may be a password in it
-        raise UsageError(f"the catalog's URL is none: {error}", hint=_URLS) from error
+        parsed = sa.make_url(url)
+    except (ArgumentError, ValueError):  # which may have quoted a part of a password
+        raise UsageError("the catalog's URL is none", hint=f"{_URLS}; {_AT}") from None
+    if "@" in (parsed.host or ""):
+        raise UsageError("the catalog's URL has more than one @ before its host", hint=_AT)
+    return parsed
 
 
 def shown_url(url: str | sa.URL) -> str:
