@@ -5,6 +5,8 @@ Its texts are in any language, and have names of databases, users and tables in 
 
 from __future__ import annotations
 
+import re
+
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
 from vfsd.catalog.onewriter import busy
@@ -30,6 +32,12 @@ _REACH = (
     "there, and that the password is right: ~/.pgpass of who runs vfsd may hold it"
 )
 _AGAIN = "try again"
+_NONE_LEFT = re.compile(
+    r"FATAL:\s+(sorry, too many clients already|remaining connection slots are reserved for "
+    r'[^"]*|too many connections for (role|database) "[^"]*")$'
+)
+"""How a server that speaks English ends what it tells of there being no connection left, which has
+no code before one is made.  In other languages it is told as not to be reached."""
 
 
 def error_of_server(error: DBAPIError, patience: float) -> StoreError | ReadOnlyError | None:
@@ -43,11 +51,18 @@ def error_of_server(error: DBAPIError, patience: float) -> StoreError | ReadOnly
         return _without_code(error, text)
     if code == "55P03":
         return busy("somebody else", patience)
+    found = _meant(code, text)
+    if found is not None:
+        return found
+    if isinstance(error, OperationalError):
+        return StoreError(f"the catalog's server answered: {text}", hint=GONE)
+    return None
+
+
+def _meant(code: str, text: str) -> StoreError | ReadOnlyError | None:
     for start, (make, message, hint) in _MEANINGS.items():
         if code.startswith(start):
             return make(f"{message}: {text}", hint=hint)
-    if isinstance(error, OperationalError):
-        return StoreError(f"the catalog's server answered: {text}", hint=GONE)
     return None
 
 
@@ -59,7 +74,7 @@ def _code(error: DBAPIError) -> str | None:
     return None
 
 
-def _without_code(error: DBAPIError, text: str) -> StoreError | None:
+def _without_code(error: DBAPIError, text: str) -> StoreError | ReadOnlyError | None:
     """Drivers have none where they were not let in, nor where nobody answers."""
     if error.connection_invalidated:
         return UnreachableError(f"the catalog's server has gone: {text}", hint=GONE)
@@ -70,6 +85,8 @@ def _without_code(error: DBAPIError, text: str) -> StoreError | None:
             hint="take those that libpq has; the URL of a store is in its vfsd-store.json",
         )
     if isinstance(error, OperationalError):
+        if is_connecting and _NONE_LEFT.search(text):
+            return _meant("53300", text)
         if is_connecting:
             return UnreachableError(
                 f"the catalog's database cannot be reached: {text}", hint=_REACH
@@ -96,8 +113,9 @@ _MEANINGS: dict[str, tuple[type[StoreError] | type[ReadOnlyError], str, str]] = 
     "42501": (
         ReadOnlyError,
         "the database user may not do this to the catalog",
-        "GRANT it SELECT, INSERT, UPDATE and DELETE on its tables and USAGE on its sequences; "
-        "only the owner of the tables can bring a catalog to a new version",
+        "GRANT it SELECT, INSERT, UPDATE and DELETE on its tables and USAGE on its sequences, also "
+        "on those that a new version has made; only the owner of the tables can bring a catalog to "
+        "a new version",
     ),
     "53100": (
         NoSpaceError,

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ import sqlalchemy as sa
 
 from tests.catalog.make import add_file, add_video
 from vfsd.catalog import ROOT, Catalog
-from vfsd.catalog.databaseurl import has_password, shown_url
+from vfsd.catalog.databaseurl import has_password, require_database, shown_url
 from vfsd.catalog.schema import metadata
 from vfsd.errors import (
     BusyError,
@@ -27,6 +28,7 @@ from vfsd.errors import (
     ReadOnlyError,
     StoreError,
     UnreachableError,
+    UsageError,
 )
 from vfsd.fuse import answers
 from vfsd.mounts.mountlog import Sparing
@@ -136,6 +138,24 @@ def test_who_may_only_read_is_told_so(own_database: str) -> None:
         there.tag(video, "night")
 
 
+def test_rights_that_were_granted_hold_for_tables_that_come_later(own_database: str) -> None:
+    to_come = "ALTER DEFAULT PRIVILEGES FOR ROLE vfsd IN SCHEMA public GRANT"
+    run(
+        own_database,
+        "DROP ROLE IF EXISTS worker",
+        "CREATE ROLE worker LOGIN",
+        f"{to_come} SELECT, INSERT, UPDATE, DELETE ON TABLES TO worker",
+        f"{to_come} USAGE ON SEQUENCES TO worker",
+    )
+    with Catalog.create(own_database):
+        pass
+    with Catalog.open(as_user(own_database, "worker")) as there:
+        with there.writing() as change:
+            add_video(change, "a.mp4")
+        assert there.tag(there.video("a.mp4"), "night").tags == {"night"}
+    run(own_database, "DROP OWNED BY worker", "DROP ROLE worker")
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -150,6 +170,17 @@ def test_nobody_lets_us_in(postgresql_url: str, change: tuple[str, str]) -> None
     with pytest.raises(UnreachableError, match="cannot be reached") as caught:
         Catalog.open(postgresql_url.replace(*change))
     assert "pgpass" in str(caught.value.hint)
+
+
+def test_a_server_that_takes_no_more_connections(own_database: str) -> None:
+    """It answers, and has no code for that until one is connected."""
+    with Catalog.create(own_database):
+        pass
+    run(own_database, "DROP ROLE IF EXISTS late", "CREATE ROLE late LOGIN CONNECTION LIMIT 0")
+    with pytest.raises(BusyError, match=r"takes no more connections.*late") as caught:
+        Catalog.open(as_user(own_database, "late"))
+    assert "max_connections" in str(caught.value.hint)
+    run(own_database, "DROP ROLE late")
 
 
 def test_options_that_the_driver_does_not_take(postgresql_url: str) -> None:
@@ -222,6 +253,14 @@ def test_passwords_are_not_shown(url: str) -> None:
     assert has_password(url)
     assert _SECRET not in shown_url(url)
     assert "***" in shown_url(url)
+
+
+@pytest.mark.parametrize("login", [f"u:pa@ss:{_SECRET}", f"u:pa@{_SECRET}", f"u:a@b@{_SECRET}:1"])
+def test_a_password_with_an_at_is_refused_and_not_shown(login: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        require_database(f"postgresql+psycopg://{login}@h/d")
+    assert "%40" in str(caught.value.hint)
+    assert _SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_what_is_no_password_is_shown() -> None:
