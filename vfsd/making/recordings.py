@@ -20,6 +20,7 @@ from vfsd.errors import NotFoundError
 from vfsd.inhand import claimed
 from vfsd.making.unfinished import Unfinished, left_behind, unfinished
 from vfsd.parts import Parts
+from vfsd.retention.clockrules import is_believable
 from vfsd.units import human_bytes
 
 KEPT_DAYS = 30
@@ -44,6 +45,10 @@ class Recording:
         )
 
     def is_older(self, days: float) -> bool:
+        """Of one that was written while the clock had forgotten the time that is not known: it is
+        older than nothing but 0 days."""
+        if days > 0 and not is_believable(self.at_ns):
+            return False
         return time.time_ns() - self.at_ns >= days * _DAY_NS
 
     @contextmanager
