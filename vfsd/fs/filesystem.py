@@ -34,7 +34,7 @@ from vfsd.fs.viewfolders import (
 )
 from vfsd.fs.wholefile import WholeFile
 from vfsd.fs.xattrs import Xattrs
-from vfsd.model import Node
+from vfsd.model import FileState, Node
 from vfsd.parts import Parts
 from vfsd.viewfiles import Patience
 
@@ -330,6 +330,12 @@ class Filesystem:
         if content is None or node is None:
             return None
         return ContentVersion(node.ino, node.generation, content.stamp)
+
+    def video_size(self, handle: int) -> int | None:
+        """How many bytes the video has that a handle reads; None of any other file."""
+        content = self._files.handle(handle).content
+        node = None if content is None else self._names.node_if_any(content.ino)
+        return None if node is None or node.state is not FileState.VIDEO else node.size
 
     def whole_file(self, handle: int) -> WholeFile | None:
         """What a handle reads from; None for a view that is written."""

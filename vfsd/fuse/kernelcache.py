@@ -14,13 +14,14 @@ from ctypes import c_char_p, c_void_p
 from typing import Any
 
 from vfsd.fs import RENAME_EXCHANGE, Attributes, Filesystem
+from vfsd.fuse.bypath import ByPath
 from vfsd.fuse.opennames import OpenNames
 from vfsd.fuse.readers import Readers
 
 _log = logging.getLogger(__name__)
 
 _INVALIDATE_SECONDS = 0.05
-_CACHED_VERSIONS = 10_000
+_MOST_NAMES = 10_000
 _RELEASE_SECONDS = 0.5
 """As long a writer waits for the kernel to tell that others have closed."""
 
@@ -47,7 +48,8 @@ class KernelCache:
         self._attr_timeout = 0.0
         self._is_caching = True
         self._open = OpenNames()
-        self._told: dict[bytes, int] = {}  # sizes of views that the kernel may know
+        self._told: ByPath[tuple[int, int]] = ByPath()  # inode and size, as the kernel was told
+        self._sent_back: dict[int, bytes] = {}  # who is to look up a name again, by thread
         self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
 
     def start(self, config: Any, attr_timeout: float) -> None:
@@ -68,24 +70,31 @@ class KernelCache:
 
         To libfuse, and so to the kernel, names of one file are different files: what changes
         through one of them would be seen through the others only when the cache has expired.
-        So it is with a name that has gone, and is still open.  And set-ID bits go with a write, of
-        which the kernel takes no notice, as it leaves that to us.
+        So it is with a name that has gone, and is still open, and with one by which somebody writes
+        something else, and may look for its end.  And set-ID bits go with a write, of which the
+        kernel takes no notice, as it leaves that to us.
         libfuse looks at the timeout when the callback has returned.  Should another thread come in
         between, a change may be seen a second late.
         """
         is_offered = handle is not None and found.is_view and bool(found.mode & stat.S_IWUSR)
-        is_one = found.nlink < 2 and not self._open.is_elsewhere(found.ino, path, handle)
+        is_one = self._is_one(path, found, handle)
         may_lose_bits = stat.S_ISREG(found.mode) and found.mode & (stat.S_ISUID | stat.S_ISGID)
         allowed = (is_one or stat.S_ISDIR(found.mode)) and not is_offered and not may_lose_bits
         if allowed is not self._is_caching:
             self._is_caching = allowed
             self._config.attr_timeout = self._attr_timeout if allowed else 0.0
         found = self._with_room(path, found, handle)
-        if path is not None and found.is_view:
-            if len(self._told) >= _CACHED_VERSIONS:
+        if path is not None and stat.S_ISREG(found.mode):
+            if len(self._told) >= _MOST_NAMES:
                 self._told.clear()
-            self._told[path] = found.size
+            self._told[path] = found.ino, found.size
         return found
+
+    def _is_one(self, path: bytes | None, found: Attributes, handle: int | None) -> bool:
+        """Whether it is one file to the kernel, and that nothing else."""
+        if found.nlink > 1 or self._open.is_elsewhere(found.ino, path, handle):
+            return False
+        return found.is_view or not self._open.is_written_by_others(path, found.ino)
 
     def _with_room(self, path: bytes | None, found: Attributes, handle: int | None) -> Attributes:
         """With a size by which nobody is told of his end too early.
@@ -93,36 +102,80 @@ class KernelCache:
         The kernel knows one size of a name, whatever is open by it.  There it ends what is read
         through its cache; who reads past that is told of his end by us.
         """
-        cached = self._open.through_cache(path, handle)
-        if not cached:
+        ends = self._ends(path, found.ino, found.size, handle)
+        if not ends:
             return found
-        ends = {each: self._end(each, found) for each in cached}
-        size = max([found.size, *ends.values()])
+        size = max(found.size, *ends.values())
         for each, end in ends.items():
             if end < size:
                 self._readers.cut(each, end)
         return found._replace(size=size)
 
-    def _end(self, handle: int, found: Attributes) -> int:
-        """Where ends what it reads, if that is not what was found, and still open."""
+    def _ends(self, path: bytes | None, ino: int, size: int, handle: int | None) -> dict[int, int]:
+        """Where those end who read through the cache, by that path or the name of `handle`, if they
+        are still open: at `size` if they read `ino`."""
+        cached = self._open.through_cache(path, handle)
+        return {each: self._end(each, ino, size) for each in cached}
+
+    def _end(self, handle: int, ino: int, size: int) -> int:
         try:
-            if not self._fs.is_view(handle) and self._fs.identity(handle) == found.ino:
-                return found.size
+            if not self._fs.is_view(handle) and self._fs.identity(handle) == ino:
+                return size
             return self._fs.getattr(None, handle).size
         except OSError:
-            return found.size
+            return size
 
     def require_told(self, path: bytes, handle: int) -> None:
-        """Let the kernel forget the size of a view that has another one by now.
+        """See to it that the kernel knows the size of what is being opened by that path.
 
-        What a view holds may change with what is stored of its video.  The kernel reads no further
-        than to the size that it was told last.
+        It reads no further, and asks for nothing when it opens.  What a view holds may change with
+        what is stored of its video; the kernel forgets that.  A name may lead to another file since
+        it was looked up, or be a video of other bytes: raises `OSError` (ESTALE) to have the kernel
+        look the name up and open it again, of which the caller sees nothing.
         """
         if self._fs.is_view(handle):
-            size = self._fs.getattr(None, handle).size
-            if self._told.get(path) != size:
-                self._told[path] = size
+            about = self._fs.getattr(None, handle)
+            if self._told.get(path) != (about.ino, about.size):
+                self._told[path] = about.ino, about.size
                 self.forget(path)
+            return
+        ino = self._fs.identity(handle)
+        if isinstance(ino, int):  # else it is a view that is to be written, and has no size yet
+            self._require_known(path, ino, self._fs.video_size(handle))
+
+    def _require_known(self, path: bytes, ino: int, size: int | None) -> None:
+        """`size` is that of a video; other files grow through the kernel, or while one looks."""
+        told = self._told.get(path)
+        if told is None or told[0] != ino or not self._is_told(path, ino, size, told[1]):
+            self.look_again(path)
+            self.forget(path)
+        elif self._sent_back:
+            self._sent_back.pop(self._thread(), None)
+
+    def _is_told(self, path: bytes, ino: int, size: int | None, told: int) -> bool:
+        """Whether that is what the kernel would be told of a file now."""
+        if size is None or size == told:
+            return True
+        return told == max([size, *self._ends(path, ino, size, None).values()])
+
+    def look_again(self, path: bytes) -> None:
+        """Have the kernel look up a name that is being opened, and open it then.
+
+        Raises `OSError` (ESTALE), which the caller does not see.  Once: the name may have changed
+        again by then, and from a second one the kernel does not come back.  Nor does it look up
+        what is opened by no name (open_by_handle_at, for instance).
+        """
+        thread = self._thread()
+        if self._sent_back.pop(thread, None) == path:
+            return
+        if len(self._sent_back) >= _MOST_NAMES:
+            self._sent_back.clear()
+        self._sent_back[thread] = path
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    def _thread(self) -> int:
+        """Whose request this is."""
+        return int(self._context().contents.pid)
 
     def forget(self, path: bytes) -> None:
         """Let the kernel forget the attributes of what it knows by this path.
@@ -141,16 +194,22 @@ class KernelCache:
 
     # -- bytes
 
-    def require_own_size(self, path: bytes) -> None:
-        """Who opens that name to write is to go by the size that the kernel knows of it.
+    def require_own_size(self, path: bytes, handle: int) -> None:
+        """Who has opened that name to write, and was entered, looks for his end (SEEK_END) by the
+        size that the kernel knows of it.
 
-        Where something else is open by it that may be the other's, and what is appended would lie
-        behind a hole; views are not appended to.  Raises `OSError` (ETXTBSY).
+        Where something else is open by it that may be the other's, and what he writes there would
+        lie behind a hole; views are not written that way.  Raises `OSError` (ETXTBSY).
         """
-        if self._open.is_open(path):
-            found = self._fs.getattr(os.fsdecode(path))
-            if not found.is_view:
-                self._require_only(path, found.ino)
+        if not self.is_alone(handle) and isinstance(ino := self._fs.identity(handle), int):
+            self._require_only(path, ino)
+
+    def require_own(self, path: bytes) -> None:
+        """Before anything is lost: the same and `require_told`, of what opening will empty."""
+        found = self._fs.getattr(os.fsdecode(path))
+        if not found.is_view:
+            self._require_known(path, found.ino, None)
+            self._require_only(path, found.ino)
 
     def require_unused(self, path: bytes) -> None:
         """The same, of a name that is given to a new file."""
@@ -159,6 +218,13 @@ class KernelCache:
     def _require_only(self, path: bytes, ino: int | None) -> None:
         if not self._open.wait_for_others(path, ino, _RELEASE_SECONDS):
             raise OSError(errno.ETXTBSY, os.strerror(errno.ETXTBSY))
+
+    def is_end_known(self, handle: int) -> bool:
+        """Whether the size that the kernel knows of the name of `handle` is that of the file."""
+        found = self._fs.getattr(None, handle)
+        path = self._open.path_of(handle)
+        told = None if path is None else self._told.get(path)
+        return told is not None and told[0] == found.ino and self._is_one(path, found, handle)
 
     def enter(self, path: bytes, handle: int) -> None:
         """A file is being opened, by that path; ends with `leave`."""
@@ -180,8 +246,13 @@ class KernelCache:
 
         `info` is the ``fuse_file_info`` of a file that is being opened, and was entered.
         """
+        if info.flags & os.O_ACCMODE != os.O_RDONLY:
+            self._open.write(handle)
+        is_only_written = info.flags & os.O_ACCMODE == os.O_WRONLY
+        if info.flags & (os.O_DIRECT | os.O_APPEND) == os.O_DIRECT | os.O_APPEND:
+            is_only_written = True  # else the parts of a large write come in any order
         # Past its cache the kernel would forget that a file is to be synced after each write.
-        if self._bypass and info.flags & (os.O_ACCMODE | os.O_DSYNC) == os.O_WRONLY:
+        if self._bypass and is_only_written and not info.flags & os.O_DSYNC:
             info.direct_io = 1
         elif not self.is_alone(handle):
             info.direct_io = 1
@@ -193,11 +264,11 @@ class KernelCache:
             if version is not None:
                 self._open.read_through_cache(handle)
 
-    def refused(self, handle: int) -> None:
-        """Something was written through it, and not taken.
+    def misled(self, handle: int) -> None:
+        """Something was written through it, and not taken, or put elsewhere than the kernel thinks.
 
-        What comes of a shared mapping is in the kernel's cache before, and stays there for all who
-        read.  Nobody waits until it is forgotten: this thread has yet to answer the write.
+        It may be in the kernel's cache before, and stays there for all who read.  Nobody waits
+        until it is forgotten: this thread has yet to answer the write.
         """
         self._open.swap_cached(handle, None)
         path = self._open.path_of(handle)
@@ -209,11 +280,15 @@ class KernelCache:
         """A name was, through the mount: what is open by it now has the other."""
         if flags & RENAME_EXCHANGE:
             self._open.exchanged(old, new)
+            self._told.exchanged(old, new)
         else:
-            self._open.moved(old, new, with_all_below=self._is_folder(new))
+            is_folder = self._is_folder(new)
+            self._open.moved(old, new, with_all_below=is_folder)
+            self._told.moved(old, new, with_all_below=is_folder)
 
     def removed(self, path: bytes) -> None:
         self._open.removed(path)
+        self._told.removed(path)
 
     def _is_folder(self, path: bytes) -> bool:
         try:

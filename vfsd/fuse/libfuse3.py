@@ -304,16 +304,21 @@ class Adapter:
     def open(self, path: bytes, info_at: int) -> None:
         info = self._file_info.from_address(info_at)
         is_changing = bool(info.flags & _CHANGING)
-        if is_changing:
-            self._cache.require_own_size(path)
-        if self._passthrough is not None and is_changing:
-            handle = self._open_for_change(self._passthrough, os.fsdecode(path), info.flags)
-        else:
-            handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
+        try:
+            if info.flags & os.O_TRUNC:
+                self._cache.require_own(path)
+            if self._passthrough is not None and is_changing:
+                handle = self._open_for_change(self._passthrough, os.fsdecode(path), info.flags)
+            else:
+                handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
+        except FileNotFoundError:
+            self._cache.look_again(path)  # where it has gone, who may make one anew does
+            raise
         with self._handing_out(handle):
-            if self._passthrough is None or not is_changing:
-                self._cache.require_told(path, handle)
+            self._cache.require_told(path, handle)
             self._cache.enter(path, handle)
+            if is_changing:
+                self._cache.require_own_size(path, handle)
             self._readers.enter(handle)
             info.fh = handle
             if not is_changing and self._is_passed_through(handle, info_at):
@@ -345,7 +350,7 @@ class Adapter:
             taken = self._fs.write(handle, _memory(buffer, size, _READABLE_MEMORY), offset)
         finally:
             if taken < size:
-                self._cache.refused(handle)
+                self._cache.misled(handle)
         return taken
 
     def truncate(self, path: bytes | None, length: int, info: int | None) -> None:

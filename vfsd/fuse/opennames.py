@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Hashable
 from typing import TypeVar
 
+from vfsd.fuse.bypath import ByPath
+
 _MOST_NAMES = 10_000
 
 T = TypeVar("T", bound=Hashable)
@@ -23,6 +25,7 @@ class _Name:
         self.open: Counter[Hashable] = Counter()  # handles, by what they are open on
         self.cached: Hashable | None = None  # the version of all that the kernel may have cached
         self.through_cache: set[int] = set()  # handles
+        self.writing: set[int] = set()  # handles
 
 
 class OpenNames:
@@ -30,7 +33,7 @@ class OpenNames:
 
     def __init__(self) -> None:
         self._guard = threading.Condition(threading.Lock())
-        self._names: dict[bytes, _Name] = {}
+        self._names: ByPath[_Name] = ByPath()
         self._handles: dict[int, tuple[_Name, Hashable]] = {}
         self._places: dict[Hashable, Counter[_Name]] = {}  # by what is open there
 
@@ -38,7 +41,7 @@ class OpenNames:
         """`handle` is about to be open by that name; equal `what` read the same bytes."""
         with self._guard:
             if len(self._names) >= _MOST_NAMES:
-                self._names = {path: name for path, name in self._names.items() if name.open}
+                self._names = ByPath({path: one for path, one in self._names.items() if one.open})
             name = self._names.setdefault(path, _Name())
             name.open[what] += 1
             self._handles[handle] = name, what
@@ -53,6 +56,7 @@ class OpenNames:
                 return
             name, what = self._handles.pop(handle)
             name.through_cache.discard(handle)
+            name.writing.discard(handle)
             places = self._places[what]
             _one_less(name.open, what)
             _one_less(places, name)
@@ -64,14 +68,6 @@ class OpenNames:
         """Whether something else is open by the name of that handle, too."""
         with self._guard:
             return len(self._handles[handle][0].open) > 1
-
-    def is_open(self, path: bytes) -> bool:
-        """Whether anything is open by that name."""
-        if path not in self._names:
-            return False
-        with self._guard:
-            name = self._names.get(path)
-            return name is not None and bool(name.open)
 
     def wait_for_others(self, path: bytes, what: Hashable, seconds: float) -> bool:
         """Until nothing but `what` is open by that name, but no longer; whether that is so."""
@@ -92,6 +88,19 @@ class OpenNames:
             if handle is not None:
                 name = self._handles[handle][0]
             return any(place is not name for place in self._places.get(what, ()))
+
+    def write(self, handle: int) -> None:
+        """It may, from now on."""
+        with self._guard:
+            self._handles[handle][0].writing.add(handle)
+
+    def is_written_by_others(self, path: bytes | None, what: Hashable) -> bool:
+        """Whether something else is open by that name to be written."""
+        if path is None or path not in self._names:
+            return False
+        with self._guard:
+            name = self._names.get(path)
+            return name is not None and any(self._handles[each][1] != what for each in name.writing)
 
     def through_cache(self, path: bytes | None, handle: int | None) -> tuple[int, ...]:
         """The handles that read through the kernel's cache by that path, or by the name of
@@ -125,30 +134,16 @@ class OpenNames:
     def moved(self, old: bytes, new: bytes, *, with_all_below: bool) -> None:
         """The name was moved through the mount, over another if there was one."""
         with self._guard:
-            self._put(new, self._taken(old, with_all_below))
+            self._names.moved(old, new, with_all_below=with_all_below)
 
     def exchanged(self, one: bytes, other: bytes) -> None:
         """Two names were, with all below them."""
         with self._guard:
-            first, second = self._taken(one, True), self._taken(other, True)
-            self._put(other, first)
-            self._put(one, second)
+            self._names.exchanged(one, other)
 
     def removed(self, path: bytes) -> None:
         with self._guard:
-            self._names.pop(path, None)
-
-    def _taken(self, path: bytes, with_all_below: bool) -> dict[bytes, _Name]:
-        """Names by what follows `path`, which are known no longer."""
-        paths = [path] if path in self._names else []
-        if with_all_below:
-            paths += [each for each in self._names if each.startswith(path + b"/")]
-        return {each[len(path) :]: self._names.pop(each) for each in paths}
-
-    def _put(self, path: bytes, names: dict[bytes, _Name]) -> None:
-        self._names.pop(path, None)
-        for rest, name in names.items():
-            self._names[path + rest] = name
+            self._names.removed(path)
 
 
 def _one_less(counter: Counter[T], what: T) -> None:

@@ -1,0 +1,166 @@
+"""Where files end, whatever the kernel believes: it knows one size of a name, for some time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sample_videos import FOLDER
+from tests.mount.conftest import Mounted
+from tests.replaceable import rich_clip
+from vfsd.store import Store
+
+SHORT, MIDDLE, LONG = FOLDER / "odd-size.webm", FOLDER / "transport.ts", FOLDER / "traffic.mp4"
+
+
+@pytest.fixture(scope="module")
+def remembering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
+    """Where the kernel looks up nothing twice by itself."""
+    yield from mounted_with(tmp_path_factory.mktemp("remembering"), "entry_timeout=100")
+
+
+@pytest.fixture(scope="module")
+def looks_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
+    yield from mounted_with(tmp_path_factory.mktemp("looks-up"), "entry_timeout=0")
+
+
+@pytest.fixture
+def looking(looks_up: Mounted) -> Mounted:
+    """Where the kernel looks up names each time; empty."""
+    for path in looks_up.at.iterdir():
+        path.unlink()
+    return looks_up
+
+
+def mounted_with(root: Path, option: str) -> Iterator[Mounted]:
+    place = Mounted(root)
+    place.mount("attr_timeout=100", option)
+    yield place
+    place.unmount()
+
+
+def replace(mounted: Mounted, name: str, source: Path) -> None:
+    """By another process; the mount has seen it, and the kernel has not."""
+    with Store.open(mounted.store) as store:
+        store.ingest(source, name, replace=True)
+    assert not (mounted.at / "no such name").exists()  # of that it makes sure
+
+
+def move(mounted: Mounted, old: str, new: str) -> None:
+    with Store.open(mounted.store) as store:
+        store.move(old, new)
+
+
+def by_path(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def made_if_missing(path: Path) -> bytes:
+    with open(os.open(path, os.O_RDWR | os.O_CREAT), "rb") as file:
+        return file.read()
+
+
+def from_its_folder(path: Path) -> bytes:
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        with open(os.open(path.name, os.O_RDONLY, dir_fd=folder), "rb") as file:
+            return file.read()
+    finally:
+        os.close(folder)
+
+
+def through_a_link(path: Path) -> bytes:
+    link = path.with_name("link")
+    link.unlink(missing_ok=True)
+    link.symlink_to(path.name)
+    return link.read_bytes()
+
+
+def from_a_descriptor(path: Path) -> bytes:
+    """Of a name that is not looked up again."""
+    place = os.open(path, os.O_PATH)
+    try:
+        return Path(f"/proc/self/fd/{place}").read_bytes()
+    finally:
+        os.close(place)
+
+
+@pytest.mark.parametrize(
+    "read", [by_path, made_if_missing, from_its_folder, through_a_link, from_a_descriptor]
+)
+def test_what_has_just_been_replaced_is_read_to_its_end(
+    remembering: Mounted, read: Callable[[Path], bytes]
+) -> None:
+    path = remembering.at / "v.mp4"
+    for source in (SHORT, LONG, MIDDLE, LONG):
+        replace(remembering, path.name, source)
+        assert read(path) == source.read_bytes()
+        assert path.stat().st_size == source.stat().st_size
+
+
+@pytest.mark.parametrize(("before", "after"), [(LONG, SHORT), (SHORT, LONG)])
+def test_what_has_just_been_replaced_is_appended_to_at_its_end(
+    remembering: Mounted, before: Path, after: Path
+) -> None:
+    path = remembering.at / "v.mp4"
+    replace(remembering, path.name, before)
+    assert path.stat().st_size == before.stat().st_size
+    replace(remembering, path.name, after)
+    with path.open("ab") as file:
+        assert file.tell() == after.stat().st_size
+        file.write(b"more")
+    assert path.read_bytes() == after.read_bytes() + b"more"
+
+
+def test_what_has_just_been_removed_is_made_anew(remembering: Mounted) -> None:
+    path = remembering.at / "v.mp4"
+    replace(remembering, path.name, LONG)
+    assert path.exists()
+    with Store.open(remembering.store) as store:
+        store.remove(path.name)
+    with path.open("ab") as file:
+        file.write(b"more")
+    assert path.read_bytes() == b"more"
+    with Store.open(remembering.store) as store:
+        store.remove(path.name)
+    with pytest.raises(FileNotFoundError):
+        path.open("rb")
+
+
+def test_modes_are_those_of_what_is_there_now(remembering: Mounted) -> None:
+    path = remembering.at / "v.mp4"
+    replace(remembering, path.name, LONG)
+    path.chmod(0o600)
+    replace(remembering, path.name, SHORT)
+    with path.open("wb"):
+        assert path.stat().st_mode & 0o777 == 0o644 & ~_umask()
+    assert path.read_bytes() == b""
+
+
+def test_an_original_that_has_just_become_smaller_is_appended_to_at_its_end(
+    remembering: Mounted, tmp_path: Path
+) -> None:
+    """The file is the same."""
+    source = rich_clip(tmp_path / "rich.mp4")
+    path = remembering.at / "rich.mp4"
+    with Store.open(remembering.store) as store:
+        store.ingest(source, path.name)
+        assert path.stat().st_size == source.stat().st_size
+        video = store[path.name]
+        video.set_policy("original=replaceable,psnr=30")
+        video.replace_original(codec="h264")
+    assert not (remembering.at / "no such name").exists()
+    with path.open("ab") as file:
+        end = file.tell()
+        file.write(b"more")
+    assert end < source.stat().st_size
+    assert path.stat().st_size == end + 4
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
