@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from mmap import mmap
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from tests.replaceable import rich_clip
 from vfsd.store import Store
 
 SHORT, MIDDLE, LONG = FOLDER / "odd-size.webm", FOLDER / "transport.ts", FOLDER / "traffic.mp4"
+APPEND = os.O_CREAT | os.O_APPEND
+MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +55,74 @@ def replace(mounted: Mounted, name: str, source: Path) -> None:
 def move(mounted: Mounted, old: str, new: str) -> None:
     with Store.open(mounted.store) as store:
         store.move(old, new)
+
+
+@pytest.mark.parametrize("access", [os.O_WRONLY, os.O_RDWR])
+@pytest.mark.parametrize("other", [SHORT, LONG])
+def test_a_recording_goes_on_where_it_is_though_its_name_is_that_of_another(
+    looking: Mounted, access: int, other: Path
+) -> None:
+    at = looking.at
+    recording = os.open(at / "v.ts", access | APPEND)
+    os.write(recording, MIDDLE.read_bytes())
+    move(looking, "v.ts", "old.ts")
+    replace(looking, "v.ts", other)
+    for part in (b"one", b"two" * 2000):
+        (at / "v.ts").stat()
+        assert os.write(recording, part) == len(part)
+    os.close(recording)
+    assert (at / "old.ts").read_bytes() == MIDDLE.read_bytes() + b"one" + b"two" * 2000
+    assert (at / "v.ts").read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("access", [os.O_WRONLY, os.O_RDWR])
+def test_two_names_of_a_file_are_appended_to_in_turns(here: Path, access: int) -> None:
+    (here / "a.log").write_bytes(b"0123456789")
+    os.link(here / "a.log", here / "b.log")
+    logs = [os.open(here / name, access | APPEND) for name in ("a.log", "b.log")]
+    expected = b"0123456789"
+    for number in range(20):
+        line = str(number).encode() * (100 * number)
+        assert os.write(logs[number % 2], line) == len(line)
+        expected += line
+        for log in logs if access == os.O_RDWR else []:
+            assert os.pread(log, 1 << 20, 0) == expected
+    for log in logs:
+        os.close(log)
+    for name in ("a.log", "b.log"):
+        assert (here / name).read_bytes() == expected
+
+
+def test_who_looks_for_the_end_of_what_he_writes_finds_it(looking: Mounted) -> None:
+    at = looking.at
+    with (at / "v.ts").open("w+b", buffering=0) as file:
+        file.write(MIDDLE.read_bytes())
+        move(looking, "v.ts", "old.ts")
+        replace(looking, "v.ts", LONG)
+        assert (at / "v.ts").stat().st_size == LONG.stat().st_size
+        assert file.seek(0, os.SEEK_END) == MIDDLE.stat().st_size
+        file.write(b"more")
+    assert (at / "old.ts").read_bytes() == MIDDLE.read_bytes() + b"more"
+
+
+def test_parts_of_a_large_write_past_all_caches_stay_in_order(here: Path) -> None:
+    """The kernel sends them side by side."""
+    with mmap(-1, 8 * MIB) as parts:
+        parts[:] = b"".join(bytes([number]) * MIB for number in range(8))
+        file = os.open(here / "f", os.O_RDWR | APPEND | os.O_DIRECT)
+        for _ in range(3):
+            assert os.write(file, parts) == 8 * MIB
+        os.close(file)
+        assert (here / "f").read_bytes() == parts[:] * 3
+
+
+def test_a_mapping_of_what_is_appended_to_is_written_where_it_is(here: Path) -> None:
+    with (here / "f").open("a+b", buffering=0) as file:
+        file.write(bytes(8192))
+        with mmap(file.fileno(), 8192) as mapped:
+            mapped[4096:4100] = b"here"
+        file.write(b"more")
+    assert (here / "f").read_bytes() == bytes(4096) + b"here" + bytes(4092) + b"more"
 
 
 def by_path(path: Path) -> bytes:

@@ -380,6 +380,11 @@ class Filesystem:
         """How much was written."""
         return self._files.write(handle, data, offset)
 
+    def append(self, handle: int, data: Buffer) -> tuple[int, int]:
+        """Write at the end, wherever that is by now: where it was, in bytes, and how much was
+        written."""
+        return self._files.append(handle, data)
+
     def truncate(
         self, path: str | None, length: int, caller: Caller, handle: int | None = None
     ) -> None:

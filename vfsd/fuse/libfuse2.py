@@ -1,8 +1,8 @@
 """The adapter to libfuse 2, through fusepy, or mfusepy where there is no libfuse 3.
 
 What is missing here, because libfuse 2 cannot do it or the bindings do not pass it on: exchanging
-names, changing attributes by handle, holes, copying inside, reserving space, and keeping the
-kernel's cache from one opening to the next.
+names, changing attributes by handle, holes, copying inside, reserving space, keeping the kernel's
+cache from one opening to the next, and seeing that a write is to be appended.
 """
 
 from __future__ import annotations

@@ -345,11 +345,15 @@ class Adapter:
 
     def write(self, _path: int, buffer: int, size: int, offset: int, info: int) -> int:
         handle = c_uint64.from_address(info + self._fh_at).value
-        taken = 0
+        data = _memory(buffer, size, _READABLE_MEMORY)
+        taken, end = 0, offset
         try:
-            taken = self._fs.write(handle, _memory(buffer, size, _READABLE_MEMORY), offset)
+            if self._is_appended(handle, info):
+                end, taken = self._fs.append(handle, data)
+            else:
+                taken = self._fs.write(handle, data, offset)
         finally:
-            if taken < size:
+            if taken < size or end != offset:
                 self._cache.misled(handle)
         return taken
 
@@ -415,6 +419,19 @@ class Adapter:
 
     def _set_handle(self, info: int, handle: int) -> None:
         c_uint64.from_address(info + self._fh_at).value = handle
+
+    def _is_appended(self, handle: int, info: int) -> bool:
+        """Whether what is written there belongs at the end, wherever the kernel thinks that is.
+
+        Of a shared mapping (`writepage`) it belongs where it was mapped.  Of what goes past the
+        cache the parts of one large write may come in any order, and only the kernel knows which.
+        """
+        if not c_int.from_address(info).value & os.O_APPEND:
+            return False
+        about = self._file_info.from_address(info)
+        if about.writepage:
+            return False
+        return not (about.flags & os.O_DIRECT and self._cache.is_end_known(handle))
 
     def _caller(self) -> Caller:
         context = self._context().contents
