@@ -80,7 +80,7 @@ class LosslessCellEncoder:
         if self._stream is None or self._tile is None:
             raise IntegrityError("a tile has no pictures")
         likeness = self._tally.likeness
-        if self._is_scaled and not has_luma(self._tile):
+        if self._is_scaled and not has_luma(self._tile.format.name):
             likeness = replace(likeness, gray=0.0)  # it is made of colours, in another way
         return self._stream.finish(), likeness
 

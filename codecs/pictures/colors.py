@@ -91,12 +91,17 @@ def is_full_range(picture: av.VideoFrame) -> bool:
     """Whether luma from 0 to the highest level stands for black to white."""
     name = picture.format.name
     if picture.color_range == LIMITED_RANGE:
-        return name.startswith("gray")
+        return _is_gray(name)
     return picture.color_range == FULL_RANGE or _is_full_by_name(name)
 
 
 def _is_full_by_name(pixel_format: str) -> bool:
-    return names_full_range(pixel_format) or pixel_format.startswith("gray")
+    return names_full_range(pixel_format) or _is_gray(pixel_format)
+
+
+def _is_gray(pixel_format: str) -> bool:
+    """With transparency, too."""
+    return pixel_format.startswith(("gray", "ya"))
 
 
 def well_named(picture: av.VideoFrame) -> av.VideoFrame:

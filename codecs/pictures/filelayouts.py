@@ -14,6 +14,7 @@ import av
 import numpy as np
 
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, PixelLayout, pixel_layout
+from vfsd.codecs.pictures.planes import holds_floats
 from vfsd.codecs.pictures.rangenames import without_range
 from vfsd.errors import UsageError
 from vfsd.model import MediaInfo
@@ -29,7 +30,6 @@ _SAME = {
 }
 """Other ways to lay out the very same samples; gray8 is not stretched to full range as gray is."""
 _ALPHA = re.compile(r"yuva|gbrap|rgba|bgra|argb|abgr|^ya")
-_FLOAT = re.compile(r"f(16|32)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def lossless_layout(media: MediaInfo) -> Lossless:
     low_first = f"{source[:-2]}le" if source.endswith("be") else source
     wanted = _SAME.get(low_first, low_first)
     lost = "transparency" if _ALPHA.search(source) else None
-    if _FLOAT.search(source):
+    if holds_floats(source):
         return _not_taken(source)
     if wanted.startswith(_RGB_PREFIXES):
         bits = max(component.bits for component in av.VideoFormat(source).components)
@@ -111,7 +111,7 @@ def _native_layout(name: str) -> PixelLayout | None:
 @cache
 def _is_taken(name: str) -> bool:
     formats = av.Codec("ffv1", "w").video_formats or ()
-    known = {"gray8", *(form.name for form in formats if not _FLOAT.search(form.name))}
+    known = {"gray8", *(form.name for form in formats if not holds_floats(form.name))}
     return name in known
 
 

@@ -27,6 +27,7 @@ from vfsd.codecs.pictures.planes import (
     chroma_shares,
     copy_colors,
     has_luma,
+    in_planes,
     is_croppable,
     plane_bytes,
     plane_samples,
@@ -45,13 +46,12 @@ _MARGIN = 16
 """Pixels around an area that filters may look at."""
 _POINTWISE = ("yuv420p", "yuvj420p", "yuv422p", "yuvj422p")
 """Formats from which 8-bit output is made without a look at the neighbours."""
-_UNPACKED = {
-    "nv12": "yuv420p",
-    "vyu444": "yuv444p",
-    **dict.fromkeys(("yuyv422", "uyvy422", "yvyu422"), "yuv422p"),
-    **dict.fromkeys(("rgb48le", "rgb48be", "bgr48le", "bgr48be"), "gbrp16le"),
-}
-"""Of formats that cannot be cropped: those with the very same samples, in planes."""
+_SWAPPED = ("rgb555be", "rgb565be", "bgr555be", "bgr565be")
+"""Formats whose bytes FFmpeg takes in the wrong order unless it scales them."""
+_BAYER = tuple(f"bayer_{order}8" for order in ("bggr", "rggb", "gbrg", "grbg"))
+"""Formats whose colours FFmpeg leaves in the lower half of 16 bits."""
+_FLOAT_GRAY = ("grayf", "yaf")
+"""What names of formats begin with which FFmpeg takes for limited range, or cannot read at all."""
 _PACKED_RGB = ("rgb24", "bgr24", "bgr0")
 _EIGHT_BIT = (*_PACKED_RGB, "gray")
 """Packed forms of eight bits."""
@@ -152,7 +152,7 @@ class PixelConverter:
     def needed(self) -> Rect:
         """What of a picture, before it is turned upright, the result depends on."""
         picture = Rect.of_size(self.media.width, self.media.height)
-        if self._layout.channels == 1 and self.media.pixel_format.startswith(("yuv", "gray")):
+        if self._layout.channels == 1 and has_luma(self.media.pixel_format):
             return self._area
         if self._scaled is not None:
             area, rows = self._area, 4 if self.media.interlaced else 2
@@ -235,6 +235,7 @@ class PixelConverter:
 
         Raises `UsageError` when `out` has another shape or type, or `frame` another size.
         """
+        frame = self._well_read(frame)
         form = (held, frame.width, frame.height, frame.format.name, frame.interlaced_frame)
         if self._fit is None or form != self._fitted:
             self._fit, self._fitted = self._fitting(frame, held), form
@@ -268,9 +269,9 @@ class PixelConverter:
             )
         area = self._area.moved(-held.x1, -held.y1)
         picture = Rect.of_size(held.width, held.height)
-        is_gray = self._layout.channels == 1 and has_luma(frame)
+        is_gray = self._layout.channels == 1 and has_luma(frame.format.name)
         window, inner = None, area
-        if self._scaled is None and is_croppable(frame):
+        if self._scaled is None and is_croppable(frame.format.name):
             fields = 2 if frame.interlaced_frame else 1
             window = self._window(frame.format.name, area, picture, fields)
             inner = area.moved(-window.x1, -window.y1)
@@ -301,12 +302,13 @@ class PixelConverter:
 
     def _scale(self, frame: av.VideoFrame, area: Rect, picture: Rect) -> av.VideoFrame:
         assert self._scaled is not None
-        frame = self._scanning.of(frame)
         is_all = area == picture == Rect.of_size(frame.width, frame.height)
-        planar = None if is_all else _UNPACKED.get(frame.format.name)
-        if planar is not None:
+        planar = in_planes(frame.format.name)
+        if planar is not None and not is_all:
             frame = self._unpacked(frame, planar)
-        if is_croppable(frame):
+        frame = self._scanning.of(frame)
+        source = frame
+        if is_croppable(frame.format.name):
             shares_x, shares_y = shared_by(frame)
             # Of a field that ends between rows that share their chroma, FFmpeg looks at a row more
             # than there is.
@@ -317,11 +319,6 @@ class PixelConverter:
                 on_grid = self._cropped(frame, Rect(x, y, area.x2, bottom))
                 frame, area, is_all = with_full_chroma(on_grid), area.moved(-x, -y), False
             source = frame if is_all else self._cropped(frame, area)
-        elif is_all:
-            source = frame
-        else:
-            packed = self._reformatter.reformat(frame, format="gbrp", threads=1)
-            source = self._cropped(packed, area)
         if self._is_reduced and self._layout.name in _PACKED_RGB:
             # Scaled straight to a packed form, two pixels of the result would share their chroma;
             # this costs half as much, too.
@@ -329,7 +326,19 @@ class PixelConverter:
             return self._packer.reformat(planes, format=self._layout.name, threads=1)
         return self._reformat(source, *self._scaled)
 
+    def _well_read(self, frame: av.VideoFrame) -> av.VideoFrame:
+        """`frame`, or the same in a format that FFmpeg reads as it should."""
+        name = frame.format.name
+        if name in _SWAPPED:
+            (samples,), made = plane_bytes(frame), _like(frame, f"{name[:-2]}le")
+            plane_bytes(made)[0].view(np.uint16)[...] = samples.view(np.uint16).byteswap()
+            return made
+        if name.startswith(_FLOAT_GRAY):
+            return _of_floats(frame)
+        return self._unpacked(frame, "gbrp") if name in _BAYER else frame
+
     def _unpacked(self, frame: av.VideoFrame, planar: str) -> av.VideoFrame:
+        """A new picture of the same samples in planes."""
         meant = FULL_RANGE if is_full_range(frame) else LIMITED_RANGE
         planes = self._packer.reformat(
             frame, format=planar, src_color_range=meant, dst_color_range=meant, threads=1
@@ -489,6 +498,24 @@ def needed_area(
 def _has_size(frame: av.VideoFrame, held: Rect) -> bool:
     even = (held.width + held.width % 2, held.height + held.height % 2)
     return (frame.width, frame.height) in (even, (held.width, held.height))
+
+
+def _like(frame: av.VideoFrame, pixel_format: str) -> av.VideoFrame:
+    """A picture in another format, in which chroma lies nowhere else, that shows anything."""
+    size, interlaced = (frame.width, frame.height), frame.interlaced_frame
+    made = blank(*size, pixel_format, SITINGS[0], interlaced=interlaced)
+    copy_colors(frame, made)
+    return made
+
+
+def _of_floats(frame: av.VideoFrame) -> av.VideoFrame:
+    """Gray of 16 bits, of gray from 0 to 1; what is beyond them is cut off."""
+    made, name = _like(frame, "gray16le"), frame.format.name
+    kind = f"{'>' if name.endswith('be') else '<'}f{4 if 'f32' in name else 2}"
+    shown = plane_bytes(frame)[0].view(kind)[:, :: len(frame.format.components)]
+    levels = np.nan_to_num(shown.astype(np.float32)).clip(0, 1)
+    plane_samples(made)[0][...] = np.rint(levels * np.float32(65535))
+    return made
 
 
 def _luma_format(frame: av.VideoFrame) -> str:

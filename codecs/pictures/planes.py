@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from functools import cache
 from typing import Any
@@ -9,8 +10,12 @@ from typing import Any
 import av
 import numpy as np
 import numpy.typing as npt
+from av.video.format import names
 
 from vfsd.codecs.pictures.rangenames import without_range
+
+_FLOAT = re.compile(r"f(16|32)")
+_OF_SHARES = {(1, 1): "yuv444p", (2, 1): "yuv422p", (2, 2): "yuv420p"}
 
 
 def plane_bytes(frame: av.VideoFrame) -> list[npt.NDArray[np.uint8]]:
@@ -24,27 +29,37 @@ def plane_bytes(frame: av.VideoFrame) -> list[npt.NDArray[np.uint8]]:
         view = np.frombuffer(samples, np.uint8).reshape(plane.height, abs(plane.line_size))
         if plane.line_size < 0:
             view = view[::-1]
-        views.append(view[:, : plane.width * _bytes_per_column(frame.format.name, number)])
+        views.append(view[:, : _row_bytes(frame.format.name, number, plane.width)])
     return views
 
 
 @cache
-def _bytes_per_column(pixel_format: str, number: int) -> int:
+def _row_bytes(pixel_format: str, number: int, columns: int) -> int:
+    """Of a row of that plane, which has so many columns."""
     layout = av.VideoFormat(pixel_format)
-    mine = [c for c in layout.components if c.plane == number]
-    wide = 2 if mine[0].bits > 8 else 1
-    if layout.is_planar or len(mine) == len(layout.components) == 1:
-        return wide * len(mine)
-    return -(-layout.padded_bits_per_pixel // 8)
+    if layout.is_planar:
+        mine = sum(component.plane == number for component in layout.components)
+        return columns * mine * _sample_bytes(pixel_format)
+    shared, _ = chroma_shares(pixel_format)
+    whole = -(-columns // shared) * shared  # columns that share their chroma lie together
+    return -(-whole * layout.padded_bits_per_pixel // 8)
+
+
+@cache
+def _sample_bytes(pixel_format: str) -> int:
+    """Of a sample, where each has bytes of its own."""
+    bits = max(component.bits for component in av.VideoFormat(pixel_format).components)
+    return 1 if bits <= 8 else 2 if bits <= 16 else 4
 
 
 def plane_samples(frame: av.VideoFrame) -> list[npt.NDArray[Any]]:
-    """As `plane_bytes`, but of uint16 where samples are wider than a byte, whichever of their bytes
-    comes first.  Planar formats only."""
+    """As `plane_bytes`, but of uint16 where samples are wider than a byte (uint32 where they are
+    wider than that), whichever of their bytes comes first.  Planar formats only."""
     views, name = plane_bytes(frame), frame.format.name
-    if not _is_wide(name):
+    wide = _sample_bytes(name)
+    if wide == 1:
         return views
-    return [view.view(">u2" if name.endswith("be") else np.uint16) for view in views]
+    return [view.view(f"{'>' if name.endswith('be') else '<'}u{wide}") for view in views]
 
 
 def plane_pixels(frame: av.VideoFrame) -> list[npt.NDArray[Any]]:
@@ -64,11 +79,6 @@ def _packed_components(pixel_format: str) -> int:
     return len(layout.components) if len(planes) == 1 else 1
 
 
-@cache
-def _is_wide(pixel_format: str) -> bool:
-    return bool(av.VideoFormat(pixel_format).components[0].bits > 8)
-
-
 def shares(frame: av.VideoFrame, plane: int) -> tuple[int, int]:
     """How many columns and rows of pixels share a sample of that plane."""
     return chroma_shares(frame.format.name) if plane in (1, 2) else (1, 1)
@@ -81,16 +91,50 @@ def chroma_shares(pixel_format: str) -> tuple[int, int]:
     return 16 // layout.chroma_width(16), 16 // layout.chroma_height(16)
 
 
-def is_croppable(frame: av.VideoFrame) -> bool:
-    """Whether every component has a plane of its own, with chroma shared by two pixels at most."""
-    components = frame.format.components
+@cache
+def is_croppable(pixel_format: str) -> bool:
+    """Whether a part of a picture is parts of its planes: every component has one of its own, whose
+    samples are whole numbers of 8 to 16 bits, and two pixels at most share their chroma."""
+    layout = av.VideoFormat(pixel_format)
+    components = layout.components
     planar = len({component.plane for component in components}) == len(components)
-    return planar and max(shares(frame, 1)) <= 2
+    whole = all(8 <= component.bits <= 16 for component in components)
+    if layout.has_palette or holds_floats(pixel_format) or not (planar and whole):
+        return False
+    return max(chroma_shares(pixel_format)) <= 2
 
 
-def has_luma(frame: av.VideoFrame) -> bool:
-    """Whether the first plane is luma and nothing else."""
-    return frame.format.name.startswith(("yuv", "gray")) and is_croppable(frame)
+def holds_floats(pixel_format: str) -> bool:
+    """Whether samples are no whole numbers."""
+    return _FLOAT.search(pixel_format) is not None
+
+
+@cache
+def has_luma(pixel_format: str) -> bool:
+    """Whether the first plane is luma and nothing else, from 0 upwards."""
+    is_shifted = "msb" in pixel_format
+    return (
+        pixel_format.startswith(("yuv", "gray")) and is_croppable(pixel_format) and not is_shifted
+    )
+
+
+@cache
+def in_planes(pixel_format: str) -> str | None:
+    """For a format that cannot be cropped, one that can, with the very same samples where there is
+    such a one, but for transparency; None for all others."""
+    if is_croppable(pixel_format):
+        return None
+    layout = av.VideoFormat(pixel_format)
+    shown = [component for component in layout.components if not component.is_alpha]
+    bits = 16 if holds_floats(pixel_format) else max(component.bits for component in shown)
+    depth = "" if bits <= 8 else f"{bits}le"
+    if layout.is_rgb or layout.has_palette or bits < 8:
+        same = f"gbrp{depth}"
+    elif len(shown) == 1:
+        same = f"gray{depth}"
+    else:
+        same = f"{_OF_SHARES.get(chroma_shares(pixel_format), '')}{depth}"
+    return same if same in names and is_croppable(same) else "gbrp"
 
 
 def picture_bytes(frame: av.VideoFrame) -> int:

@@ -10,6 +10,8 @@ import av
 import numpy as np
 from av.video.stream import VideoStream
 
+from vfsd.model import MediaInfo
+
 
 def pictures(count: int, width: int, height: int, *, seed: int = 1) -> list[av.VideoFrame]:
     """A texture that drifts, with noise: pictures that are all different."""
@@ -49,3 +51,21 @@ def make_clip(
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
     return path
+
+
+def media_of(
+    width: int, height: int, pixel_format: str, rotation: int = 0, *, mirrored: bool = False
+) -> MediaInfo:
+    """What is known of a video whose pictures are so."""
+    return MediaInfo(
+        container="mp4",
+        codec="h264",
+        profile=None,
+        width=width,
+        height=height,
+        pixel_format=pixel_format,
+        time_base=Fraction(1, 30),
+        average_rate=None,
+        rotation=rotation,
+        mirrored=mirrored,
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sample_videos import FOLDER
+from tests.codecs.making import media_of
 from tests.codecs.reference import decoder_for
 from vfsd.codecs.examining.examine import examine
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS
 from vfsd.codecs.pictures.pixels import PixelConverter
 from vfsd.codecs.pictures.planes import plane_samples
 from vfsd.errors import OutOfRangeError, UsageError
-from vfsd.model import MediaInfo
 from vfsd.tiling import Rect
 
 PACKED = ("rgb24", "bgr24", "gray", "rgb48", "gray16")
@@ -33,23 +32,6 @@ SOURCES = (
     *("gbrp", "gray", "gray10le", "nv12", "yuyv422", "rgb24", "bgra", "yuv411p", "yuva420p"),
 )
 SIZES = ((96, 64), (70, 40), (57, 39), (17, 33), (2, 2))
-
-
-def _media(
-    width: int, height: int, pixel_format: str, rotation: int = 0, *, mirrored: bool = False
-) -> MediaInfo:
-    return MediaInfo(
-        container="mp4",
-        codec="h264",
-        profile=None,
-        width=width,
-        height=height,
-        pixel_format=pixel_format,
-        time_base=Fraction(1, 30),
-        average_rate=None,
-        rotation=rotation,
-        mirrored=mirrored,
-    )
 
 
 def _noise(width: int, height: int, pixel_format: str, seed: int = 1) -> av.VideoFrame:
@@ -88,7 +70,7 @@ def test_a_region_is_that_part_of_the_whole(
     pixel_format: str,
     corners: tuple[float, float, float, float],
 ) -> None:
-    media = _media(*size, source, rotation, mirrored=mirrored)
+    media = media_of(*size, source, rotation, mirrored=mirrored)
     width, height = media.display_width, media.display_height
     x1, y1 = int(corners[0] * width), int(corners[1] * height)
     x2, y2 = x1 + 1 + int(corners[2] * (width - x1)), y1 + 1 + int(corners[3] * (height - y1))
@@ -117,7 +99,7 @@ def test_planes_of_a_region_are_those_parts_of_the_whole(
     corners: tuple[int, int, int, int],
 ) -> None:
     shares = SUBSAMPLED[pixel_format]
-    media = _media(72, 40, source, rotation, mirrored=mirrored)
+    media = media_of(72, 40, source, rotation, mirrored=mirrored)
     if rotation % 180 and shares[0] != shares[1]:
         with pytest.raises(UsageError, match="cannot be turned"):
             PixelConverter(media, pixel_format=pixel_format)
@@ -146,7 +128,7 @@ def test_conversion_is_that_of_ffmpeg(source: str, pixel_format: str) -> None:
     frame = _noise(96, 64, source)
     name = {"rgb48": "rgb48le", "gray16": "gray16le"}.get(pixel_format, pixel_format)
     expected = frame.reformat(format=name, interpolation="BICUBIC", threads=1).to_ndarray()
-    converted = PixelConverter(_media(96, 64, source), pixel_format=pixel_format).convert(frame)
+    converted = PixelConverter(media_of(96, 64, source), pixel_format=pixel_format).convert(frame)
     near = 1 if pixel_format == "gray16" else 0
     difference = converted.astype(int) - expected.reshape(converted.shape).astype(int)
     assert np.abs(difference).max() <= near
@@ -159,8 +141,8 @@ def test_pictures_are_mirrored_and_then_turned_clockwise(
     rotation: int, pixel_format: str, mirrored: bool
 ) -> None:
     frame = _noise(70, 40, "yuv420p")
-    lying = PixelConverter(_media(70, 40, "yuv420p"), pixel_format=pixel_format).convert(frame)
-    media = _media(70, 40, "yuv420p", rotation, mirrored=mirrored)
+    lying = PixelConverter(media_of(70, 40, "yuv420p"), pixel_format=pixel_format).convert(frame)
+    media = media_of(70, 40, "yuv420p", rotation, mirrored=mirrored)
     upright = PixelConverter(media, pixel_format=pixel_format).convert(frame)
     if pixel_format in PACKED:
         np.testing.assert_array_equal(upright, _turned(lying, rotation, mirrored=mirrored))
@@ -188,7 +170,7 @@ def test_planes_in_the_stored_form_are_the_samples_themselves() -> None:
     ):
         frame = _noise(96, 64, source)
         frame.color_range = color_range
-        media = replace(_media(96, 64, source), color_range=told)
+        media = replace(media_of(96, 64, source), color_range=told)
         converted = PixelConverter(media, pixel_format="yuv420p").convert(frame)
         parts = _split(converted, 96, 64, (2, 2))
         for part, plane in zip(parts, plane_samples(frame), strict=True):
@@ -201,10 +183,10 @@ def test_gray_is_luma_and_nothing_else() -> None:
     stretched = np.clip(np.floor((luma - 16) * 255 / 219 + 0.5), 0, 255)
     for colorspace in (1, 2, 5, 9):
         frame.colorspace, frame.color_range = colorspace, 1
-        gray = PixelConverter(_media(96, 64, "yuv420p"), pixel_format="gray").convert(frame)
+        gray = PixelConverter(media_of(96, 64, "yuv420p"), pixel_format="gray").convert(frame)
         np.testing.assert_array_equal(gray[..., 0], stretched)
     frame.color_range = 2
-    full = PixelConverter(_media(96, 64, "yuv420p"), pixel_format="gray").convert(frame)
+    full = PixelConverter(media_of(96, 64, "yuv420p"), pixel_format="gray").convert(frame)
     np.testing.assert_array_equal(full[..., 0], luma)
 
 
@@ -213,7 +195,7 @@ def test_scaling_scales_the_region_alone() -> None:
     for plane in plane_samples(frame):
         plane[...] = 128
     plane_samples(frame)[0][16:32, 32:64] = 235
-    media = _media(96, 64, "yuv420p")
+    media = media_of(96, 64, "yuv420p")
     for pixel_format, white in (("rgb24", 255), ("gray", 255), ("gray16", 65535)):
         for region in (Rect(32, 16, 64, 32), Rect(33, 17, 63, 31)):
             converter = PixelConverter(
@@ -232,7 +214,7 @@ def test_reduced_pixels_are_means_of_their_areas(pixel_format: str) -> None:
     chance = np.random.default_rng(2)
     for plane, side in zip(plane_samples(frame), (4, 2, 2), strict=True):
         plane[...] = np.kron(chance.integers(60, 190, (16, 24)), np.ones((side, side)))
-    media = _media(96, 64, "yuv420p")
+    media = media_of(96, 64, "yuv420p")
     whole = PixelConverter(media, pixel_format=pixel_format).convert(frame)
     reduced = PixelConverter(media, pixel_format=pixel_format, size=(24, 16)).convert(frame)
     means = whole.reshape(16, 4, 24, 4, -1).mean(axis=(1, 3))
@@ -244,8 +226,8 @@ def test_reduced_pixels_are_means_of_their_areas(pixel_format: str) -> None:
 @pytest.mark.parametrize("source", ["yuv420p", "nv12", "yuv422p10le", "gbrp", "gray"])
 def test_scaled_pictures_are_upright(source: str, rotation: int, mirrored: bool) -> None:
     frame = _noise(96, 64, source)
-    lying = PixelConverter(_media(96, 64, source), size=(48, 16)).convert(frame)
-    media = _media(96, 64, source, rotation, mirrored=mirrored)
+    lying = PixelConverter(media_of(96, 64, source), size=(48, 16)).convert(frame)
+    media = media_of(96, 64, source, rotation, mirrored=mirrored)
     size = (16, 48) if rotation % 180 else (48, 16)
     upright = PixelConverter(media, size=size).convert(frame)
     np.testing.assert_array_equal(upright, _turned(lying, rotation, mirrored=mirrored))
@@ -256,7 +238,7 @@ def test_planes_of_an_odd_place_are_resampled() -> None:
     for plane, level in zip(plane_samples(frame), (100, 90, 160), strict=True):
         plane[...] = level
     converter = PixelConverter(
-        _media(96, 64, "yuv420p"), pixel_format="yuv420p", region=Rect(11, 7, 31, 27)
+        media_of(96, 64, "yuv420p"), pixel_format="yuv420p", region=Rect(11, 7, 31, 27)
     )
     parts = _split(converter.convert(frame), 20, 20, (2, 2))
     for part, level in zip(parts, (100, 90, 160), strict=True):
@@ -266,7 +248,7 @@ def test_planes_of_an_odd_place_are_resampled() -> None:
 def test_results_go_where_the_caller_wants_them() -> None:
     frame = _noise(96, 64, "yuv420p")
     for pixel_format in PIXEL_FORMATS:
-        converter = PixelConverter(_media(96, 64, "yuv420p"), pixel_format=pixel_format)
+        converter = PixelConverter(media_of(96, 64, "yuv420p"), pixel_format=pixel_format)
         expected = converter.convert(frame)
         out = np.zeros(converter.shape, converter.dtype)
         assert converter.convert(frame, out) is out
@@ -280,7 +262,7 @@ def test_results_go_where_the_caller_wants_them() -> None:
 @pytest.mark.parametrize(("source", "wanted"), [("gray", "gray"), ("rgb24", "rgb24")])
 def test_results_do_not_change_with_the_next_frame(source: str, wanted: str) -> None:
     converter = PixelConverter(
-        _media(96, 64, source), pixel_format=wanted, region=Rect(3, 5, 50, 60)
+        media_of(96, 64, source), pixel_format=wanted, region=Rect(3, 5, 50, 60)
     )
     first = converter.convert(_noise(96, 64, source, seed=1))
     kept = first.copy()
@@ -289,7 +271,7 @@ def test_results_do_not_change_with_the_next_frame(source: str, wanted: str) -> 
 
 
 def test_errors_say_what_is_wrong() -> None:
-    media = _media(96, 64, "yuv420p")
+    media = media_of(96, 64, "yuv420p")
     with pytest.raises(UsageError, match="'cmyk' is no pixel format") as usage:
         PixelConverter(media, pixel_format="cmyk")
     assert "rgb24" in str(usage.value.hint)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER, read_frame_number
-from tests.codecs.test_pixels import _media
+from tests.codecs.making import media_of
 from tests.codecs.test_pixels import _noise as noise
 from tests.composing import take_tiles
 from tests.stores import new_store
@@ -271,12 +271,12 @@ def test_a_copy_has_the_layout_that_is_asked_for(tmp_path: Path) -> None:
     ],
 )
 def test_the_nearest_layout_is_taken(source: str, layout: str, lost: str | None) -> None:
-    assert lossless_layout(_media(64, 48, source)) == Lossless(layout, lost)
+    assert lossless_layout(media_of(64, 48, source)) == Lossless(layout, lost)
 
 
 def test_colours_that_cannot_be_turned_are_told(tmp_path: Path) -> None:
-    assert lossless_layout(_media(64, 48, "yuv420p", 90)) == Lossless("yuv420p")
-    found = lossless_layout(_media(64, 48, "yuv422p10le", 270))
+    assert lossless_layout(media_of(64, 48, "yuv420p", 90)) == Lossless("yuv420p")
+    found = lossless_layout(media_of(64, 48, "yuv422p10le", 270))
     assert found.layout == "yuv444p10le"
     assert found.lost is not None
 

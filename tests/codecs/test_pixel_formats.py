@@ -1,0 +1,222 @@
+"""`PixelConverter` with pictures of every pixel format that there is."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+import pytest
+from av.error import FFmpegError
+from av.video.format import names
+
+from tests.codecs.making import media_of
+from vfsd.codecs.pictures.filepixels import FilePixelConverter
+from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
+from vfsd.codecs.pictures.pixels import PixelConverter
+from vfsd.codecs.pictures.planes import (
+    copy_picture,
+    fingerprint,
+    holds_floats,
+    in_planes,
+    is_croppable,
+)
+from vfsd.tiling import Rect
+
+WIDTH, HEIGHT = 112, 80
+ALL = Rect(0, 0, WIDTH, HEIGHT)
+DOTTED = ("mono", "rgb4_", "bgr4_", "rgb8", "bgr8")
+"""So few levels that FFmpeg makes patterns of dots."""
+KILLING = ("yaf32be", "yaf32le")
+"""FFmpeg ends the process that converts them."""
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """Those from which FFmpeg makes others."""
+    return tuple(name for name in sorted(names) if name not in KILLING and _is_convertible(name))
+
+
+def _is_convertible(name: str) -> bool:
+    try:
+        av.VideoFrame(WIDTH, HEIGHT, name).reformat(format="rgb24")
+    except (FFmpegError, ValueError):
+        return False
+    return True
+
+
+def _noise(name: str, width: int = WIDTH, height: int = HEIGHT) -> av.VideoFrame:
+    picture = av.VideoFrame(width, height, name)
+    chance = np.random.default_rng(1)
+    for plane in picture.planes:
+        plane.update(chance.bytes(plane.buffer_size))
+    return picture
+
+
+def _slope(name: str, box: Rect = ALL) -> av.VideoFrame:
+    """A part of a picture of gentle colours, where FFmpeg makes such; else something else."""
+    y, x = np.mgrid[box.y1 : box.y2, box.x1 : box.x2]
+    colours = np.stack([40 + x, 200 - x, 60 + y], axis=-1).astype(np.uint8)
+    try:
+        return av.VideoFrame.from_ndarray(colours, "rgb24").reformat(
+            format=name, interpolation="BICUBIC", threads=1
+        )
+    except FFmpegError:
+        picture = av.VideoFrame(box.width, box.height, name)
+    order = ">" if name.endswith("be") else "<"
+    level = np.array(150, np.uint8)
+    if holds_floats(name):
+        level = np.array(0.6, f"{order}f{4 if 'f32' in name else 2}")
+    elif name.startswith("bayer") and "16" in name:
+        level = np.array(40000, f"{order}u2")
+    for plane in picture.planes:
+        plane.update(level.tobytes() * (plane.buffer_size // level.nbytes))
+    return picture
+
+
+def _planes(data: npt.NDArray[Any], layout: str, width: int, height: int) -> list[Any]:
+    """What `FilePixelConverter` gave, by planes, each of rows x columns."""
+    known = pixel_layout(layout)
+    if known.channels:
+        return [data]
+    across, down = known.subsampled
+    chroma = (height // down, width // across)
+    pairs = 2 if known.interleaved else 1
+    planes, at = [], 0
+    for rows, columns in [(height, width), *[(chroma[0], chroma[1] * pairs)] * (2 // pairs)]:
+        planes.append(data[at : at + rows * columns].reshape(rows, columns))
+        at += rows * columns
+    return planes
+
+
+@pytest.mark.parametrize("layout", PIXEL_FORMATS)
+def test_a_region_is_that_part_of_the_whole_in_every_format(layout: str) -> None:
+    box = Rect(34, 36, 62, 62)
+    known = pixel_layout(layout)
+    for name in _formats():
+        media, picture = media_of(WIDTH, HEIGHT, name), _noise(name)
+        whole = FilePixelConverter(media, pixel_format=layout).convert(picture)
+        part = FilePixelConverter(media, pixel_format=layout, region=box).convert(picture)
+        mine = _planes(part, layout, box.width, box.height)
+        for number, plane in enumerate(_planes(whole, layout, WIDTH, HEIGHT)):
+            across, down = known.subsampled if number else (1, 1)
+            pairs = 2 if known.interleaved and number else 1
+            rows = slice(box.y1 // down, box.y2 // down)
+            columns = slice(box.x1 // across * pairs, box.x2 // across * pairs)
+            assert np.array_equal(mine[number], plane[rows, columns]), name
+
+
+@pytest.mark.parametrize("layout", ["rgb24", "rgb48", "gray", "yuv444p"])
+def test_a_scaled_region_is_that_of_the_part_alone_in_every_format(layout: str) -> None:
+    box = Rect(32, 32, 96, 64)
+    for name in _formats():
+        if name.startswith(DOTTED):
+            continue
+        picture, alone = _slope(name), _slope(name, box)
+        found, right = (
+            PixelConverter(
+                media_of(shown.width, shown.height, name),
+                pixel_format=layout,
+                region=region,
+                size=(40, 24),
+            ).convert(shown)
+            for shown, region in ((picture, box), (alone, None))
+        )
+        assert _error(found, right) < 0.008, name
+
+
+def _error(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
+    """The mean difference, of the highest level."""
+    difference = np.abs(one.astype(float) - other.astype(float)).mean()
+    return float(difference / np.iinfo(one.dtype).max)
+
+
+@pytest.mark.parametrize("layout", ["rgb24", "bgr24", "rgb48", "gray", "gray16", "yuv420p"])
+def test_what_is_made_of_a_format_is_made_of_its_samples_in_planes(layout: str) -> None:
+    """FFmpeg's own ways between two formats are right, or not taken."""
+    for name in _formats():
+        planar = in_planes(name)
+        if planar is None or name.startswith((*DOTTED, "grayf", "yaf")):
+            continue
+        picture = _slope(name)
+        planes = picture.reformat(format=planar, interpolation="BICUBIC", threads=1)
+        found, right = (
+            PixelConverter(media_of(WIDTH, HEIGHT, shown.format.name), pixel_format=layout).convert(
+                shown
+            )
+            for shown in (picture, planes)
+        )
+        assert _error(found, right) < 0.015, name
+
+
+def test_the_order_of_bytes_makes_no_difference() -> None:
+    for name in _formats():
+        twin = f"{name[:-2]}le"
+        if not name.endswith("be") or twin not in _formats():
+            continue
+        picture = _slope(name)
+        other = av.VideoFrame(WIDTH, HEIGHT, twin)
+        bits = max(component.bits for component in picture.format.components)
+        wide = "u4" if bits > 16 else "u2"
+        for plane, copy in zip(picture.planes, other.planes, strict=True):
+            copy.update(np.frombuffer(plane, f">{wide}").astype(f"<{wide}").tobytes())
+        for layout in PIXEL_FORMATS:
+            one, two = (
+                PixelConverter(
+                    media_of(WIDTH, HEIGHT, shown.format.name), pixel_format=layout
+                ).convert(shown)
+                for shown in (picture, other)
+            )
+            assert np.array_equal(one, two), (name, layout)
+
+
+@pytest.mark.parametrize("order", ["le", "be"])
+@pytest.mark.parametrize("bits", [16, 32])
+@pytest.mark.parametrize("kind", ["grayf", "yaf"])
+def test_gray_of_floats_reaches_from_0_to_1(kind: str, bits: int, order: str) -> None:
+    name = f"{kind}{bits}{order}"
+    picture = av.VideoFrame(64, 48, name)
+    levels = np.linspace(-0.5, 1.5, 64 * 48).reshape(48, 64)
+    levels[0, :2] = np.inf, np.nan
+    shown = levels[..., np.newaxis]
+    if kind == "yaf":
+        shown = np.concatenate([shown, np.full_like(shown, 0.3)], axis=-1)
+    samples = shown.astype(f"{'<' if order == 'le' else '>'}f{bits // 8}")
+    picture.planes[0].update(samples.tobytes())
+    levels[0, :2] = 1, 0
+    for layout, highest in (("gray", 255), ("gray16", 65535), ("rgb24", 255), ("yuv444p", 255)):
+        converter = PixelConverter(media_of(64, 48, name), pixel_format=layout)
+        found = converter.convert(picture)[:48].reshape(48, 64, -1)[..., 0]
+        error = np.abs(found - levels.clip(0, 1) * highest).max()
+        assert error <= highest * (0.0005 if layout == "gray16" else 0.006), layout
+        region = Rect(3, 5, 40, 41)
+        part = PixelConverter(media_of(64, 48, name), pixel_format=layout, region=region)
+        found = found[region.y1 : region.y2, region.x1 : region.x2]
+        assert np.array_equal(part.convert(picture)[:36].reshape(36, 37, -1)[..., 0], found)
+
+
+def test_samples_are_all_of_a_row_and_nothing_else() -> None:
+    """In an odd number of columns, too."""
+    for name in _formats():
+        if name.startswith("bayer"):
+            continue  # FFmpeg leaves an odd row of it as it finds it
+        picture = _noise(name, 49, 33)
+        copy = av.VideoFrame(49, 33, name)
+        for plane in copy.planes:
+            plane.update(bytes(plane.buffer_size))
+        copy_picture(picture, copy)
+        assert fingerprint(copy) == fingerprint(picture), name
+        one, two = (shown.reformat(format="gbrp", threads=1) for shown in (picture, copy))
+        assert fingerprint(one) == fingerprint(two), name
+
+
+def test_what_is_taken_for_croppable_has_samples_of_its_own() -> None:
+    cropped = {name for name in _formats() if is_croppable(name)}
+    assert {"gray", "gray16be", "yuv420p", "yuva444p12le", "gbrap", "yuv440p10le"} <= cropped
+    others = {"pal8", "monob", "monow", "grayf32le", "grayf16le", "gbrpf32le", "nv12", "yuv411p"}
+    assert not others & cropped
+    assert [in_planes(name) for name in ("p010le", "rgba", "ya16be", "y210le", "pal8", "gray")] == [
+        *("yuv420p10le", "gbrp", "gray16le", "yuv422p10le", "gbrp", None)
+    ]
