@@ -12,6 +12,7 @@ import pytest
 from av.video.reformatter import Interpolation
 
 from sample_videos import FOLDER
+from tests.codecs.making import media_of
 from tests.composing import take_tiles
 from vfsd.codecs.pictures.fields import Scanning
 from vfsd.codecs.pictures.pixels import PixelConverter
@@ -232,6 +233,34 @@ def test_stills_and_views_are_scaled_field_by_field(video: Video) -> None:
     # Means of two rows of one field, not of two moments.
     fields = whole.reshape(4, 60, 2, 2, 320).astype(float).mean(axis=2)
     assert _psnr(shown, fields.reshape(4, 120, 320).round().astype(np.uint8)) > 40
+
+
+@pytest.mark.parametrize("region", [Rect(0, 0, 64, 48), Rect(6, 4, 62, 36)])
+@pytest.mark.parametrize(
+    ("packed", "planar"),
+    [
+        *(("uyvy422", "yuv422p"), ("yuyv422", "yuv422p"), ("y210le", "yuv422p10le")),
+        *(("rgb24", "gbrp"), ("bgra", "gbrp"), ("rgb48le", "gbrp16le"), ("ayuv", "yuv444p")),
+    ],
+)
+def test_packed_pictures_are_scaled_field_by_field(packed: str, planar: str, region: Rect) -> None:
+    """As the same samples are in planes, whether the picture says that it is interlaced or not."""
+    moments = np.zeros((48, 64, 3), np.uint8)
+    moments[0::2, :30], moments[1::2, 20:] = (200, 90, 120), (80, 160, 210)
+    picture = av.VideoFrame.from_ndarray(moments, "rgb24").reformat(format=packed)
+    in_planes = picture.reformat(format=planar)
+    for form in ("rgb24", "gray", "yuv420p"):
+        for size in ((32, 16), (48, 40)):
+            shown, right = (
+                PixelConverter(
+                    replace(media_of(64, 48, one.format.name), interlaced=True),
+                    pixel_format=form,
+                    region=region,
+                    size=size,
+                ).convert(one)
+                for one in (picture, in_planes)
+            )
+            assert np.abs(shown.astype(int) - right).max() <= 1
 
 
 @pytest.mark.parametrize("pixel_format", ["yuv420p", "yuvj422p", "yuv444p10le", "gray", "gray10le"])

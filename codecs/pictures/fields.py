@@ -22,8 +22,8 @@ class Scanning:
         self._own: av.VideoFrame | None = None
 
     def of(self, picture: av.VideoFrame) -> av.VideoFrame:
-        """`picture` where it says so, else a copy, which is valid until the next is asked for."""
-        if picture.interlaced_frame == self._interlaced or not _is_told(picture):
+        """`picture` where it says so or cannot, else a copy, valid until the next is asked for."""
+        if picture.interlaced_frame == self._interlaced or not self.can_tell(picture):
             return picture
         form = (picture.width, picture.height, picture.format.name)
         if self._own is None or form != self._form:
@@ -33,10 +33,10 @@ class Scanning:
         self._own.pts = picture.pts
         return self._own
 
-
-def _is_told(picture: av.VideoFrame) -> bool:
-    """Whether FFmpeg makes pictures of that form, which say what they are to."""
-    return picture.format.is_planar or picture.format.name.startswith("gray")
+    def can_tell(self, picture: av.VideoFrame) -> bool:
+        """Whether pictures of that form say it: FFmpeg makes none of packed ones that would."""
+        is_packed = not picture.format.is_planar and not picture.format.name.startswith("gray")
+        return picture.interlaced_frame == self._interlaced or not is_packed
 
 
 def with_full_chroma(frame: av.VideoFrame) -> av.VideoFrame:

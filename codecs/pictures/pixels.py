@@ -304,7 +304,7 @@ class PixelConverter:
         assert self._scaled is not None
         is_all = area == picture == Rect.of_size(frame.width, frame.height)
         planar = in_planes(frame.format.name)
-        if planar is not None and not is_all:
+        if planar is not None and not (is_all and self._scanning.can_tell(frame)):
             frame = self._unpacked(frame, planar)
         frame = self._scanning.of(frame)
         source = frame
