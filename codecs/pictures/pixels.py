@@ -29,6 +29,7 @@ from vfsd.codecs.pictures.planes import (
     has_luma,
     in_planes,
     is_croppable,
+    is_of_planes,
     plane_bytes,
     plane_samples,
     shares,
@@ -308,7 +309,7 @@ class PixelConverter:
             frame = self._unpacked(frame, planar)
         frame = self._scanning.of(frame)
         source = frame
-        if is_croppable(frame.format.name):
+        if is_of_planes(frame.format.name):
             shares_x, shares_y = shared_by(frame)
             # Of a field that ends between rows that share their chroma, FFmpeg looks at a row more
             # than there is.

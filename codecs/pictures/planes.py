@@ -15,7 +15,7 @@ from av.video.format import names
 from vfsd.codecs.pictures.rangenames import without_range
 
 _FLOAT = re.compile(r"f(16|32)")
-_OF_SHARES = {(1, 1): "yuv444p", (2, 1): "yuv422p", (2, 2): "yuv420p"}
+_OF_SHARES = {(1, 1): "yuv444p", (2, 1): "yuv422p", (2, 2): "yuv420p", (4, 1): "yuv411p"}
 
 
 def plane_bytes(frame: av.VideoFrame) -> list[npt.NDArray[np.uint8]]:
@@ -92,16 +92,21 @@ def chroma_shares(pixel_format: str) -> tuple[int, int]:
 
 
 @cache
-def is_croppable(pixel_format: str) -> bool:
+def is_of_planes(pixel_format: str) -> bool:
     """Whether a part of a picture is parts of its planes: every component has one of its own, whose
-    samples are whole numbers of 8 to 16 bits, and two pixels at most share their chroma."""
+    samples are whole numbers of 8 to 16 bits."""
     layout = av.VideoFormat(pixel_format)
     components = layout.components
     planar = len({component.plane for component in components}) == len(components)
     whole = all(8 <= component.bits <= 16 for component in components)
-    if layout.has_palette or holds_floats(pixel_format) or not (planar and whole):
-        return False
-    return max(chroma_shares(pixel_format)) <= 2
+    return planar and whole and not (layout.has_palette or holds_floats(pixel_format))
+
+
+@cache
+def is_croppable(pixel_format: str) -> bool:
+    """Whether what is made of a part is a part of what is made of the whole, close to its edges,
+    too: `is_of_planes`, with chroma shared by two pixels at most."""
+    return is_of_planes(pixel_format) and max(chroma_shares(pixel_format)) <= 2
 
 
 def holds_floats(pixel_format: str) -> bool:
@@ -120,9 +125,9 @@ def has_luma(pixel_format: str) -> bool:
 
 @cache
 def in_planes(pixel_format: str) -> str | None:
-    """For a format that cannot be cropped, one that can, with the very same samples where there is
-    such a one, but for transparency; None for all others."""
-    if is_croppable(pixel_format):
+    """For a format that is not `is_of_planes`, one that is, with the very same samples where there
+    is such a one, but for transparency; None for all others."""
+    if is_of_planes(pixel_format):
         return None
     layout = av.VideoFormat(pixel_format)
     shown = [component for component in layout.components if not component.is_alpha]
@@ -134,7 +139,7 @@ def in_planes(pixel_format: str) -> str | None:
         same = f"gray{depth}"
     else:
         same = f"{_OF_SHARES.get(chroma_shares(pixel_format), '')}{depth}"
-    return same if same in names and is_croppable(same) else "gbrp"
+    return same if same in names and is_of_planes(same) else "gbrp"
 
 
 def picture_bytes(frame: av.VideoFrame) -> int:

@@ -22,6 +22,9 @@ from vfsd.codecs.pictures.planes import (
     holds_floats,
     in_planes,
     is_croppable,
+    is_of_planes,
+    plane_bytes,
+    shares,
 )
 from vfsd.tiling import Rect
 
@@ -127,6 +130,30 @@ def test_a_scaled_region_is_that_of_the_part_alone_in_every_format(layout: str) 
         assert _error(found, right) < 0.008, name
 
 
+@pytest.mark.parametrize("layout", ["rgb24", "gray", "yuv420p"])
+def test_a_scaled_region_of_planes_is_made_of_its_samples(layout: str) -> None:
+    """Wherever their chroma is shared: by four pixels in a row, too."""
+    box = Rect(32, 32, 96, 64)
+    for name in filter(is_of_planes, _formats()):
+        picture, alone = _noise(name), av.VideoFrame(box.width, box.height, name)
+        planes = zip(plane_bytes(picture), plane_bytes(alone), strict=True)
+        for number, (whole, part) in enumerate(planes):
+            across, down = shares(picture, number)
+            wide = whole.shape[1] * across // WIDTH
+            columns = slice(box.x1 // across * wide, box.x2 // across * wide)
+            part[...] = whole[box.y1 // down : box.y2 // down, columns]
+        found, right = (
+            PixelConverter(
+                media_of(shown.width, shown.height, name),
+                pixel_format=layout,
+                region=region,
+                size=(40, 24),
+            ).convert(shown)
+            for shown, region in ((picture, box), (alone, None))
+        )
+        assert np.array_equal(found, right), name
+
+
 def _error(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
     """The mean difference, of the highest level."""
     difference = np.abs(one.astype(float) - other.astype(float)).mean()
@@ -219,4 +246,7 @@ def test_what_is_taken_for_croppable_has_samples_of_its_own() -> None:
     assert not others & cropped
     assert [in_planes(name) for name in ("p010le", "rgba", "ya16be", "y210le", "pal8", "gray")] == [
         *("yuv420p10le", "gbrp", "gray16le", "yuv422p10le", "gbrp", None)
+    ]
+    assert [in_planes(name) for name in ("yuv411p", "uyyvyy411", "monob")] == [
+        *(None, "yuv411p", "gbrp")
     ]
