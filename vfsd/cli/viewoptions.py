@@ -74,7 +74,7 @@ _PSNR = click.option(
     type=Number(0),
     help="Each frame has so many dB, in each plane or channel of its format, against what the "
     "original gives; inf: it is that. Else luma has what the video's policy says (reads=DB), or "
-    "what the store wants in minimum_psnr.",
+    "what the store wants in minimum_psnr, and FFV1 is made from the original.",
 )
 
 

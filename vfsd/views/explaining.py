@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from vfsd.reading.explain import Decoding, Explanation, Source, explain, result_
 from vfsd.reading.packs import PackPool
 from vfsd.reading.plan import make_plan, plan_frames
 from vfsd.reading.tileplan import Costs
-from vfsd.tiling.cost import VIEW_ENCODE, Work
+from vfsd.tiling.cost import LOSSLESS, VIEW_ENCODE, Work
 from vfsd.view import View
 from vfsd.views.encoding import EncodedRendition
 from vfsd.views.footage import Footage
@@ -98,7 +98,7 @@ def explained_view(footage: Footage, request: Request, packs: PackPool) -> ViewE
         view=grammar.unparse(request),
         made=rendition.made,
         why=rendition.why if isinstance(rendition, EncodedRendition) else None,
-        lost=_lost(rendition, media),
+        lost=_lost(rendition, media, found.values()),
         sound=codec,
         silence=silence,
         frames=sum(map(_pictures, parts)),
@@ -197,10 +197,24 @@ def _steps(part: ViewPart, found: Explanation | None) -> Iterator[Step]:
         yield Step("encode", part.frames, count, None, part.codec, part.bytes, seconds)
 
 
-def _lost(rendition: ViewRendition, media: MediaInfo) -> str | None:
+def _lost(rendition: ViewRendition, media: MediaInfo, found: Iterable[Explanation]) -> str | None:
     if not isinstance(rendition, EncodedRendition) or not rendition.is_lossless:
         return None
     kept = lossless_layout(media)
-    if rendition.pixel_format == kept.layout:
-        return kept.lost
-    return f"its pixels are {media.pixel_format}, and {rendition.pixel_format} was asked for"
+    losses = []
+    if rendition.pixel_format != kept.layout:
+        asked = rendition.pixel_format
+        losses.append(f"its pixels are {media.pixel_format}, and {asked} was asked for")
+    elif kept.lost is not None:
+        losses.append(kept.lost)
+    if any(_is_lossy(source, media) for one in found for source in one.sources):
+        losses.append("it is made from tiles that do not have just the samples of the original")
+    return "; ".join(losses) or None
+
+
+def _is_lossy(source: Source, media: MediaInfo) -> bool:
+    """Whether its pictures are not those of the original."""
+    segment = source.segment
+    if segment is None:
+        return False
+    return segment.profile != LOSSLESS or segment.picture != (media.width, media.height)

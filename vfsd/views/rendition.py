@@ -7,6 +7,7 @@ bytes, in every process and at any time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
@@ -29,6 +30,7 @@ from vfsd.view import View
 from vfsd.views.copying import find_copy
 from vfsd.views.decoding import Pictures
 from vfsd.views.encoding import EncodedRendition
+from vfsd.views.fineness import is_lossless
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import PictureConverter, PictureForm, picture_form, view_picture_form
 from vfsd.views.raw import RawRendition
@@ -44,7 +46,7 @@ from vfsd.views.workshop import Workshop
 STILL_SIZES = {"npy": npy_size, "png": png_size}
 """Forms of stills whose size follows from width and height."""
 
-_REVISION = 9
+_REVISION = 10
 """To be raised whenever other bytes come out for the same request, between versions too."""
 
 
@@ -130,14 +132,18 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
     """What `request` asks for: of what can be done, the cheapest.
 
     Pictures come from no tiles but those of `footage`, and of these only from such as have what the
-    request has for `psnr`, in the form that pictures are made in.
+    request has for `psnr`, in the form that pictures are made in; of a lossless view that has
+    nothing for it, from the original.
 
     Raises `OutOfRangeError` outside the frame or the timeline, `UsageError` for what cannot be
     made.
     """
     media = footage.physical.media
-    if request.psnr is not None:
-        footage = footage.of_quality(request.psnr)
+    psnr = request.psnr
+    if psnr is None and request.form.codec is not None and is_lossless(request.form.codec):
+        psnr = math.inf  # every sample as it is
+    if psnr is not None:
+        footage = footage.of_quality(psnr)
     request = request.of_region(media.display_width, media.display_height)
     view = request.sized(media.display_width, media.display_height)
     form = request.form
