@@ -10,7 +10,6 @@ from typing import Any
 import av
 import numpy as np
 import numpy.typing as npt
-from av.video.format import names
 
 from vfsd.codecs.pictures.rangenames import without_range
 
@@ -139,7 +138,10 @@ def in_planes(pixel_format: str) -> str | None:
         same = f"gray{depth}"
     else:
         same = f"{_OF_SHARES.get(chroma_shares(pixel_format), '')}{depth}"
-    return same if same in names and is_of_planes(same) else "gbrp"
+    try:
+        return same if is_of_planes(same) else "gbrp"
+    except ValueError:  # there is no such format
+        return "gbrp"
 
 
 def picture_bytes(frame: av.VideoFrame) -> int:

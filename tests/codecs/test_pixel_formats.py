@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from av.error import FFmpegError
-from av.video.format import names
+from av.video.format import names  # type: ignore[attr-defined]
 
 from tests.codecs.making import media_of
 from vfsd.codecs.pictures.filepixels import FilePixelConverter
@@ -188,7 +188,7 @@ def test_the_order_of_bytes_makes_no_difference() -> None:
         bits = max(component.bits for component in picture.format.components)
         wide = "u4" if bits > 16 else "u2"
         for plane, copy in zip(picture.planes, other.planes, strict=True):
-            copy.update(np.frombuffer(plane, f">{wide}").astype(f"<{wide}").tobytes())
+            copy.update(np.frombuffer(bytes(plane), f">{wide}").astype(f"<{wide}").tobytes())
         for layout in PIXEL_FORMATS:
             one, two = (
                 PixelConverter(
