@@ -149,8 +149,8 @@ class KernelCache:
         if told is None or told[0] != ino or not self._is_told(path, ino, size, told[1]):
             self.look_again(path)
             self.forget(path)
-        elif self._sent_back:
-            self._sent_back.pop(self._thread(), None)
+        elif self._sent_back and self._sent_back.pop(self._thread(), None) == path:
+            self.forget(path)  # who read the other may have had it told of that meanwhile
 
     def _is_told(self, path: bytes, ino: int, size: int | None, told: int) -> bool:
         """Whether that is what the kernel would be told of a file now."""
