@@ -18,17 +18,31 @@ BELIEVED = "believed"
 """The action of lines of the log of originals that are about the clock: one of when it was believed
 last, which is about no video, and one of each video that came while it was behind."""
 
-_IN_ORDER: dict[sa.Table, sa.Column[int]] = {
+_WITNESSES: dict[sa.Table, sa.Column[int]] = {
     original_log: original_log.c.at_ns,
     physical_videos: physical_videos.c.created_ns,
     segments: segments.c.created_ns,
+    reads: reads.c.at_ns,
 }
-"""Tables whose rows are numbered in the order in which they were written, whatever the clock said,
-and what it said then."""
-_WITNESSES = _IN_ORDER | {reads: reads.c.at_ns}
-"""The same, and reads: they are numbered as they end, and tell when they began, which may be days
-before."""
+"""Tables whose rows are numbered as they are written, and what the clock said then."""
 
+_SAME_AS_VIDEO = sa.and_(
+    physical_videos.c.role == Role.ORIGINAL.value,
+    physical_videos.c.created_ns
+    == sa.select(videos.c.created_ns)
+    .where(videos.c.id == physical_videos.c.video_id)
+    .scalar_subquery(),
+)
+_IN_ORDER: dict[sa.Table, tuple[sa.Column[int], sa.ColumnElement[bool]]] = {
+    original_log: (original_log.c.at_ns, sa.true()),
+    videos: (videos.c.created_ns, sa.true()),
+    # Where an original was corrected it has got another number, and may have kept its time.
+    physical_videos: (physical_videos.c.created_ns, sa.not_(_SAME_AS_VIDEO)),
+    segments: (segments.c.created_ns, sa.true()),
+}
+"""The moments of these are in the order of the numbers, whatever the clock said, where that holds.
+Those of reads are not: they are numbered as they end, and tell when they began, which may be days
+before."""
 
 _NONE = 0
 """The number of no video."""
@@ -70,16 +84,19 @@ class ClockNotes:
         return {table.name: self._newest(table) for table in (*_WITNESSES, videos)}
 
     def since(self, believed: Believed | None) -> list[int]:
-        """The moments, Unix time in ns, at which anything was written down since, without those
-        that `in_order_since` gives; in no order."""
-        chosen = sa.select(reads.c.at_ns).where(_is_since(reads, believed)).distinct()
-        return [*self._connection.execute(chosen).scalars()]
+        """The moments, Unix time in ns, at which anything was written down since; in no order."""
+        found: list[int] = []
+        for table, moment in _WITNESSES.items():
+            chosen = sa.select(moment).where(_is_since(table, believed)).distinct()
+            found += self._connection.execute(chosen).scalars()
+        return found
 
     def in_order_since(self, believed: Believed | None) -> list[list[int]]:
-        """Such moments of each table that has them in the order of writing, in that order."""
+        """Moments of each table that has them in the order of writing, in that order."""
         return [
-            [*self._connection.execute(_moments(table, moment, believed)).scalars()]
-            for table, moment in _IN_ORDER.items()
+            [*self._connection.execute(_ordered(table, believed)).scalars()]
+            for table in _IN_ORDER
+            if believed is None or table.name in believed.known  # or an older version noted it
         ]
 
     def not_before(self, now_ns: int, believed: Believed | None) -> dict[int, int]:
@@ -89,8 +106,8 @@ class ClockNotes:
         if believed is not None and videos.name not in believed.known:
             believed = None  # it was noted by a version that did not ask for that
         start = {} if believed is None else {"start_ns": believed.start_ns(now_ns)}
-        came = _moments(videos, videos.c.created_ns, believed)
-        stored = _moments(physical_videos, physical_videos.c.created_ns, believed).where(
+        came = _ordered(videos, believed)
+        stored = _ordered(physical_videos, believed).where(
             physical_videos.c.role == Role.ORIGINAL.value
         )
         for chosen in (
@@ -107,7 +124,7 @@ class ClockNotes:
         """What was written down then, in words, if it was since the clock was believed."""
         if believed is not None and at_ns == believed.at_ns:
             return "`vfsd age` was done"
-        for table, moment in _WITNESSES.items():
+        for table, moment in (_WITNESSES | {videos: videos.c.created_ns}).items():
             there = moment == at_ns, _is_since(table, believed)
             row = self._connection.execute(sa.select(table).where(*there)).first()
             if row is not None:
@@ -149,6 +166,8 @@ class ClockNotes:
             )
             encoding = self._connection.execute(chosen).one()
             return f"{encoding.role} pictures of {self._name(encoding.video_id)} were stored"
+        if table is videos:
+            return f"{self._name(row.id)} was stored"
         done = "read" if table is reads else "stored"
         return f"{self._name(row.video_id)} was {done}"
 
@@ -159,9 +178,10 @@ class ClockNotes:
         return names[0] if names else "a video that has no name any more"
 
 
-def _moments(table: sa.Table, moment: sa.Column[int], believed: Believed | None) -> sa.Select[Any]:
-    """In the order of writing."""
-    return sa.select(moment).where(_is_since(table, believed)).order_by(table.c.id)
+def _ordered(table: sa.Table, believed: Believed | None) -> sa.Select[Any]:
+    """Its moments in the order of writing."""
+    moment, holds = _IN_ORDER[table]
+    return sa.select(moment).where(_is_since(table, believed), holds).order_by(table.c.id)
 
 
 def _is_since(table: sa.Table, believed: Believed | None) -> sa.ColumnElement[bool]:

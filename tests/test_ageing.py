@@ -457,6 +457,26 @@ def write_over(store: Store, name: str) -> None:
         change.tree.update(info.ino, mtime_ns=time.time_ns())
 
 
+def test_what_is_corrected_later_was_not_stored_by_a_clock_that_was_behind(
+    store: Store, clock: Callable[[float], None]
+) -> None:
+    info = put(store, "a.mp4", 27, "delete-after=30d").info
+    for days in (0, 1):
+        clock(days)
+        assert go(store) == []
+    with store.catalog.writing() as change:
+        # As earlier versions corrected it, who kept its time; and wrong again.
+        media = replaced(info.original.media, rotation=90)
+        original = replaced(info.original, media=media, created_ns=info.created_ns)
+        pages = change.videos.pages(info.original.id)
+        change.videos.replace_original(info.id, original, pages, digest=info.digest)
+    clock(2)
+    assert go(store) == []
+    assert store["a.mp4"].verify()
+    clock(4)
+    assert go(store) == ["a.mp4"]
+
+
 def test_what_came_while_the_clock_was_behind_is_not_old(
     store: Store, clock: Callable[[float], None]
 ) -> None:

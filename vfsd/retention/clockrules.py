@@ -89,18 +89,16 @@ def doubt(
     """What speaks against the clock; None: nothing.
 
     `notes` are the moments at which anything was written down since it was `believed_ns`, in any
-    order; `in_order` has more of them, each of its parts in the order of writing.  Each moment may
-    itself come from a wrong clock: so it is not only asked how long ago the last was, but whether
-    there is a silence before any of them, and whether any is earlier than one before it.
+    order; each part of `in_order` has some in the order of writing.  Each moment may itself come
+    from a wrong clock: so it is not only asked how long ago the last was, but whether there is a
+    silence before any of them, and whether any is earlier than one before it.
     """
-    parts = [*in_order]
     notes = [one for one in notes if is_believable(one)]
-    notes += [one for part in parts for one in part]
     known = notes if believed_ns is None else [*notes, believed_ns]
     newest = max(known, default=now_ns)
     if newest > now_ns + _SLACK_NS:
         return Doubt(newest)
-    for part in parts:
+    for part in in_order:
         fallen = _fallen(part, _FIRST_NS if believed_ns is None else believed_ns)
         if fallen is not None:
             return fallen

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
@@ -212,7 +213,7 @@ class VideoFacts:
                 object_key=original.object_key,
                 link_path=original.link_path,
                 size=original.size,
-                now_ns=original.created_ns,
+                now_ns=time.time_ns(),
             ),
             parameters=original.parameters,
             error=original.error,
