@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ PADDING = 16
 AROUND_SECONDS = Fraction(1, 2)
 """Before a frame appears and after it has gone for which its boxes count, too; no gap between
 frames that were looked at may be longer."""
+_MOST_AREAS = 4096
+"""What boxes keep is remembered of so many, which are more than count for a frame."""
 _ALIGN = 16
 """Areas are grown to multiples of it: blocks of an encoder, and whole samples of chroma."""
 
@@ -44,10 +47,8 @@ class KeptAreas:
         self._frames, self._boxes = np.asarray(frames)[order], np.asarray(boxes)[order]
         self._shown = shown
         self._around = _around(media)
-        # Each box counts for all frames of a second: what it covers is worked out once.
-        different, area_of_box = np.unique(self._boxes.reshape(-1, 4), axis=0, return_inverse=True)
-        self._area_of_box = area_of_box.reshape(-1)  # NumPy 2.0 gives it in a column
-        self._areas = [self._grown(box) for box in different]
+        # Each box counts for all frames of a second.
+        self._area = lru_cache(_MOST_AREAS)(self._grown)
 
     def __len__(self) -> int:
         """How many boxes there are."""
@@ -62,8 +63,8 @@ class KeptAreas:
         if low == high:
             return None
         mask = np.zeros((self._media.height, self._media.width), np.uint8)
-        for number in np.unique(self._area_of_box[low:high]):
-            area = self._areas[number]
+        for box in np.unique(self._boxes[low:high], axis=0).tolist():
+            area = self._area(*box)
             if area is not None:
                 mask[area.y1 : area.y2, area.x1 : area.x2] = 255
         return mask if mask.any() else None
@@ -75,11 +76,11 @@ class KeptAreas:
             found._boxes, self._boxes
         )
 
-    def _grown(self, box: npt.NDArray[Any]) -> Rect | None:
+    def _grown(self, left: float, top: float, right: float, bottom: float) -> Rect | None:
         media = self._media
-        x1, y1 = (max(0, int(np.floor(at)) - PADDING) for at in box[:2])
-        x2 = min(media.display_width, int(np.ceil(box[2])) + PADDING)
-        y2 = min(media.display_height, int(np.ceil(box[3])) + PADDING)
+        x1, y1 = (max(0, math.floor(at) - PADDING) for at in (left, top))
+        x2 = min(media.display_width, math.ceil(right) + PADDING)
+        y2 = min(media.display_height, math.ceil(bottom) + PADDING)
         if x1 >= x2 or y1 >= y2:
             return None
         area = in_picture(Rect(x1, y1, x2, y2), media)
