@@ -49,6 +49,16 @@ def replace(mounted: Mounted, name: str, source: Path) -> None:
     """By another process; the mount has seen it, and the kernel has not."""
     with Store.open(mounted.store) as store:
         store.ingest(source, name, replace=True)
+    let_see(mounted)
+
+
+def remove(mounted: Mounted, name: str) -> None:
+    with Store.open(mounted.store) as store:
+        store.remove(name)
+    let_see(mounted)
+
+
+def let_see(mounted: Mounted) -> None:
     assert not (mounted.at / "no such name").exists()  # of that it makes sure
 
 
@@ -190,13 +200,11 @@ def test_what_has_just_been_removed_is_made_anew(remembering: Mounted) -> None:
     path = remembering.at / "v.mp4"
     replace(remembering, path.name, LONG)
     assert path.exists()
-    with Store.open(remembering.store) as store:
-        store.remove(path.name)
+    remove(remembering, path.name)
     with path.open("ab") as file:
         file.write(b"more")
     assert path.read_bytes() == b"more"
-    with Store.open(remembering.store) as store:
-        store.remove(path.name)
+    remove(remembering, path.name)
     with pytest.raises(FileNotFoundError):
         path.open("rb")
 
@@ -223,7 +231,7 @@ def test_an_original_that_has_just_become_smaller_is_appended_to_at_its_end(
         video = store[path.name]
         video.set_policy("original=replaceable,psnr=30")
         video.replace_original(codec="h264")
-    assert not (remembering.at / "no such name").exists()
+    let_see(remembering)
     with path.open("ab") as file:
         end = file.tell()
         file.write(b"more")

@@ -163,6 +163,8 @@ class Names:
             found = seen.tree.nodes([ino]).get(ino)
         if found is not None:
             self._remember(serial, found)
+        else:
+            self._suspect, self._asked = True, 0.0  # others have taken it away
         return found
 
     def resolve(self, path: str) -> Node:
