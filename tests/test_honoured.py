@@ -21,6 +21,8 @@ from tests.composing import take_tiles
 from tests.stores import new_store
 from vfsd.catalog.engine import Database
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
+from vfsd.codecs.stitching.hevc_tiles import STITCHABLE
+from vfsd.codecs.stitching.kvazaar import kvazaar_available
 from vfsd.errors import UsageError
 from vfsd.frames import Pixels
 from vfsd.making.planned import TileSettings
@@ -264,6 +266,60 @@ def test_chroma_that_is_made_anew_is_not_told_to_be_that_of_tiles(tmp_path: Path
         share = 10 * math.log10(256 * 192 / region.area)
         assert (told == pytest.approx(cell.planes - share)) == is_on_grid
         assert told <= cell.planes
+
+
+# ------------------------------------------------------------------- odd sides
+
+
+def odd_noise(path: Path, pixel_format: str) -> Path:
+    """Three pictures of 65x17: noise, which repeated at the edge is coded better than it is."""
+    rng = np.random.default_rng(7)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", 25)
+        stream.width, stream.height, stream.pix_fmt = 65, 17, pixel_format
+        for _ in range(3):
+            pixels = rng.integers(0, 256, (17, 65, 3), np.uint8)
+            picture = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            container.mux(stream.encode(picture.reformat(format=pixel_format)))
+        container.mux(stream.encode(None))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("codec", "pixel_format"), [("fast", "yuv444p"), ("fast", "yuv420p"), (STITCHABLE, "yuv420p")]
+)
+def test_what_makes_odd_tiles_even_makes_them_no_better(
+    tmp_path: Path, codec: str, pixel_format: str
+) -> None:
+    if codec == STITCHABLE and not kvazaar_available():
+        pytest.skip("kvazaar is not there: pip install 'vfsd[stitch]'")
+    with new_store(tmp_path / "store") as store:
+        video = store.ingest(odd_noise(tmp_path / NAME, pixel_format))
+        (segment,) = video.retile("uniform:1x1", settings=TileSettings(codec, quality=30))
+        take_tiles(store)
+        figures = {"gray": segment.cells[0].gray, "rgb24": segment.cells[0].colour}
+        if pixel_format == "yuv444p":
+            figures["yuv444p"] = segment.cells[0].planes
+        for form, figure in figures.items():
+            exact = video.read(format=form, psnr=math.inf)
+            found = video.read(format=form, psnr=5)
+            has = worst_psnr(found.data, exact.data, form)
+            assert figure == pytest.approx(has, abs=ROUNDING)
+            assert has - 0.4 < found.psnr <= has
+
+
+def test_of_odd_tiles_an_older_vfsd_has_told_too_much(tmp_path: Path) -> None:
+    """All that they have lost may lie in what is read, which is less than was measured."""
+    with new_store(tmp_path / "store") as store:
+        media = store.ingest(odd_noise(tmp_path / NAME, "yuv444p")).original.media
+    whole = Rect.of_size(media.width, media.height)
+    cell = Cell(0, whole, 0, 0, 20, 40, 40, 40, 40)
+    share = 10 * math.log10(66 * 18 / (65 * 17))
+    for form in ("gray", "rgb24", "yuv444p"):
+        told = ResultForm(media, whole, (65, 17), form).psnr_of([cell], (65, 17))
+        assert told == pytest.approx(40 - share)
+    lossless = Cell(0, whole, 0, 0, 1, 100, 100, 100, 100)
+    assert ResultForm(media, whole, (65, 17), "gray").psnr_of([lossless], (65, 17)) == 100
 
 
 # ------------------------------------------------------------------- what nobody has measured

@@ -49,7 +49,8 @@ class LosslessCellEncoder:
         self._level = level
         self._tile: av.VideoFrame | None = None
         self._stream: _CheckedStream | None = None
-        self._shown = DirectColours(replace(media, width=width, height=height), width, height)
+        seen = (rect.width, rect.height)
+        self._shown = DirectColours(replace(media, width=seen[0], height=seen[1]), *seen)
         self._tally = Tally()
         self._is_scaled = False
 

@@ -58,7 +58,7 @@ def encode_stitchable(
         streams = _encoded(stored, media, dict(zip(even, tiles.values(), strict=True)))
         return [
             _measured(codec, media, stored, rect, stream)
-            for rect, stream in zip(even, streams, strict=True)
+            for rect, stream in zip(tiles, streams, strict=True)
         ]
 
 
@@ -83,9 +83,9 @@ def _measured(
 ) -> tuple[CellStream, Likeness]:
     configuration = with_start_codes(stream.parameter_sets)
     comparer = SitedComparer(media, rect.width, rect.height)
-    shots = stored.shots(rect)
+    shots = stored.shots(_even(rect))
     likeness = checked_likeness(codec.codec, configuration, stream.pictures, shots, comparer)
-    form = (codec.codec, rect.width, rect.height, configuration)
+    form = (codec.codec, _even(rect).width, _even(rect).height, configuration)
     return CellStream(*form, stream.pictures, comparer.siting), likeness
 
 

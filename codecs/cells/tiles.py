@@ -199,7 +199,7 @@ class CellEncoder:
         self._format = codec.pixel_formats[media.pixel_format]
         self._width, self._height = rect.width + rect.width % 2, rect.height + rect.height % 2
         self._context = self._opened(quality)
-        self._comparer = SitedComparer(media, self._width, self._height)
+        self._comparer = SitedComparer(media, rect.width, rect.height)
         self._check = CellCheck(codec.codec, self._comparer.compare)
         self._siting: str | None = None  # of the first picture
         self._packets: list[bytes] = []

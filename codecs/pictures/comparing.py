@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vfsd.codecs.pictures.colors import is_full_range
 from vfsd.codecs.pictures.fields import Scanning
 from vfsd.codecs.pictures.pixels import PixelConverter, gray_levels
-from vfsd.codecs.pictures.planes import plane_samples
+from vfsd.codecs.pictures.planes import plane_samples, shares
 from vfsd.codecs.pictures.scale import is_reduced
 from vfsd.codecs.pictures.siting import Sited, siting_of
 from vfsd.distortion import LOSSLESS_PSNR, psnr_of
@@ -131,22 +131,33 @@ def luma_squares(wanted: Samples, shown: av.VideoFrame) -> Squares:
 class _PlaneComparer:
     """Compares pictures of one video by their planes.  Not thread-safe."""
 
-    def __init__(self, media: MediaInfo) -> None:
+    def __init__(self, media: MediaInfo, width: int, height: int) -> None:
+        self._size = (width, height)
         self._grays: list[np.dtype[Any]] = [np.dtype(np.uint8)]
         if media.bit_depth > 8:
             self._grays.append(np.dtype(np.uint16))
         self._tables: dict[tuple[str, bool], list[Samples]] = {}
 
-    def compare(self, wanted: Sequence[Samples], shown: av.VideoFrame) -> Squares:
-        """How far a picture is from one with the planes `wanted`, but for its colours.
+    def compare(self, picture: av.VideoFrame, shown: av.VideoFrame) -> Squares:
+        """How far `shown` is from `picture`, but for its colours.
 
         Raises `IntegrityError` where it has another size.
         """
-        found = plane_samples(shown)
+        wanted, found = plane_samples(picture), plane_samples(shown)
         _require_alike(wanted, found, shown)
+        wanted, found = self._seen(wanted, shown), self._seen(found, shown)
         peak = _peak(shown)
         planes = [_square(a, b, peak) for a, b in zip(wanted, found, strict=True)]
         return Squares(planes[0], max(self._gray(shown, wanted[0], found[0])), max(planes))
+
+    def _seen(self, planes: Sequence[Samples], like: av.VideoFrame) -> list[Samples]:
+        """Without the column and row that pictures have more."""
+        width, height = self._size
+        parts = []
+        for number, plane in enumerate(planes):
+            across, down = shares(like, number)
+            parts.append(plane[: -(-height // down), : -(-width // across)])
+        return parts
 
     def _gray(self, shown: av.VideoFrame, wanted: Samples, found: Samples) -> Iterable[float]:
         meant = (shown.format.name, is_full_range(shown))
@@ -160,8 +171,12 @@ class Comparer:
     """Compares planar pictures of one size and format, their colours, too.  Not thread-safe."""
 
     def __init__(self, media: MediaInfo, width: int, height: int) -> None:
-        """`media` is that of the video; pictures have `width` x `height`."""
-        self._planes = _PlaneComparer(media)
+        """`media` is that of the video; pictures have `width` x `height`.
+
+        Where that is odd they may have a column or row more: no reader sees it, nor does it count.
+        It repeats the last one, which encoders do well, and would make the mean of the rest better.
+        """
+        self._planes = _PlaneComparer(media, width, height)
         self._colours = DirectColours(replace(media, width=width, height=height), width, height)
         self._is_interlaced = media.interlaced
         self._scannings = {told: Scanning(interlaced=told) for told in (False, True)}
@@ -171,7 +186,7 @@ class Comparer:
 
         Raises `IntegrityError` where it has another size.
         """
-        squares = self._planes.compare(plane_samples(shot.picture), shown)
+        squares = self._planes.compare(shot.picture, shown)
         wanted = shot.colours or self._seen(shot.picture, shot.is_interlaced)
         # Codecs of tiles do not tell it, and reads say of all of them what is known of the video.
         found = self._seen(shown, self._is_interlaced)
