@@ -14,6 +14,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.reading import region_read, remember
+from tests.replaceable import rich_clip
 from tests.stores import new_store
 from vfsd import check
 from vfsd.advising.tuning import Budget
@@ -267,6 +268,51 @@ def test_what_was_thought_of_for_other_tiles_is_not_made(store: Store, video: Vi
     # Those who go on think again; what is there has to be beaten by far.
     remember(store, video, region_read(video, range(60), CORNER), times=60)
     assert [one.frames for one in store.tune()] == [FIRST, SECOND]
+
+
+def replace(store: Store, name: str) -> None:
+    """As another process does it."""
+    with Store.open(store.path) as other:
+        other[name].set_policy("original=replaceable,psnr=36")
+        other[name].replace_original(codec="h264")
+
+
+def test_a_video_that_gets_other_bytes_meanwhile_is_thought_of_anew(
+    store: Store, tmp_path: Path
+) -> None:
+    """It is not damaged: before anything of it was looked at, and when all is ready."""
+    video = store.ingest(rich_clip(tmp_path / "a.mp4"))
+    video.verify()
+    remember(store, video, region_read(video, range(50), CORNER), times=300)
+    waiting = [video.name]
+
+    def meanwhile() -> None:
+        if waiting:
+            replace(store, waiting.pop())
+
+    failed: list[str] = []
+    tuner = store.tuner(between=meanwhile)
+    old = tuner.next()
+    assert old is not None
+    tuner.tune(on_failed=lambda _video, error: failed.append(str(error)))
+    assert not waiting
+    assert not failed
+    # Its first bytes are gone by now.
+    with pytest.raises(OutdatedError, match="other bytes"):
+        store.tuner().make(old)
+    store.remove(video.name)
+    with pytest.raises(NotFoundError):
+        store.tuner().make(old)
+
+
+def test_who_tiles_a_video_that_gets_other_bytes_is_told(store: Store, tmp_path: Path) -> None:
+    video = store.ingest(rich_clip(tmp_path / "a.mp4"))
+    video.verify()
+    halves = video.sequences(None, 1.0)
+    replace(store, video.name)
+    with pytest.raises(OutdatedError, match="other bytes"):
+        video.retile([PlannedSegment(frames, TileLayout.untiled(160, 128)) for frames in halves])
+    assert store.catalog.segments(store[video.name].info) == []
 
 
 def busy_store(place: Path, clip: Path, copies: int) -> int:

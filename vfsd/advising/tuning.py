@@ -7,7 +7,8 @@ be taken back as long as nothing later has its place.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,6 +30,7 @@ from vfsd.errors import (
 )
 from vfsd.making.planned import PlannedSegment, TileSettings
 from vfsd.making.retile import OnProgress, Retiler
+from vfsd.making.tilework import require_same_bytes
 from vfsd.model import Decision, LogicalVideo, Role, Segment
 from vfsd.parts import Parts
 from vfsd.reading.tools import Tools
@@ -122,11 +124,16 @@ class Tuner:
     def make(self, proposal: Proposal) -> Decision:
         """Make what is proposed, and let reads use it.
 
-        Raises `OutdatedError` when other tiles are there by now than it was thought of for, what
-        `between` raises, `OverBudgetError` where only what is worth more could make room for it,
-        and as `retile` does; the store is then as it was.
+        Raises `OutdatedError` when other tiles are there by now than it was thought of for, or
+        other bytes of the video, `NotFoundError` when it is gone, what `between` raises,
+        `OverBudgetError` where only what is worth more could make room for it, and as `retile`
+        does; the store is then as it was.
         """
         self._parts.require_writable()
+        with self._unless_outdated(proposal.video):
+            return self._made(proposal)
+
+    def _made(self, proposal: Proposal) -> Decision:
         video = self._verified(proposal.video)
         with self._parts.catalog.reading() as seen:
             _require_present(seen, proposal, None)
@@ -202,6 +209,16 @@ class Tuner:
         return made
 
     # -- inside
+
+    @contextmanager
+    def _unless_outdated(self, info: LogicalVideo) -> Iterator[None]:
+        """Have bytes that are gone be an `OutdatedError`, where the video has got others."""
+        try:
+            yield
+        except (NotFoundError, FileNotFoundError):
+            with self._parts.catalog.reading() as seen:
+                require_same_bytes(info, seen)
+            raise
 
     def _to_encode(self, video: Video, proposal: Proposal) -> Publish:
         retiler = self._retiler(video, proposal.settings)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -152,7 +151,8 @@ def join(
 
     Raises `NotFoundError` for videos that do not show the same, or not at the same time,
     `UsageError` for pictures that cannot be joined, `IntegrityError`, `NoSpaceError`,
-    `OverBudgetError`; what was finished until then stays.
+    `OverBudgetError`, `OutdatedError` where one has got other bytes meanwhile; what was finished
+    until then stays.
     """
     if one.info.id == other.info.id:
         raise UsageError(f"{one.name!r} cannot be joined with itself")
@@ -379,8 +379,10 @@ def _all(
                 finished, _ = wait(going, _HEARTBEAT_SECONDS, FIRST_COMPLETED)
                 for future in finished:
                     number = going.pop(future)
-                    with suppress(OutdatedError):  # somebody else has joined them
+                    try:
                         runs[number] = future.result()
+                    except OutdatedError:
+                        work.require_same_bytes()  # else somebody else has joined them
                     done += lengths[number]
                 if on_progress is not None:
                     on_progress(done, total)

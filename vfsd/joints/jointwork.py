@@ -110,7 +110,8 @@ class JointWork:
 
         `known` is a homography that was found elsewhere.  Nothing is stored without `publish`.
         Raises `IntegrityError`, `NoSpaceError`, `OverBudgetError`, and `OutdatedError` where
-        somebody else has joined some of these frames meanwhile; nothing of it is there then.
+        somebody else has joined some of these frames meanwhile, or a video has got other bytes;
+        nothing of it is there then.
         """
         left = self._pictures(self._sides[0], frames.left)
         right = self._pictures(self._sides[1], frames.right)
@@ -123,6 +124,12 @@ class JointWork:
         if publish:
             self._publish(frames, pack)
         return JoinedRun(frames, "", self._against_first(pack.psnr), joint.is_copy, len(pack.data))
+
+    def require_same_bytes(self) -> None:
+        """Raises `OutdatedError` where a video has another original by now, `NotFoundError`."""
+        with self._parts.catalog.reading() as seen:
+            for side in self._sides:
+                require_same_bytes(side.video, seen)
 
     def _mark(self, frames: FramePairs) -> PairMark:
         left, right = (side.video.original.id for side in self._sides)

@@ -174,7 +174,8 @@ def retile(
     from the original.  Raises `UsageError` for pictures or layouts that the codec does not take,
     `ExtraMissingError`, `NoSpaceError`, `OverBudgetError` for a segment that is larger than what
     derived data may have (of lossless ones all together, before any is stored), `IntegrityError`,
-    `NotFoundError` when the video is gone; what was finished until then stays.
+    `NotFoundError` when the video is gone, or the bytes that were to be read, `OutdatedError` when
+    it has got others meanwhile; what was finished until then stays.
     """
     jobs = at_once(jobs)
     codec = _codec_for(video, planned, settings)

@@ -22,7 +22,7 @@ from vfsd.codecs.cells.tiles import TileCodec
 from vfsd.codecs.pictures.comparing import DirectColours, Shot
 from vfsd.codecs.pictures.scale import PictureScaler
 from vfsd.distortion import LOSSLESS_PSNR, psnr_left
-from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.errors import NotFoundError, OutdatedError
 from vfsd.frametable import FrameTable
 from vfsd.host import host_name
 from vfsd.likeness import Likeness
@@ -52,13 +52,13 @@ raise to give the segment up."""
 
 
 def require_same_bytes(video: LogicalVideo, seen: Transaction) -> None:
-    """Raises `IntegrityError` where the video has another original by now, `NotFoundError` where it
+    """Raises `OutdatedError` where the video has another original by now, `NotFoundError` where it
     is gone."""
     seen.videos.require(video)
     try:
         seen.videos.physical(video.original.id)
     except NotFoundError:
-        raise IntegrityError(
+        raise OutdatedError(
             f"{video.name} has got other bytes meanwhile", hint="try again"
         ) from None
 

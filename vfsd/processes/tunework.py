@@ -149,6 +149,8 @@ class TuneWork:
             self._obey()
             try:
                 found += self._tuner.that_fit(proposals_for(self._store.parts, video))
+            except NotFoundError:
+                pass  # it is gone, or others have changed it
             except (VfsdError, OSError) as error:
                 self._give_up(video.info, error)
         spent = time.process_time() - began

@@ -89,7 +89,8 @@ class VideoTiles(VideoLabels, VideoFrames):
 
         Raises `ReadOnlyError`, `UsageError` for layouts or pictures that the tile codec does not
         take, `ExtraMissingError` where its encoder is not installed, `IntegrityError`,
-        `NoSpaceError`, `NotFoundError` when the video is gone; what was finished until then stays.
+        `NoSpaceError`, `NotFoundError` when the video is gone, or the bytes that were to be read,
+        `OutdatedError` when it has got others meanwhile; what was finished until then stays.
         """
         self._parts.require_writable()
         self._require_verified()
