@@ -296,6 +296,19 @@ def test_info_tells_of_the_sound(run: Run) -> None:
     assert "aac, in views too" in run("info", TRAFFIC).out
 
 
+@pytest.mark.parametrize("out", ["a.npy", "a.png", "frame-%06d.jpg", "a.raw", "a.mp4"])
+def test_no_frames_are_no_file_and_leave_the_one_that_is_there(
+    run: Run, place: Path, out: str
+) -> None:
+    """As between the 30th and the 31st frame of a video with 30 a second."""
+    (place / out).write_bytes(b"good")
+    done = run("read", TRAFFIC, out, "--span", "1.001:1.002", "--replace")
+    assert done.code == 6
+    assert "no frame appears" in done.err
+    assert (place / out).read_bytes() == b"good"
+    assert [file.name for file in place.iterdir() if file.suffix == Path(out).suffix] == [out]
+
+
 @pytest.mark.parametrize("span", ["-1:1", "-1:30", "5", "1:2:3"])
 def test_a_span_that_may_mean_two_things_is_refused(run: Run, place: Path, span: str) -> None:
     done = run("read", TRAFFIC, "out.npy", "--span", span)

@@ -245,11 +245,14 @@ def _write(
     request: Request,
     replace: bool,
 ) -> Written:
-    """As pictures, an array or bare pixels."""
+    """As pictures, an array or bare pixels.  Raises `OutOfRangeError` where there are none."""
     from vfsd.cli.writing import write
+    from vfsd.views.showing import no_frame
 
     view = request.sized(video.width, video.height)
     count = len(video.plan(view).frames)
+    if not count:
+        raise no_frame(view, video.original.duration)
     frames = video.iterate(
         span=view.span,
         frames=None if view.frames is None else slice(*view.frames),

@@ -90,7 +90,7 @@ def show(view: View, physical: PhysicalVideo, table: FrameTable) -> Showing:
         _require_sane_rate(view, physical)
     frames = select_frames(view, physical, table)
     if not len(frames):
-        raise _no_frame(view.span or (Fraction(0), None), physical.duration)
+        raise no_frame(view, physical.duration)
     if view.fps is not None:
         count = len(frames)
         return Showing(frames, np.arange(count), count, 1 / view.fps, view.fps)
@@ -107,8 +107,9 @@ def show(view: View, physical: PhysicalVideo, table: FrameTable) -> Showing:
     return Showing(frames, pts - pts[0], end - int(pts[0]), media.time_base, rate)
 
 
-def _no_frame(span: tuple[Fraction, Fraction | None], duration: Fraction) -> OutOfRangeError:
-    start, stop = span
+def no_frame(view: View, duration: Fraction) -> OutOfRangeError:
+    """What is raised where a view shows nothing of a video that lasts `duration` seconds."""
+    start, stop = view.span or (Fraction(0), None)
     until = "the end" if stop is None else f"{float(stop):.9g} s"
     return OutOfRangeError(
         f"no frame appears between {float(start):.9g} s and {until} of the video's "
