@@ -79,6 +79,17 @@ def test_sparse_frames_are_counted_from_their_key_frames(video: Video) -> None:
     assert one.untiled == one.work
 
 
+def test_of_no_frames_nothing_is_decoded(video: Video) -> None:
+    video.retile("uniform:1x1")
+    for none in (range(5, 5), slice(5, 5), range(5, 2)):
+        found = video.explain(frames=none, region=REGION)
+        assert found.sources == ()
+        assert found.work == found.untiled == Work()
+        assert found.plan.size == video.read(frames=none, region=REGION).data.shape[2:0:-1]
+    with pytest.raises(OutOfRangeError):
+        video.explain(frames=range(5, 5), region=(5000, 0, 5010, 10))
+
+
 def test_what_is_outside_is_refused(video: Video) -> None:
     with pytest.raises(OutOfRangeError):
         video.explain(region=(0, 0, 400, 10))

@@ -154,9 +154,8 @@ class VideoFrames(VideoFacts):
         asked = partial(view_of, span=span, region=region, size=size, fps=fps)
 
         def view(counted: Counted) -> View | None:
-            run = cut(range(len(counted)), frames) if isinstance(frames, slice) else frames
-            if not isinstance(run, range) or run:
-                return asked(counted, frames=run)
+            if not _is_none(frames, counted):
+                return asked(counted, frames=frames)
             asked(counted, frames=range(1))  # what cannot be cannot be of none either
             return None
 
@@ -184,10 +183,17 @@ class VideoFrames(VideoFacts):
 
         Nothing is decoded.  Raises `OutOfRangeError`, `UsageError`.
         """
-        view = view_of(self._counted(), span=span, frames=frames, region=region, size=size, fps=fps)
+        counted = self._counted()
+        are_none = _is_none(frames, counted)
+        chosen = range(1) if are_none else frames  # what cannot be cannot be of none either
+        view = view_of(counted, span=span, frames=chosen, region=region, size=size, fps=fps)
         plan = make_plan(
             view, self.original, self.table, pixel_format=format, tiles=self._tiles(self.info, psnr)
         )
+        if are_none:
+            plan = plan_frames(
+                plan.frames[:0], view, self.original, self.table, pixel_format=format
+            )
         return explain(plan, self.table, self.costs)
 
     # -- the work
@@ -359,6 +365,12 @@ class VideoFrames(VideoFacts):
         if tiles is not None and isinstance(error, DamagedPackError) and tiles.unreadable:
             return tiles.without(error.object_key)
         return None
+
+
+def _is_none(frames: range | slice | None, counted: Counted) -> bool:
+    """Whether these are no frames, as it is allowed to ask for; what is no range is not none."""
+    run = cut(range(len(counted)), frames) if isinstance(frames, slice) else frames
+    return isinstance(run, range) and not run
 
 
 def view_of(
