@@ -8,6 +8,7 @@ import re
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path, PurePath
@@ -23,6 +24,7 @@ from vfsd.budget.reclaim import reclaim
 from vfsd.catalog import ROOT, Catalog
 from vfsd.catalog.videos import Objects
 from vfsd.check import checks, derived, objects, originals
+from vfsd.check.finding import Finding
 from vfsd.errors import BusyError, DamagedFileError, IntegrityError
 from vfsd.fs.recovery import recover
 from vfsd.integrity import diskfile
@@ -373,6 +375,31 @@ def test_a_missing_object_that_nothing_needs_is_let_go(store: Store) -> None:
     with store.catalog.writing() as change:
         change.objects.record("e" * 64, 5, now_ns=1)
     finds_and_repairs(store, "objects")
+
+
+def test_an_object_that_waits_to_be_recorded_is_no_garbage(store: Store) -> None:
+    """Somebody else writes, and whoever ingests waits for that with the bytes in place."""
+    stored, found = store.parts.objects, [Finding("", "")]
+    before = set(stored.all_keys())
+
+    def look() -> None:
+        with Store.open(store.path) as looking:
+            found[:] = check.run(looking.parts)
+
+    with Store.open(store.path) as ingesting:
+        ingest = threading.Thread(target=ingesting.ingest, args=(FOLDER / "portrait.mp4",))
+        looking = threading.Thread(target=look)
+        with store.catalog.writing():
+            ingest.start()
+            while set(stored.all_keys()) == before:
+                assert ingest.is_alive()
+                time.sleep(0.01)
+            looking.start()
+            looking.join(0.5)  # enough to see the object, and to wait as well
+        ingest.join()
+        looking.join()
+    assert found == []
+    assert "portrait.mp4" in store
 
 
 def test_garbage(store: Store) -> None:

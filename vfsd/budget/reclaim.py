@@ -109,13 +109,14 @@ def _forget(parts: Parts, keys: Iterable[str] | None) -> list[str]:
         return change.objects.forget_unreferenced(keys)
 
 
-def discard_unpublished(parts: Parts, key: str, patience: float = BUSY_SECONDS) -> None:
-    """Delete an object that was put in place for a publication that did not happen.
+def discard_unpublished(parts: Parts, key: str, patience: float = BUSY_SECONDS) -> bool:
+    """Delete an object that was put in place for a publication that did not happen; whether it is
+    gone, or somebody has published it meanwhile.
 
     Raises `BusyError` where others write for longer than `patience` seconds.
     """
     with parts.catalog.writing(patience) as change:
-        _delete_object(parts, key, change)
+        return _delete_object(parts, key, change)
 
 
 def discard_strays(parts: Parts, keys: Iterable[str]) -> None:
@@ -137,7 +138,7 @@ def discard_failed(parts: Parts, key: str, patience: float = BUSY_SECONDS) -> No
         _log.warning("object %s could not be deleted, `vfsd gc` does it: %s", key, error)
 
 
-def _in_batches(parts: Parts, deletions: Sequence[Callable[[Transaction], None]]) -> None:
+def _in_batches(parts: Parts, deletions: Sequence[Callable[[Transaction], object]]) -> None:
     done = 0
     while done < len(deletions):
         with parts.catalog.writing() as change:
@@ -154,10 +155,12 @@ def _in_batches(parts: Parts, deletions: Sequence[Callable[[Transaction], None]]
             time.sleep(min(_REST_SECONDS, time.monotonic() - began))
 
 
-def _delete_object(parts: Parts, key: str, change: Transaction) -> None:
-    """Unless somebody has published it meanwhile."""
-    if not change.objects.is_needed(key):
-        parts.objects.delete(key)
+def _delete_object(parts: Parts, key: str, change: Transaction) -> bool:
+    """Unless somebody has published it meanwhile; whether it was deleted."""
+    if change.objects.is_needed(key):
+        return False
+    parts.objects.delete(key)
+    return True
 
 
 def _delete_published(parts: Parts, key: str, change: Transaction) -> None:

@@ -14,7 +14,7 @@ from vfsd import keptviews
 from vfsd.budget.reclaim import discard_unpublished, reclaim
 from vfsd.check import bytes as stored
 from vfsd.check.finding import Finding, Run
-from vfsd.errors import NotFoundError
+from vfsd.errors import NoSpaceError, NotFoundError, ReadOnlyError
 from vfsd.integrity.blocksums import Place
 from vfsd.integrity.diskfile import open_stored
 from vfsd.leftovers import leftovers, take_away
@@ -24,6 +24,9 @@ from vfsd.objects import digest, is_key
 from vfsd.parts import Parts
 from vfsd.reading.mending import drop_segments
 from vfsd.regularfiles import STAYS, remove
+
+_TURN_SECONDS = 0.25
+"""In which who waits to write notices that it is his turn: SQLite asks ten times a second."""
 
 
 def objects(run: Run) -> Iterator[Finding]:
@@ -118,11 +121,6 @@ def _is_recorded(parts: Parts, key: str) -> bool:
         return seen.objects.is_recorded(key)
 
 
-def _is_needed(parts: Parts, key: str) -> bool:
-    with parts.catalog.reading() as seen:
-        return seen.objects.is_needed(key)
-
-
 def _fault(path: Path, size: int) -> str | None:
     try:
         found = path.lstat()
@@ -147,18 +145,50 @@ def garbage(run: Run) -> Iterator[Finding]:
     parts = run.parts
     if run.mounted:
         return  # it may be on its way into the catalog
-    with parts.catalog.reading() as seen:
-        recorded = seen.objects.sizes()
-    for key in parts.objects.all_keys():
-        if key not in recorded and not _is_needed(parts, key):  # by somebody who just came
-            told = f"object {key} is not in the catalog"
-            yield from _gone(run, told, partial(_discard, parts, key))
+    for key in _strays(parts):
+        told = f"object {key} is not in the catalog"
+        yield from _gone(run, told, partial(discard_unpublished, parts, key))
     for path in leftovers(parts):
         told = f"{path.name} was left on its way"
         yield from _gone(run, told, partial(take_away, parts, path))
     for path in parts.objects.misnamed():
         yield from _gone(run, f"{path.name} was left on its way", partial(_remove, path))
     yield from _views(run)
+
+
+def _strays(parts: Parts) -> list[str]:
+    """Objects that nothing has recorded, and nobody who is about to: their bytes come first, and
+    then they wait for their turn to write."""
+    with parts.catalog.reading() as seen:
+        recorded = seen.objects.sizes()
+    found = [key for key in parts.objects.all_keys() if key not in recorded]
+    strays, before = _unneeded(parts, found), len(found) + 1
+    # As long as others come to be recorded, who is not may still be waiting.
+    while strays and len(strays) < before:
+        before = len(strays)
+        _let_others_write(parts)
+        strays = _unneeded(parts, strays)
+    return strays
+
+
+def _unneeded(parts: Parts, keys: list[str]) -> list[str]:
+    with parts.catalog.reading() as seen:
+        return [
+            key
+            for key in keys
+            if not (seen.objects.is_recorded(key) or seen.objects.is_needed(key))
+        ]
+
+
+def _let_others_write(parts: Parts) -> None:
+    """Wait for who writes now, and for one of those who wait for their turn.
+
+    Raises `BusyError` where it takes them too long.
+    """
+    for pause in (_TURN_SECONDS, 0):
+        with suppress(ReadOnlyError, NoSpaceError), parts.catalog.writing():
+            pass
+        time.sleep(pause)
 
 
 def _views(run: Run) -> Iterator[Finding]:
@@ -190,11 +220,6 @@ def _gone(run: Run, told: str, delete: Callable[[], bool]) -> Iterator[Finding]:
             yield Finding("garbage", told, repaired=True)
     except STAYS as error:
         yield Finding("garbage", f"{told}: {error}")
-
-
-def _discard(parts: Parts, key: str) -> bool:
-    discard_unpublished(parts, key)
-    return True
 
 
 def _remove(path: Path) -> bool:
