@@ -8,7 +8,7 @@ from vfsd.cli.command import define
 from vfsd.cli.output import print_json, print_line, shown, styled
 from vfsd.cli.progress import Progress
 from vfsd.cli.session import Session
-from vfsd.errors import EXIT_FINDINGS
+from vfsd.errors import EXIT_FINDINGS, BusyError
 
 _LEFT = (
     "`vfsd scrub --from BACKUP` puts back bytes that are damaged or gone, and so does "
@@ -24,7 +24,7 @@ _LEFT = (
         "message": "what is wrong",
         "repaired": "whether it has been put right",
     },
-    exits=[EXIT_FINDINGS],
+    exits=[BusyError, EXIT_FINDINGS],
     listing=True,
 )
 @click.option("--repair", is_flag=True, help="Put right what can be put right.")
