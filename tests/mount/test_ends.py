@@ -209,6 +209,21 @@ def test_what_has_just_been_removed_is_made_anew(remembering: Mounted) -> None:
         path.open("rb")
 
 
+def test_what_was_said_of_the_old_file_is_not_taken_for_the_new_one(
+    remembering: Mounted,
+) -> None:
+    path = remembering.at / "v.ts"
+    with path.open("wb", buffering=0) as file:
+        file.write(SHORT.read_bytes())
+        move(remembering, "v.ts", "old.ts")
+        replace(remembering, "v.ts", LONG)
+        assert path.read_bytes() == LONG.read_bytes()
+        file.truncate(100)
+    os.close(os.open(path, os.O_WRONLY))  # it waits until the old one is released
+    assert path.read_bytes() == LONG.read_bytes()
+    assert path.with_name("old.ts").read_bytes() == SHORT.read_bytes()[:100]
+
+
 def test_modes_are_those_of_what_is_there_now(remembering: Mounted) -> None:
     path = remembering.at / "v.mp4"
     replace(remembering, path.name, LONG)

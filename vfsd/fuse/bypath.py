@@ -23,9 +23,6 @@ class ByPath(dict[bytes, T]):
         self._put(other, first)
         self._put(one, second)
 
-    def removed(self, path: bytes) -> None:
-        self.pop(path, None)
-
     def _taken(self, path: bytes, with_all_below: bool) -> dict[bytes, T]:
         """What there is, by what follows `path`, which is known no longer."""
         paths = [path] if path in self else []
@@ -34,6 +31,6 @@ class ByPath(dict[bytes, T]):
         return {each[len(path) :]: self.pop(each) for each in paths if each in self}
 
     def _put(self, path: bytes, found: dict[bytes, T]) -> None:
-        self.removed(path)
+        self.pop(path, None)
         for rest, one in found.items():
             self[path + rest] = one

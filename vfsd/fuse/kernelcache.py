@@ -76,6 +76,8 @@ class KernelCache:
         libfuse looks at the timeout when the callback has returned.  Should another thread come in
         between, a change may be seen a second late.
         """
+        if path is None and handle is not None:  # libfuse tells of one of them
+            path = self._open.path_of(handle)
         is_offered = handle is not None and found.is_view and bool(found.mode & stat.S_IWUSR)
         is_one = self._is_one(path, found, handle)
         may_lose_bits = stat.S_ISREG(found.mode) and found.mode & (stat.S_ISUID | stat.S_ISGID)
@@ -288,7 +290,7 @@ class KernelCache:
 
     def removed(self, path: bytes) -> None:
         self._open.removed(path)
-        self._told.removed(path)
+        self._told.pop(path, None)
 
     def _is_folder(self, path: bytes) -> bool:
         try:

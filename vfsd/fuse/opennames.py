@@ -21,7 +21,8 @@ T = TypeVar("T", bound=Hashable)
 
 
 class _Name:
-    def __init__(self) -> None:
+    def __init__(self, path: bytes) -> None:
+        self.path: bytes | None = path  # as it was last; None: it has gone
         self.open: Counter[Hashable] = Counter()  # handles, by what they are open on
         self.cached: Hashable | None = None  # the version of all that the kernel may have cached
         self.through_cache: set[int] = set()  # handles
@@ -42,7 +43,7 @@ class OpenNames:
         with self._guard:
             if len(self._names) >= _MOST_NAMES:
                 self._names = ByPath({path: one for path, one in self._names.items() if one.open})
-            name = self._names.setdefault(path, _Name())
+            name = self._names.setdefault(path, _Name(path))
             name.open[what] += 1
             self._handles[handle] = name, what
             self._places.setdefault(what, Counter())[name] += 1
@@ -119,7 +120,10 @@ class OpenNames:
         """The name that `handle` was opened by; None where that has gone."""
         with self._guard:
             name, _ = self._handles[handle]
-            return next((path for path, one in self._names.items() if one is name), None)
+            if name.path is not None and self._names.get(name.path) is not name:  # it was moved
+                found = (path for path, one in self._names.items() if one is name)
+                name.path = next(found, None)
+            return name.path
 
     def swap_cached(self, handle: int, version: Hashable | None) -> Hashable | None:
         """What the kernel may have cached under the name of `handle`, which has `version`.
@@ -143,7 +147,9 @@ class OpenNames:
 
     def removed(self, path: bytes) -> None:
         with self._guard:
-            self._names.removed(path)
+            name = self._names.pop(path, None)
+            if name is not None:
+                name.path = None
 
 
 def _one_less(counter: Counter[T], what: T) -> None:
