@@ -115,15 +115,23 @@ def test_who_looks_for_the_end_of_what_he_writes_finds_it(looking: Mounted) -> N
     assert (at / "old.ts").read_bytes() == MIDDLE.read_bytes() + b"more"
 
 
-def test_parts_of_a_large_write_past_all_caches_stay_in_order(here: Path) -> None:
-    """The kernel sends them side by side."""
+@pytest.mark.parametrize("synced", [0, os.O_DSYNC, os.O_SYNC])
+@pytest.mark.parametrize("names", [["f"], ["f", "g"]])
+def test_parts_of_a_large_write_past_all_caches_stay_in_order(
+    here: Path, names: list[str], synced: int
+) -> None:
+    """The kernel may send them side by side."""
     with mmap(-1, 8 * MIB) as parts:
         parts[:] = b"".join(bytes([number]) * MIB for number in range(8))
-        file = os.open(here / "f", os.O_RDWR | APPEND | os.O_DIRECT)
-        for _ in range(3):
-            assert os.write(file, parts) == 8 * MIB
-        os.close(file)
-        assert (here / "f").read_bytes() == parts[:] * 3
+        (here / "f").touch()
+        for name in names[1:]:
+            os.link(here / "f", here / name)
+        files = [os.open(here / one, os.O_RDWR | APPEND | os.O_DIRECT | synced) for one in names]
+        for number in range(2):
+            assert os.write(files[-number % len(files)], parts) == 8 * MIB
+        for file in files:
+            os.close(file)
+        assert (here / "f").read_bytes() == parts[:] * 2
 
 
 def test_a_mapping_of_what_is_appended_to_is_written_where_it_is(here: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -22,6 +23,12 @@ class ByPath(dict[bytes, T]):
         first, second = self._taken(one, True), self._taken(other, True)
         self._put(other, first)
         self._put(one, second)
+
+    def keep_only(self, paths: Collection[bytes]) -> None:
+        """Forget what there is of other names."""
+        for path in list(self):
+            if path not in paths:
+                self.pop(path, None)
 
     def _taken(self, path: bytes, with_all_below: bool) -> dict[bytes, T]:
         """What there is, by what follows `path`, which is known no longer."""

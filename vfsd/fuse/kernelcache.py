@@ -88,6 +88,8 @@ class KernelCache:
         found = self._with_room(path, found, handle)
         if path is not None and stat.S_ISREG(found.mode):
             if len(self._told) >= _MOST_NAMES:
+                self._told.keep_only(self._open.paths())
+            if len(self._told) >= _MOST_NAMES:
                 self._told.clear()
             self._told[path] = found.ino, found.size
         return found
@@ -127,32 +129,29 @@ class KernelCache:
         except OSError:
             return size
 
+    def opening(self, path: bytes) -> Opening:
+        """What this thread has been asked for, to open that name."""
+        waits = self._sent_back  # mostly nobody
+        return Opening(self, path, bool(waits) and waits.pop(self._thread(), None) == path)
+
     def require_told(self, path: bytes, handle: int) -> None:
-        """See to it that the kernel knows the size of what is being opened by that path.
+        """See to it that the kernel knows the size of the view that is being opened by that path.
 
         It reads no further, and asks for nothing when it opens.  What a view holds may change with
-        what is stored of its video; the kernel forgets that.  A name may lead to another file since
-        it was looked up, or be a video of other bytes: raises `OSError` (ESTALE) to have the kernel
-        look the name up and open it again, of which the caller sees nothing.
+        what is stored of its video; the kernel forgets that.
         """
-        if self._fs.is_view(handle):
-            about = self._fs.getattr(None, handle)
-            if self._told.get(path) != (about.ino, about.size):
-                self._told[path] = about.ino, about.size
-                self.forget(path)
-            return
-        ino = self._fs.identity(handle)
-        if isinstance(ino, int):  # else it is a view that is to be written, and has no size yet
-            self._require_known(path, ino, self._fs.video_size(handle))
-
-    def _require_known(self, path: bytes, ino: int, size: int | None) -> None:
-        """`size` is that of a video; other files grow through the kernel, or while one looks."""
-        told = self._told.get(path)
-        if told is None or told[0] != ino or not self._is_told(path, ino, size, told[1]):
-            self.look_again(path)
+        about = self._fs.getattr(None, handle)
+        if self._told.get(path) != (about.ino, about.size):
+            self._told[path] = about.ino, about.size
             self.forget(path)
-        elif self._sent_back and self._sent_back.pop(self._thread(), None) == path:
-            self.forget(path)  # who read the other may have had it told of that meanwhile
+
+    def is_known(self, path: bytes, ino: int, size: int | None) -> bool:
+        """Whether the kernel knows that file by that path.
+
+        `size` is that of a video; other files grow through the kernel, or while one looks.
+        """
+        told = self._told.get(path)
+        return told is not None and told[0] == ino and self._is_told(path, ino, size, told[1])
 
     def _is_told(self, path: bytes, ino: int, size: int | None, told: int) -> bool:
         """Whether that is what the kernel would be told of a file now."""
@@ -160,19 +159,11 @@ class KernelCache:
             return True
         return told == max([size, *self._ends(path, ino, size, None).values()])
 
-    def look_again(self, path: bytes) -> None:
-        """Have the kernel look up a name that is being opened, and open it then.
-
-        Raises `OSError` (ESTALE), which the caller does not see.  Once: the name may have changed
-        again by then, and from a second one the kernel does not come back.  Nor does it look up
-        what is opened by no name (open_by_handle_at, for instance).
-        """
-        thread = self._thread()
-        if self._sent_back.pop(thread, None) == path:
-            return
+    def send_back(self, path: bytes) -> None:
+        """Have the kernel look up that name, and open it once more: raises `OSError` (ESTALE)."""
         if len(self._sent_back) >= _MOST_NAMES:
             self._sent_back.clear()
-        self._sent_back[thread] = path
+        self._sent_back[self._thread()] = path
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     def _thread(self) -> int:
@@ -204,20 +195,14 @@ class KernelCache:
         lie behind a hole; views are not written that way.  Raises `OSError` (ETXTBSY).
         """
         if not self.is_alone(handle) and isinstance(ino := self._fs.identity(handle), int):
-            self._require_only(path, ino)
-
-    def require_own(self, path: bytes) -> None:
-        """Before anything is lost: the same and `require_told`, of what opening will empty."""
-        found = self._fs.getattr(os.fsdecode(path))
-        if not found.is_view:
-            self._require_known(path, found.ino, None)
-            self._require_only(path, found.ino)
+            self.require_only(path, ino)
 
     def require_unused(self, path: bytes) -> None:
         """The same, of a name that is given to a new file."""
-        self._require_only(path, None)
+        self.require_only(path, None)
 
-    def _require_only(self, path: bytes, ino: int | None) -> None:
+    def require_only(self, path: bytes, ino: int | None) -> None:
+        """Nothing but that file is to be open by that name.  Raises `OSError` (ETXTBSY)."""
         if not self._open.wait_for_others(path, ino, _RELEASE_SECONDS):
             raise OSError(errno.ETXTBSY, os.strerror(errno.ETXTBSY))
 
@@ -251,10 +236,9 @@ class KernelCache:
         if info.flags & os.O_ACCMODE != os.O_RDONLY:
             self._open.write(handle)
         is_only_written = info.flags & os.O_ACCMODE == os.O_WRONLY
-        if info.flags & (os.O_DIRECT | os.O_APPEND) == os.O_DIRECT | os.O_APPEND:
-            is_only_written = True  # else the parts of a large write come in any order
-        # Past its cache the kernel would forget that a file is to be synced after each write.
-        if self._bypass and is_only_written and not info.flags & os.O_DSYNC:
+        # Past its cache the kernel forgets that a file is to be synced after each write.
+        is_passed = is_only_written and not info.flags & os.O_DSYNC
+        if self._bypass and (is_passed or is_appended_directly(info.flags)):
             info.direct_io = 1
         elif not self.is_alone(handle):
             info.direct_io = 1
@@ -297,3 +281,64 @@ class KernelCache:
             return stat.S_ISDIR(self._fs.getattr(os.fsdecode(path)).mode)
         except OSError:
             return True  # somebody else has taken it away meanwhile
+
+
+class Opening:
+    """A request to open a name, which may lead to another file than the kernel believes.
+
+    It has looked the name up within the last second, and goes by the size that it was told then.
+    To have it look again the request is refused by ESTALE, of which the caller sees nothing.  Once:
+    the name may have changed again by then, and from a second ESTALE the kernel does not come back.
+    Nor does it look up what is opened by no name (open_by_handle_at, for instance).
+    """
+
+    def __init__(self, cache: KernelCache, path: bytes, was_sent_back: bool) -> None:
+        self._cache = cache
+        self._path = path
+        self._was_sent_back = was_sent_back
+
+    def look_again(self) -> None:
+        """Have the kernel look up the name, and open it then, unless it has just done so.
+
+        Raises `OSError` (ESTALE).
+        """
+        if not self._was_sent_back:
+            self._cache.send_back(self._path)
+
+    def require_only(self, found: Attributes) -> None:
+        """Before what is `found` there is emptied: it is what the kernel knows, and nothing else is
+        open by that name.  Raises `OSError` (ESTALE, which the caller does not see, and ETXTBSY).
+        """
+        if not found.is_view:
+            self._require_known(found.ino, None)
+            self._cache.require_only(self._path, found.ino)
+
+    def require_told(self, filesystem: Filesystem, handle: int) -> None:
+        """See to it that the kernel knows the size of what `handle` is open on.
+
+        Raises `OSError` (ESTALE), which the caller does not see.
+        """
+        if filesystem.is_view(handle):
+            self._cache.require_told(self._path, handle)
+            return
+        ino = filesystem.identity(handle)
+        if isinstance(ino, int):  # else it is a view that is to be written, and has no size yet
+            self._require_known(ino, filesystem.video_size(handle))
+
+    def _require_known(self, ino: int, size: int | None) -> None:
+        if not self._cache.is_known(self._path, ino, size):
+            self.look_again()
+            self._cache.forget(self._path)
+        elif self._was_sent_back:
+            # Who reads the other may have had the kernel told of that meanwhile.
+            self._cache.forget(self._path)
+
+
+def is_appended_directly(flags: int) -> bool:
+    """Whether all that is written goes past all caches to the end.
+
+    Only where the kernel knows that its cache is passed by does it send the parts of a large write
+    one after the other.
+    """
+    wanted = os.O_DIRECT | os.O_APPEND
+    return flags & wanted == wanted

@@ -23,7 +23,7 @@ from vfsd.fuse.asking import Askers
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.generation import begin_generation
 from vfsd.fuse.hidden import HiddenNames
-from vfsd.fuse.kernelcache import KernelCache
+from vfsd.fuse.kernelcache import KernelCache, is_appended_directly
 from vfsd.fuse.passthrough import Passthrough
 from vfsd.fuse.prototypes import ARGUMENTS, RESULTS, Filler
 from vfsd.fuse.readers import Readers
@@ -304,18 +304,19 @@ class Adapter:
     def open(self, path: bytes, info_at: int) -> None:
         info = self._file_info.from_address(info_at)
         is_changing = bool(info.flags & _CHANGING)
+        request = self._cache.opening(path)
         try:
             if info.flags & os.O_TRUNC:
-                self._cache.require_own(path)
+                request.require_only(self._fs.getattr(os.fsdecode(path)))
             if self._passthrough is not None and is_changing:
                 handle = self._open_for_change(self._passthrough, os.fsdecode(path), info.flags)
             else:
                 handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
         except FileNotFoundError:
-            self._cache.look_again(path)  # where it has gone, who may make one anew does
+            request.look_again()  # where it has gone, who may make one anew does
             raise
         with self._handing_out(handle):
-            self._cache.require_told(path, handle)
+            request.require_told(self._fs, handle)
             self._cache.enter(path, handle)
             if is_changing:
                 self._cache.require_own_size(path, handle)
@@ -352,6 +353,7 @@ class Adapter:
                 end, taken = self._fs.append(handle, data)
             else:
                 taken = self._fs.write(handle, data, offset)
+            self._sync(handle, c_int.from_address(info).value)
         finally:
             if taken < size or end != offset:
                 self._cache.misled(handle)
@@ -419,6 +421,11 @@ class Adapter:
 
     def _set_handle(self, info: int, handle: int) -> None:
         c_uint64.from_address(info + self._fh_at).value = handle
+
+    def _sync(self, handle: int, flags: int) -> None:
+        """What the kernel would have us do, if its cache were not passed by."""
+        if flags & os.O_DSYNC and is_appended_directly(flags):
+            self._fs.fsync(handle, data_only=flags & os.O_SYNC != os.O_SYNC)
 
     def _is_appended(self, handle: int, info: int) -> bool:
         """Whether what is written there belongs at the end, wherever the kernel thinks that is.

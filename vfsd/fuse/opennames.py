@@ -65,6 +65,11 @@ class OpenNames:
                 del self._places[what]
             self._guard.notify_all()
 
+    def paths(self) -> set[bytes]:
+        """The names that anything is open by."""
+        with self._guard:
+            return {path for path, name in self._names.items() if name.open}
+
     def is_mixed(self, handle: int) -> bool:
         """Whether something else is open by the name of that handle, too."""
         with self._guard:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,6 +28,8 @@ from vfsd.videos.facts import Counted
 from vfsd.videos.sequence import VideoSequence
 
 _LOOK_SECONDS = 0.2
+_REST = 4
+"""Times as long as a look has taken, nobody looks again."""
 
 
 class GrowingVideo(VideoSequence):
@@ -171,9 +174,11 @@ class GrowingVideo(VideoSequence):
                 start = len(self)
             if not more:
                 return
+            began = time.monotonic()
             more = self.refresh()
             if more and start == len(self):
-                pause.wait(_LOOK_SECONDS)
+                # Without key packets a look takes longer and longer.
+                pause.wait(max(_LOOK_SECONDS, _REST * (time.monotonic() - began)))
 
     def _tiles(self, info: LogicalVideo, psnr: float | None) -> Tiles | None:
         return None
