@@ -49,13 +49,18 @@ def put(store: Store, name: str, days: float, policy: str) -> Video:
 
 
 def aged(store: Store, video: Video, days: float, policy: str) -> Video:
-    """As if it had been there for longer, and written to so many days ago."""
+    """As if it had been there for longer, and written to so many days ago.
+
+    Those that came before it came earlier, too: else a clock was behind.
+    """
     now = time.time_ns()
     born, came = now - round(days * DAY_NS), now - 400 * DAY_NS
     engine = sa.create_engine(f"sqlite:///{store.path / 'catalog.sqlite3'}")
     with engine.begin() as connection:
         connection.execute(
-            sa.update(videos).where(videos.c.id == video.info.id).values(created_ns=came)
+            sa.update(videos)
+            .where(videos.c.id <= video.info.id, videos.c.created_ns > came)
+            .values(created_ns=came)
         )
         connection.execute(
             sa.update(nodes).where(nodes.c.ino == video.info.ino).values(mtime_ns=born)

@@ -60,7 +60,7 @@ ROTATIONS = {
     "odd/otv_truck_rotate.mov": 270,
 }
 
-_SAMPLES = {"real": 20_000_000, "pairs": 20_000_000, "odd": 60_000_000}
+_SAMPLES = {"real": 20_000_000, "pairs": 20_000_000, "odd": 140_000_000}
 """A longer file is not compared beyond the frames that have so many samples of luma.  All frames of
 filmed clips are by `benchmarks.fidelity`."""
 _FIRST_FRAMES = 30
