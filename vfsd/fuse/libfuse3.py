@@ -346,14 +346,17 @@ class Adapter:
 
     def write(self, _path: int, buffer: int, size: int, offset: int, info: int) -> int:
         handle = c_uint64.from_address(info + self._fh_at).value
+        flags = c_int.from_address(info).value
         data = _memory(buffer, size, _READABLE_MEMORY)
         taken, end = 0, offset
         try:
-            if self._is_appended(handle, info):
+            if flags & os.O_APPEND and self._is_appended(handle, info):
                 end, taken = self._fs.append(handle, data)
             else:
                 taken = self._fs.write(handle, data, offset)
-            self._sync(handle, c_int.from_address(info).value)
+            if is_appended_directly(flags) and flags & os.O_DSYNC:
+                # As the kernel would have us do, if its cache were not passed by.
+                self._fs.fsync(handle, data_only=flags & os.O_SYNC != os.O_SYNC)
         finally:
             if taken < size or end != offset:
                 self._cache.misled(handle)
@@ -422,19 +425,12 @@ class Adapter:
     def _set_handle(self, info: int, handle: int) -> None:
         c_uint64.from_address(info + self._fh_at).value = handle
 
-    def _sync(self, handle: int, flags: int) -> None:
-        """What the kernel would have us do, if its cache were not passed by."""
-        if flags & os.O_DSYNC and is_appended_directly(flags):
-            self._fs.fsync(handle, data_only=flags & os.O_SYNC != os.O_SYNC)
-
     def _is_appended(self, handle: int, info: int) -> bool:
-        """Whether what is written there belongs at the end, wherever the kernel thinks that is.
+        """Whether what comes by O_APPEND belongs at the end, wherever the kernel thinks that is.
 
         Of a shared mapping (`writepage`) it belongs where it was mapped.  Of what goes past the
         cache the parts of one large write may come in any order, and only the kernel knows which.
         """
-        if not c_int.from_address(info).value & os.O_APPEND:
-            return False
         about = self._file_info.from_address(info)
         if about.writepage:
             return False
