@@ -74,10 +74,6 @@ class ObjectStore:
         """Bytes of an object; None where it is not there."""
         return _size(self.path(key)) if is_key(key) else None
 
-    def has_size(self, key: str, size: int) -> bool:
-        """Whether an object is there, with so many bytes; which these are is not looked at."""
-        return _size(self.path(key)) == size
-
     def is_intact(self, key: str, size: int | None) -> bool:
         """Whether an object is there, and its bytes hash to its name; reads all of it, unless its
         `size` is known, and another.
