@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -141,6 +141,10 @@ class Parts:
                 raise
             _require_unwritten(file, name, before)
             return found
+
+    def held(self, physical: PhysicalVideo) -> AbstractContextManager[None]:
+        """While this block runs `file_of` can be opened, whoever removes the video meanwhile."""
+        return self.summed.held(self.path_of(physical.place), physical.place)
 
     def bytes_of(self, physical: PhysicalVideo) -> Path:
         """The same, as a bare path: for those who do not read it."""

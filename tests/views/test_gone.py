@@ -130,6 +130,35 @@ def test_rendered_after_it_went(shelf: Shelf) -> None:
     require_only(shelf, other)
 
 
+def test_read_on_by_another_decoder_after_it_went(shelf: Shelf) -> None:
+    view, pool = "size=128x96.y4m", shelf.store.tools.pool
+    expected = shelf.read(NAME, view)
+    pool.empty()
+    file, beside = shelf.open(NAME, view), shelf.open(NAME, "frames/000007.png")
+    original = shelf.store.parts.bytes_of(shelf.video(NAME).original)
+    shelf.store.remove(NAME)
+    beside.readinto(memoryview(bytearray(beside.size)), 0)
+    beside.close()
+    shelf.views.cool(0)
+    pool.empty()
+    found = bytearray(file.size)
+    file.readinto(memoryview(found), 0)
+    assert found == expected
+    file.close()
+    shelf.views.close()
+    pool.empty()
+    assert not has_open(original)
+
+
+def has_open(path: Path) -> bool:
+    """Whether this process has a descriptor of what was there."""
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            if os.readlink(f"/proc/self/fd/{fd}").startswith(str(path)):
+                return True
+    return False
+
+
 def test_what_is_put_there_at_the_end(shelf: Shelf) -> None:
     cache = FileCache.of_store(shelf.store.parts)
     gone, other = digest_of(shelf, NAME), digest_of(shelf, OTHER)

@@ -8,8 +8,8 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vfsd.catalog import Catalog
@@ -46,6 +46,7 @@ class SummedFiles:
         self._blocks: OrderedDict[tuple[Place, tuple[int, ...]], SeenBlocks] = OrderedDict()
         self._without: dict[Place, float] = {}  # when they had no sums
         self._told: set[tuple[Place, int]] = set()  # damage: the place, and its first byte
+        self._held: dict[Place, tuple[int, int]] = {}  # a descriptor, and how many hold it
         self._guard = threading.Lock()
         at_fork(self)
 
@@ -79,9 +80,32 @@ class SummedFiles:
         """The same, of what somebody has opened; `fd` becomes its own."""
         return self.stored(path, place).of(fd)
 
+    @contextmanager
+    def held(self, path: Path, place: Place) -> Iterator[None]:
+        """An object can be opened in this block after its last video was removed, too, by whoever
+        still shows what it had; if it can be now."""
+        if place.object_key is None:  # removing a video leaves the file where it is
+            yield
+            return
+        with self._guard:
+            fd, count = self._held.get(place, (-1, 0))
+            if not count:
+                with suppress(OSError):
+                    fd = open_stored(path)
+            self._held[place] = fd, count + 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                fd, count = self._held.pop(place)
+                if count > 1:
+                    self._held[place] = fd, count - 1
+                elif fd >= 0:
+                    os.close(fd)
+
     def _open(self, path: Path, place: Place) -> int:
         """Raises `DamagedFileError` where an object is not there, or is something else;
-        `NotFoundError` where no video has it any more."""
+        `NotFoundError` where no video has it any more, and nobody holds it."""
         if place.object_key is None:
             return open_linked(path, self._root)
         try:
@@ -89,8 +113,15 @@ class SummedFiles:
         except OSError as error:
             if error.errno not in _LOST:
                 raise
-            with self._catalog.reading() as seen:
-                size = seen.objects.require_size(place.object_key)
+            try:
+                with self._catalog.reading() as seen:
+                    size = seen.objects.require_size(place.object_key)
+            except NotFoundError:
+                with self._guard:
+                    fd, _ = self._held.get(place, (-1, 0))
+                    if fd >= 0:
+                        return os.dup(fd)
+                raise
             # It may be put back by hand, and is not written down.
             raise self._report(place, [range(size or 1)], False) from error
 

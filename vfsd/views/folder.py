@@ -71,7 +71,7 @@ class Views:
         self._elsewhere = None if elsewhere is None else MadeElsewhere(elsewhere)
         self._renderer = Renderer(parts, tools, self._elsewhere, whole_bytes, are_others_hurried)
         self._renditions = Renditions(parts, tools, self._finished)
-        self._opened = OpenViews()
+        self._opened = OpenViews(parts)
 
     def stat(self, ino: int, path: str) -> ViewStat:
         known = self._renditions.known(ino)

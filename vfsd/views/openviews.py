@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from vfsd.model import LogicalVideo
+from vfsd.parts import Parts
 from vfsd.views.rendering import Renderer, RenditionFile
 from vfsd.views.rendition import Rendition, StillRendition
 
@@ -17,9 +19,11 @@ class OpenViews:
     as its bytes, and one that is stitched no longer than what is in it.  But the kernel knows one
     size of a name, and reads no further, whoever reads what.  So as long as somebody has a view
     open, none of another size is found by its name, unless the video itself is another by then.
+    Who has one open reads on after the video was removed, as from any other file.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         self._guard = threading.Lock()
         self._open: dict[tuple[int, str, str], tuple[Rendition, int]] = {}
 
@@ -41,11 +45,10 @@ class OpenViews:
             if held.slots.size != rendition.slots.size:
                 rendition = held
             self._open[key] = (held, count + 1)
-        try:
-            return _OpenView(renderer, rendition, lambda: self._close(key))
-        except BaseException:
-            self._close(key)
-            raise
+        with ExitStack() as stack:
+            stack.callback(self._close, key)
+            stack.enter_context(self._parts.held(video.original))
+            return _OpenView(renderer, rendition, stack)
 
     def _close(self, key: tuple[int, str, str]) -> None:
         with self._guard:
@@ -55,17 +58,14 @@ class OpenViews:
 
 
 class _OpenView(RenditionFile):
-    def __init__(
-        self, renderer: Renderer, rendition: Rendition, on_close: Callable[[], None]
-    ) -> None:
+    def __init__(self, renderer: Renderer, rendition: Rendition, until_closed: ExitStack) -> None:
+        """What `until_closed` has entered is this object's own, once it is made."""
         super().__init__(renderer, rendition)
-        self._on_close = on_close
+        self._until_closed = until_closed.pop_all()
 
     def close(self) -> None:
-        try:
+        with self._until_closed:
             super().close()
-        finally:
-            self._on_close()
 
 
 def _key(video: LogicalVideo, path: str) -> tuple[int, str, str]:

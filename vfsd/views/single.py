@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, BinaryIO
 
 from vfsd import grammar
@@ -68,32 +68,32 @@ def open_view(parts: Parts, tools: Tools, info: LogicalVideo, path: str) -> View
 
     Raises `NotFoundError` for a name that says nothing, `OutOfRangeError`, `UsageError`.
     """
-    renderer = Renderer(parts, tools)
+    with ExitStack() as stack:
+        renderer = stack.enter_context(closing(Renderer(parts, tools)))
 
-    def finished(rendition: Rendition, _ino: int, _path: str) -> Rendition:
-        if isinstance(rendition, StillRendition) and rendition.is_measured:
-            return renderer.measured(rendition)
-        return rendition
+        def finished(rendition: Rendition, _ino: int, _path: str) -> Rendition:
+            if isinstance(rendition, StillRendition) and rendition.is_measured:
+                return renderer.measured(rendition)
+            return rendition
 
-    try:
+        stack.enter_context(parts.held(info.original))
         with closing(Renditions(parts, tools, finished)) as renditions:
             rendition = renditions.at(renditions.described(info), path)
-        return ViewReader(f"{info.name}@/{path}", renderer, rendition)
-    except BaseException:
-        renderer.close()
-        raise
+        return ViewReader(f"{info.name}@/{path}", renderer, rendition, stack)
 
 
 class ViewReader(io.RawIOBase):
     """A view as a file object, readable and seekable."""
 
-    def __init__(self, name: str, renderer: Renderer, rendition: Rendition) -> None:
-        """Closes `renderer` when it is closed."""
+    def __init__(
+        self, name: str, renderer: Renderer, rendition: Rendition, until_closed: ExitStack
+    ) -> None:
+        """What `until_closed` has entered is this object's own, once it is made."""
         super().__init__()
         self.name = name
-        self._renderer = renderer
         self._file = RenditionFile(renderer, rendition)
         self._at = 0
+        self._until_closed = until_closed.pop_all()
 
     def readable(self) -> bool:
         return True
@@ -122,8 +122,8 @@ class ViewReader(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            self._file.close()
-            self._renderer.close()
+            with self._until_closed:
+                self._file.close()
 
     def _require_open(self) -> None:
         if self.closed:
