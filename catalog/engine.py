@@ -232,6 +232,10 @@ class Database:
         if self._is_writing:
             raise busy("this very thread", 0)
         with self._our_errors(_NOTE_SECONDS), self._transaction(_NOTE_SECONDS) as connection:
+            if not self.is_sqlite:
+                # Beside a writer two could wait for rows of each other, and the server ends either;
+                # and what was just found may go before it is noted.
+                self._take_turn(connection)
             yield connection
 
     @property

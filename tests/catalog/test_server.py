@@ -80,6 +80,17 @@ def test_a_note_waits_for_no_locked_row(own_database: str) -> None:
             connection.exec_driver_sql("DELETE FROM reads")
 
 
+def test_a_note_takes_its_turn(own_database: str) -> None:
+    with Catalog.create(own_database) as there, Catalog.open(own_database) as other:
+        with there.writing() as change:
+            add_file(change, "a")
+            with pytest.raises(BusyError, match="for 1 seconds"), other._database.noting():
+                pass
+        with other._database.noting():
+            with pytest.raises(BusyError), there.writing(patience=0.3):
+                pass
+
+
 def test_one_thread_does_not_write_within_its_own_writing(there: Catalog) -> None:
     with there.writing() as change:
         add_file(change, "a")
