@@ -48,12 +48,21 @@ from vfsd.storedir import StoreDirectory
 CLIPS = ("traffic.mp4", "portrait.mp4", "mjpeg.avi")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with new_store(tmp_path / "store") as opened:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with some videos and tiles."""
+    path = tmp_path_factory.mktemp("made") / "store"
+    with new_store(path) as opened:
         for clip in CLIPS:
             opened.ingest(FOLDER / clip)
         opened["traffic.mp4"].retile("uniform:2x2", span=(0, 1))
+    return path
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Iterator[Store]:
+    """A copy of that, for one test."""
+    with Store.open(shutil.copytree(made, tmp_path / "store")) as opened:
         yield opened
 
 

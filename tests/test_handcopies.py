@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,15 +17,23 @@ from vfsd.copies.backup import back_up
 from vfsd.store import Store
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with one video, a backup of that, and five videos since, of which the log has one."""
-    with new_store(tmp_path / "store") as store:
+    folder = tmp_path_factory.mktemp("made")
+    with new_store(folder / "store") as store:
         store.ingest(FOLDER / "portrait.mp4", "monday.mp4")
-        back_up(store.parts, tmp_path / "backup")
+        back_up(store.parts, folder / "backup")
         for number in range(4):
             store.ingest(FOLDER / "traffic.mp4", f"since/{number}.mp4")
-    ingest_and_die(tmp_path / "store", FOLDER / "traffic.mp4", "friday.mp4")
+    ingest_and_die(folder / "store", FOLDER / "traffic.mp4", "friday.mp4")
+    return folder
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Path:
+    """A copy of that, for one test."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 

@@ -33,20 +33,28 @@ from vfsd.storedir import CATALOG, StoreDirectory, fsync_path
 MONDAY = ["monday.mp4", "tiled.mp4"]
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store, a backup, and what was done since by processes that ended well and one that did
     not."""
-    with new_store(tmp_path / "store") as store:
+    folder = tmp_path_factory.mktemp("made")
+    with new_store(folder / "store") as store:
         store.ingest(FOLDER / "portrait.mp4", "monday.mp4")
         store.ingest(FOLDER / "traffic.mp4", "tiled.mp4").retile("uniform:2x2", span=(0, 1))
         _write(store, "/notes.txt", b"of monday")
-        back_up(store.parts, tmp_path / "backup")
+        back_up(store.parts, folder / "backup")
         store.remove("monday.mp4")
         _write(store, "/notes.txt", b"of friday, and more")
         _write(store, "/new.txt", b"since")
         store.ingest(FOLDER / "mjpeg.avi", "since.avi")
-    ingest_and_die(tmp_path / "store", FOLDER / "open-gop.mkv", "friday.mkv")
+    ingest_and_die(folder / "store", FOLDER / "open-gop.mkv", "friday.mkv")
+    return folder
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Path:
+    """A copy of that, for one test."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
