@@ -16,6 +16,7 @@ from sqlalchemy.engine import Dialect, Engine
 from sqlalchemy.util import LRUCache
 
 from sample_videos import Encoding, Scene, write
+from tests.mountstarter import MountStarter
 from tests.stores import new_store
 from vfsd.catalog.engine import Database
 from vfsd.codecs.stitching.kvazaar import kvazaar_available
@@ -69,6 +70,24 @@ def statements_compiled_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Database, "_make_engine", make)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_daemons() -> Iterator[None]:
+    """Mounts that these processes start; those of processes which tests start are not."""
+    starter: MountStarter | None = None
+
+    def launch(pipe: str, task: str, log: Path) -> None:
+        nonlocal starter
+        if starter is None:
+            starter = MountStarter()
+        starter.launch(pipe, task, log)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vfsd.mounts.mounting._launch", launch)
+        yield
+    if starter is not None:
+        starter.close()
 
 
 @pytest.fixture(autouse=True)

@@ -86,9 +86,12 @@ def test_a_note_takes_its_turn(own_database: str) -> None:
             add_file(change, "a")
             with pytest.raises(BusyError, match="for 1 seconds"), other._database.noting():
                 pass
-        with other._database.noting():
-            with pytest.raises(BusyError), there.writing(patience=0.3):
-                pass
+        with (
+            other._database.noting(),
+            pytest.raises(BusyError),
+            there.writing(patience=0.3),
+        ):
+            pass
 
 
 def test_one_thread_does_not_write_within_its_own_writing(there: Catalog) -> None:

@@ -267,18 +267,7 @@ def _start(
         "log_level": log_level,
     }
     try:
-        with open(log, "ab") as output:
-            # The child forks once more and ends, so that nobody has to wait for the daemon.
-            subprocess.run(
-                command("vfsd.mounts.daemon", str(writing), json.dumps(task)),
-                cwd="/",
-                env=environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=[writing],
-                check=True,
-            )
+        _launch(str(writing), json.dumps(task), log)
         os.close(writing)
         writing = -1
         report = _await_report(reading)
@@ -297,6 +286,25 @@ def _start(
     if found is None or not found.is_ours:
         raise MountError(f"the mount at {place} went away at once", hint=f"see {log}")
     os.stat(place)
+
+
+def _launch(pipe: str, task: str, log: Path) -> None:
+    """Start `vfsd.mounts.daemon` with these arguments; it and what it starts write to `log`.
+
+    Raises `CalledProcessError`.
+    """
+    with open(log, "ab") as output:
+        # The child forks once more and ends, so that nobody has to wait for the daemon.
+        subprocess.run(
+            command("vfsd.mounts.daemon", pipe, task),
+            cwd="/",
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[int(pipe)],
+            check=True,
+        )
 
 
 def _await_report(fd: int) -> dict[str, Any] | None:

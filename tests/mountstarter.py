@@ -1,0 +1,83 @@
+"""A process that has imported all that a mount needs, and forks the daemons of mounts.
+
+To import it takes most of the second that a mount takes to come up, and hundreds of tests mount.
+What a forked daemon does from its `main` on is what any other does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from vfsd.programs import environment, importing
+
+_ROOT = Path(__file__).resolve().parent.parent
+_MOST = 1 << 20
+"""Bytes of what is asked for: the environment is most of it."""
+
+
+class MountStarter:
+    """Takes the place of `vfsd.mounts.mounting._launch`.  Thread-safe."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._asking, answering = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with answering:
+            for end in (self._asking, answering):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(answering.fileno())],
+                cwd=_ROOT,
+                env=environment(),
+                pass_fds=[answering.fileno()],
+            )
+
+    def launch(self, pipe: str, task: str, log: Path) -> None:
+        with open(log, "ab") as output, self._turn:
+            order = json.dumps({"task": task, "environment": environment()}).encode()
+            socket.send_fds(self._asking, [order], [int(pipe), output.fileno()])
+            code = int(self._asking.recv(_MOST))
+        if code:
+            raise subprocess.CalledProcessError(code, "a forked daemon")
+
+    def close(self) -> None:
+        self._asking.close()
+        self._process.wait(60)
+
+
+def _become_daemon(orders: socket.socket) -> list[str]:
+    """Fork for each order, until there are no more; returns in the children, with what `main` of
+    the daemon is given, and nothing open but what that names and the standard streams."""
+    while True:
+        data, fds, _, _ = socket.recv_fds(orders, _MOST, 2)
+        if not data:
+            sys.exit()
+        pipe, output = fds
+        child = os.fork()
+        if not child:
+            break
+        os.close(pipe)
+        os.close(output)
+        orders.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+    orders.close()
+    order = json.loads(data)
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for stream, fd in enumerate((nothing, output, output)):
+        os.dup2(fd, stream)
+    os.close(nothing)
+    os.close(output)
+    return [str(pipe), order["task"]]
+
+
+if __name__ == "__main__":
+    with importing():
+        from vfsd.mounts import daemon
+    daemon.main(_become_daemon(socket.socket(fileno=int(sys.argv[1]))))
