@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -185,6 +186,20 @@ def test_nobody_is_told_of_his_end_by_what_is_shorter(mounted: Mounted, name: st
         os.stat(mounted.at / name)
         assert os.pread(first, 100, len(old) - 100) == old[-100:]
     assert (mounted.at / name).stat().st_size == len(new)
+
+
+@pytest.mark.parametrize("name", ["v.mp4", PICTURES])
+def test_what_is_copied_ends_where_it_ends_though_it_is_said_to_be_longer(
+    mounted: Mounted, name: str, tmp_path: Path
+) -> None:
+    """cp goes by the size where it thinks that there are holes."""
+    mounted.mount(*FRESH)
+    new = alone(mounted, name, SHORT)
+    shutil.copy(LONG, mounted.at / "v.mp4")
+    with opened(mounted.at / name):
+        ingest(mounted, SHORT)
+        subprocess.run(["cp", mounted.at / name, tmp_path / "copy"], check=True)
+    assert (tmp_path / "copy").read_bytes() == new
 
 
 @pytest.mark.parametrize("name", ["v.mp4", PICTURES])

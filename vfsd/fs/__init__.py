@@ -3,7 +3,7 @@
 Nothing in here knows FUSE; an adapter translates.
 """
 
-from vfsd.fs.attributes import Attributes, Caller
+from vfsd.fs.attributes import Attributes, Caller, blocks_of
 from vfsd.fs.counters import ByOperation, Counters
 from vfsd.fs.files import Reading
 from vfsd.fs.filesystem import ContentVersion, Entry, Filesystem
@@ -27,4 +27,5 @@ __all__ = [
     "ViewOffer",
     "ViewSource",
     "WholeFile",
+    "blocks_of",
 ]

@@ -48,6 +48,11 @@ class Attributes(NamedTuple):
         return self.ino >= OF_VIEWS
 
 
+def blocks_of(size: int) -> int:
+    """How many blocks that many bytes take where there are no holes."""
+    return -(-size // BLOCK)
+
+
 def is_private(node: Node) -> bool:
     """Whether the bytes lie in a file of the node's own, whose size and mtime are the truth."""
     return node.state is FileState.SPOOLED or node.state is FileState.PLAIN
@@ -63,7 +68,7 @@ def of_row(node: Node) -> Attributes:
         node.gid,
         node.rdev,
         node.size,
-        0 if stat.S_ISDIR(node.mode) else -(-node.size // BLOCK),
+        0 if stat.S_ISDIR(node.mode) else blocks_of(node.size),
         node.atime_ns,
         node.mtime_ns,
         node.ctime_ns,

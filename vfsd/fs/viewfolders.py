@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from vfsd.fs.attributes import BLOCK, OF_VIEWS, Attributes
+from vfsd.fs.attributes import OF_VIEWS, Attributes, blocks_of
 from vfsd.fs.judging import Judging
 from vfsd.fs.names import Names, require_short
 from vfsd.fs.posix import failure
@@ -293,5 +293,5 @@ def _file_attributes(
 ) -> Attributes:
     video, times = place.video, (mtime_ns,) * 3
     mode = stat.S_IFREG | video.mode & _READ | (stat.S_IWUSR if is_writable else 0)
-    blocks = -(-size // BLOCK)
+    blocks = blocks_of(size)
     return Attributes(place.ino, mode, 1, video.uid, video.gid, 0, size, blocks, *times)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from ctypes import c_char_p, c_void_p
 from typing import Any
 
-from vfsd.fs import RENAME_EXCHANGE, Attributes, Filesystem
+from vfsd.fs import RENAME_EXCHANGE, Attributes, Filesystem, blocks_of
 from vfsd.fuse.bypath import ByPath
 from vfsd.fuse.opennames import OpenNames
 from vfsd.fuse.readers import Readers
@@ -104,16 +104,17 @@ class KernelCache:
         """With a size by which nobody is told of his end too early.
 
         The kernel knows one size of a name, whatever is open by it.  There it ends what is read
-        through its cache; who reads past that is told of his end by us.
+        through its cache; who reads past that is told of his end by us.  With room go blocks: cp
+        looks for holes where there are fewer than the size takes, and then copies by the size.
         """
         ends = self._ends(path, found.ino, found.size, handle)
-        if not ends:
-            return found
-        size = max(found.size, *ends.values())
+        size = max([found.size, *ends.values()])
         for each, end in ends.items():
             if end < size:
                 self._readers.cut(each, end)
-        return found._replace(size=size)
+        if size == found.size:
+            return found
+        return found._replace(size=size, blocks=max(found.blocks, blocks_of(size)))
 
     def _ends(self, path: bytes | None, ino: int, size: int, handle: int | None) -> dict[int, int]:
         """Where those end who read through the cache, by that path or the name of `handle`, if they
