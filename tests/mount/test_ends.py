@@ -217,6 +217,18 @@ def test_what_has_just_been_removed_is_made_anew(remembering: Mounted) -> None:
         path.open("rb")
 
 
+def test_what_is_removed_again_and_again_is_made_anew_each_time(remembering: Mounted) -> None:
+    path = remembering.at / "v.mp4"
+    for text in (b"one", b"two", b"three"):
+        replace(remembering, path.name, LONG)
+        assert path.exists()
+        remove(remembering, path.name)
+        with path.open("ab") as file:
+            file.write(text)
+        assert path.read_bytes() == text
+        path.unlink()
+
+
 def test_what_was_said_of_the_old_file_is_not_taken_for_the_new_one(
     remembering: Mounted,
 ) -> None:

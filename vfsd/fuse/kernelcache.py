@@ -6,12 +6,13 @@ import errno
 import logging
 import os
 import stat
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTimeError
 from contextlib import suppress
 from ctypes import c_char_p, c_void_p
-from typing import Any
+from typing import Any, NamedTuple
 
 from vfsd.fs import RENAME_EXCHANGE, Attributes, Filesystem, blocks_of
 from vfsd.fuse.bypath import ByPath
@@ -24,6 +25,15 @@ _INVALIDATE_SECONDS = 0.05
 _MOST_NAMES = 10_000
 _RELEASE_SECONDS = 0.5
 """As long a writer waits for the kernel to tell that others have closed."""
+_SENT_BACK_SECONDS = 1.0
+"""Who was sent back comes at once, or not at all, where the name may not be opened by then."""
+
+
+class _SentBack(NamedTuple):
+    """That a thread is to look up a name again, and come back to open it."""
+
+    path: bytes
+    until: float
 
 
 class KernelCache:
@@ -49,7 +59,7 @@ class KernelCache:
         self._is_caching = True
         self._open = OpenNames()
         self._told: ByPath[tuple[int, int]] = ByPath()  # inode and size, as the kernel was told
-        self._sent_back: dict[int, bytes] = {}  # who is to look up a name again, by thread
+        self._sent_back: dict[int, _SentBack] = {}  # by thread
         self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
 
     def start(self, config: Any, attr_timeout: float) -> None:
@@ -132,8 +142,14 @@ class KernelCache:
 
     def opening(self, path: bytes) -> Opening:
         """What this thread has been asked for, to open that name."""
-        waits = self._sent_back  # mostly nobody
-        return Opening(self, path, bool(waits) and waits.pop(self._thread(), None) == path)
+        found = self._sent_back.pop(self._thread(), None) if self._sent_back else None
+        is_back = found is not None and found.path == path and time.monotonic() < found.until
+        return Opening(self, path, is_back)
+
+    def is_missing(self) -> None:
+        """What this thread has looked up is not there, so it does not come back to open that."""
+        if self._sent_back:
+            self._sent_back.pop(self._thread(), None)
 
     def require_told(self, path: bytes, handle: int) -> None:
         """See to it that the kernel knows the size of the view that is being opened by that path.
@@ -164,7 +180,8 @@ class KernelCache:
         """Have the kernel look up that name, and open it once more: raises `OSError` (ESTALE)."""
         if len(self._sent_back) >= _MOST_NAMES:
             self._sent_back.clear()
-        self._sent_back[self._thread()] = path
+        until = time.monotonic() + _SENT_BACK_SECONDS
+        self._sent_back[self._thread()] = _SentBack(path, until)
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     def _thread(self) -> int:

@@ -186,7 +186,11 @@ class Adapter:
 
     def getattr(self, path: bytes | None, stat_at: int, info: int | None) -> None:
         handle = self._handle(info) if info else None
-        found = self._fs.getattr(_text(path), handle)
+        try:
+            found = self._fs.getattr(_text(path), handle)
+        except FileNotFoundError:
+            self._cache.is_missing()
+            raise
         self._fill(stat_at, self._cache.answering(path, found, handle))
         if path is not None and found.nlink and self._hidden.has(path):
             self._stat.from_address(stat_at).st_nlink = found.nlink + 1  # libfuse takes one off
