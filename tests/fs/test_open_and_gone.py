@@ -251,10 +251,13 @@ def test_a_handle_outlives_what_another_process_removes(
         it.open("/v.mp4", os.O_RDWR),
         it.open("/t", os.O_RDWR),
     )
+    versions = [it.fs.content_version(handle) for handle in (reading, plain)]
     store.remove("v.mp4")
     store.remove("t")
     assert it.names() == []
     assert it.read_open(reading) == video
+    assert [it.fs.content_version(handle) for handle in (reading, plain)] == versions
+    assert None not in versions
     assert failing(it.fs.write, writing, b"????", 0) == "ESTALE"  # it would be in no file
     assert it.read_open(reading) == it.read_open(writing) == video
     assert it.fs.write(plain, b"T", 0) == 1

@@ -321,14 +321,16 @@ class Filesystem:
         return opened.content.ino
 
     def content_version(self, handle: int) -> ContentVersion | str | None:
-        """Which bytes a handle reads now; None where that cannot be told."""
+        """Which bytes a handle reads now, also once its inode has gone; None of a view that is
+        written."""
         opened = self._files.handle(handle)
         if isinstance(opened, ViewHandle):
             return opened.version
         content = opened.content
-        node = None if content is None else self._names.node_if_any(content.ino)
-        if content is None or node is None:
+        if content is None:
             return None
+        node = self._names.node_if_any(content.ino) or content.last_known
+        assert node is not None, "what is open was known when it was opened"
         return ContentVersion(node.ino, node.generation, content.stamp)
 
     def video_size(self, handle: int) -> int | None:
