@@ -85,6 +85,21 @@ def test_a_recording_goes_on_where_it_is_though_its_name_is_that_of_another(
     assert (at / "v.ts").read_bytes() == other.read_bytes()
 
 
+def test_a_recorder_reads_what_it_goes_on_to_write_though_its_name_is_that_of_another(
+    looking: Mounted,
+) -> None:
+    path = looking.at / "v.ts"
+    recording = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.write(recording, bytes(10_000))
+    move(looking, "v.ts", "old.ts")
+    replace(looking, "v.ts", LONG)
+    assert path.stat().st_size == LONG.stat().st_size
+    os.pwrite(recording, b"more" * 8192, 8192)
+    os.posix_fadvise(recording, 0, 0, os.POSIX_FADV_DONTNEED)
+    assert os.pread(recording, 16_384, 12_288) == b"more" * 4096
+    os.close(recording)
+
+
 @pytest.mark.parametrize("access", [os.O_WRONLY, os.O_RDWR])
 def test_two_names_of_a_file_are_appended_to_in_turns(here: Path, access: int) -> None:
     (here / "a.log").write_bytes(b"0123456789")

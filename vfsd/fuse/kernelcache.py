@@ -121,7 +121,7 @@ class KernelCache:
         size = max([found.size, *ends.values()])
         for each, end in ends.items():
             if end < size:
-                self._readers.cut(each, end)
+                self._readers.cut(each)
         if size == found.size:
             return found
         return found._replace(size=size, blocks=max(found.blocks, blocks_of(size)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Callable
 
 from vfsd.fs import Filesystem
 from vfsd.fuse.asking import Askers, Read
@@ -34,26 +35,27 @@ class Readers:
             self.views.pop(handle, None)
         self._askers.released(handle)
 
-    def cut(self, handle: int, end: int) -> None:
-        """The kernel is about to take it for longer than it is, which is so many bytes.
+    def cut(self, handle: int) -> None:
+        """The kernel is about to take it for longer than it is.
 
         What it does not get up to there it takes for zeros.  So whatever reaches behind the end is
         an error from now on: ESTALE.  Even where the kernel knows better by then: it might be told
-        otherwise again before the reader has looked.
+        otherwise again before the reader has looked.  The end is where it is by then, since who
+        reads may be the one who writes it.
         """
         with self._guard:
             readers = self.views if handle in self.views else self.files
             read = readers.get(handle)
             if read is not None and not isinstance(read, _UpToEnd):
-                readers[handle] = _UpToEnd(read, end)
+                readers[handle] = _UpToEnd(read, lambda: self._fs.getattr(None, handle).size)
 
 
 class _UpToEnd:
-    def __init__(self, read: Read, end: int) -> None:
+    def __init__(self, read: Read, end: Callable[[], int]) -> None:
         self._read = read
         self._end = end
 
     def __call__(self, buffer: memoryview, offset: int) -> int:
-        if offset + len(buffer) > self._end:
+        if offset + len(buffer) > self._end():
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         return self._read(buffer, offset)
