@@ -183,6 +183,18 @@ def through_a_link(path: Path) -> bytes:
     return link.read_bytes()
 
 
+def by_sendfile(path: Path) -> bytes:
+    """Which the kernel ends where it thinks that the file does, and asks nobody."""
+    source, target = os.open(path, os.O_RDONLY), os.memfd_create("copy")
+    try:
+        while os.sendfile(target, source, os.lseek(target, 0, os.SEEK_CUR), MIB):
+            pass
+        return os.pread(target, os.fstat(target).st_size, 0)
+    finally:
+        os.close(source)
+        os.close(target)
+
+
 def from_a_descriptor(path: Path) -> bytes:
     """Of a name that is not looked up again."""
     place = os.open(path, os.O_PATH)
@@ -193,7 +205,8 @@ def from_a_descriptor(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "read", [by_path, made_if_missing, from_its_folder, through_a_link, from_a_descriptor]
+    "read",
+    [by_path, made_if_missing, from_its_folder, through_a_link, by_sendfile, from_a_descriptor],
 )
 def test_what_has_just_been_replaced_is_read_to_its_end(
     remembering: Mounted, read: Callable[[Path], bytes]
@@ -203,6 +216,15 @@ def test_what_has_just_been_replaced_is_read_to_its_end(
         replace(remembering, path.name, source)
         assert read(path) == source.read_bytes()
         assert path.stat().st_size == source.stat().st_size
+
+
+def test_a_view_of_what_has_just_been_replaced_is_sent_to_its_end(remembering: Mounted) -> None:
+    view = remembering.at / "v.mp4@/full.mkv"
+    for source in (SHORT, LONG, MIDDLE, LONG):
+        replace(remembering, "v.mp4", source)
+        sent = by_sendfile(view)
+        assert sent == view.read_bytes()
+        assert len(sent) == view.stat().st_size
 
 
 @pytest.mark.parametrize(("before", "after"), [(LONG, SHORT), (SHORT, LONG)])

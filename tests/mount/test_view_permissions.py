@@ -45,14 +45,21 @@ def answers(path: Path) -> list[int]:
     return [int(word) for word in in_another_process(ANSWERS, path).split()]
 
 
-def test_views_are_for_those_who_may_read_the_video(mounted: Mounted) -> None:
+@pytest.fixture
+def shared_with_others(mounted: Mounted) -> Mounted:
+    """Where somebody else gets to."""
     if os.geteuid():
         pytest.skip("only root can be somebody else")
-    at = mounted.mount("allow_other")
+    at = mounted.mount("allow_other", "attr_timeout=100", "entry_timeout=100")
     os.chmod(at, 0o755)
-    for folder in at.parents:  # so that somebody else gets there
+    for folder in at.parents:
         if folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o001:
             os.chmod(folder, 0o755)
+    return mounted
+
+
+def test_views_are_for_those_who_may_read_the_video(shared_with_others: Mounted) -> None:
+    at = shared_with_others.at
     for name, mode in (("open.mp4", 0o644), ("closed.mp4", 0o600), ("group.mp4", 0o640)):
         shutil.copyfile(FOLDER / "portrait.mp4", at / name)
         os.chmod(at / name, mode)
@@ -68,3 +75,28 @@ def test_views_are_for_those_who_may_read_the_video(mounted: Mounted) -> None:
     assert os.stat(f"{at}/closed.mp4@/info.json").st_mode & 0o777 == 0o400
     assert os.stat(f"{at}/closed.mp4@").st_mode & 0o777 == 0o500
     assert Path(f"{at}/closed.mp4@/info.json").read_bytes()  # its owner may
+
+
+def test_a_view_is_closed_to_others_at_once_when_its_video_is(shared_with_others: Mounted) -> None:
+    video = shared_with_others.at / "v.mp4"
+    shutil.copyfile(FOLDER / "portrait.mp4", video)
+    view = Path(f"{video}@/info.json")
+    assert may_read(view)
+    video.chmod(0o600)
+    assert not may_read(view)
+    video.chmod(0o644)
+    assert view.read_bytes()  # by which the kernel learns of it
+    assert may_read(view)
+
+
+def may_read(path: Path) -> bool:
+    """Whether a stranger may."""
+    code = """
+import os, sys
+os.setgroups([]); os.setgid(12345); os.setuid(12345)
+try:
+    open(sys.argv[1], "rb").close()
+except PermissionError:
+    print("no")
+"""
+    return in_another_process(code, path) != "no"

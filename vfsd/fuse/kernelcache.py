@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 _INVALIDATE_SECONDS = 0.05
 _MOST_NAMES = 10_000
+_READABLE = 0o444
 _RELEASE_SECONDS = 0.5
 """As long a writer waits for the kernel to tell that others have closed."""
 _SENT_BACK_SECONDS = 1.0
@@ -34,6 +35,19 @@ class _SentBack(NamedTuple):
 
     path: bytes
     until: float
+
+
+class _Told(NamedTuple):
+    """What the kernel was told of a name last, and goes by when that is opened."""
+
+    ino: int
+    size: int
+    readers: tuple[int, int, int]
+
+
+def _readers(found: Attributes) -> tuple[int, int, int]:
+    """Who may read it: by mode, owner and group."""
+    return found.mode & _READABLE, found.uid, found.gid
 
 
 class KernelCache:
@@ -58,7 +72,7 @@ class KernelCache:
         self._attr_timeout = 0.0
         self._is_caching = True
         self._open = OpenNames()
-        self._told: ByPath[tuple[int, int]] = ByPath()  # inode and size, as the kernel was told
+        self._told: ByPath[_Told] = ByPath()
         self._sent_back: dict[int, _SentBack] = {}  # by thread
         self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
 
@@ -101,7 +115,7 @@ class KernelCache:
                 self._told.keep_only(self._open.paths())
             if len(self._told) >= _MOST_NAMES:
                 self._told.clear()
-            self._told[path] = found.ino, found.size
+            self._told[path] = _Told(found.ino, found.size, _readers(found))
         return found
 
     def _is_one(self, path: bytes | None, found: Attributes, handle: int | None) -> bool:
@@ -151,24 +165,19 @@ class KernelCache:
         if self._sent_back:
             self._sent_back.pop(self._thread(), None)
 
-    def require_told(self, path: bytes, handle: int) -> None:
-        """See to it that the kernel knows the size of the view that is being opened by that path.
-
-        It reads no further, and asks for nothing when it opens.  What a view holds may change with
-        what is stored of its video; the kernel forgets that.
-        """
-        about = self._fs.getattr(None, handle)
-        if self._told.get(path) != (about.ino, about.size):
-            self._told[path] = about.ino, about.size
-            self.forget(path)
-
     def is_known(self, path: bytes, ino: int, size: int | None) -> bool:
         """Whether the kernel knows that file by that path.
 
         `size` is that of a video; other files grow through the kernel, or while one looks.
         """
         told = self._told.get(path)
-        return told is not None and told[0] == ino and self._is_told(path, ino, size, told[1])
+        return told is not None and told.ino == ino and self._is_told(path, ino, size, told.size)
+
+    def is_view_known(self, path: bytes, found: Attributes) -> bool:
+        """The same, of a view, where others may change who may read it: they change the video."""
+        told = self._told.get(path)
+        is_readable_as_told = told is not None and told.readers == _readers(found)
+        return is_readable_as_told and self.is_known(path, found.ino, found.size)
 
     def _is_told(self, path: bytes, ino: int, size: int | None, told: int) -> bool:
         """Whether that is what the kernel would be told of a file now."""
@@ -229,7 +238,7 @@ class KernelCache:
         found = self._fs.getattr(None, handle)
         path = self._open.path_of(handle)
         told = None if path is None else self._told.get(path)
-        return told is not None and told[0] == found.ino and self._is_one(path, found, handle)
+        return told is not None and told.ino == found.ino and self._is_one(path, found, handle)
 
     def enter(self, path: bytes, handle: int) -> None:
         """A file is being opened, by that path; ends with `leave`."""
@@ -304,7 +313,8 @@ class KernelCache:
 class Opening:
     """A request to open a name, which may lead to another file than the kernel believes.
 
-    It has looked the name up within the last second, and goes by the size that it was told then.
+    It has looked the name up within the last second, and goes by the size and the mode that it was
+    told then.
     To have it look again the request is refused by ESTALE, of which the caller sees nothing.  Once:
     the name may have changed again by then, and from a second ESTALE the kernel does not come back.
     Nor does it look up what is opened by no name (open_by_handle_at, for instance).
@@ -328,7 +338,7 @@ class Opening:
         open by that name.  Raises `OSError` (ESTALE, which the caller does not see, and ETXTBSY).
         """
         if not found.is_view:
-            self._require_known(found.ino, None)
+            self._require(self._cache.is_known(self._path, found.ino, None))
             self._cache.require_only(self._path, found.ino)
 
     def require_told(self, filesystem: Filesystem, handle: int) -> None:
@@ -337,14 +347,15 @@ class Opening:
         Raises `OSError` (ESTALE), which the caller does not see.
         """
         if filesystem.is_view(handle):
-            self._cache.require_told(self._path, handle)
+            found = filesystem.getattr(None, handle)
+            self._require(self._cache.is_view_known(self._path, found))
             return
         ino = filesystem.identity(handle)
         if isinstance(ino, int):  # else it is a view that is to be written, and has no size yet
-            self._require_known(ino, filesystem.video_size(handle))
+            self._require(self._cache.is_known(self._path, ino, filesystem.video_size(handle)))
 
-    def _require_known(self, ino: int, size: int | None) -> None:
-        if not self._cache.is_known(self._path, ino, size):
+    def _require(self, is_known: bool) -> None:
+        if not is_known:
             self.look_again()
             self._cache.forget(self._path)
         elif self._was_sent_back:
