@@ -17,6 +17,7 @@ from vfsd.store import Store
 SHORT, MIDDLE, LONG = FOLDER / "odd-size.webm", FOLDER / "transport.ts", FOLDER / "traffic.mp4"
 APPEND = os.O_CREAT | os.O_APPEND
 MIB = 1 << 20
+BLOCK = 4 << 10
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +148,64 @@ def test_parts_of_a_large_write_past_all_caches_stay_in_order(
         for file in files:
             os.close(file)
         assert (here / "f").read_bytes() == parts[:] * 2
+
+
+def past_all_caches(path: Path, access: int) -> int:
+    return os.open(path, access | APPEND | os.O_DIRECT)
+
+
+def append_block(file: int, letter: bytes) -> None:
+    with mmap(-1, BLOCK) as block:
+        block[:] = letter * BLOCK
+        assert os.write(file, block) == BLOCK
+
+
+@pytest.mark.parametrize("access", [os.O_WRONLY, os.O_RDWR])
+def test_what_was_appended_by_a_name_that_has_gone_is_not_written_over(
+    here: Path, access: int
+) -> None:
+    log = past_all_caches(here / "a.log", access)
+    append_block(log, b"1")
+    os.link(here / "a.log", here / "b.log")
+    with (here / "b.log").open("ab") as other:
+        other.write(b"2" * BLOCK)
+    (here / "b.log").unlink()
+    append_block(log, b"3")
+    os.close(log)
+    assert (here / "a.log").read_bytes() == b"1" * BLOCK + b"2" * BLOCK + b"3" * BLOCK
+
+
+def test_what_was_appended_while_it_had_another_name_is_not_written_over(
+    remembering: Mounted,
+) -> None:
+    path, moved = remembering.at / "a.log", remembering.at / "b.log"
+    path.write_bytes(b"1" * BLOCK)
+    assert path.stat().st_size == BLOCK
+    move(remembering, path.name, moved.name)
+    let_see(remembering)
+    with moved.open("ab") as other:
+        other.write(b"2" * BLOCK)
+    move(remembering, moved.name, path.name)
+    let_see(remembering)
+    log = past_all_caches(path, os.O_WRONLY)
+    append_block(log, b"3")
+    os.close(log)
+    assert path.read_bytes() == b"1" * BLOCK + b"2" * BLOCK + b"3" * BLOCK
+
+
+@pytest.mark.parametrize("access", [os.O_WRONLY, os.O_RDWR])
+def test_what_was_appended_where_another_process_moved_it_is_not_written_over(
+    looking: Mounted, access: int
+) -> None:
+    log = past_all_caches(looking.at / "a.log", access)
+    append_block(log, b"1")
+    move(looking, "a.log", "b.log")
+    let_see(looking)
+    with (looking.at / "b.log").open("ab") as other:
+        other.write(b"2" * BLOCK)
+    append_block(log, b"3")
+    os.close(log)
+    assert (looking.at / "b.log").read_bytes() == b"1" * BLOCK + b"2" * BLOCK + b"3" * BLOCK
 
 
 def test_a_mapping_of_what_is_appended_to_is_written_where_it_is(here: Path) -> None:

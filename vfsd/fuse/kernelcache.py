@@ -168,7 +168,8 @@ class KernelCache:
     def is_known(self, path: bytes, ino: int, size: int | None) -> bool:
         """Whether the kernel knows that file by that path.
 
-        `size` is that of a video; other files grow through the kernel, or while one looks.
+        `size` is None where it does not count: files that are no videos grow through the kernel, or
+        while one looks.
         """
         told = self._told.get(path)
         return told is not None and told.ino == ino and self._is_told(path, ino, size, told.size)
@@ -234,11 +235,22 @@ class KernelCache:
             raise OSError(errno.ETXTBSY, os.strerror(errno.ETXTBSY))
 
     def is_end_known(self, handle: int) -> bool:
-        """Whether the size that the kernel knows of the name of `handle` is that of the file."""
+        """Whether the size that the kernel knows of the name of `handle` is that of the file.
+
+        It knew it when the file was opened (`Opening.require_told`), and has known it ever since
+        where all that was changed was changed by that name.
+        """
+        if self._open.is_shared(handle):
+            return False
         found = self._fs.getattr(None, handle)
         path = self._open.path_of(handle)
         told = None if path is None else self._told.get(path)
         return told is not None and told.ino == found.ino and self._is_one(path, found, handle)
+
+    def linked(self, path: bytes) -> None:
+        """The file there was given another name."""
+        self._open.share(self._fs.getattr(os.fsdecode(path)).ino)
+        self.forget(path)
 
     def enter(self, path: bytes, handle: int) -> None:
         """A file is being opened, by that path; ends with `leave`."""
@@ -262,6 +274,9 @@ class KernelCache:
         """
         if info.flags & os.O_ACCMODE != os.O_RDONLY:
             self._open.write(handle)
+            found = self._fs.getattr(None, handle)
+            if found.nlink > 1:
+                self._open.share(found.ino)
         is_only_written = info.flags & os.O_ACCMODE == os.O_WRONLY
         # Past its cache the kernel forgets that a file is to be synced after each write.
         is_passed = is_only_written and not info.flags & os.O_DSYNC
@@ -341,8 +356,9 @@ class Opening:
             self._require(self._cache.is_known(self._path, found.ino, None))
             self._cache.require_only(self._path, found.ino)
 
-    def require_told(self, filesystem: Filesystem, handle: int) -> None:
-        """See to it that the kernel knows the size of what `handle` is open on.
+    def require_told(self, filesystem: Filesystem, handle: int, flags: int) -> None:
+        """See to it that the kernel knows the size of what `handle` is open on with `flags`, where
+        it does not see to that itself.
 
         Raises `OSError` (ESTALE), which the caller does not see.
         """
@@ -352,7 +368,10 @@ class Opening:
             return
         ino = filesystem.identity(handle)
         if isinstance(ino, int):  # else it is a view that is to be written, and has no size yet
-            self._require(self._cache.is_known(self._path, ino, filesystem.video_size(handle)))
+            size = filesystem.video_size(handle)
+            if is_appended_directly(flags):
+                size = filesystem.getattr(None, handle).size
+            self._require(self._cache.is_known(self._path, ino, size))
 
     def _require(self, is_known: bool) -> None:
         if not is_known:

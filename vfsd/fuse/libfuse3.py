@@ -258,7 +258,7 @@ class Adapter:
 
     def link(self, path: bytes, new_path: bytes) -> None:
         self._fs.link(os.fsdecode(path), os.fsdecode(new_path))
-        self._cache.forget(path)
+        self._cache.linked(path)
 
     def rename(self, old: bytes, new: bytes, flags: int) -> None:
         old_path = os.fsdecode(old)
@@ -320,7 +320,7 @@ class Adapter:
             request.look_again()  # where it has gone, who may make one anew does
             raise
         with self._handing_out(handle):
-            request.require_told(self._fs, handle)
+            request.require_told(self._fs, handle, info.flags)
             self._cache.enter(path, handle)
             if is_changing:
                 self._cache.require_own_size(path, handle)

@@ -37,6 +37,7 @@ class OpenNames:
         self._names: ByPath[_Name] = ByPath()
         self._handles: dict[int, tuple[_Name, Hashable]] = {}
         self._places: dict[Hashable, Counter[_Name]] = {}  # by what is open there
+        self._shared: set[Hashable] = set()  # what has had several names while it was open
 
     def enter(self, path: bytes, handle: int, what: Hashable) -> None:
         """`handle` is about to be open by that name; equal `what` read the same bytes."""
@@ -46,7 +47,10 @@ class OpenNames:
             name = self._names.setdefault(path, _Name(path))
             name.open[what] += 1
             self._handles[handle] = name, what
-            self._places.setdefault(what, Counter())[name] += 1
+            places = self._places.setdefault(what, Counter())
+            places[name] += 1
+            if len(places) > 1:
+                self._shared.add(what)
             if len(name.open) > 1:
                 name.cached = None
 
@@ -63,6 +67,7 @@ class OpenNames:
             _one_less(places, name)
             if not places:
                 del self._places[what]
+                self._shared.discard(what)
             self._guard.notify_all()
 
     def paths(self) -> set[bytes]:
@@ -94,6 +99,16 @@ class OpenNames:
             if handle is not None:
                 name = self._handles[handle][0]
             return any(place is not name for place in self._places.get(what, ()))
+
+    def share(self, what: Hashable) -> None:
+        """It has another name, too; that counts as long as it is open by any."""
+        with self._guard:
+            if what in self._places:
+                self._shared.add(what)
+
+    def is_shared(self, handle: int) -> bool:
+        """Whether what is open there has had another name, too, since somebody opened it."""
+        return self._handles[handle][1] in self._shared
 
     def write(self, handle: int) -> None:
         """It may, from now on."""
