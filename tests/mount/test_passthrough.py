@@ -15,18 +15,21 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sample_videos import FOLDER
+from tests.mount import helpers
 from tests.mount.conftest import Mounted
 from vfsd.cli.figures import standing_record
 from vfsd.errors import MountError
 from vfsd.fuse import binding
 from vfsd.fuse.passthrough import require_passthrough
 from vfsd.fuse.serving import kernel_version
+from vfsd.store import Store
 
 pytestmark = pytest.mark.mount
 
@@ -98,18 +101,48 @@ def test_nobody_is_asked_for_a_view_that_was_read_before(mounted: Mounted, place
         os.close(fd)
 
 
-def test_a_view_of_other_bytes_waits_for_the_readers_of_the_old_ones(place: Path) -> None:
+def copy_over(video: Path) -> None:
+    shutil.copyfile(OTHER, video)
+    assert os.getxattr(video, "user.vfsd.state") == b"video"
+
+
+def rename_over(video: Path) -> None:
+    put(video.with_name("other.mp4"), OTHER).rename(video)
+
+
+def exchange(video: Path) -> None:
+    helpers.rename(put(video.with_name("other.mp4"), OTHER), video, helpers.EXCHANGE)
+
+
+@pytest.mark.parametrize("change", [copy_over, rename_over, exchange])
+def test_a_view_of_other_bytes_waits_for_the_readers_of_the_old_ones(
+    place: Path, change: Callable[[Path], None]
+) -> None:
     path = put(place / "a.mp4")
     view = place / "a.mp4@" / "size=96x160,codec=h264.mp4"
     first = view.read_bytes()
     fd = opened_by_the_kernel(place, view)
-    shutil.copyfile(OTHER, path)
-    assert os.getxattr(path, "user.vfsd.state") == b"video"
+    change(path)
     with pytest.raises(OSError, match=os.strerror(errno.ETXTBSY)):
         view.read_bytes()
     assert os.pread(fd, len(first), 0) == first
     os.close(fd)
     assert view.read_bytes() != first
+
+
+def test_a_video_that_another_process_replaced_waits_for_the_readers_of_the_old_one(
+    mounted: Mounted, place: Path
+) -> None:
+    path = put(place / "a.mp4")
+    number = path.stat().st_ino
+    with path.open("rb") as old:
+        with Store.open(mounted.store) as store:
+            store.ingest(OTHER, path.name, replace=True)
+        mounted.wait_for(lambda: path.stat().st_ino != number, "it is the old one")
+        with pytest.raises(OSError, match=os.strerror(errno.ETXTBSY)):
+            path.open("rb")
+        assert old.read() == CLIP.read_bytes()
+    assert path.read_bytes() == OTHER.read_bytes()
 
 
 def opened_by_the_kernel(place: Path, view: Path) -> int:

@@ -267,6 +267,10 @@ class KernelCache:
         """
         return not self._open.is_mixed(handle)
 
+    def others(self, handle: int) -> list[int]:
+        """Handles of something else that is open by that name."""
+        return self._open.others(handle) if self._open.is_mixed(handle) else []
+
     def choose(self, info: Any, handle: int) -> None:
         """Let the kernel keep what it has read of these very bytes under this very name.
 

@@ -461,8 +461,8 @@ class Adapter:
         whole = self._fs.whole_file(handle)
         if whole is None:
             return False
-        if not self._cache.is_alone(handle):
-            self._passthrough.require_idle(whole.ino)
+        # To the kernel what is open by one name is one inode, whatever number we give it.
+        self._passthrough.require_asked(self._cache.others(handle))
         return self._cache.is_alone(handle) and self._passthrough.open_for_reading(
             handle, whole, info
         )

@@ -80,6 +80,12 @@ class OpenNames:
         with self._guard:
             return len(self._handles[handle][0].open) > 1
 
+    def others(self, handle: int) -> list[int]:
+        """Which handles that something else is by the name of that one."""
+        with self._guard:
+            name, what = self._handles[handle]
+            return [each for each, (by, on) in self._handles.items() if by is name and on != what]
+
     def wait_for_others(self, path: bytes, what: Hashable, seconds: float) -> bool:
         """Until nothing but `what` is open by that name, but no longer; whether that is so."""
 

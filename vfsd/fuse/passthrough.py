@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Iterable
 from ctypes import c_int32, c_void_p
 from typing import Any
 
@@ -133,6 +134,12 @@ class Passthrough:
         """Raises `OSError`: ETXTBSY while the kernel reads an inode."""
         with self._guard:
             self._wait_for_kernel(ino)
+
+    def require_asked(self, handles: Iterable[int]) -> None:
+        """Raises `OSError`: ETXTBSY while the kernel reads what one of them is open on."""
+        with self._guard:
+            for ino in {self._inodes[each] for each in handles if each in self._inodes}:
+                self._wait_for_kernel(ino)
 
     def released(self, handle: int) -> None:
         with self._guard:
