@@ -203,6 +203,27 @@ def test_what_is_copied_ends_where_it_ends_though_it_is_said_to_be_longer(
 
 
 @pytest.mark.parametrize("name", ["v.mp4", PICTURES])
+def test_what_goes_through_the_kernels_cache_is_not_given_to_others(
+    mounted: Mounted, name: str, tmp_path: Path
+) -> None:
+    """sendfile does, and private mappings, whatever the kernel was told."""
+    mounted.mount(*FRESH)
+    old, new = alone(mounted, name, LONG), alone(mounted, name, SHORT)
+    shutil.copy(LONG, mounted.at / "v.mp4")
+    with opened(mounted.at / name) as first, (tmp_path / "sent").open("wb") as sent:
+        assert os.pread(first, len(old), 0) == old
+        ingest(mounted, SHORT)
+        with opened(mounted.at / name) as second:
+            with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+                os.sendfile(sent.fileno(), second, 0, PAGE)
+            assert os.pread(first, PAGE, 0) == old[:PAGE]
+            assert os.pread(second, PAGE, 0) == new[:PAGE]
+        shutil.copyfile(mounted.at / name, tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == new
+        assert os.pread(first, len(old), 0) == old
+
+
+@pytest.mark.parametrize("name", ["v.mp4", PICTURES])
 def test_behind_an_end_there_is_an_error_and_not_zeros(mounted: Mounted, name: str) -> None:
     mounted.mount(*FRESH)
     old, new = alone(mounted, name, SHORT), alone(mounted, name, LONG)

@@ -289,12 +289,23 @@ class KernelCache:
         elif not self.is_alone(handle):
             info.direct_io = 1
             self._open.swap_cached(handle, None)
+            self._pass_by(handle)
         else:
             version = self._fs.content_version(handle)
             cached = self._open.swap_cached(handle, version)
             info.keep_cache = int(version is not None and version == cached)
             if version is not None:
                 self._open.read_through_cache(handle)
+
+    def _pass_by(self, handle: int) -> None:
+        """See to it that the kernel's cache has nothing for it, and gets nothing by it.
+
+        What the others read from now on gets there, and then to who asks the cache all the same.
+        """
+        self._readers.past_cache.add(handle)
+        path = self._open.path_of(handle)
+        if path is not None:
+            self.forget(path)
 
     def misled(self, handle: int) -> None:
         """Something was written through it, and not taken, or put elsewhere than the kernel thinks.

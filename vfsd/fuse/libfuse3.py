@@ -91,6 +91,7 @@ class Adapter:
         self._hidden = HiddenNames(None)
         self._counters = counters
         self._fh_at: int = module.fuse_file_info.fh.offset
+        self._lock_owner_at: int = module.fuse_file_info.lock_owner.offset
         self._can_skip_flush = hasattr(module.fuse_file_info, "noflush")
         self._callbacks: list[Any] = []  # libfuse keeps no reference
 
@@ -129,6 +130,7 @@ class Adapter:
         at, fh_at = c_uint64.from_address, self._fh_at
         memory, writable, counters = _memory, _WRITABLE_MEMORY, self._counters
         files, views = self._readers.files, self._readers.views
+        past_cache = self._readers.past_cache
 
         def answer(path: int, buffer: int, size: int, offset: int, info: int) -> int:
             counts = counts_of_this_thread()
@@ -140,6 +142,8 @@ class Adapter:
                     counters.file_read_ns = began
                 else:
                     read = views.get(handle)
+                if past_cache and handle in past_cache:
+                    self._require_reader(info)
                 if read is None:
                     result = -errno.EBADF
                 else:
@@ -428,6 +432,15 @@ class Adapter:
 
     def _set_handle(self, info: int, handle: int) -> None:
         c_uint64.from_address(info + self._fh_at).value = handle
+
+    def _require_reader(self, info: int) -> None:
+        """Raises `OSError`: ESTALE where it is the kernel's cache that wants to be filled.
+
+        Past its cache goes only read(2), which the kernel asks for on somebody's behalf; sendfile,
+        splice and mappings go through it, whatever it was told.
+        """
+        if not c_uint64.from_address(info + self._lock_owner_at).value:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     def _is_appended(self, handle: int, info: int) -> bool:
         """Whether what comes by O_APPEND belongs at the end, wherever the kernel thinks that is.

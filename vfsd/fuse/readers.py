@@ -20,6 +20,8 @@ class Readers:
         self._guard = threading.Lock()
         self.files: dict[int, Read] = {}  #: by handle, of what is no view
         self.views: dict[int, Read] = {}
+        self.past_cache: set[int] = set()
+        """By which nothing is to get into the kernel's cache: something else has that."""
 
     def enter(self, handle: int) -> None:
         """From now on it can be read."""
@@ -33,6 +35,7 @@ class Readers:
         with self._guard:
             self.files.pop(handle, None)
             self.views.pop(handle, None)
+            self.past_cache.discard(handle)
         self._askers.released(handle)
 
     def cut(self, handle: int) -> None:
