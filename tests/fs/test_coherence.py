@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.fs.driver import Driver, failing
-from vfsd.fs import Filesystem
+from vfsd.fs import Caller, Filesystem
 from vfsd.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,7 +151,7 @@ def test_syncing_does_not_let_go_of_the_catalog(it: Driver, place: Path) -> None
     next process to close the catalog would take the log away from under this one."""
     code = """
 import sys
-from vfsd.fs import Filesystem
+from vfsd.fs import Caller, Filesystem
 from vfsd.store import Store
 with Store.open(sys.argv[1]) as store:
     print(*(name for name, _ in store.entries()))
@@ -167,6 +168,28 @@ with Store.open(sys.argv[1]) as store:
     assert (place / "catalog.sqlite3-wal").exists()
     it.write("/b", b"y")
     assert seen_elsewhere() == ["a", "b"]
+
+
+def test_each_change_of_a_name_is_synced_where_that_is_wanted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = Filesystem(store.parts, syncs_names=True)
+    synced: list[str] = []
+    monkeypatch.setattr(store.parts.catalog, "sync", lambda: synced.append("names"))
+    caller = Caller(0, 0)
+    changes: list[Callable[[], object]] = [
+        lambda: fs.mkdir("/d", 0o755, caller),
+        lambda: fs.mknod("/f", 0o100644, 0, caller),
+        lambda: fs.link("/f", "/g"),
+        lambda: fs.symlink("/h", "f", caller),
+        lambda: fs.rename("/f", "/d/f"),
+        lambda: fs.unlink("/g"),
+        lambda: fs.release(fs.create("/new", 0o644, os.O_WRONLY, caller)),
+    ]
+    for number, change in enumerate(changes, start=1):
+        change()
+        assert len(synced) == number
+    fs.close()
 
 
 def test_names_that_are_asked_for_one_by_one(fs: Filesystem, store: Store, place: Path) -> None:

@@ -36,6 +36,7 @@ from vfsd.fs.wholefile import WholeFile
 from vfsd.fs.xattrs import Xattrs
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
+from vfsd.storedir import fsync_path
 from vfsd.viewfiles import Patience
 
 _ROOT_USER = Caller(0, 0)
@@ -77,9 +78,12 @@ class Filesystem:
         views: ViewSource | None = None,
         reports: Mapping[str, Callable[[], str]] = MappingProxyType({}),
         now: Callable[[], int] = time.time_ns,
+        syncs_names: bool = False,
     ) -> None:
-        """`reports` are attributes of the root that are in no listing, by name."""
+        """`reports` are attributes of the root that are in no listing, by name; with `syncs_names`
+        each change of a name would survive a power cut when it returns."""
         self.parts = parts
+        self._syncs_names = syncs_names
         self.now = now
         self._names = Names(parts)
         self._janitor = Janitor(parts)
@@ -496,10 +500,14 @@ class Filesystem:
 
     @contextmanager
     def _changing(self, *paths: str) -> Iterator[None]:
-        """Nothing can be changed in the folders of views, whatever other reason there is."""
+        """Names are; but nothing can be changed in the folders of views, whatever other reason
+        there is."""
         try:
             yield
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR) and any(map(self._views.find, paths)):
                 raise failure(errno.EROFS) from error
             raise
+        if self._syncs_names:
+            fsync_path(self.parts.directory.spool)  # a new file's bytes have a name there
+            self.parts.catalog.sync()

@@ -72,6 +72,7 @@ class KernelCache:
         self._attr_timeout = 0.0
         self._is_caching = True
         self._open = OpenNames()
+        self._direct: set[int] = set()  # handles, whatever has become of their flags
         self._told: ByPath[_Told] = ByPath()
         self._sent_back: dict[int, _SentBack] = {}  # by thread
         self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
@@ -258,6 +259,12 @@ class KernelCache:
 
     def leave(self, handle: int) -> None:
         self._open.leave(handle)
+        self._direct.discard(handle)
+
+    def is_passed_by(self, handle: int) -> bool:
+        """Whether it is read and written past the kernel's cache, where the kernel forgets that it
+        is to be synced after each write."""
+        return handle in self._direct
 
     def is_alone(self, handle: int) -> bool:
         """Whether nothing else is open by the name that `handle` was opened by.
@@ -282,12 +289,12 @@ class KernelCache:
             if found.nlink > 1:
                 self._open.share(found.ino)
         is_only_written = info.flags & os.O_ACCMODE == os.O_WRONLY
-        # Past its cache the kernel forgets that a file is to be synced after each write.
+        # The kernel syncs once for each write, we once for each part of it.
         is_passed = is_only_written and not info.flags & os.O_DSYNC
         if self._bypass and (is_passed or is_appended_directly(info.flags)):
-            info.direct_io = 1
+            self._set_direct(info, handle)
         elif not self.is_alone(handle):
-            info.direct_io = 1
+            self._set_direct(info, handle)
             self._open.swap_cached(handle, None)
             self._pass_by(handle)
         else:
@@ -296,6 +303,10 @@ class KernelCache:
             info.keep_cache = int(version is not None and version == cached)
             if version is not None:
                 self._open.read_through_cache(handle)
+
+    def _set_direct(self, info: Any, handle: int) -> None:
+        info.direct_io = 1
+        self._direct.add(handle)
 
     def _pass_by(self, handle: int) -> None:
         """See to it that the kernel's cache has nothing for it, and gets nothing by it.

@@ -23,7 +23,7 @@ from vfsd.fuse.asking import Askers
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.generation import begin_generation
 from vfsd.fuse.hidden import HiddenNames
-from vfsd.fuse.kernelcache import KernelCache, is_appended_directly
+from vfsd.fuse.kernelcache import KernelCache
 from vfsd.fuse.passthrough import Passthrough
 from vfsd.fuse.prototypes import ARGUMENTS, RESULTS, Filler
 from vfsd.fuse.readers import Readers
@@ -362,8 +362,8 @@ class Adapter:
                 end, taken = self._fs.append(handle, data)
             else:
                 taken = self._fs.write(handle, data, offset)
-            if is_appended_directly(flags) and flags & os.O_DSYNC:
-                # As the kernel would have us do, if its cache were not passed by.
+            if flags & os.O_DSYNC and self._cache.is_passed_by(handle):
+                # By O_DSYNC, RWF_DSYNC or the mount; as the kernel has us do for what it caches.
                 self._fs.fsync(handle, data_only=flags & os.O_SYNC != os.O_SYNC)
         finally:
             if taken < size or end != offset:

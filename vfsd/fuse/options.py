@@ -127,6 +127,14 @@ class MountOptions:
         """Whether other users than the one who mounts may enter."""
         return "allow_other" in self.passed_on or "allow_root" in self.passed_on
 
+    @property
+    def syncs_names(self) -> bool:
+        """Whether a change of a name is to be on the disk when it returns.
+
+        The kernel leaves that to file systems; of what is written it tells us each time.
+        """
+        return "sync" in self.passed_on or "dirsync" in self.passed_on
+
 
 def described_options() -> Mapping[str, str]:
     """Words that a mount knows, or several that belong together, and what they are for."""

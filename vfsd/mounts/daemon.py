@@ -96,6 +96,7 @@ def _serve(
                 TUNER: lambda: "off" if tuner is None else tuner.state,
                 STATS: lambda: standings.now(_rendering(renders)).text(),
             },
+            syncs_names=parsed.syncs_names,
         )
         stack.callback(filesystem.close, DRAIN_SECONDS)
         if not parsed.read_only:
