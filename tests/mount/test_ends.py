@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from mmap import mmap
 from pathlib import Path
 
@@ -117,6 +119,23 @@ def test_two_names_of_a_file_are_appended_to_in_turns(here: Path, access: int) -
         os.close(log)
     for name in ("a.log", "b.log"):
         assert (here / name).read_bytes() == expected
+
+
+def test_lines_that_are_appended_by_two_names_at_once_stay_whole(here: Path) -> None:
+    """Those that lie in two pages as well."""
+    (here / "a.log").touch()
+    os.link(here / "a.log", here / "b.log")
+    lines = {"a.log": b"a" * 99 + b"\n", "b.log": b"b" * 99 + b"\n"}
+
+    def append(name: str) -> None:
+        with (here / name).open("a+b", buffering=0) as log:
+            for _ in range(2000):
+                log.write(lines[name])
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(append, lines))
+    found = (here / "a.log").read_bytes().splitlines(keepends=True)
+    assert Counter(found) == dict.fromkeys(lines.values(), 2000)
 
 
 def test_who_looks_for_the_end_of_what_he_writes_finds_it(looking: Mounted) -> None:

@@ -291,6 +291,8 @@ class KernelCache:
         is_only_written = info.flags & os.O_ACCMODE == os.O_WRONLY
         # The kernel syncs once for each write, we once for each part of it.
         is_passed = is_only_written and not info.flags & os.O_DSYNC
+        # To its cache it writes page by page, and others may append by their name in between.
+        is_passed |= bool(info.flags & os.O_APPEND) and self._open.is_shared(handle)
         if self._bypass and (is_passed or is_appended_directly(info.flags)):
             self._set_direct(info, handle)
         elif not self.is_alone(handle):
