@@ -227,6 +227,19 @@ def test_what_was_appended_where_another_process_moved_it_is_not_written_over(
     assert (looking.at / "b.log").read_bytes() == b"1" * BLOCK + b"2" * BLOCK + b"3" * BLOCK
 
 
+def test_what_was_shortened_where_another_process_moved_it_is_appended_to_at_its_end(
+    looking: Mounted,
+) -> None:
+    log = past_all_caches(looking.at / "a.log", os.O_WRONLY)
+    append_block(log, b"1")
+    move(looking, "a.log", "b.log")
+    let_see(looking)
+    os.truncate(looking.at / "b.log", 100)
+    append_block(log, b"2")
+    os.close(log)
+    assert (looking.at / "b.log").read_bytes() == b"1" * 100 + b"2" * BLOCK
+
+
 def test_a_mapping_of_what_is_appended_to_is_written_where_it_is(here: Path) -> None:
     with (here / "f").open("a+b", buffering=0) as file:
         file.write(bytes(8192))

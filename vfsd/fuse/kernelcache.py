@@ -120,8 +120,12 @@ class KernelCache:
         return found
 
     def _is_one(self, path: bytes | None, found: Attributes, handle: int | None) -> bool:
-        """Whether it is one file to the kernel, and that nothing else."""
+        """Whether it is one file to the kernel, and that nothing else.
+
+        Of what is open it is remembered if the kernel knows it by several names.
+        """
         if found.nlink > 1 or self._open.is_elsewhere(found.ino, path, handle):
+            self._open.share(found.ino)
             return False
         return found.is_view or not self._open.is_written_by_others(path, found.ino)
 
@@ -247,11 +251,6 @@ class KernelCache:
         path = self._open.path_of(handle)
         told = None if path is None else self._told.get(path)
         return told is not None and told.ino == found.ino and self._is_one(path, found, handle)
-
-    def linked(self, path: bytes) -> None:
-        """The file there was given another name."""
-        self._open.share(self._fs.getattr(os.fsdecode(path)).ino)
-        self.forget(path)
 
     def enter(self, path: bytes, handle: int) -> None:
         """A file is being opened, by that path; ends with `leave`."""

@@ -262,7 +262,7 @@ class Adapter:
 
     def link(self, path: bytes, new_path: bytes) -> None:
         self._fs.link(os.fsdecode(path), os.fsdecode(new_path))
-        self._cache.linked(path)
+        self._cache.forget(path)
 
     def rename(self, old: bytes, new: bytes, flags: int) -> None:
         old_path = os.fsdecode(old)
