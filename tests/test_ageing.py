@@ -20,7 +20,14 @@ from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog.schema import nodes, videos
 from vfsd.catalog.tree import Tree
-from vfsd.errors import ForbiddenError, HeldError, NotFoundError, OutdatedError, UsageError
+from vfsd.errors import (
+    ForbiddenError,
+    HeldError,
+    NotFoundError,
+    OutdatedError,
+    StoreError,
+    UsageError,
+)
 from vfsd.retention import ageing
 from vfsd.retention.ageing import Ager
 from vfsd.retention.agerules import Stage
@@ -272,6 +279,47 @@ def test_a_full_disk_takes_the_oldest(store: Store) -> None:
     put(store, "kept.mp4", 9, "original=keep")
     assert [one.name for one in run(store)] == ["3.mp4", "2.mp4", "1.mp4"]
     assert list(store) == ["kept.mp4"]
+
+
+def test_nothing_makes_room_on_a_disk_that_is_not_mounted(store: Store) -> None:
+    """How much is free where `objects` leads then is told by another disk."""
+    short = shutil.disk_usage(store.path).free + 100_000_000_000
+    put(store, "a.mp4", 100, f"delete-below={short}")
+    mine = ager(store)
+    (due,) = mine.plan().due
+    objects, disk = store.path / "objects", store.path.with_name("disk")
+    objects.rename(disk)
+    (objects / "tmp").mkdir(parents=True)
+    with pytest.raises(StoreError, match="is empty, and should hold 1 objects"):
+        mine.apply(due, quietly)
+    with pytest.raises(StoreError, match="is empty, and should hold 1 objects"):
+        mine.plan()
+    shutil.rmtree(objects)
+    disk.rename(objects)
+    assert list(store) == ["a.mp4"]
+    assert [one.name for one in run(store)] == ["a.mp4"]
+
+
+def test_what_is_not_there_makes_no_room(store: Store) -> None:
+    """Among objects of which some are there, as where the store was written into meanwhile."""
+    short = shutil.disk_usage(store.path).free + 100_000_000_000
+    gone = put(store, "gone.mp4", 200, f"delete-below={short}")
+    put(store, "there.mp4", 100, f"delete-below={short}")
+    lost = put(store, "lost.mp4", 150, f"delete-below={short}")
+    mine = ager(store)
+    assert gone.info.original.object_key is not None
+    assert lost.info.original.object_key is not None
+    store.parts.objects.delete(gone.info.original.object_key)
+    planned = mine.plan().due
+    assert [due.aged.name for due in planned] == ["lost.mp4", "there.mp4"]
+    store.parts.objects.delete(lost.info.original.object_key)
+    with pytest.raises(OutdatedError, match="not due any more"):
+        mine.apply(planned[0], quietly)
+    mine.apply(planned[1], quietly)
+    assert list(store) == ["gone.mp4", "lost.mp4"]
+    store["gone.mp4"].set_policy("delete-after=30d")
+    (entry,) = run(store)
+    assert (entry.name, entry.saved) == ("gone.mp4", 0)
 
 
 def hold_one(store: Store) -> None:

@@ -88,7 +88,8 @@ class Parts:
 
     def require_filled(self) -> None:
         """Raises `StoreError` where the catalog refers to objects, and there is no folder for any:
-        before tiles are let go because they are missing."""
+        before tiles are let go because they are missing, and before anything is to make room on
+        what may be another disk than theirs."""
         if not self.objects.is_bare():
             return
         with self.catalog.reading() as seen:

@@ -70,7 +70,13 @@ class Ager:
         self._not_before: dict[int, int] = {}  # as it had it
 
     def plan(self) -> Plan:
-        """What there is to do now.  Raises `ForbiddenError` where the clock cannot be trusted."""
+        """What there is to do now.
+
+        Raises `ForbiddenError` where the clock cannot be trusted, `StoreError` where all objects
+        are gone, as those of a disk that is not mounted: how much is free is told by another one
+        then.
+        """
+        self._parts.require_filled()
         now = time.time_ns()
         with self._parts.catalog.reading() as seen:
             believed = seen.clock.believed()
@@ -79,7 +85,7 @@ class Ager:
             known = seen.clock.newest()
             not_before = seen.clock.not_before(now, believed)
             aged = [
-                _aged(seen, video.info, not_before.get(number, 0))
+                _aged(self._parts, seen, video.info, not_before.get(number, 0))
                 for number, video in self._videos.items()
             ]
             by_age = due_by_age(aged, now)
@@ -147,8 +153,8 @@ class Ager:
         What cannot be done, or would save nothing, is noted as left alone, and not tried again
         with these bytes.  A plan may be hours old: what is not due any more, since somebody has
         changed the policy or the video, or there is room again, is an `OutdatedError`.  Raises
-        `HeldError`, `ForbiddenError`, `BusyError`, `NoSpaceError`, `IntegrityError`, too; nothing
-        has changed then.
+        `HeldError`, `ForbiddenError`, `BusyError`, `NoSpaceError`, `IntegrityError`, too, and
+        `StoreError` as `plan`; nothing has changed then.
         """
         video, policy = self._videos[due.aged.video_id], due.aged.policy
         if due.stage is Stage.DELETE:
@@ -184,8 +190,10 @@ class Ager:
 def delete(parts: Parts, video: LogicalVideo, due: Due) -> Entry:
     """Take a video out of the store with all its names, and note why.
 
-    Raises `HeldError`, `OutdatedError` where it is another one by now, or is not due any more.
+    Raises `HeldError`, `OutdatedError` where it is another one by now, or is not due any more,
+    `StoreError` as `Ager.plan`.
     """
+    parts.require_filled()
     now = time.time_ns()
     with parts.catalog.writing() as change:
         change.originals.require_free(video.ino)
@@ -197,7 +205,8 @@ def delete(parts: Parts, video: LogicalVideo, due: Due) -> Entry:
         keys = change.objects.of_file(video.ino)
         change.tree.delete(video.ino)
         details: dict[str, object] = {"names": names}
-        if change.objects.holders(video.original.object_key or ""):
+        key = video.original.object_key or ""
+        if change.objects.holders(key) or not parts.objects.exists(key):
             details[SAVED] = 0
         entry = change.originals.add(entry_of(there, Action.DELETED, due.reason, details))
     clear_away(parts, keys=keys, inodes=[video.ino])
@@ -227,10 +236,10 @@ def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction)
     if not there.name:
         raise OutdatedError(f"{video.name} has been removed meanwhile")
     free = shutil.disk_usage(parts.directory.objects).free
-    aged = _aged(seen, there, due.aged.not_before_ns)
+    aged = _aged(parts, seen, there, due.aged.not_before_ns)
     if not is_still_due(due, aged, free, time.time_ns()):
         raise OutdatedError(f"{video.name} is not due any more: {due.reason}")
-    if due.together and not _all_make_room(seen, there, due.together, free):
+    if due.together and not _all_make_room(parts, seen, there, due.together, free):
         raise OutdatedError(
             f"{video.name} is not due any more: another file has its bytes, and stays, so that "
             "nothing would be free"
@@ -239,7 +248,7 @@ def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction)
 
 
 def _all_make_room(
-    seen: Transaction, video: LogicalVideo, together: Sequence[int], free: int
+    parts: Parts, seen: Transaction, video: LogicalVideo, together: Sequence[int], free: int
 ) -> bool:
     """Whether whoever has the bytes of a video still goes with it."""
     going = 0
@@ -249,11 +258,11 @@ def _all_make_room(
         except (NotFoundError, IntegrityError):
             continue  # it has gone already
         if there.digest == video.digest:
-            going += makes_room(_aged(seen, there, 0), free)  # its age does not matter
+            going += makes_room(_aged(parts, seen, there, 0), free)  # its age does not matter
     return going == seen.objects.holders(video.original.object_key or "")
 
 
-def _aged(seen: Transaction, video: LogicalVideo, not_before_ns: int) -> Aged:
+def _aged(parts: Parts, seen: Transaction, video: LogicalVideo, not_before_ns: int) -> Aged:
     original = video.original
     done = seen.originals.replacement(video.id, video.digest)
     return Aged(
@@ -271,6 +280,7 @@ def _aged(seen: Transaction, video: LogicalVideo, not_before_ns: int) -> Aged:
         or (done is not None and done.action is Action.DECAYED),
         is_held=bool(seen.originals.holds(video.id)),
         is_linked=original.link_path is not None,
+        is_missing=not parts.objects.exists(original.object_key or ""),
         not_before_ns=not_before_ns,
     )
 

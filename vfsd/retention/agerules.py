@@ -39,6 +39,7 @@ class Aged:
     is_decayed: bool
     is_held: bool
     is_linked: bool  #: indexed in place: not the store's to change
+    is_missing: bool = False  #: its bytes are not there, and cannot make room
     not_before_ns: int = 0
     """Since when, at most, there is what came while the clock was behind; 0: it was not."""
 
@@ -72,7 +73,7 @@ class GivenUp:
         self._by[aged.digest] = self._by.get(aged.digest, 0) + 1
         left, unknown = self.left(aged), self._perhaps.get(aged.digest, 0)
         if left == 0:
-            return aged.size
+            return 0 if aged.is_missing else aged.size
         return None if left <= unknown else 0
 
     def perhaps(self, aged: Aged) -> None:
@@ -178,7 +179,7 @@ def is_due_but_for_holds(aged: Aged, free: int, now_ns: int) -> bool:
 def _why_room(aged: Aged, free: int) -> str | None:
     """Why a video is to make room; None: it is not."""
     wanted = aged.policy.delete_below
-    if wanted is None or free >= wanted or aged.is_held or aged.is_linked:
+    if wanted is None or free >= wanted or aged.is_held or aged.is_linked or aged.is_missing:
         return None
     return f"less than {wanted} bytes were free"
 
