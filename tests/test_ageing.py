@@ -30,7 +30,7 @@ from vfsd.errors import (
 )
 from vfsd.retention import ageing
 from vfsd.retention.ageing import Ager
-from vfsd.retention.agerules import Stage
+from vfsd.retention.agerules import Due, Stage
 from vfsd.retention.clockrules import Believed
 from vfsd.retention.guarding import set_policy
 from vfsd.retention.originals import Action, Entry
@@ -124,6 +124,24 @@ def test_what_would_save_nothing_is_tried_once(store: Store) -> None:
     assert [one.aged.name for one in plan.left] == ["a.mp4"]
     store["a.mp4"].set_policy("original=replaceable,psnr=34,replace-after=30d")
     assert [one.action for one in run(store)] == [Action.REPLACED]
+
+
+def test_what_is_left_alone_costs_others_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is looked up, not compared with all of them: there may be thousands."""
+    for name in ("a.mp4", "b.mp4", "c.mp4"):
+        put(store, name, 31, "original=replaceable,psnr=55,replace-after=30d")
+    assert {entry.action for entry in run(store)} == {Action.LEFT}
+    compared: list[object] = []
+
+    def compare(due: Due, other: object) -> bool:
+        compared.append(other)
+        return due is other
+
+    monkeypatch.setattr(Due, "__eq__", compare)
+    plan = ager(store).plan()
+    assert (len(plan.due), len(plan.left), compared) == (0, 3, [])
 
 
 def test_held_ones_stay(store: Store) -> None:

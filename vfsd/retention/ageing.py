@@ -103,7 +103,8 @@ class Ager:
         staying = (one for one in aged if one.video_id not in going)
         for_room = due_by_space(staying, free, now, given_up)
         gone = {due.aged.video_id for due in for_room}
-        due = [one for one in by_age if one not in left and one.aged.video_id not in gone]
+        settled = gone | {due.aged.video_id for due in left}
+        due = [one for one in by_age if one.aged.video_id not in settled]
         due += for_room
         require_few(due, len(aged), is_trusted=self._is_clock_right)
         until = [(until_next_ns(one, now), one) for one in aged]
