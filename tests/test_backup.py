@@ -196,6 +196,28 @@ def test_damage_is_told_and_not_copied(store: Store, target: Path) -> None:
         assert copy.catalog.segments(copy["traffic.mp4"].info) == []
 
 
+@pytest.mark.parametrize("clip", CLIPS)
+def test_an_object_with_the_bytes_of_another_costs_the_backup_nothing(
+    store: Store, target: Path, clip: str
+) -> None:
+    """Neither those that it has, nor the next ones."""
+    back_up(store.parts, target)
+    good = store[clip].info.digest
+    wrong = store.ingest(FOLDER / "open-gop.mkv").info.digest
+    path = store.parts.objects.path(wrong)
+    kept = path.read_bytes()
+    path.write_bytes(store.parts.objects.path(good).read_bytes())
+    for _ in range(2):
+        done = back_up(store.parts, target)
+        assert done.damaged == (wrong,)
+        with Store.open(target) as copy:
+            assert copy.parts.objects.is_intact(good, None)
+            assert not copy.parts.objects.exists(wrong)
+    path.write_bytes(kept)
+    assert back_up(store.parts, target).damaged == ()
+    assert same(store, target)
+
+
 def test_files_that_were_in_use_are_nothing_wrong_in_a_backup(store: Store, target: Path) -> None:
     with store.catalog.writing() as change:
         for name in ("coming.mp4", "open.txt"):

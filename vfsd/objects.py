@@ -108,9 +108,10 @@ class ObjectStore:
     ) -> Digest:
         """As `put_file`, what another store has as this object; what its bytes come to.
 
-        Raises `FileNotFoundError` where it is not there, `IntegrityError` where it cannot be read.
+        Raises `FileNotFoundError` where it is not there, `IntegrityError` where it cannot be read,
+        or has other bytes: these get no name here, which may be that of a good object.
         """
-        return self._put(stored_chunks(other.path(key)), f"object {key}", on_progress)
+        return self._put(stored_chunks(other.path(key)), f"object {key}", on_progress, key)
 
     def put_bytes(self, data: bytes, what: str) -> Digest:
         """As `put_file`, what is in memory; `what` names it in errors."""
@@ -157,7 +158,14 @@ class ObjectStore:
                 ) from None
             yield
 
-    def _put(self, chunks: Iterable[bytes], what: str, on_progress: Progress | None) -> Digest:
+    def _put(
+        self,
+        chunks: Iterable[bytes],
+        what: str,
+        on_progress: Progress | None,
+        expected: str | None = None,
+    ) -> Digest:
+        """Raises `IntegrityError` for bytes that hash to another key than is `expected`."""
         hasher, summer = blake3(), BlockSummer()
         with room_for(what), self.new_file() as new:
             for chunk in chunks:
@@ -166,8 +174,10 @@ class ObjectStore:
                 write_all(new.file, chunk)
                 if on_progress is not None:
                     on_progress(len(chunk))
-            os.fsync(new.file.fileno())
             key = hasher.hexdigest()
+            if expected not in (None, key):
+                raise IntegrityError(f"{what} has bytes that hash to {key}")
+            os.fsync(new.file.fileno())
             self.exchange(new.path, key)
         sums = summer.finish()
         return Digest(key, sums.size, sums)

@@ -149,7 +149,7 @@ class _Backup:
             self._note(there)
             return True
         try:
-            found, copied, sums = self._objects.put_object(
+            _, copied, sums = self._objects.put_object(
                 self._parts.objects, key, on_progress=self._note
             )
         except FileNotFoundError:
@@ -162,12 +162,8 @@ class _Backup:
                 raise  # it is the backup that may not be written
             self._forbidden.add(key)
             return True
-        if found != key:
-            self._damaged.add(key)
-            self._objects.delete(found)
-        else:
-            self._copied += copied
-            self._sums[key] = sums
+        self._copied += copied
+        self._sums[key] = sums
         return True
 
     def _has_copy(self, key: str, size: int | None) -> int | None:
