@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,6 +103,41 @@ def test_what_was_there_is_kept_beside_it(place: Path) -> None:
         assert list(old.find().names()) == ["friday.mkv", "since.avi", "tiled.mp4"]
     private = sorted(path.read_bytes() for path in (kept / "spool").iterdir())
     assert private == [b"of friday, and more", b"since"]
+
+
+def test_what_is_kept_is_whole_though_others_come_and_go_meanwhile(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever closes the catalog moves its log into it, and who opens it next begins another."""
+    opened: list[Store] = []
+
+    def come(work: _Restore) -> None:
+        bring(work)
+        opened.append(Store.open(place / "store"))
+        _label(opened[0], "first")
+
+    def go(*given: Any) -> bool:
+        opened[0].close()
+        with Store.open(place / "store") as second:
+            _label(second, "second")
+        return take_over(*given)
+
+    bring, take_over = _Restore._bring_objects, takeover.take_over
+    monkeypatch.setattr(_Restore, "_bring_objects", come)
+    monkeypatch.setattr("vfsd.copies.restore.take_over", go)
+    kept = restore(place / "backup", place / "store").replaced
+    assert kept is not None
+    with closing(sqlite3.connect(kept / CATALOG)) as old:
+        assert old.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert old.execute("SELECT count(*) FROM detections").fetchone() == (600,)
+    assert _holds_monday(place / "store")
+
+
+def _label(store: Store, source: str) -> None:
+    for number in range(300):
+        store["tiled.mp4"].add_detection(
+            number % 100, f"{source} {number}", (10, 10, 50, 50), 0.9, source=source
+        )
 
 
 def test_settings_go_back_also_to_none(place: Path) -> None:

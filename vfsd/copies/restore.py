@@ -143,8 +143,7 @@ class _Restore:
             self._bring_objects()
             # Numbers of tiles will be given again, and views in the cache may go by them.
             FileCache(target.cache, budget=0).sweep()
-            self._replaced = self._replaced or _keep_old(target)
-            if take_over(target, self._has_all):
+            if take_over(target, self._has_all, self._keep_old):
                 self._bring_marker()
                 return
         raise StoreError(
@@ -210,6 +209,9 @@ class _Restore:
     def _has_all(self) -> bool:
         # Not how large they are: it is the catalog that may be wrong about that.
         return all(map(self._objects.exists, self._sizes.keys() - set(self._missing)))
+
+    def _keep_old(self) -> None:
+        self._replaced = _keep_old(self._target)
 
     def _bring_object(self, key: str, size: int | None) -> None:
         if self._objects.exists(key) and self._objects.is_intact(key, size):
@@ -282,7 +284,8 @@ def _kept(source: StoreDirectory) -> Iterator[None]:
 def _keep_old(target: StoreDirectory) -> Path | None:
     """Give the catalog, the settings and the private files names by which they stay; where.
 
-    They take no room of their own before others take their place.
+    They take no room of their own before others take their place.  Nobody may have the catalog
+    open: it would go on changing under its new name, and another log come in the place of its own.
     """
     log, _ = target.beside_catalog()
     old = [path for path in (target.catalog_file, log, target.settings) if path.exists()]

@@ -51,19 +51,24 @@ def prepare(directory: StoreDirectory) -> StoreDirectory:
     return coming
 
 
-def take_over(directory: StoreDirectory, has_all: Callable[[], bool]) -> bool:
+def take_over(
+    directory: StoreDirectory,
+    has_all: Callable[[], bool],
+    keep_old: Callable[[], None] = lambda: None,
+) -> bool:
     """Let what was prepared, a `new_catalog` among it, take the place of what there is.
 
     Private files are on the disk already.  To whoever collected garbage until now the objects that
     came for the new catalog were just that: so `has_all` looks for them again while nobody has the
-    store open.  Where some are gone nothing changes, and False is returned.  Raises `BusyError`
-    where somebody has the store open for longer than `PATIENCE_SECONDS`; nothing has changed then.
+    store open.  Where some are gone nothing changes, and False is returned.  `keep_old` may give
+    what there is other names then, which nobody changes any more.  Raises `BusyError` where
+    somebody has the store open for longer than `PATIENCE_SECONDS`; nothing has changed then.
     """
     coming = directory.incoming
     for path in (coming.new_catalog, coming.settings, coming.spool, coming.root, directory.root):
         if path.exists():
             fsync_path(path)
-    return _once_closed(directory, partial(_take_place, directory, has_all))
+    return _once_closed(directory, partial(_take_place, directory, has_all, keep_old))
 
 
 def require_closed(directory: StoreDirectory) -> None:
@@ -155,9 +160,12 @@ def _done_if_closed(directory: StoreDirectory, action: Callable[[], T]) -> tuple
         return None
 
 
-def _take_place(directory: StoreDirectory, has_all: Callable[[], bool]) -> bool:
+def _take_place(
+    directory: StoreDirectory, has_all: Callable[[], bool], keep_old: Callable[[], None]
+) -> bool:
     if not has_all():
         return False
+    keep_old()
     coming = directory.incoming
     coming.new_catalog.replace(coming.catalog_file)
     try:
