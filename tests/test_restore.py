@@ -6,7 +6,8 @@ import errno
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,15 @@ from vfsd.copies import takeover
 from vfsd.copies.backup import back_up
 from vfsd.copies.handcopies import lay_log
 from vfsd.copies.restore import _Restore, restore
-from vfsd.errors import BusyError, ExistsError, IntegrityError, NoStoreError, StoreError, UsageError
+from vfsd.errors import (
+    BusyError,
+    ExistsError,
+    IntegrityError,
+    NoSpaceError,
+    NoStoreError,
+    StoreError,
+    UsageError,
+)
 from vfsd.fs import Filesystem
 from vfsd.store import Store
 from vfsd.storedir import CATALOG, StoreDirectory, fsync_path
@@ -235,6 +244,80 @@ def test_killed_anywhere_it_is_the_old_store_or_the_backup(place: Path, where: s
     at = found.index(tuple(MONDAY))
     assert at > 1
     assert found == [old] * at + [tuple(MONDAY)] * (len(found) - at)
+
+
+@pytest.fixture
+def elsewhere(place: Path) -> Iterator[Path]:
+    """A directory on another disk."""
+    found = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    try:
+        if found.stat().st_dev == place.stat().st_dev:
+            pytest.skip("there is only one disk here")
+        yield found
+    finally:
+        shutil.rmtree(found)
+
+
+def _move_files(directory: Path, elsewhere: Path) -> None:
+    """Let objects and private files of a store lie on another disk."""
+    elsewhere.mkdir()
+    for name in ("objects", "spool"):
+        shutil.move(directory / name, elsewhere / name)
+        (directory / name).symlink_to(elsewhere / name)
+
+
+def test_private_files_on_another_disk_go_back_wherever_it_is_killed(
+    place: Path, elsewhere: Path
+) -> None:
+    found = []
+    for number in range(20):
+        target = place / str(number)
+        shutil.copytree(place / "store", target)
+        _move_files(target, elsewhere / str(number))
+
+        def work(count: Callable[[], None], target: Path = target) -> None:
+            count()
+            restore(place / "backup", target)
+
+        was_killed = killed_at_rename(number, work)
+        with Store.open(target) as store:
+            found.append(tuple(store))
+        if not was_killed:
+            break
+        restore(place / "backup", target)
+        assert _holds_monday(target)
+    assert _holds_monday(target)
+    at = found.index(tuple(MONDAY))
+    assert at > 1
+    assert found[at:] == [tuple(MONDAY)] * (len(found) - at)
+    kept = [path.read_bytes() for path in target.glob("replaced-*/spool/*")]
+    assert sorted(kept) == [b"of friday, and more", b"since"]
+
+
+def test_a_backup_may_have_its_private_files_on_another_disk(place: Path, elsewhere: Path) -> None:
+    _move_files(place / "backup", elsewhere / "backup")
+    with Store.open(place / "store") as store:
+        back_up(store.parts, place / "backup")
+        names = list(store)
+    with Store.open(place / "backup") as backup:
+        assert list(backup) == names
+        assert _bytes_of(backup, "notes.txt") == b"of friday, and more"
+        assert check.run(backup.parts, deep=True) == []
+
+
+def test_where_another_disk_has_no_room_for_private_files_the_store_stays(
+    place: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _move_files(place / "store", elsewhere / "store")
+    full = shutil.disk_usage(elsewhere)._replace(free=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: full)
+        with pytest.raises(NoSpaceError):
+            restore(place / "backup", place / "store")
+    with Store.open(place / "store") as store:
+        assert list(store) == ["friday.mkv", "since.avi", "tiled.mp4"]
+    restore(place / "backup", place / "store")
+    assert _holds_monday(place / "store")
 
 
 def test_what_a_backup_has_lost_is_named(place: Path) -> None:

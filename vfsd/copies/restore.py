@@ -8,8 +8,10 @@ the new ones, and bytes that only they know stay until `vfsd gc`.
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -284,7 +286,8 @@ def _kept(source: StoreDirectory) -> Iterator[None]:
 def _keep_old(target: StoreDirectory) -> Path | None:
     """Give the catalog, the settings and the private files names by which they stay; where.
 
-    They take no room of their own before others take their place.  Nobody may have the catalog
+    They take no room of their own before others take their place, unless they lie on another disk
+    and have to be copied.  Nobody may have the catalog
     open: it would go on changing under its new name, and another log come in the place of its own.
     """
     log, _ = target.beside_catalog()
@@ -298,12 +301,25 @@ def _keep_old(target: StoreDirectory) -> Path | None:
     for _, path in target.spooled():
         beside = kept / "spool" / path.name
         if path.is_dir():
-            path.replace(beside)  # it is no file, and would be in the way of one
+            shutil.move(path, beside)  # it is no file, and would be in the way of one
         else:
-            os.link(path, beside, follow_symlinks=False)
+            _link_or_copy(path, beside)
     fsync_path(kept / "spool")
     fsync_path(kept)
     return kept
+
+
+def _link_or_copy(path: Path, beside: Path) -> None:
+    """Let a private file be in another place, too; of what has no bytes nothing is copied."""
+    try:
+        os.link(path, beside, follow_symlinks=False)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with suppress(shutil.SpecialFileError):
+            shutil.copy2(path, beside, follow_symlinks=False)
+            if not beside.is_symlink():
+                fsync_path(beside)
 
 
 def _new_place(target: StoreDirectory) -> Path:

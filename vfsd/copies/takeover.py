@@ -25,9 +25,11 @@ from typing import TypeVar
 
 from vfsd.catalog import come_to_rest
 from vfsd.copies.handcopies import lay_log
-from vfsd.errors import BusyError, ReadOnlyError
+from vfsd.copies.privatecopy import copy_private
+from vfsd.errors import BusyError, NoSpaceError, ReadOnlyError
 from vfsd.inhand import held_directory
 from vfsd.storedir import StoreDirectory, fsync_path
+from vfsd.units import human_bytes
 
 PATIENCE_SECONDS = 30.0
 """As long as those may go on who just have a look with a command."""
@@ -166,6 +168,7 @@ def _take_place(
     if not has_all():
         return False
     keep_old()
+    _require_room(directory)
     coming = directory.incoming
     coming.new_catalog.replace(coming.catalog_file)
     try:
@@ -185,7 +188,7 @@ def _put_in_place(directory: StoreDirectory) -> None:
     coming = directory.incoming
     if _is_to_come(directory):
         for ino, path in coming.spooled():
-            path.replace(directory.spool_file(ino))
+            _bring_private(path, directory, ino)
         if coming.settings.exists():
             coming.settings.replace(directory.settings)
         fsync_path(directory.spool)
@@ -197,3 +200,35 @@ def _put_in_place(directory: StoreDirectory) -> None:
         fsync_path(directory.root)
         lay_log(directory)
         discard(directory)
+
+
+def _bring_private(path: Path, directory: StoreDirectory, ino: int) -> None:
+    """Let a private file take the place of the one that the store has.
+
+    Where these lie on another disk a copy does, once that is durable; the file itself stays until
+    all is in place, so that who is killed here has lost nothing.
+    """
+    try:
+        path.replace(directory.spool_file(ino))
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        copy = directory.new_spool_copy(ino)
+        copy_private(path, copy)
+        fsync_path(copy)
+        copy.replace(directory.spool_file(ino))
+
+
+def _require_room(directory: StoreDirectory) -> None:
+    """Raises `NoSpaceError` where private files have to be copied to another disk, which is too
+    full: before they are what the store holds, which nobody could open then."""
+    spool, coming = directory.spool, directory.incoming
+    if coming.spool.stat().st_dev == spool.stat().st_dev:
+        return
+    needed = sum(path.stat().st_size for _, path in coming.spooled())
+    free = shutil.disk_usage(spool).free
+    if free < needed:
+        raise NoSpaceError(
+            f"{human_bytes(free)} are free in {spool}, and {human_bytes(needed)} come there",
+            hint="make room there, and try again",
+        )
