@@ -17,6 +17,7 @@ from sample_videos import FOLDER
 from tests.holes import FRAMES, make_clip
 from vfsd import check
 from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.integrity.blocksums import BLOCK_BYTES
 from vfsd.store import Store
 from vfsd.storedir import CATALOG
 from vfsd.videos.video import Video
@@ -148,6 +149,49 @@ def test_what_is_known_of_the_pictures_is_corrected(
     assert np.array_equal(again, shown)
     assert not wrong.verify()
     assert check.run(store.parts) == []
+
+
+def flipped(content: bytes) -> bytes:
+    return content[:20000] + bytes(9000) + content[29000:]
+
+
+def cut_off(content: bytes) -> bytes:
+    """At the end of a block, so that all that are there are right."""
+    return content[: len(content) // BLOCK_BYTES * BLOCK_BYTES]
+
+
+def gone_on(content: bytes) -> bytes:
+    return content + b"more"
+
+
+@pytest.mark.parametrize("damage", [flipped, cut_off, gone_on])
+@pytest.mark.parametrize("sums", ["with sums", "without sums"])
+def test_damaged_bytes_are_not_taken_for_what_was_stored(
+    store: Store, damage: Callable[[bytes], bytes], sums: str
+) -> None:
+    """Whatever a decoder makes of them: tiles and labels go by the frames that were counted."""
+    video = store.ingest(FOLDER / "transport.ts", "a")
+    video.verify()
+    video.retile("uniform:2x2")
+    video.add_detection(len(video) - 1, "car", (10, 10, 50, 50), 0.9, source="me")
+    made = store.catalog.segments(video.info)
+    place = video.original.place
+    if sums == "without sums":
+        with store.catalog.writing() as change:
+            change.integrity.drop_sums(place)
+    path = store.parts.objects.path(video.info.digest)
+    path.chmod(0o600)
+    content = path.read_bytes()
+    path.write_bytes(damage(content))
+    with Store.open(store.path) as again:
+        with pytest.raises(IntegrityError):
+            again["a"].verify()
+        assert again.catalog.segments(again["a"].info) == made
+        assert [one.frame for one in again["a"].detections("car")] == [len(video) - 1]
+        path.write_bytes(content)
+        assert again["a"].verify() is False
+        with again.catalog.reading() as seen:
+            assert seen.integrity.sums(place) is not None
 
 
 def test_tiles_of_pictures_that_were_taken_for_others_go(store: Store) -> None:

@@ -16,12 +16,12 @@ from vfsd.config import Settings
 from vfsd.copies.handcopies import lay_log
 from vfsd.copies.takeover import settled
 from vfsd.errors import IntegrityError, ReadOnlyError, RefusedMediaError, StoreError
-from vfsd.integrity.blocksums import Place
+from vfsd.integrity.blocksums import BlockSums, Place
 from vfsd.integrity.byteslook import version_of
 from vfsd.integrity.summedfile import StoredFile, SummedFile
 from vfsd.integrity.summing import SummedFiles
 from vfsd.model import PhysicalVideo
-from vfsd.objects import ObjectStore
+from vfsd.objects import ObjectStore, digest
 from vfsd.processes.examineorders import Limits
 from vfsd.processes.examiner import Examiner
 from vfsd.reading.suspects import Suspects
@@ -126,13 +126,15 @@ class Parts:
     ) -> Examination:
         """Examine an original, all of which is compared first; see `Examiner.examine`.
 
-        What is compared is what is examined, whatever has its name meanwhile.  `name` is what
-        messages call it.  Raises as `Examiner.examine`, and `IntegrityError` for bytes that are not
-        those that were stored, or into which somebody writes meanwhile.
+        Frame tables go by what comes of it, and tiles and labels by them: so an object without sums
+        has to hash to its name.  What is compared is what is examined, whatever has its name
+        meanwhile.  `name` is what messages call it.  Raises as `Examiner.examine`, and
+        `IntegrityError` for bytes that are not those that were stored, or into which somebody
+        writes meanwhile.
         """
         with closing(self.file_of(physical).open()) as file:
             before = version_of(os.fstat(file.fd))
-            file.require(0, file.size)
+            self._require_stored(file, physical, name)
             try:
                 found = self.examiner.examine_open(
                     file.fd, name, full=full, on_progress=on_progress
@@ -142,6 +144,27 @@ class Parts:
                 raise
             _require_unwritten(file, name, before)
             return found
+
+    def _require_stored(self, file: SummedFile, physical: PhysicalVideo, name: str) -> None:
+        """Raises `IntegrityError` unless an open original has the bytes that were stored, and no
+        others: by its sums, which an object has from then on if it has none yet."""
+        place, sums = physical.place, file.sums
+        if sums is not None:
+            file.require(0, sums.size)
+            if file.size > sums.size:
+                raise _other_bytes(f"{name}: others follow the {sums.size} bytes that were stored")
+        elif place.object_key is not None:
+            found = digest(file.fd)
+            if found.key != place.object_key:
+                raise _other_bytes(f"{name} is damaged on disk: its bytes hash to {found.key}")
+            self._put_sums(place, found.sums)
+
+    def _put_sums(self, place: Place, sums: BlockSums) -> None:
+        if self.read_only:
+            return
+        with self.catalog.writing() as change:
+            if change.integrity.is_there(place):
+                change.integrity.put_sums(place, sums)
 
     def held(self, physical: PhysicalVideo) -> AbstractContextManager[None]:
         """While this block runs `file_of` can be opened, whoever removes the video meanwhile."""
@@ -157,6 +180,10 @@ class Parts:
             return self.objects.path(place.object_key)
         assert place.link_path is not None
         return Path(place.link_path)
+
+
+def _other_bytes(message: str) -> IntegrityError:
+    return IntegrityError(message, hint="`vfsd scrub --from BACKUP` puts a good copy back")
 
 
 def _require_unwritten(file: SummedFile, name: str, before: tuple[int, int, int]) -> None:

@@ -77,6 +77,12 @@ class SummedFile:
         """Bytes."""
         return os.fstat(self.fd).st_size
 
+    @property
+    def sums(self) -> BlockSums | None:
+        """What its blocks are compared with; None: it has none."""
+        blocks = self._blocks if self._is_known else self._look_up()
+        return None if blocks is None else blocks.sums
+
     def read_some(self, position: int, size: int) -> bytes:
         """Up to `size` bytes from `position` on, but one at least where there is one.
 
