@@ -16,7 +16,8 @@ from vfsd.retention.clockrules import Believed, not_before
 
 BELIEVED = "believed"
 """The action of lines of the log of originals that are about the clock: one of when it was believed
-last, which is about no video, and one of each video that came while it was behind."""
+last, which is about no video, and one of each video that came while it was behind, or whose bytes
+became others."""
 
 _WITNESSES: dict[sa.Table, sa.Column[int]] = {
     original_log: original_log.c.at_ns,
@@ -67,17 +68,19 @@ class ClockNotes:
     def believe(self, believed: Believed, not_before: Mapping[int, int]) -> None:
         """Remember it, in the place of the one before, and of which videos something else is
         believed than their times: what `not_before` gave with it."""
-        is_note = original_log.c.action == BELIEVED
         there = sa.select(videos.c.id)
-        is_old = (original_log.c.video_id == _NONE) | original_log.c.video_id.not_in(there)
-        self._connection.execute(sa.delete(original_log).where(is_note, is_old))
+        self._forget((original_log.c.video_id == _NONE) | original_log.c.video_id.not_in(there))
         noted, known = self._noted(), set(self._connection.execute(there).scalars())
         for video_id, at_ns in not_before.items():
-            if video_id in known and noted.get(video_id) != at_ns:
-                about = original_log.c.video_id == video_id
-                self._connection.execute(sa.delete(original_log).where(is_note, about))
-                self._note(video_id, at_ns, {})
+            # What came meanwhile is younger than what was known when it was planned.
+            if video_id in known and noted.get(video_id, 0) < at_ns:
+                self.note_new_bytes(video_id, at_ns)
         self._note(_NONE, believed.at_ns, dict(believed.known))
+
+    def note_new_bytes(self, video_id: int, at_ns: int) -> None:
+        """Its bytes are others since: it is no older than that, whatever time its file is given."""
+        self._forget(original_log.c.video_id == video_id)
+        self._note(video_id, at_ns, {})
 
     def newest(self) -> dict[str, int]:
         """What has been written down by now: see `Believed.known`."""
@@ -100,8 +103,8 @@ class ClockNotes:
         ]
 
     def not_before(self, now_ns: int, believed: Believed | None) -> dict[int, int]:
-        """Since when (Unix time in ns), at most, there are the videos that came, or whose bytes
-        did, while the clock was behind; by their numbers."""
+        """Since when (Unix time in ns), at most, there are the videos that were written over, or
+        that came, or whose bytes did, while the clock was behind; by their numbers."""
         found = self._noted()
         if believed is not None and videos.name not in believed.known:
             believed = None  # it was noted by a version that did not ask for that
@@ -139,6 +142,10 @@ class ClockNotes:
             original_log.c.action == BELIEVED, original_log.c.video_id != _NONE
         )
         return {row.video_id: row.at_ns for row in self._connection.execute(chosen)}
+
+    def _forget(self, whose: sa.ColumnElement[bool]) -> None:
+        is_note = original_log.c.action == BELIEVED
+        self._connection.execute(sa.delete(original_log).where(is_note, whose))
 
     def _note(self, video_id: int, at_ns: int, details: dict[str, int]) -> None:
         self._connection.execute(

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection, Row
 
 from vfsd.arguments import require_storable_text
 from vfsd.catalog.among import among
+from vfsd.catalog.clocknotes import ClockNotes
 from vfsd.catalog.decisions import Decisions
 from vfsd.catalog.detections import Detections
 from vfsd.catalog.evictions import Evictions
@@ -242,8 +243,8 @@ class Videos:
 
         A file that was a video before its bytes changed keeps its number, tags and metadata;
         everything that was made from the old bytes goes.  So do its detections, reads, decisions,
-        evictions and pins, which are about pixels, unless the bytes are the same again.  Bytes that
-        once took the place of others here keep their error.
+        evictions and pins, which are about pixels, unless the bytes are the same again.  Otherwise
+        its age begins anew, too.  Bytes that once took the place of others here keep their error.
         """
         there = self._connection.execute(
             sa.select(videos.c.id, videos.c.digest).where(videos.c.ino == ino)
@@ -263,6 +264,7 @@ class Videos:
                 Decisions(self._connection).remove_of_video(video_id)
                 Evictions(self._connection).remove_of_video(video_id)
                 Holdings(self._connection).unpin_video(video_id)
+                ClockNotes(self._connection).note_new_bytes(video_id, now_ns)
             self._connection.execute(
                 sa.update(videos).where(videos.c.id == video_id).values(digest=digest)
             )

@@ -16,6 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from sample_videos import FOLDER
+from tests.fs.driver import Driver
 from tests.stores import new_store
 from vfsd import check
 from vfsd.catalog.schema import nodes, videos
@@ -28,6 +29,7 @@ from vfsd.errors import (
     StoreError,
     UsageError,
 )
+from vfsd.fs import Filesystem
 from vfsd.retention import ageing
 from vfsd.retention.ageing import Ager
 from vfsd.retention.agerules import Due, Stage
@@ -570,6 +572,30 @@ def test_what_came_while_the_clock_was_behind_is_not_old(
     assert sorted(go(store)) == ["a.mp4", "b.mp4"]
     with store.catalog.reading() as seen:
         assert {one.action for one in seen.originals.log()} == {Action.DELETED}
+
+
+def test_what_is_written_over_is_not_as_old_as_its_file_says(
+    store: Store, clock: Callable[[float], None]
+) -> None:
+    """As by `cp -p` over it: the file has the time of what was copied."""
+    video = put(store, "a.mp4", 1, "delete-after=30d")
+    born = video.info.modified_ns - 300 * DAY_NS
+    it = Driver(Filesystem(store.parts))
+    for clip in ("portrait.mp4", NAME, NAME):  # the last is no change
+        it.write("/a.mp4", (FOLDER / clip).read_bytes())
+        it.fs.settle()
+        with store.catalog.writing() as change:
+            change.tree.update(video.info.ino, mtime_ns=born)
+        there = store["a.mp4"].info
+        assert (there.id, there.modified_ns) == (video.info.id, born)
+        assert there.created_ns < time.time_ns() - 300 * DAY_NS
+        assert ager(store).plan().due == ()
+    it.fs.close()
+    for days in (5, 10, 15, 20, 25, 29.9):
+        clock(days)
+        assert go(store) == []
+    clock(30.1)
+    assert go(store) == ["a.mp4"]
 
 
 def test_the_first_that_came_while_the_clock_was_behind_is_not_old(

@@ -41,7 +41,8 @@ class Aged:
     is_linked: bool  #: indexed in place: not the store's to change
     is_missing: bool = False  #: its bytes are not there, and cannot make room
     not_before_ns: int = 0
-    """Since when, at most, there is what came while the clock was behind; 0: it was not."""
+    """Since when, at most, there is what was written over, or came while the clock was behind; 0:
+    it was neither."""
 
     def age_ns(self, now_ns: int) -> int:
         """Since its last change, or since the store got it if that was later.
