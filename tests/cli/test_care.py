@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -10,9 +11,11 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sample_videos import FOLDER
 from tests.cli.conftest import Run, run_command
 from tests.deadwriters import killed_recording
 from tests.fault.older import execute
@@ -161,6 +164,30 @@ def test_a_good_copy_that_may_not_be_read_is_named_and_others_are_taken(
         digests[1]: "put back",
     }
     assert errors(done) == [f"{copy}: Permission denied"]
+
+
+def test_what_cannot_be_reached_is_not_broken(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a mount whose process has gone; what is gone is broken."""
+    clip = Path(shutil.copy(FOLDER / "portrait.mp4", place / "mine.mp4"))
+    run("ingest", "--link", clip, "--to", "l")
+    opened = os.open
+
+    def fails(path: Any, *how: Any, **more: Any) -> int:
+        if os.fspath(path) == os.fspath(clip):
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN), path)
+        return opened(path, *how, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", fails)
+        done = run("verify", "l/mine.mp4", TRAFFIC, "--json")
+    assert [one["status"] for one in done.objects] == ["forbidden", "right"]
+    assert done.code == 1
+    assert os.strerror(errno.ENOTCONN) in done.objects[0]["reason"]
+    clip.unlink()
+    done = run("verify", "l/mine.mp4", "--json")
+    assert (done.code, done.object["status"]) == (30, "broken")
 
 
 def test_what_may_not_be_read_is_not_damaged(run: Run, place: Path) -> None:

@@ -20,6 +20,7 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
+from vfsd.integrity.linkedfile import is_out_of_reach
 
 if TYPE_CHECKING:
     from vfsd.model import LogicalVideo
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     fields={
         "name": "path from the root of the store",
         "status": "right, corrected (the frame table was wrong, or damaged, or what is known of "
-        "the pictures was), broken, or forbidden (it may not be read)",
+        "the pictures was), broken, or forbidden (it may not be read, or is indexed in place and "
+        "cannot be reached)",
         "frames": "number of displayed frames, as it is now known",
         "reason": "why it is broken or forbidden, else null",
     },
@@ -47,7 +49,8 @@ def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
 
     A frame table that turns out to be wrong, or is damaged, is corrected, and so is what is known
     of the pictures: their times, codec, colours, how they are turned.  Videos that go meanwhile are
-    passed over.  Ends with 30 when a video does not decode, else with 1 if a file may not be read.
+    passed over.  Ends with 30 when a video does not decode, else with 1 if a file may not be read,
+    or is indexed in place and cannot be reached.
     """
     if everything == bool(names):
         raise UsageError("name the videos, or give --all")
@@ -83,11 +86,17 @@ def _verify(
     video = store.open_video(info)
     try:
         corrected = video.verify(on_progress=lambda done, _: progress.reach(before + done, total))
-    except PermissionError as error:
-        return "forbidden", len(video), describe(error).message
-    except (RefusedMediaError, IntegrityError, OSError) as error:
+    except (RefusedMediaError, IntegrityError) as error:
         return "broken", len(video), describe(error).message
+    except OSError as error:
+        is_forbidden = isinstance(error, PermissionError) or _is_out_of_reach(store, info)
+        return "forbidden" if is_forbidden else "broken", len(video), describe(error).message
     return "corrected" if corrected else "right", len(video), None
+
+
+def _is_out_of_reach(store: Store, info: LogicalVideo) -> bool:
+    path = info.original.link_path
+    return path is not None and is_out_of_reach(path, store.path)
 
 
 def _print(session: Session, name: str, status: str, frames: int, reason: str | None) -> None:

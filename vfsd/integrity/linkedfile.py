@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from vfsd.errors import IntegrityError
+from vfsd.integrity.diskfile import OF_THE_PROCESS
 
 _HOW = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _KERNELS = ("/proc", "/sys")
@@ -47,6 +48,19 @@ def open_linked(path: str | os.PathLike[str], root: Path) -> int:
 def require_linked(path: str | os.PathLike[str], root: Path) -> None:
     """Raises as `open_linked` does."""
     os.close(open_linked(path, root))
+
+
+def is_out_of_reach(path: str | os.PathLike[str], root: Path) -> bool:
+    """Whether such a file is neither gone nor another, for all that can be told, and cannot be
+    opened: its disk has gone, say, or its server does not answer, which says nothing of its bytes.
+    """
+    try:
+        require_linked(path, root)
+    except (FileNotFoundError, IntegrityError):
+        return False
+    except OSError as error:
+        return error.errno not in OF_THE_PROCESS
+    return False
 
 
 def _refused(path: str | os.PathLike[str], fault: str) -> IntegrityError:
