@@ -287,8 +287,8 @@ def _keep_old(target: StoreDirectory) -> Path | None:
     """Give the catalog, the settings and the private files names by which they stay; where.
 
     They take no room of their own before others take their place, unless they lie on another disk
-    and have to be copied.  Nobody may have the catalog
-    open: it would go on changing under its new name, and another log come in the place of its own.
+    and have to be copied.  Nobody may have the catalog open: it would go on changing under its new
+    name, and another log come in the place of its own.
     """
     log, _ = target.beside_catalog()
     old = [path for path in (target.catalog_file, log, target.settings) if path.exists()]
