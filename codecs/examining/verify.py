@@ -25,6 +25,7 @@ from vfsd.frametable import FrameTable
 from vfsd.model import Access, MediaInfo
 
 _WITHOUT_KEY = ~np.uint8(PacketFlag.KEY)
+_NEEDED = ~np.uint8(PacketFlag.DISPOSABLE)
 _PROGRESS_PACKETS = 16
 _MAX_DRAIN_ERRORS = 64
 _MAX_MERGED = 8
@@ -191,7 +192,10 @@ class KeyProof:
                         return self._only_first()
                     if self._wrong(trusted[-1], end, self._shown(start, end)):
                         return self._only_first()
-                self._try_disposing(trusted[-1], start, end)
+                    # It needs something of the run that it joins, and nobody knows what.
+                    self.flags[trusted[-1] : end] &= _NEEDED
+                    continue
+                self._try_disposing(start, end)
         return True
 
     def _accept(self, start: int, end: int, trusted: list[int]) -> bool:
@@ -221,16 +225,15 @@ class KeyProof:
         is_tried = end - start >= _GOES_ON or start % _GOES_ON == 0
         return min(end + (is_tried and not self._is_demuxed), len(self.flags))
 
-    def _try_disposing(self, key: int, start: int, end: int) -> None:
+    def _try_disposing(self, start: int, end: int) -> None:
         """Leave all out that nothing is said to refer to; what remains must stay as it is."""
         packets = np.arange(start, end)
         unneeded = set(packets[self.flags[start:end] & PacketFlag.DISPOSABLE != 0].tolist())
         if unneeded:
             rest = self._shown(start, end) - unneeded
-            if key == start:
-                rest = {p for p in rest if not self.flags[p] & PacketFlag.LEADING}
-            if self._wrong(key, end, rest, skip=unneeded):
-                self.flags[start:end] &= ~np.uint8(PacketFlag.DISPOSABLE)
+            rest = {p for p in rest if not self.flags[p] & PacketFlag.LEADING}
+            if self._wrong(start, end, rest, skip=unneeded):
+                self.flags[start:end] &= _NEEDED
 
     def _only_first(self) -> bool:
         self.flags[1:] &= _WITHOUT_KEY

@@ -82,7 +82,7 @@ def test_packets_that_decode_to_something_else_than_the_demuxers_are_not_used(
 # --------------------------------------------------------------------------------------- palettes
 
 
-def _with_palettes(path: Path, codec: str, changes: tuple[int, ...]) -> Path:
+def _with_palettes(path: Path, codec: str, changes: tuple[int, ...], frames: int = _FRAMES) -> Path:
     """Pictures in colors that are others from each of these frames on."""
     chance = np.random.default_rng(3)
     palette = np.zeros((256, 4), np.uint8)
@@ -91,7 +91,7 @@ def _with_palettes(path: Path, codec: str, changes: tuple[int, ...]) -> Path:
         assert isinstance(stream, VideoStream)
         stream.width, stream.height, stream.pix_fmt = 96, 64, "pal8"
         stream.thread_count = 1
-        for at, picture in enumerate(pictures(_FRAMES, 96, 64)):
+        for at, picture in enumerate(pictures(frames, 96, 64)):
             if at in (0, *changes):
                 palette = chance.integers(0, 256, (256, 4), dtype=np.uint8)
                 palette[:, 0] = 255
@@ -132,3 +132,17 @@ def test_pictures_have_their_own_palette(
     if codec == "rawvideo":
         assert len(list(_palettes(path))) == 1 + len(changes)
     _assert_served_exactly(path, found)
+
+
+@pytest.mark.parametrize(("name", "changes"), [("a.mov", ()), ("a.avi", (1, 2, 3))])
+def test_what_has_the_palette_is_never_left_out(
+    tmp_path: Path, name: str, changes: tuple[int, ...]
+) -> None:
+    path = _with_palettes(tmp_path / name, "rawvideo", changes, frames=8)
+    expected, found = pyav_checksums(path), examine(path)
+    assert 0 in _keys(found)
+    assert len(_keys(found)) < len(expected)
+    for index, wanted in enumerate(expected):
+        with decoder_for(path, found) as decoder:  # one that has seen no palette
+            [(_, frame)] = decoder.decode(table_of(found).decode_run(index))
+        assert checksum(frame) == wanted, index
