@@ -46,7 +46,7 @@ def lossless_layout(media: MediaInfo) -> Lossless:
     low_first = f"{source[:-2]}le" if source.endswith("be") else source
     wanted = _SAME.get(low_first, low_first)
     lost = "transparency" if _ALPHA.search(source) else None
-    if holds_floats(source):
+    if holds_floats(source) or "msb" in source:
         return _not_taken(source)
     if wanted.startswith(_RGB_PREFIXES):
         bits = max(component.bits for component in av.VideoFormat(source).components)

@@ -1,11 +1,13 @@
 """From decoded frames to arrays: crop, convert, scale, turn upright.
 
 Conversion is FFmpeg's: what `ffmpeg -pix_fmt` gives, with its colour matrix (that of the stream;
-BT.601 where it tells none).  Gray is luma, stretched to full range where it is limited.  Only the
-region that is wanted is converted, and the result is, to the bit, that region of the whole frame's
-conversion.  Frames with an odd width or height are converted as if their last column or row were
-repeated once, but for planes of all of them, which are FFmpeg's; so are fields with an odd number
-of rows.  Pictures of a video that is interlaced are scaled field by field, all of them.
+BT.601 where it tells none).  Planes that stay what they are, but for transparency and the order of
+bytes, are copied: FFmpeg changes some that have two bytes a sample.  Gray is luma, stretched to
+full range where it is limited.  Only the region that is wanted is converted, and the result is, to
+the bit, that region of the whole frame's conversion.  Frames with an odd width or height are
+converted as if their last column or row were repeated once, but for planes of all of them, which
+are FFmpeg's; so are fields with an odd number of rows.  Pictures of a video that is interlaced are
+scaled field by field, all of them.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from vfsd.codecs.pictures.planes import (
     chroma_shares,
     copy_colors,
     has_luma,
+    has_samples_of,
     in_planes,
     is_croppable,
     is_of_planes,
@@ -251,6 +254,8 @@ class PixelConverter:
             return self._gray(frame, fit.area, out)
         if self._scaled is not None:
             converted, inner = self._scale(frame, fit.area, fit.picture), None
+        elif not self._layout.channels and has_samples_of(self._layout.name, frame.format.name):
+            converted, inner = frame, fit.area
         else:
             source = frame if fit.window is None else self._cropped(frame, fit.window)
             converted, inner = self._reformat(source), fit.inner

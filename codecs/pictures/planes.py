@@ -108,6 +108,22 @@ def is_croppable(pixel_format: str) -> bool:
     return is_of_planes(pixel_format) and max(chroma_shares(pixel_format)) <= 2
 
 
+@cache
+def has_samples_of(pixel_format: str, other: str) -> bool:
+    """Whether the planes of the one, but for transparency, are those of the other, sample for
+    sample: in whichever order their bytes are, and whatever range the names tell."""
+    if not (is_of_planes(pixel_format) and is_of_planes(other)):
+        return False
+    return _samples(pixel_format) == _samples(other)
+
+
+def _samples(pixel_format: str) -> tuple[object, ...]:
+    """What makes the same number mean the same, and where."""
+    layout = av.VideoFormat(pixel_format)
+    bits = [component.bits for component in layout.components if not component.is_alpha]
+    return layout.is_rgb, "msb" in pixel_format, bits, chroma_shares(pixel_format)
+
+
 def holds_floats(pixel_format: str) -> bool:
     """Whether samples are no whole numbers."""
     return _FLOAT.search(pixel_format) is not None

@@ -13,6 +13,7 @@ from av.error import FFmpegError
 from av.video.format import names  # type: ignore[attr-defined]
 
 from tests.codecs.making import media_of
+from vfsd.codecs.pictures.filelayouts import file_layout, lossless_layout
 from vfsd.codecs.pictures.filepixels import FilePixelConverter
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS, pixel_layout
 from vfsd.codecs.pictures.pixels import PixelConverter
@@ -24,6 +25,7 @@ from vfsd.codecs.pictures.planes import (
     is_croppable,
     is_of_planes,
     plane_bytes,
+    plane_samples,
     shares,
 )
 from vfsd.tiling import Rect
@@ -109,6 +111,45 @@ def test_a_region_is_that_part_of_the_whole_in_every_format(layout: str) -> None
             rows = slice(box.y1 // down, box.y2 // down)
             columns = slice(box.x1 // across * pairs, box.x2 // across * pairs)
             assert np.array_equal(mine[number], plane[rows, columns]), name
+
+
+def _levels(name: str, width: int, height: int) -> tuple[av.VideoFrame, list[npt.NDArray[Any]]]:
+    """A picture of planes, and the samples of each but for transparency."""
+    picture, chance = av.VideoFrame(width, height, name), np.random.default_rng(1)
+    bits = picture.format.components[0].bits
+    planes = plane_samples(picture)
+    samples = [chance.integers(0, 1 << bits, plane.shape) for plane in planes]
+    for plane, levels in zip(planes, samples, strict=True):
+        plane[...] = levels
+    shown = [component for component in picture.format.components if not component.is_alpha]
+    return picture, samples[: len(shown)]
+
+
+@pytest.mark.parametrize(("width", "height"), [(WIDTH, HEIGHT), (67, 45)])
+@pytest.mark.parametrize("region", [None, Rect(16, 8, 64, 44), Rect(20, 12, 60, 40)])
+def test_what_ffv1_keeps_has_every_sample_of_every_format_of_planes(
+    width: int, height: int, region: Rect | None
+) -> None:
+    for name in filter(is_of_planes, _formats()):
+        media = media_of(width, height, name)
+        kept = lossless_layout(media)
+        if kept.lost not in (None, "transparency"):
+            continue
+        picture, samples = _levels(name, width, height)
+        found = FilePixelConverter(media, pixel_format=kept.layout, region=region).convert(picture)
+        area = region or media.frame_rect
+        if file_layout(kept.layout).channels:  # bgr0
+            green, blue, red = (plane[area.y1 : area.y2, area.x1 : area.x2] for plane in samples)
+            assert np.array_equal(found[..., :3], np.stack([blue, green, red], axis=-1)), name
+            continue
+        at = 0
+        for number, plane in enumerate(samples):
+            across, down = shares(picture, number)
+            rows = slice(area.y1 // down, -(-area.y2 // down))
+            part = plane[rows, area.x1 // across : -(-area.x2 // across)]
+            assert np.array_equal(found[at : at + part.size].reshape(part.shape), part), name
+            at += part.size
+        assert at == found.size, name
 
 
 @pytest.mark.parametrize("layout", ["rgb24", "rgb48", "gray", "yuv444p"])
