@@ -59,6 +59,8 @@ _FLOAT_GRAY = ("grayf", "yaf")
 _PACKED_RGB = ("rgb24", "bgr24", "bgr0")
 _EIGHT_BIT = (*_PACKED_RGB, "gray")
 """Packed forms of eight bits."""
+_DEEP_RGB = "rgb48le"
+_DEEP_PLANES = "gbrp16le"
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +370,7 @@ class PixelConverter:
                 frame,
                 width=width,
                 height=height,
-                format=pixel_format or self._layout.name,
+                format=pixel_format or self._made(frame, width or frame.width),
                 interpolation=Interpolation.AREA if self._is_reduced else Interpolation.BICUBIC,
                 src_color_range=color_range,
                 dst_color_range=color_range,
@@ -379,6 +381,16 @@ class PixelConverter:
                 raise
             # It has limits of its own, on the area and on how one side grows beside the other.
             raise cannot_scale((frame.width, frame.height), self._scaled) from error
+
+    def _made(self, frame: av.VideoFrame, width: int) -> str:
+        """The format that FFmpeg makes of `frame` for the result.
+
+        It gives wrong colours to RGB of 16 bits in an odd number of columns where chroma of four
+        rows is taken apart; in planes it gives the very same samples, and is right there, too.
+        """
+        name = self._layout.name
+        shared_down = chroma_shares(frame.format.name)[1]
+        return _DEEP_PLANES if name == _DEEP_RGB and width % 2 and shared_down > 1 else name
 
     def _cropped(self, frame: av.VideoFrame, window: Rect) -> av.VideoFrame:
         """A copy of a part of `frame`; beyond its edges, the edge is repeated."""
@@ -444,8 +456,12 @@ class PixelConverter:
     def _packed(
         self, converted: av.VideoFrame, inner: Rect | None, out: npt.NDArray[Any] | None
     ) -> npt.NDArray[Any]:
-        rows = plane_bytes(converted)[0].view(self.dtype)
-        pixels = rows.reshape(rows.shape[0], -1, self._layout.channels)
+        if converted.format.name == _DEEP_PLANES:
+            green, blue, red = plane_samples(converted)
+            pixels = np.stack([red, green, blue], axis=-1)
+        else:
+            rows = plane_bytes(converted)[0].view(self.dtype)
+            pixels = rows.reshape(rows.shape[0], -1, self._layout.channels)
         if inner is not None:
             pixels = pixels[inner.y1 : inner.y2, inner.x1 : inner.x2]
         upright = self._upright(pixels)

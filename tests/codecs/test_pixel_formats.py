@@ -291,3 +291,22 @@ def test_what_is_taken_for_croppable_has_samples_of_its_own() -> None:
     assert [in_planes(name) for name in ("yuv411p", "uyyvyy411", "monob")] == [
         *(None, "yuv411p", "gbrp")
     ]
+
+
+@pytest.mark.parametrize("height", [4, 7, 8, 14, 16, 24])
+@pytest.mark.parametrize("size", [None, (31, 8), (31, 14), (33, 16)])
+def test_sixteen_bits_of_an_odd_width_have_the_colours_of_eight(
+    height: int, size: tuple[int, int] | None
+) -> None:
+    """However few rows of chroma there are."""
+    colour = np.full((height, 67, 3), [48, 96, 192], np.uint8)
+    for name in ("yuv420p", "yuv420p10le", "yuv440p", "yuv410p", "nv12", "p010be", "yuv422p"):
+        picture = av.VideoFrame.from_ndarray(colour, "rgb24").reformat(
+            format=name, interpolation="BICUBIC", threads=1
+        )
+        media = media_of(67, height, name)
+        eight, deep = (
+            PixelConverter(media, pixel_format=layout, size=size).convert(picture).astype(int)
+            for layout in ("rgb24", "rgb48")
+        )
+        assert np.abs(deep - 257 * eight).max() < 1000, name
