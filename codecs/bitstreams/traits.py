@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vfsd.codecs.bitstreams import nal
+from vfsd.codecs.bitstreams.jpeg import parse_header
 
 INTRA_CODECS = frozenset(
     {"mjpeg", "ljpeg", "png", "jpeg2000", "rawvideo", "v210", "v410", "r210", "prores", "dnxhd"}
     | {"cfhd", "dvvideo", "huffyuv", "ffvhuff", "utvideo", "magicyuv"}
 )
-"""Codecs whose pictures all decode alone."""
+"""Codecs whose pictures all decode alone; of `mjpeg` those which bring their tables along."""
 
 
 class Trait:
@@ -63,6 +64,8 @@ def inspector(codec: str, extradata: bytes) -> Inspector | None:
         # PNG's decoder adds what no key packet is to the last picture, which only the container
         # tells.
         return _keyed
+    if codec == "mjpeg":
+        return _MotionJpeg()
     if codec in INTRA_CODECS:
         return _intra
     return None
@@ -215,6 +218,26 @@ def _vp9_frames(packet: bytes) -> list[int]:
                 at += size
             return heads
     return [packet[0]]
+
+
+class _MotionJpeg:
+    """A picture that leaves tables to those before it is one that only a decode can judge.
+
+    Where none is brought at all, codes are the ones that every decoder begins with.
+    """
+
+    def __init__(self) -> None:
+        self._form: bytes | None = None  # of the first picture
+        self._has_codes = False  # those that a decoder begins with may have gone
+
+    def __call__(self, packet: bytes, key: bool) -> int:
+        header = parse_header(packet)
+        if header is None:
+            return Trait.ODD
+        lacks = header.lacks_quantisers or (header.lacks_codes and self._has_codes)
+        self._has_codes |= header.brings_codes
+        self._form = self._form or header.form
+        return Trait.ODD if lacks or header.form != self._form else _intra(packet, key)
 
 
 def _keyed(packet: bytes, key: bool) -> int:

@@ -219,8 +219,9 @@ class PacketDecoder:
 
     def _fresh_context(self, kind: _Kind) -> VideoCodecContext:
         context = self._contexts.get(kind)
-        # A palette outlasts a reset, and would be that of other pictures.
-        if context is None or self._is_mixed or self._media.pixel_format == "pal8":
+        # Palettes and JPEG's tables outlast a reset, and would be those of other pictures.
+        keeps = self._media.pixel_format == "pal8" or self._media.codec == "mjpeg"
+        if context is None or self._is_mixed or keeps:
             context = self._reader.context(threads=kind.threads, strict=kind.strict)
             self._contexts[kind] = context
             self._flushed.discard(kind)

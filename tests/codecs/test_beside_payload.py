@@ -1,10 +1,12 @@
-"""What decoders go by beside the payload of packets: whether it is a key packet, and palettes."""
+"""What decoders go by beside the payload of packets: whether it is a key packet, palettes, and the
+tables of pictures before."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import cast
 
 import av
 import numpy as np
@@ -15,7 +17,9 @@ from av.video.stream import VideoStream
 from tests.codecs.making import make_clip, pictures
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
 from vfsd.codecs.decoding import packets
+from vfsd.codecs.decoding.packetdecoder import PacketDecoder
 from vfsd.codecs.examining.examine import Examination, examine
+from vfsd.errors import RefusedMediaError
 from vfsd.framepages import PacketFlag
 from vfsd.model import Access
 
@@ -41,18 +45,27 @@ def _assert_served_exactly(path: Path, found: Examination) -> None:
 # ------------------------------------------------------------------------------------------- keys
 
 
-def _png_with_keys(path: Path, every: int) -> Path:
-    """PNG whose container calls only some packets key packets: the others are differences."""
-    made = make_clip(path.with_suffix(".avi"), "png", pixel_format="rgb24", frames=_FRAMES)
+def _remuxed(
+    made: Path, path: Path, change: Callable[[int, bytes], bytes], is_key: Callable[[int], bool]
+) -> Path:
+    """A clip with payloads and marks of key packets that are others, by the packet's number."""
     with av.open(str(made)) as source, av.open(str(path), "w") as target:
         old = source.streams.video[0]
         new = target.add_stream_from_template(old)
         for number, packet in enumerate(source.demux(old)):
             if packet.size:
-                packet.stream = new
-                packet.is_keyframe = number % every == 0
-                target.mux(packet)
+                fresh = cast("Packet[VideoStream]", Packet(change(number, bytes(packet))))
+                fresh.pts, fresh.dts, fresh.duration = packet.pts, packet.dts, packet.duration
+                fresh.time_base, fresh.stream = packet.time_base, new
+                fresh.is_keyframe = is_key(number)
+                target.mux(fresh)
     return path
+
+
+def _png_with_keys(path: Path, every: int) -> Path:
+    """PNG whose container calls only some packets key packets: the others are differences."""
+    made = make_clip(path.with_suffix(".avi"), "png", pixel_format="rgb24", frames=_FRAMES)
+    return _remuxed(made, path, lambda _, data: data, lambda number: number % every == 0)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -146,3 +159,83 @@ def test_what_has_the_palette_is_never_left_out(
         with decoder_for(path, found) as decoder:  # one that has seen no palette
             [(_, frame)] = decoder.decode(table_of(found).decode_run(index))
         assert checksum(frame) == wanted, index
+
+
+# ----------------------------------------------------------------------------------------- tables
+
+_QUANTISERS, _CODES = 0xDB, 0xC4
+
+
+def _without(packet: bytes, kinds: Collection[int]) -> bytes:
+    """A JPEG picture without the segments of those kinds."""
+    kept, at = packet[:2], 2
+    while packet[at + 1] != 0xDA:
+        end = at + 2 + int.from_bytes(packet[at + 2 : at + 4])
+        kept += packet[at:end] if packet[at + 1] not in kinds else b""
+        at = end
+    return kept + packet[at:]
+
+
+@pytest.mark.parametrize("name", ["a.avi", "a.mov", "a.mkv"])
+@pytest.mark.parametrize("missing", [{_QUANTISERS}, {_CODES}, {_QUANTISERS, _CODES}])
+@pytest.mark.parametrize("frames", [8, _FRAMES])
+def test_tables_may_come_with_the_first_picture_only(
+    tmp_path: Path, name: str, missing: set[int], frames: int
+) -> None:
+    options = {"huffman": "default"}  # which also has the codes that other pictures need
+    whole = make_clip(
+        tmp_path / "whole.avi", "mjpeg", pixel_format="yuvj420p", frames=frames, options=options
+    )
+
+    def shortened(number: int, packet: bytes) -> bytes:
+        return _without(packet, missing) if number else packet
+
+    path = _remuxed(whole, tmp_path / name, shortened, lambda _: True)
+    found = examine(path)
+    assert found.verified
+    assert _keys(found) == ([0] if _QUANTISERS in missing else list(range(frames)))
+    _assert_served_exactly(path, found)
+
+
+def test_codes_that_nobody_brings_are_those_of_every_decoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in many AVI files; from the ninth picture on there are others, which mostly fail."""
+
+    standard, own = (
+        make_clip(
+            tmp_path / f"{kind}.avi", "mjpeg", pixel_format="yuvj420p", options={"huffman": kind}
+        )
+        for kind in ("default", "optimal")
+    )
+    with av.open(str(own)) as opened:
+        packets_of_own = [bytes(packet) for packet in opened.demux() if packet.size]
+
+    def changing(number: int, packet: bytes) -> bytes:
+        return _without(packet, {_CODES}) if number < 8 else packets_of_own[number]
+
+    path = _remuxed(standard, tmp_path / "a.avi", changing, lambda _: True)
+    found = examine(path)
+    assert not found.verified
+    assert len(_keys(found)) == 40
+    failed: list[int] = []
+    monkeypatch.setattr(PacketDecoder, "discard", lambda _, threads: failed.append(threads))
+    _assert_served_exactly(path, found)
+    assert not failed
+
+
+@pytest.mark.parametrize("name", ["a.avi", "a.mkv"])
+def test_jpeg_that_changes_its_size_is_refused(tmp_path: Path, name: str) -> None:
+    large, small = (
+        make_clip(tmp_path / f"{width}.avi", "mjpeg", pixel_format="yuvj420p", width=width)
+        for width in (96, 64)
+    )
+    with av.open(str(small)) as opened:
+        others = [bytes(packet) for packet in opened.demux() if packet.size]
+
+    def changing(number: int, packet: bytes) -> bytes:
+        return packet if number < 20 else others[number]
+
+    path = _remuxed(large, tmp_path / name, changing, lambda _: True)
+    with pytest.raises(RefusedMediaError, match="changes on the way, from 96x64"):
+        examine(path)
