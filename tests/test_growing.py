@@ -312,6 +312,7 @@ def test_what_somebody_writes_through_a_mount(store: Store, tmp_path: Path, b_fr
 
 _X265 = "keyint=12:min-keyint=12:log-level=none"
 _OPEN = f"{_X264}:open-gop=1:keyint=12:min-keyint=12"
+_MOVABLE = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
 _BY_TIME = {"movflags": "empty_moov", "frag_duration": "300000"}
 _BY_FRAME = {"movflags": "frag_every_frame+empty_moov"}
 _TRACK_BY_TRACK = {"movflags": "frag_keyframe+empty_moov+separate_moof"}
@@ -387,6 +388,47 @@ def test_what_was_shown_once_is_what_the_finished_video_shows(
         assert growing.duration == whole.duration
         assert np.array_equal(growing.read().data, wanted.data)
         growing.close()
+        filesystem.close()
+
+
+def _with_boxes_between(pieces: list[bytes], between: bytes) -> list[bytes]:
+    return [pieces[0], *(between + piece for piece in pieces[1:])]
+
+
+def _going_to_the_end(pieces: list[bytes]) -> list[bytes]:
+    """The last media data do not tell how long they are, and no index follows."""
+    *others, last, _ = pieces
+    at = last.rindex(b"mdat") - 4
+    return [*others, last[:at] + bytes(4) + last[at + 4 :]]
+
+
+@pytest.mark.parametrize(
+    "between", [b"ssix" + bytes(12), b"abcd", b"udta", b"mdat" + bytes(2), b"moov", b"mfra", b""]
+)
+def test_boxes_between_fragments_end_nothing(store: Store, tmp_path: Path, between: bytes) -> None:
+    """Neither do those of a beginning that is told again; nor does one without a length."""
+    pieces = _fragments(_recorded(tmp_path / "a.mp4", _regular(60), _MOVABLE))
+    if between == b"moov":
+        again = pieces[0][: pieces[0].index(b"moof") - 4]
+        pieces = _with_boxes_between(pieces[:-1], again)
+    elif between:
+        pieces = _with_boxes_between(pieces[:-1], (4 + len(between)).to_bytes(4) + between)
+    else:
+        pieces = _going_to_the_end(pieces)
+    filesystem = Filesystem(store.parts)
+    with store.parts.directory.mounted("here"):
+        handle = filesystem.create("/a.mp4", 0o644, 2, Caller(0, 0))
+        at = filesystem.write(handle, pieces[0], 0)
+        with store.growing("a.mp4") as growing:
+            for piece in pieces[1:]:
+                at += filesystem.write(handle, piece, at)
+                assert growing.refresh()
+            filesystem.flush(handle)
+            filesystem.release(handle)
+            seen = list(growing.follow())
+            whole = store["a.mp4"].read()
+            assert len(seen) == len(whole.data) == 60
+            assert np.array_equal(growing.read().data, whole.data)
         filesystem.close()
 
 

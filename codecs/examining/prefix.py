@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _BUFFER = 1 << 18
 _BEFORE_THE_MOVIE = (b"ftyp", b"free", b"skip", b"wide", b"uuid")
-_AROUND_FRAGMENTS = (b"free", b"skip", b"styp", b"sidx", b"prft", b"emsg", b"uuid")
 _LONGEST_BEGINNING = 1 << 24
 """Bytes of a movie box and what is before it."""
 _MOST_BOXES = 100
@@ -102,7 +101,7 @@ class FragmentedPrefix:
 
     def finish(self) -> Examination | None:
         """As `advance`, when no more can come: nothing is kept back."""
-        end = self._end_of_fragments()
+        end = self._end_of_fragments(is_all=True)
         return self._look(end, _all) if end > self._end or self._keeps_back else None
 
     def _look(self, end: int, certain: Callable[[Examination], int]) -> Examination | None:
@@ -177,8 +176,12 @@ class FragmentedPrefix:
             kind, at = box
         return os.pread(self._fd, at, 0) if at <= _LONGEST_BEGINNING else b""
 
-    def _end_of_fragments(self) -> int:
-        """The end of the last fragment whose media data are there as a whole."""
+    def _end_of_fragments(self, *, is_all: bool = False) -> int:
+        """The end of the last fragment whose media data are there as a whole.
+
+        Whatever else lies between fragments is passed over, as the demuxer does: indexes, a
+        beginning that is told again, boxes that nobody knows.
+        """
         if not self._beginning:
             self._beginning = self._found_beginning()
             self._end = len(self._beginning)
@@ -186,7 +189,7 @@ class FragmentedPrefix:
             return 0
         at = end = self._end
         is_inside = False  # of a fragment whose media data come
-        while (box := self._box(at)) is not None:
+        while (box := self._box(at, is_all=is_all)) is not None:
             kind, at = box
             if kind == b"moof":
                 is_inside = True
@@ -194,20 +197,24 @@ class FragmentedPrefix:
                 if end not in self._fragments[-1:]:
                     self._fragments.append(end)
                 end, is_inside = at, False
-            elif kind not in _AROUND_FRAGMENTS:
-                break  # the index that finishes the file
         return end
 
-    def _box(self, at: int) -> tuple[bytes, int] | None:
-        """The kind of a box, and its end; None where it is not there as a whole."""
+    def _box(self, at: int, *, is_all: bool = False) -> tuple[bytes, int] | None:
+        """The kind of a box, and its end; None where it is not there as a whole.
+
+        One that goes to the end of the file is when that `is_all`.
+        """
         head = os.pread(self._fd, 16, at)
         if len(head) < 8:
             return None
         size = int.from_bytes(head[:4])
         if size == 1:
             size = int.from_bytes(head[8:16])
+        all_of_it = os.fstat(self._fd).st_size
+        if size == 0 and is_all:
+            size = all_of_it - at
         end = at + size
-        return (head[4:8], end) if size >= 8 and end <= os.fstat(self._fd).st_size else None
+        return (head[4:8], end) if size >= 8 and end <= all_of_it else None
 
 
 def _certain(found: Examination) -> int:
