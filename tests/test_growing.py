@@ -28,6 +28,7 @@ from vfsd.fs import Caller, Filesystem
 from vfsd.fs.recovery import recover
 from vfsd.inhand import new_name
 from vfsd.making.unfinished import unfinished
+from vfsd.model import Access
 from vfsd.store import Store
 from vfsd.videos.growing import GrowingVideo
 
@@ -238,6 +239,7 @@ def _recorded(
     tick: Fraction = Fraction(1, 1000),
     b_frames: int = 2,
     with_sound: bool = False,
+    pixel_format: str = "yuv420p",
 ) -> bytes:
     """A file as ffmpeg writes it with these options; `times` are in milliseconds."""
     with av.open(str(path), "w", options=muxing) as output:
@@ -245,7 +247,7 @@ def _recorded(
         options = {f"{codec[3:]}-params": coding} if coding else {}
         stream = output.add_stream(codec, rate=20, options=options)
         assert isinstance(stream, av.VideoStream)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.width, stream.height, stream.pix_fmt = 64, 48, pixel_format
         stream.codec_context.time_base = tick
         stream.codec_context.gop_size = 20
         stream.codec_context.max_b_frames = b_frames
@@ -387,6 +389,49 @@ def test_what_was_shown_once_is_what_the_finished_video_shows(
         assert np.array_equal(growing.keyframes, whole.keyframes)
         assert growing.duration == whole.duration
         assert np.array_equal(growing.read().data, wanted.data)
+        growing.close()
+        filesystem.close()
+
+
+@pytest.mark.parametrize(("codec", "pixel_format"), [("qtrle", "rgb24"), ("rawvideo", "gray")])
+def test_what_needs_the_demuxer_goes_on(
+    store: Store, tmp_path: Path, codec: str, pixel_format: str
+) -> None:
+    """One that has met with the end of what was there gives nothing more."""
+    data = _recorded(
+        tmp_path / "a.mov",
+        _regular(40),
+        {"movflags": "empty_moov", "frag_duration": "250000"},
+        codec=codec,
+        coding="",
+        tick=Fraction(1, 20),
+        pixel_format=pixel_format,
+    )
+    filesystem = Filesystem(store.parts)
+    growing: GrowingVideo | None = None
+    seen: list[Frame] = []
+    lengths = set()
+    with store.parts.directory.mounted("here"):
+        handle = filesystem.create("/a.mov", 0o644, 2, Caller(0, 0))
+        at = 0
+        for piece in _fragments(data):
+            for part in (piece[:-500], piece[-500:]):  # the one is no whole fragment
+                at += filesystem.write(handle, part, at)
+                growing = growing or grown(store, "a.mov")
+                if growing is not None:
+                    assert growing.original.access is not Access.EXTENT
+                    assert growing.refresh()
+                    seen += growing[len(seen) :]
+                    lengths.add(len(seen))
+        assert growing is not None
+        assert len(lengths) > 4
+        filesystem.flush(handle)
+        filesystem.release(handle)
+        seen += growing.follow(len(seen))
+        wanted = store["a.mov"].read()
+        assert len(seen) == len(wanted.data) == 40
+        for frame in seen:
+            assert np.array_equal(frame.data, wanted.data[frame.index])
         growing.close()
         filesystem.close()
 

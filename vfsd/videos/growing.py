@@ -19,7 +19,7 @@ from vfsd.inhand import is_in_hand
 from vfsd.integrity.diskfile import open_stored
 from vfsd.making.ingest import describe_original
 from vfsd.making.unfinished import Unfinished
-from vfsd.model import LogicalVideo
+from vfsd.model import Access, LogicalVideo
 from vfsd.parts import Parts
 from vfsd.reading.accounting import Timing
 from vfsd.reading.plan import ReadPlan, Tiles
@@ -150,12 +150,11 @@ class GrowingVideo(VideoSequence):
                 return more
             self._growing.extend(found.columns, found.order, found.end_pts)
             original = self.original
-            if found.media.reorder_delay > original.media.reorder_delay:
-                # Decoders that hold back less are of no use any more.
-                media = replace(original.media, reorder_delay=found.media.reorder_delay)
-                original = replace(original, id=_new_id(), media=media)
+            delay = max(found.media.reorder_delay, original.media.reorder_delay)
             original = replace(
                 original,
+                id=self._id_with(found),
+                media=replace(original.media, reorder_delay=delay),
                 frames=len(self._growing),
                 packets=self._growing.packets,
                 end_pts=found.end_pts,
@@ -163,6 +162,13 @@ class GrowingVideo(VideoSequence):
             )
             self.info = replace(self.info, size=original.size, original=original)
             return more
+
+    def _id_with(self, found: Examination) -> int:
+        """That of the original from now on, with what was found of it."""
+        original = self.original
+        # Decoders that hold back less are of no use any more, nor demuxers that met with the end.
+        holds_more = found.media.reorder_delay > original.media.reorder_delay
+        return _new_id() if holds_more or found.access is not Access.EXTENT else original.id
 
     def follow(self, start: int = 0) -> Iterator[Frame]:
         """Every frame from number `start` on, each as soon as it is complete, until the writer has
