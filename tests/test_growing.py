@@ -436,6 +436,45 @@ def test_what_needs_the_demuxer_goes_on(
         filesystem.close()
 
 
+def _has_holes(folder: Path) -> bool:
+    """Whether the disk tells where nothing was written of a file."""
+    with (folder / "hole").open("w+b") as file:
+        file.truncate(1 << 20)
+        return os.lseek(file.fileno(), 0, os.SEEK_HOLE) == 0
+
+
+def test_room_that_was_reserved_is_not_taken_for_what_was_written(
+    store: Store, tmp_path: Path
+) -> None:
+    if not _has_holes(store.path):
+        pytest.skip("the disk tells of no holes")
+    data = _recorded(tmp_path / "a.mp4", _regular(100), _BY_FRAME)
+    filesystem = Filesystem(store.parts)
+    growing: GrowingVideo | None = None
+    seen: list[Frame] = []
+    with store.parts.directory.mounted("here"):
+        handle = filesystem.create("/a.mp4", 0o644, 2, Caller(0, 0))
+        filesystem.write(handle, data[-1:], len(data) - 1)
+        for at in range(0, len(data), 1000):
+            filesystem.write(handle, data[at : at + 1000], at)
+            growing = growing or grown(store, "a.mp4")
+            if growing is not None:
+                assert growing.refresh()
+                assert growing.original.size <= at + 1000
+                seen += growing[len(seen) :]
+        assert growing is not None
+        assert len(seen) > 20
+        filesystem.flush(handle)
+        filesystem.release(handle)
+        seen += growing.follow(len(seen))
+        wanted = store["a.mp4"].read()
+        assert len(seen) == len(wanted.data) == 100
+        for frame in seen:
+            assert np.array_equal(frame.data, wanted.data[frame.index])
+        growing.close()
+        filesystem.close()
+
+
 def _with_boxes_between(pieces: list[bytes], between: bytes) -> list[bytes]:
     return [pieces[0], *(between + piece for piece in pieces[1:])]
 

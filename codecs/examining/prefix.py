@@ -62,6 +62,7 @@ class FragmentedPrefix:
         self._last: tuple[int, ...] = ()  # the last of these packets
         self._form: tuple[object, ...] = ()
         self._keeps_back = False
+        self._is_reserved = False  # it had its size before its bytes
         self._start = _Start(0)
 
     @property
@@ -194,10 +195,26 @@ class FragmentedPrefix:
             if kind == b"moof":
                 is_inside = True
             elif kind == b"mdat" and is_inside:
+                if not (is_all or self._has_come(end, at)):
+                    break
                 if end not in self._fragments[-1:]:
                     self._fragments.append(end)
                 end, is_inside = at, False
         return end
+
+    def _has_come(self, start: int, end: int) -> bool:
+        """Whether those bytes were written, of a file whose size may have been set before.
+
+        Who does so writes on into a hole, which tells to a block how far he is.  So the next block
+        has to be there, too.
+        """
+        try:
+            hole = os.lseek(self._fd, start, os.SEEK_HOLE)
+        except OSError:
+            return True  # the disk tells of none
+        about = os.fstat(self._fd)
+        self._is_reserved |= hole < about.st_size
+        return not self._is_reserved or hole >= end + about.st_blksize
 
     def _box(self, at: int, *, is_all: bool = False) -> tuple[bytes, int] | None:
         """The kind of a box, and its end; None where it is not there as a whole.
