@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.codecs.making import make_clip as make_some
+from tests.codecs.making import remuxed
 from tests.holes import FRAMES, make_clip
 from vfsd import check
-from vfsd.errors import IntegrityError, NotFoundError
+from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.integrity.blocksums import BLOCK_BYTES
 from vfsd.store import Store
 from vfsd.storedir import CATALOG
@@ -247,3 +250,37 @@ def test_a_video_that_goes_meanwhile_is_told(
 
     with pytest.raises(NotFoundError, match=r"a\.mp4"):
         video.verify(on_progress=once(go))
+
+
+# ----------------------------------------------------------------------- pictures of another size
+
+
+def test_pictures_of_another_size_are_the_files_fault(store: Store, tmp_path: Path) -> None:
+    """Packets of this codec are not asked for the size of their pictures."""
+    large, small = (
+        make_some(
+            tmp_path / f"{width}.mov",
+            "dnxhd",
+            pixel_format="yuv422p",
+            options={"profile": "dnxhr_hq"},
+            width=width,
+            height=128,
+            frames=12,
+        )
+        for width in (320, 256)
+    )
+    with av.open(str(small)) as opened:
+        others = [bytes(packet) for packet in opened.demux() if packet.size]
+
+    def changing(number: int, packet: bytes) -> bytes:
+        return packet if number < 8 else others[number]
+
+    video = store.ingest(remuxed(large, tmp_path / "a.mov", changing, lambda _: True))
+    assert video[7].data.shape == (128, 320, 3)
+    with pytest.raises(RefusedMediaError, match="changes on the way, from 320x128"):
+        video[8]
+    with (
+        video.view("frames/000008.png") as still,
+        pytest.raises(IntegrityError, match="a frame of 256x128 in a video of 320x128"),
+    ):
+        still.read()

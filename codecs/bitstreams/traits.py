@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.jpeg import parse_header
+from vfsd.codecs.bitstreams.pictureforms import PictureForm, picture_form
 
 INTRA_CODECS = frozenset(
     {"mjpeg", "ljpeg", "png", "jpeg2000", "rawvideo", "v210", "v410", "r210", "prores", "dnxhd"}
@@ -52,6 +53,11 @@ def settled(traits: Sequence[int]) -> npt.NDArray[np.int64]:
 
 def inspector(codec: str, extradata: bytes) -> Inspector | None:
     """What reads the packets of `codec`; None when their bytes are not looked into."""
+    inspect, form_of = _inspector(codec, extradata), picture_form(codec)
+    return inspect if inspect is None or form_of is None else _OfOneForm(inspect, form_of)
+
+
+def _inspector(codec: str, extradata: bytes) -> Inspector | None:
     if codec == "h264":
         return _H264(extradata)
     if codec == "hevc":
@@ -69,6 +75,21 @@ def inspector(codec: str, extradata: bytes) -> Inspector | None:
     if codec in INTRA_CODECS:
         return _intra
     return None
+
+
+class _OfOneForm:
+    """A picture of another form than the first one's is one that only a decode can judge."""
+
+    def __init__(self, inspect: Inspector, form_of: Callable[[bytes], PictureForm | None]) -> None:
+        self._inspect = inspect
+        self._form_of = form_of
+        self._form: PictureForm | None = None
+
+    def __call__(self, packet: bytes, key: bool) -> int:
+        form = self._form_of(packet)
+        self._form = self._form or form
+        is_other = form is not None and form != self._form
+        return self._inspect(packet, key) | (Trait.ODD if is_other else 0)
 
 
 def _parameter_sets(codec: str, extradata: bytes) -> set[bytes]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
+from typing import cast
 
 import av
 import numpy as np
+from av.packet import Packet
 from av.video.stream import VideoStream
 
 from vfsd.model import MediaInfo
@@ -50,6 +52,23 @@ def make_clip(
             frame.pts, frame.time_base = at, Fraction(1, rate)
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
+    return path
+
+
+def remuxed(
+    made: Path, path: Path, change: Callable[[int, bytes], bytes], is_key: Callable[[int], bool]
+) -> Path:
+    """A clip with payloads and marks of key packets that are others, by the packet's number."""
+    with av.open(str(made)) as source, av.open(str(path), "w") as target:
+        old = source.streams.video[0]
+        new = target.add_stream_from_template(old)
+        for number, packet in enumerate(source.demux(old)):
+            if packet.size:
+                fresh = cast("Packet[VideoStream]", Packet(change(number, bytes(packet))))
+                fresh.pts, fresh.dts, fresh.duration = packet.pts, packet.dts, packet.duration
+                fresh.time_base, fresh.stream = packet.time_base, new
+                fresh.is_keyframe = is_key(number)
+                target.mux(fresh)
     return path
 
 

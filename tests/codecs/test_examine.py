@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
-from tests.codecs.making import make_clip, pictures
+from tests.codecs.making import make_clip, pictures, remuxed
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
 from vfsd.codecs.bitstreams import h264_sets
 from vfsd.codecs.bitstreams.bits import BitWriter, escaped
@@ -216,6 +216,43 @@ def test_a_picture_that_changes_its_size_is_refused(tmp_path: Path) -> None:
     other = make_clip(tmp_path / "2.h264", "libx264", frames=5, width=128)
     path = tmp_path / "a.h264"
     path.write_bytes(first.read_bytes() + other.read_bytes())
+    with pytest.raises(RefusedMediaError, match="changes on the way, from 96x64"):
+        examine(path)
+
+
+@pytest.mark.parametrize(
+    ("codec", "ending", "pixel_format"),
+    [
+        ("libvpx", "webm", "yuv420p"),
+        ("libvpx-vp9", "webm", "yuv420p"),
+        ("libvpx-vp9", "mp4", "yuv444p"),
+        ("mjpeg", "avi", "yuvj420p"),
+        ("png", "mov", "rgb24"),
+        ("prores_ks", "mov", "yuv422p10le"),
+    ],
+)
+def test_packets_tell_that_the_picture_changes_its_size(
+    tmp_path: Path, codec: str, ending: str, pixel_format: str
+) -> None:
+    large, small = (
+        make_clip(
+            tmp_path / f"{width}.{ending}",
+            codec,
+            pixel_format=pixel_format,
+            width=width,
+            frames=20,
+            options={"g": "10"},
+        )
+        for width in (96, 64)
+    )
+    assert not examine(large).verified
+    with av.open(str(small)) as opened:
+        others = [bytes(packet) for packet in opened.demux() if packet.size]
+
+    def changing(number: int, packet: bytes) -> bytes:
+        return packet if number < 10 else others[number]
+
+    path = remuxed(large, tmp_path / f"a.{ending}", changing, lambda number: number % 10 == 0)
     with pytest.raises(RefusedMediaError, match="changes on the way, from 96x64"):
         examine(path)
 
