@@ -56,15 +56,23 @@ def test_any_configuration_parses_or_is_damaged(data: bytes, codec: str) -> None
             pass
 
 
+_STARTS = (
+    *(b"\xff\xd8\xff" + bytes([kind]) for kind in (0xC0, 0xC4, 0xDA, 0xDB)),
+    *(b"\x82\x49\x83\x42", b"\x10\0\0\x9d\x01\x2a", b"\x89PNG\r\n\x1a\n", bytes(4) + b"icpf"),
+)
+"""What packets begin with that say more of their pictures."""
+
+
 @given(
-    codec=st.sampled_from(["h264", "hevc", "vp8", "vp9", "av1", "mjpeg"]),
+    codec=st.sampled_from(["h264", "hevc", "vp8", "vp9", "av1", "mjpeg", "png", "prores"]),
+    start=st.sampled_from([b"", *_STARTS]),
     packet=st.binary(max_size=80),
     key=st.booleans(),
 )
-def test_any_packet_has_traits(codec: str, packet: bytes, key: bool) -> None:
+def test_any_packet_has_traits(codec: str, start: bytes, packet: bytes, key: bool) -> None:
     inspect = inspector(codec, b"")
     assert inspect is not None
-    assert inspect(packet, key) >= 0
+    assert inspect(start + packet, key) >= 0
 
 
 @pytest.mark.parametrize(
