@@ -19,6 +19,9 @@ BELIEVED = "believed"
 last, which is about no video, and one of each video that came while it was behind, or whose bytes
 became others."""
 
+_MEANWHILE_NS = 3600 * 1_000_000_000
+"""Between a plan and when it is acted upon; what is noted later than that lies ahead."""
+
 _WITNESSES: dict[sa.Table, sa.Column[int]] = {
     original_log: original_log.c.at_ns,
     physical_videos: physical_videos.c.created_ns,
@@ -73,7 +76,8 @@ class ClockNotes:
         noted, known = self._noted(), set(self._connection.execute(there).scalars())
         for video_id, at_ns in not_before.items():
             # What came meanwhile is younger than what was known when it was planned.
-            if video_id in known and noted.get(video_id, 0) < at_ns:
+            is_told = at_ns <= noted.get(video_id, 0) <= believed.at_ns + _MEANWHILE_NS
+            if video_id in known and not is_told:
                 self.note_new_bytes(video_id, at_ns)
         self._note(_NONE, believed.at_ns, dict(believed.known))
 
@@ -105,7 +109,8 @@ class ClockNotes:
     def not_before(self, now_ns: int, believed: Believed | None) -> dict[int, int]:
         """Since when (Unix time in ns), at most, there are the videos that were written over, or
         that came, or whose bytes did, while the clock was behind; by their numbers."""
-        found = self._noted()
+        # What lies ahead was told by a clock that was: it is so since now, at most.
+        found = {video_id: min(at_ns, now_ns) for video_id, at_ns in self._noted().items()}
         if believed is not None and videos.name not in believed.known:
             believed = None  # it was noted by a version that did not ask for that
         start = {} if believed is None else {"start_ns": believed.start_ns(now_ns)}

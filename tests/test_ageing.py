@@ -598,6 +598,26 @@ def test_what_is_written_over_is_not_as_old_as_its_file_says(
     assert go(store) == ["a.mp4"]
 
 
+def test_what_is_written_over_while_the_clock_is_ahead_ages_from_when_it_is_right(
+    store: Store, clock: Callable[[float], None]
+) -> None:
+    video = put(store, "a.mp4", 1, "delete-after=30d")
+    it = Driver(Filesystem(store.parts))
+    clock(3000)
+    it.write("/a.mp4", (FOLDER / "portrait.mp4").read_bytes())
+    it.fs.settle()
+    it.fs.close()
+    with store.catalog.writing() as change:
+        change.tree.update(video.info.ino, mtime_ns=video.info.modified_ns)
+    clock(0)
+    assert go(store, is_clock_right=True) == []
+    for days in (5, 10, 15, 20, 25, 29):
+        clock(days)
+        assert go(store, is_clock_right=True) == []
+    clock(31)
+    assert go(store, is_clock_right=True) == ["a.mp4"]
+
+
 def test_the_first_that_came_while_the_clock_was_behind_is_not_old(
     store: Store, clock: Callable[[float], None]
 ) -> None:

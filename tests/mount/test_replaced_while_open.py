@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -219,9 +220,37 @@ def test_what_goes_through_the_kernels_cache_is_not_given_to_others(
                 os.sendfile(sent.fileno(), second, 0, PAGE)
             assert os.pread(first, PAGE, 0) == old[:PAGE]
             assert os.pread(second, PAGE, 0) == new[:PAGE]
+        for copy in (tmp_path / "copy", mounted.at / "copy"):
+            subprocess.run(["cp", mounted.at / name, copy], check=True)
+            assert copy.read_bytes() == new
         shutil.copyfile(mounted.at / name, tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == new
         assert os.pread(first, len(old), 0) == old
+
+
+@pytest.mark.parametrize("name", ["v.mp4", PICTURES])
+def test_what_is_left_alone_goes_through_the_kernels_cache_again(
+    mounted: Mounted, name: str, tmp_path: Path
+) -> None:
+    mounted.mount(*FRESH)
+    old, new = alone(mounted, name, LONG), alone(mounted, name, SHORT)
+    shutil.copy(LONG, mounted.at / "v.mp4")
+    first = os.open(mounted.at / name, os.O_RDONLY)
+    ingest(mounted, SHORT)
+    with opened(mounted.at / name) as second, (tmp_path / "sent").open("wb+") as sent:
+        assert os.pread(first, len(old), 0) == old
+        os.close(first)
+
+        def is_sent() -> bool:
+            """The kernel tells of a closed file in its own time, and keeps what was read by it."""
+            sent.seek(0)
+            with suppress(OSError):
+                os.sendfile(sent.fileno(), second, 0, PAGE)
+            return os.pread(sent.fileno(), PAGE, 0) == new[:PAGE]
+
+        mounted.wait_for(is_sent, "it is not sent")
+        with mmap.mmap(second, PAGE, access=mmap.ACCESS_COPY) as mapped:
+            assert mapped[:] == new[:PAGE]
 
 
 @pytest.mark.parametrize("name", ["v.mp4", PICTURES])

@@ -150,6 +150,21 @@ def test_read_on_by_another_decoder_after_it_went(shelf: Shelf) -> None:
     assert not has_open(original)
 
 
+def test_many_views_leave_descriptors_for_others(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vfsd.integrity.summing._MOST_HELD", 1)
+    shelf.views.cool(0)
+    shelf.store.tools.pool.empty()
+    one, other = (shelf.store.parts.bytes_of(shelf.video(name).original) for name in (NAME, OTHER))
+    with closing(shelf.open(NAME, "frames/000001.png")), closing(shelf.open(NAME, VIEW)):
+        with closing(shelf.open(OTHER, "frames/000001.png")):
+            assert (has_open(one), has_open(other)) == (True, False)
+        assert has_open(one)
+    with closing(shelf.open(OTHER, "frames/000001.png")):
+        assert (has_open(one), has_open(other)) == (False, True)
+
+
 def has_open(path: Path) -> bool:
     """Whether this process has a descriptor of what was there."""
     for fd in os.listdir("/proc/self/fd"):

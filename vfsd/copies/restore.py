@@ -298,12 +298,17 @@ def _keep_old(target: StoreDirectory) -> Path | None:
     (kept / "spool").mkdir()
     for path in old:
         os.link(path, kept / path.name)
-    for _, path in target.spooled():
-        beside = kept / "spool" / path.name
-        if path.is_dir():
-            shutil.move(path, beside)  # it is no file, and would be in the way of one
-        else:
-            _link_or_copy(path, beside)
+    spooled = [path for _, path in target.spooled()]
+    try:
+        for path in spooled:
+            if not path.is_dir():
+                _link_or_copy(path, kept / "spool" / path.name)
+    except BaseException:
+        shutil.rmtree(kept)  # the next try makes all of it again
+        raise
+    for path in spooled:
+        if path.is_dir():  # it is no file, and would be in the way of one
+            shutil.move(path, kept / "spool" / path.name)
     fsync_path(kept / "spool")
     fsync_path(kept)
     return kept

@@ -167,8 +167,8 @@ def _take_place(
 ) -> bool:
     if not has_all():
         return False
-    keep_old()
     _require_room(directory)
+    keep_old()
     coming = directory.incoming
     coming.new_catalog.replace(coming.catalog_file)
     try:
@@ -228,7 +228,8 @@ def _require_room(directory: StoreDirectory) -> None:
     needed = sum(path.stat().st_size for _, path in coming.spooled())
     free = shutil.disk_usage(spool).free
     if free < needed:
-        raise NoSpaceError(
-            f"{human_bytes(free)} are free in {spool}, and {human_bytes(needed)} come there",
-            hint="make room there, and try again",
+        error = NoSpaceError(f"no room for private files in {spool}")
+        error.add_note(
+            f"{human_bytes(free)} are free in {spool}, and {human_bytes(needed)} come there"
         )
+        raise error

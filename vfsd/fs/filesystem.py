@@ -8,7 +8,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -309,8 +309,12 @@ class Filesystem:
     def create(self, path: str, mode: int, flags: int, caller: Caller) -> int:
         """Make a file and open it; one that is there is opened, unless `flags` has O_EXCL."""
         try:
-            with self._changing(path):
-                return self._files.create(path, mode, caller)
+            with ExitStack() as stack:
+                with self._changing(path):
+                    handle = self._files.create(path, mode, caller)
+                    stack.callback(self.release, handle)
+                stack.pop_all()  # its name is on the disk, where that was to be
+                return handle
         except FileExistsError:
             if flags & os.O_EXCL:
                 raise

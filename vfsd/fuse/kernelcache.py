@@ -257,8 +257,14 @@ class KernelCache:
         self._open.enter(path, handle, self._fs.identity(handle))
 
     def leave(self, handle: int) -> None:
-        self._open.leave(handle)
+        left = self._open.leave(handle)
         self._direct.discard(handle)
+        if not self._readers.past_cache.isdisjoint(left):
+            # They may fill the kernel's cache from now on, which has what was read by the other.
+            with suppress(RuntimeError, KeyError):  # the mount ends; that one is closed, too
+                path = self._open.path_of(left[0])
+                if path is not None:
+                    self.forget(path)
 
     def is_passed_by(self, handle: int) -> bool:
         """Whether it is read and written past the kernel's cache, where the kernel forgets that it

@@ -143,7 +143,7 @@ class Adapter:
                 else:
                     read = views.get(handle)
                 if past_cache and handle in past_cache:
-                    self._require_reader(info)
+                    self._require_reader(handle, info)
                 if read is None:
                     result = -errno.EBADF
                 else:
@@ -433,13 +433,15 @@ class Adapter:
     def _set_handle(self, info: int, handle: int) -> None:
         c_uint64.from_address(info + self._fh_at).value = handle
 
-    def _require_reader(self, info: int) -> None:
-        """Raises `OSError`: ESTALE where it is the kernel's cache that wants to be filled.
+    def _require_reader(self, handle: int, info: int) -> None:
+        """Raises `OSError`: ESTALE where it is the kernel's cache that wants to be filled, while
+        something else has that.
 
         Past its cache goes only read(2), which the kernel asks for on somebody's behalf; sendfile,
         splice and mappings go through it, whatever it was told.
         """
-        if not c_uint64.from_address(info + self._lock_owner_at).value:
+        is_read = c_uint64.from_address(info + self._lock_owner_at).value != 0
+        if not (is_read or self._cache.is_alone(handle)):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     def _is_appended(self, handle: int, info: int) -> bool:

@@ -54,21 +54,26 @@ class OpenNames:
             if len(name.open) > 1:
                 name.cached = None
 
-    def leave(self, handle: int) -> None:
-        """It is closed, or was not opened after all."""
+    def leave(self, handle: int) -> list[int]:
+        """It is closed, or was not opened after all.  Gives the handles of something else that is
+        open by the name, where nothing but that is since."""
         with self._guard:
             if handle not in self._handles:
-                return
+                return []
             name, what = self._handles.pop(handle)
             name.through_cache.discard(handle)
             name.writing.discard(handle)
             places = self._places[what]
+            was_mixed = len(name.open) > 1
             _one_less(name.open, what)
             _one_less(places, name)
             if not places:
                 del self._places[what]
                 self._shared.discard(what)
             self._guard.notify_all()
+            if not was_mixed or len(name.open) > 1:
+                return []
+            return [each for each, (by, _) in self._handles.items() if by is name]
 
     def paths(self) -> set[bytes]:
         """The names that anything is open by."""

@@ -29,6 +29,8 @@ _MEMORY = 32 << 20
 """Bytes of maps and sums that are kept, and those of one file: of some 100 GB of videos."""
 _WITHOUT_SECONDS = 10.0
 """How long it is believed that a file has no sums yet."""
+_MOST_HELD = 64
+"""Originals that are held open for who still shows them, each by a descriptor."""
 _LOST = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO, errno.ENXIO)
 
 
@@ -83,25 +85,48 @@ class SummedFiles:
     @contextmanager
     def held(self, path: Path, place: Place) -> Iterator[None]:
         """An object can be opened in this block after its last video was removed, too, by whoever
-        still shows what it had; if it can be now."""
-        if place.object_key is None:  # removing a video leaves the file where it is
-            yield
-            return
-        with self._guard:
-            fd, count = self._held.get(place, (-1, 0))
-            if not count:
-                with suppress(OSError):
-                    fd = open_stored(path)
-            self._held[place] = fd, count + 1
+        still shows what it had; if it can be now, and not too many others are held."""
+        is_held = self._hold(path, place)
         try:
             yield
         finally:
-            with self._guard:
-                fd, count = self._held.pop(place)
-                if count > 1:
-                    self._held[place] = fd, count - 1
-                elif fd >= 0:
-                    os.close(fd)
+            if is_held:
+                self._let_go(place)
+
+    def _hold(self, path: Path, place: Place) -> bool:
+        """Whether it is held since; not where many are, as others need descriptors, too."""
+        if place.object_key is None:
+            return False  # removing a video leaves the file where it is
+        with self._guard:
+            if self._is_held_once_more(place):
+                return True
+            if len(self._held) >= _MOST_HELD:
+                return False
+        try:
+            fd = open_stored(path)
+        except OSError:
+            return False
+        with self._guard:
+            if self._is_held_once_more(place):
+                os.close(fd)
+            else:
+                self._held[place] = fd, 1
+        return True
+
+    def _is_held_once_more(self, place: Place) -> bool:
+        """False: nobody holds it."""
+        fd, count = self._held.get(place, (-1, 0))
+        if count:
+            self._held[place] = fd, count + 1
+        return count > 0
+
+    def _let_go(self, place: Place) -> None:
+        with self._guard:
+            fd, count = self._held.pop(place)
+            if count > 1:
+                self._held[place] = fd, count - 1
+            else:
+                os.close(fd)
 
     def _open(self, path: Path, place: Place) -> int:
         """Raises `DamagedFileError` where an object is not there, or is something else;
@@ -118,9 +143,8 @@ class SummedFiles:
                     size = seen.objects.require_size(place.object_key)
             except NotFoundError:
                 with self._guard:
-                    fd, _ = self._held.get(place, (-1, 0))
-                    if fd >= 0:
-                        return os.dup(fd)
+                    if place in self._held:
+                        return os.dup(self._held[place][0])
                 raise
             # It may be put back by hand, and is not written down.
             raise self._report(place, [range(size or 1)], False) from error

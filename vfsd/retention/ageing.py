@@ -266,6 +266,8 @@ def _all_make_room(
 def _aged(parts: Parts, seen: Transaction, video: LogicalVideo, not_before_ns: int) -> Aged:
     original = video.original
     done = seen.originals.replacement(video.id, video.digest)
+    policy = seen.originals.policy(video.ino)
+    may_go = policy.delete_after is not None or policy.delete_below is not None
     return Aged(
         video_id=video.id,
         name=video.name,
@@ -274,14 +276,14 @@ def _aged(parts: Parts, seen: Transaction, video: LogicalVideo, not_before_ns: i
         holders=seen.objects.holders(original.object_key or ""),
         modified_ns=video.modified_ns,
         created_ns=video.created_ns,
-        policy=seen.originals.policy(video.ino),
+        policy=policy,
         is_replaced=done is not None,
         # The same bytes, put in once more, say nothing of how they came to be.
         is_decayed="decayed" in original.parameters
         or (done is not None and done.action is Action.DECAYED),
         is_held=bool(seen.originals.holds(video.id)),
         is_linked=original.link_path is not None,
-        is_missing=not parts.objects.exists(original.object_key or ""),
+        is_missing=may_go and not parts.objects.exists(original.object_key or ""),
         not_before_ns=not_before_ns,
     )
 
