@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _START, _SCAN, _QUANTISERS, _CODES = 0xD8, 0xDA, 0xDB, 0xC4
-_FRAMES = (0xC0, 0xC1)
-"""Sequential ones; of all others a scan may bring tables, too, or there are other ones."""
+_SEQUENTIAL, _PROGRESSIVE = (0xC0, 0xC1), 0xC2
+"""Of others there may be tables of other kinds."""
+_STAND_ALONE = (0x00, 0x01, *range(0xD0, 0xD9), 0xFF)
+"""What makes no marker of a segment with 0xFF before it."""
 _QUANTISER_BYTES = (64, 128)
 _COUNTS = 16
 
@@ -19,7 +21,7 @@ _COUNTS = 16
 class JpegHeader:
     """What comes before the samples."""
 
-    form: bytes  #: bits of a sample, the size, and how components share pixels
+    size: bytes  #: height and width
     lacks_quantisers: bool
     lacks_codes: bool
     brings_codes: bool
@@ -27,7 +29,8 @@ class JpegHeader:
 
 def parse_header(packet: bytes) -> JpegHeader | None:
     """None of what is no such picture, as far as can be told here."""
-    form, wanted, coded = b"", set[int](), set[int]()
+    size, wanted, coded = b"", set[int](), set[int]()
+    is_progressive = False
     quantisers, codes = set[int](), set[int]()
     try:
         for kind, segment in _segments(packet):
@@ -35,30 +38,33 @@ def parse_header(packet: bytes) -> JpegHeader | None:
                 quantisers |= set(_quantisers(segment))
             elif kind == _CODES:
                 codes |= set(_codes(segment))
-            elif kind in _FRAMES:
-                components = [segment[at : at + 3] for at in range(6, 6 + 3 * segment[5], 3)]
-                form = segment[:6] + b"".join(component[:2] for component in components)
-                wanted = {component[2] for component in components}
+            elif kind in _SEQUENTIAL or kind == _PROGRESSIVE:
+                is_progressive = kind == _PROGRESSIVE
+                size = segment[1:5]
+                wanted = {segment[at + 2] for at in range(6, 6 + 3 * segment[5], 3)}
             elif kind == _SCAN:
                 for at in range(2, 2 * segment[0] + 1, 2):
                     coded |= {segment[at] >> 4, 0x10 | segment[at] & 0xF}
     except IndexError:
         return None
-    if not (form and coded):
+    if not (size and coded):
         return None
-    return JpegHeader(form, not wanted <= quantisers, not coded <= codes, bool(codes))
+    # Each scan of a progressive picture may bring its own, and names some that it does without.
+    lacks_codes = not codes if is_progressive else not coded <= codes
+    return JpegHeader(size, not wanted <= quantisers, lacks_codes, bool(codes))
 
 
 def _segments(packet: bytes) -> Iterator[tuple[int, bytes]]:
     """(kind, payload), up to the first scan's.  Raises `IndexError` where it does not parse."""
-    if packet[0] != 0xFF or packet[1] != _START:
+    at, kind = packet.find(bytes((0xFF, _START))) + 2, _START
+    if at < 2:
         raise IndexError
-    at, kind = 2, _START
     while kind != _SCAN:
-        while packet[at + 1] == 0xFF:  # it may be repeated
+        # Decoders pass over what lies before a marker.
+        while packet[at] != 0xFF or packet[at + 1] in _STAND_ALONE:
             at += 1
         kind, size = packet[at + 1], int.from_bytes(packet[at + 2 : at + 4])
-        if packet[at] != 0xFF or size < 2:
+        if size < 2:
             raise IndexError
         yield kind, packet[at + 4 : at + 2 + size]
         at += 2 + size

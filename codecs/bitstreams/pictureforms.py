@@ -1,4 +1,4 @@
-"""What a packet says itself of how large its picture is, and how it is sampled.
+"""What a packet says itself of how large its picture is.
 
 Where that changes on the way, and nothing else tells, a decode would have to find it.
 """
@@ -9,30 +9,30 @@ from collections.abc import Callable
 
 from vfsd.codecs.bitstreams.bits import BitReader, DamagedError
 
-PictureForm = tuple[int, ...]
-"""Numbers that are the same for pictures of the same form."""
+PictureSize = tuple[int, ...]
+"""Numbers that are the same for pictures of the same size."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
-_PNG_HEADER = slice(16, 26)  # width, height, bits, kind of colours
+_PNG_SIZE = slice(16, 24)
 _VP8_START = b"\x9d\x01\x2a"
 _VP9_SYNC = 0x498342
 _VP9_RGB = 7
 _PRORES = b"icpf"
 
 
-def picture_form(codec: str) -> Callable[[bytes], PictureForm | None] | None:
-    """What tells the form of pictures of that codec; it gives None where a packet does not tell."""
+def picture_size(codec: str) -> Callable[[bytes], PictureSize | None] | None:
+    """What tells the size of pictures of that codec; it gives None where a packet does not tell."""
     return {"vp8": _vp8, "vp9": _vp9, "png": _png, "prores": _prores}.get(codec)
 
 
-def _vp8(packet: bytes) -> PictureForm | None:
+def _vp8(packet: bytes) -> PictureSize | None:
     """Of a key picture (RFC 6386, 9.1)."""
     if len(packet) < 10 or packet[0] & 1 or packet[3:6] != _VP8_START:
         return None
     return tuple(int.from_bytes(packet[at : at + 2], "little") & 0x3FFF for at in (6, 8))
 
 
-def _vp9(packet: bytes) -> PictureForm | None:
+def _vp9(packet: bytes) -> PictureSize | None:
     """Of a key picture (VP9 bitstream specification, 6.2)."""
     bits = BitReader(packet[:16])
     try:
@@ -45,24 +45,20 @@ def _vp9(packet: bytes) -> PictureForm | None:
         bits.bits(2)
         if bits.bits(24) != _VP9_SYNC:
             return None
-        depth = bits.bits(1) if profile >= 2 else 0
-        sampling = 0
+        bits.bits(1 if profile >= 2 else 0)  # depth
         if bits.bits(3) != _VP9_RGB:
-            bits.bits(1)
-            sampling = bits.bits(3) if profile & 1 else 0
+            bits.bits(4 if profile & 1 else 1)  # range, sampling
         else:
-            sampling = bits.bits(1) if profile & 1 else 0
-        return profile, depth, sampling, bits.bits(16) + 1, bits.bits(16) + 1
+            bits.bits(1 if profile & 1 else 0)
+        return bits.bits(16) + 1, bits.bits(16) + 1
     except DamagedError:
         return None
 
 
-def _png(packet: bytes) -> PictureForm | None:
-    return tuple(packet[_PNG_HEADER]) if packet.startswith(_PNG) else None
+def _png(packet: bytes) -> PictureSize | None:
+    return tuple(packet[_PNG_SIZE]) if packet.startswith(_PNG) else None
 
 
-def _prores(packet: bytes) -> PictureForm | None:
+def _prores(packet: bytes) -> PictureSize | None:
     """(SMPTE RDD 36, 5.1)"""
-    if packet[4:8] != _PRORES or len(packet) < 21:
-        return None
-    return *packet[16:20], packet[20] >> 6
+    return tuple(packet[16:20]) if packet[4:8] == _PRORES and len(packet) >= 20 else None

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from vfsd.codecs.bitstreams import nal
 from vfsd.codecs.bitstreams.jpeg import parse_header
-from vfsd.codecs.bitstreams.pictureforms import PictureForm, picture_form
+from vfsd.codecs.bitstreams.pictureforms import PictureSize, picture_size
 
 INTRA_CODECS = frozenset(
     {"mjpeg", "ljpeg", "png", "jpeg2000", "rawvideo", "v210", "v410", "r210", "prores", "dnxhd"}
@@ -53,8 +53,8 @@ def settled(traits: Sequence[int]) -> npt.NDArray[np.int64]:
 
 def inspector(codec: str, extradata: bytes) -> Inspector | None:
     """What reads the packets of `codec`; None when their bytes are not looked into."""
-    inspect, form_of = _inspector(codec, extradata), picture_form(codec)
-    return inspect if inspect is None or form_of is None else _OfOneForm(inspect, form_of)
+    inspect, size_of = _inspector(codec, extradata), picture_size(codec)
+    return inspect if inspect is None or size_of is None else _OfOneSize(inspect, size_of)
 
 
 def _inspector(codec: str, extradata: bytes) -> Inspector | None:
@@ -77,18 +77,18 @@ def _inspector(codec: str, extradata: bytes) -> Inspector | None:
     return None
 
 
-class _OfOneForm:
-    """A picture of another form than the first one's is one that only a decode can judge."""
+class _OfOneSize:
+    """A picture of another size than the first one's is one that only a decode can judge."""
 
-    def __init__(self, inspect: Inspector, form_of: Callable[[bytes], PictureForm | None]) -> None:
+    def __init__(self, inspect: Inspector, size_of: Callable[[bytes], PictureSize | None]) -> None:
         self._inspect = inspect
-        self._form_of = form_of
-        self._form: PictureForm | None = None
+        self._size_of = size_of
+        self._size: PictureSize | None = None
 
     def __call__(self, packet: bytes, key: bool) -> int:
-        form = self._form_of(packet)
-        self._form = self._form or form
-        is_other = form is not None and form != self._form
+        size = self._size_of(packet)
+        self._size = self._size or size
+        is_other = size is not None and size != self._size
         return self._inspect(packet, key) | (Trait.ODD if is_other else 0)
 
 
@@ -248,7 +248,7 @@ class _MotionJpeg:
     """
 
     def __init__(self) -> None:
-        self._form: bytes | None = None  # of the first picture
+        self._size: bytes | None = None  # of the first picture
         self._has_codes = False  # those that a decoder begins with may have gone
 
     def __call__(self, packet: bytes, key: bool) -> int:
@@ -257,8 +257,8 @@ class _MotionJpeg:
             return Trait.ODD
         lacks = header.lacks_quantisers or (header.lacks_codes and self._has_codes)
         self._has_codes |= header.brings_codes
-        self._form = self._form or header.form
-        return Trait.ODD if lacks or header.form != self._form else _intra(packet, key)
+        self._size = self._size or header.size
+        return Trait.ODD if lacks or header.size != self._size else _intra(packet, key)
 
 
 def _keyed(packet: bytes, key: bool) -> int:

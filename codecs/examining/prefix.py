@@ -62,7 +62,8 @@ class FragmentedPrefix:
         self._last: tuple[int, ...] = ()  # the last of these packets
         self._form: tuple[object, ...] = ()
         self._keeps_back = False
-        self._is_reserved = False  # it had its size before its bytes
+        self._reserved = 0  # the size that it had before its bytes
+        self._passed = 0  # the end of boxes behind the last fragment that belong to none
         self._start = _Start(0)
 
     @property
@@ -188,7 +189,8 @@ class FragmentedPrefix:
             self._end = len(self._beginning)
         if not self._beginning:
             return 0
-        at = end = self._end
+        end = self._end
+        at = max(end, self._passed)
         is_inside = False  # of a fragment whose media data come
         while (box := self._box(at, is_all=is_all)) is not None:
             kind, at = box
@@ -200,6 +202,8 @@ class FragmentedPrefix:
                 if end not in self._fragments[-1:]:
                     self._fragments.append(end)
                 end, is_inside = at, False
+            elif not is_inside and end == self._end:
+                self._passed = at
         return end
 
     def _has_come(self, start: int, end: int) -> bool:
@@ -208,13 +212,14 @@ class FragmentedPrefix:
         Who does so writes on into a hole, which tells to a block how far he is.  So the next block
         has to be there, too.
         """
+        about = os.fstat(self._fd)  # before the other question: it may grow in between
         try:
             hole = os.lseek(self._fd, start, os.SEEK_HOLE)
         except OSError:
             return True  # the disk tells of none
-        about = os.fstat(self._fd)
-        self._is_reserved |= hole < about.st_size
-        return not self._is_reserved or hole >= end + about.st_blksize
+        if hole < about.st_size:
+            self._reserved = about.st_size
+        return about.st_size > self._reserved or hole >= end + about.st_blksize
 
     def _box(self, at: int, *, is_all: bool = False) -> tuple[bytes, int] | None:
         """The kind of a box, and its end; None where it is not there as a whole.

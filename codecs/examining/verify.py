@@ -192,10 +192,7 @@ class KeyProof:
                         return self._only_first()
                     if self._wrong(trusted[-1], end, self._shown(start, end)):
                         return self._only_first()
-                    # It needs something of the run that it joins, and nobody knows what.
-                    self.flags[trusted[-1] : end] &= _NEEDED
-                    continue
-                self._try_disposing(start, end)
+                self._try_disposing(trusted[-1], start, end)
         return True
 
     def _accept(self, start: int, end: int, trusted: list[int]) -> bool:
@@ -225,15 +222,21 @@ class KeyProof:
         is_tried = end - start >= _GOES_ON or start % _GOES_ON == 0
         return min(end + (is_tried and not self._is_demuxed), len(self.flags))
 
-    def _try_disposing(self, start: int, end: int) -> None:
-        """Leave all out that nothing is said to refer to; what remains must stay as it is."""
-        packets = np.arange(start, end)
-        unneeded = set(packets[self.flags[start:end] & PacketFlag.DISPOSABLE != 0].tolist())
-        if unneeded:
-            rest = self._shown(start, end) - unneeded
-            rest = {p for p in rest if not self.flags[p] & PacketFlag.LEADING}
-            if self._wrong(start, end, rest, skip=unneeded):
-                self.flags[start:end] &= _NEEDED
+    def _try_disposing(self, key: int, start: int, end: int) -> None:
+        """Leave all out that nothing is said to refer to; what remains must stay as it is.
+
+        Where `start` joins the run of `key`, it needs something of that.  What that is shows by
+        what remains of its own; where nothing does, all of the run may be.
+        """
+        flags = self.flags[key:end]
+        unneeded = set((np.flatnonzero(flags & PacketFlag.DISPOSABLE) + key).tolist())
+        if not unneeded:
+            return
+        rest = self._shown(key, end) - unneeded
+        rest = {p for p in rest if not self.flags[p] & PacketFlag.LEADING}
+        is_shown = start == key or any(packet >= start for packet in rest)
+        if not is_shown or self._wrong(key, end, rest, skip=unneeded):
+            flags &= _NEEDED
 
     def _only_first(self) -> bool:
         self.flags[1:] &= _WITHOUT_KEY

@@ -257,6 +257,49 @@ def test_packets_tell_that_the_picture_changes_its_size(
         examine(path)
 
 
+def test_pictures_that_nothing_refers_to_are_known_where_key_pictures_are_refused(
+    tmp_path: Path,
+) -> None:
+    """With intra refresh no picture but the first is one to begin with."""
+    options = {"x264-params": "keyint=20:min-keyint=20:scenecut=0:intra-refresh=1:bframes=2"}
+    flags = examine(make_clip(tmp_path / "a.mp4", "libx264", options=options)).columns.flags
+    assert np.count_nonzero(flags & PacketFlag.KEY) == 1
+    assert np.count_nonzero(flags & PacketFlag.DISPOSABLE) > 10
+
+
+@pytest.mark.parametrize(
+    ("codec", "ending", "first", "then"),
+    [
+        ("mjpeg", "avi", "yuvj420p", "yuvj422p"),
+        ("png", "mov", "rgb24", "gray"),
+        ("png", "mov", "rgb24", "rgba"),
+    ],
+)
+def test_pictures_may_be_of_another_kind_where_their_size_stays(
+    tmp_path: Path, codec: str, ending: str, first: str, then: str
+) -> None:
+    """As of a camera by night, or where a program has chosen for each picture."""
+    made, other = (
+        make_clip(tmp_path / f"{kind}.{ending}", codec, pixel_format=kind, frames=8)
+        for kind in (first, then)
+    )
+    with av.open(str(other)) as opened:
+        others = [bytes(packet) for packet in opened.demux() if packet.size]
+    path = remuxed(
+        *(made, tmp_path / f"a.{ending}"),
+        *(lambda number, packet: packet if number < 4 else others[number], lambda _: True),
+    )
+    found = examine(path)
+    assert (len(found.order), found.verified) == (8, False)
+
+
+@pytest.mark.parametrize("before", [b"", b"\0\0", b"\xff"])
+def test_jpeg_is_looked_for_as_decoders_do(tmp_path: Path, before: bytes) -> None:
+    made = make_clip(tmp_path / "a.avi", "mjpeg", pixel_format="yuvj420p", frames=8)
+    path = remuxed(made, tmp_path / "b.avi", lambda _, packet: before + packet, lambda _: True)
+    assert not examine(path).verified
+
+
 def test_encrypted_video_is_refused(tmp_path: Path) -> None:
     ffmpeg = shutil.which("ffmpeg")
     if ffmpeg is None:

@@ -147,31 +147,35 @@ def test_read_on_by_another_decoder_after_it_went(shelf: Shelf) -> None:
     file.close()
     shelf.views.close()
     pool.empty()
-    assert not has_open(original)
+    assert opened(original) == 0
 
 
 def test_many_views_leave_descriptors_for_others(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vfsd.integrity.summing._MOST_HELD", 1)
-    shelf.views.cool(0)
-    shelf.store.tools.pool.empty()
-    one, other = (shelf.store.parts.bytes_of(shelf.video(name).original) for name in (NAME, OTHER))
-    with closing(shelf.open(NAME, "frames/000001.png")), closing(shelf.open(NAME, VIEW)):
-        with closing(shelf.open(OTHER, "frames/000001.png")):
-            assert (has_open(one), has_open(other)) == (True, False)
-        assert has_open(one)
+    originals = [shelf.store.parts.bytes_of(shelf.video(name).original) for name in (NAME, OTHER)]
+    before = [opened(original) for original in originals]
+
+    def held() -> list[int]:
+        return [opened(path) - count for path, count in zip(originals, before, strict=True)]
+
+    with closing(shelf.open(NAME, "info.json")), closing(shelf.open(NAME, "frames/000001.png")):
+        with closing(shelf.open(OTHER, "frames/000001.png")), closing(shelf.open(NAME, VIEW)):
+            assert held() == [1, 0]
+        assert held() == [1, 0]
     with closing(shelf.open(OTHER, "frames/000001.png")):
-        assert (has_open(one), has_open(other)) == (False, True)
+        assert held() == [0, 1]
+    assert held() == [0, 0]
 
 
-def has_open(path: Path) -> bool:
-    """Whether this process has a descriptor of what was there."""
+def opened(path: Path) -> int:
+    """How many descriptors this process has of what is, or was, there."""
+    count = 0
     for fd in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
-            if os.readlink(f"/proc/self/fd/{fd}").startswith(str(path)):
-                return True
-    return False
+            count += os.readlink(f"/proc/self/fd/{fd}").startswith(str(path))
+    return count
 
 
 def test_what_is_put_there_at_the_end(shelf: Shelf) -> None:
