@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from sample_videos import FOLDER
+from tests.cli.conftest import run_command
 from tests.codecs.making import make_clip as make_some
 from tests.codecs.making import remuxed
 from tests.holes import FRAMES, make_clip
 from vfsd import check
-from vfsd.errors import IntegrityError, NotFoundError, RefusedMediaError
+from vfsd.errors import ChangedSizeError, IntegrityError, NotFoundError, RefusedMediaError
 from vfsd.integrity.blocksums import BLOCK_BYTES
 from vfsd.store import Store
 from vfsd.storedir import CATALOG
@@ -255,11 +256,11 @@ def test_a_video_that_goes_meanwhile_is_told(
 # ----------------------------------------------------------------------- pictures of another size
 
 
-def test_pictures_of_another_size_are_the_files_fault(store: Store, tmp_path: Path) -> None:
-    """Packets of this codec are not asked for the size of their pictures."""
+def _changing_its_size(path: Path) -> Path:
+    """A file whose packets are not asked for the size of their pictures: it changes at frame 8."""
     large, small = (
         make_some(
-            tmp_path / f"{width}.mov",
+            path.with_name(f"{width}.mov"),
             "dnxhd",
             pixel_format="yuv422p",
             options={"profile": "dnxhr_hq"},
@@ -275,12 +276,31 @@ def test_pictures_of_another_size_are_the_files_fault(store: Store, tmp_path: Pa
     def changing(number: int, packet: bytes) -> bytes:
         return packet if number < 8 else others[number]
 
-    video = store.ingest(remuxed(large, tmp_path / "a.mov", changing, lambda _: True))
+    return remuxed(large, path, changing, lambda _: True)
+
+
+def test_pictures_of_another_size_are_told_at_once(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing would remember that a full decode has met with them: each read would make one."""
+    video = store.ingest(_changing_its_size(tmp_path / "a.mov"))
     assert video[7].data.shape == (128, 320, 3)
-    with pytest.raises(RefusedMediaError, match="changes on the way, from 320x128"):
+    monkeypatch.setattr(Video, "verify", lambda *_, **__: pytest.fail("it is decoded in full"))
+    told = "a frame of 256x128 in a video of 320x128"
+    with pytest.raises(ChangedSizeError, match=told):
         video[8]
-    with (
-        video.view("frames/000008.png") as still,
-        pytest.raises(IntegrityError, match="a frame of 256x128 in a video of 320x128"),
-    ):
+    with pytest.raises(ChangedSizeError, match=told):
+        list(video.iterate(frames=range(6, 10)))
+    with pytest.raises(ChangedSizeError, match=told):
+        video.save(tmp_path / "a.y4m")
+    with video.view("frames/000008.png") as still, pytest.raises(ChangedSizeError, match=told):
         still.read()
+    done = run_command("-s", str(store.path), "read", "a.mov", str(tmp_path / "b.y4m"))
+    assert done.code == ChangedSizeError.exit_code
+    assert told in done.err
+
+
+def test_pictures_of_another_size_end_a_full_decode(store: Store, tmp_path: Path) -> None:
+    video = store.ingest(_changing_its_size(tmp_path / "a.mov"))
+    with pytest.raises(RefusedMediaError, match="changes on the way, from 320x128"):
+        video.verify()

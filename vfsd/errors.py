@@ -23,7 +23,8 @@ answers with, so that an error means the same thing whoever caught it.
     │   │   └── OutdatedError      12   EBUSY      what it builds on has changed; look again
     │   ├── IntegrityError         13   EIO        bytes and catalog disagree
     │   │   ├── DamagedPackError   13   EIO        bytes of tiles are not those that were stored
-    │   │   └── DamagedFileError   13   EIO        bytes of an original are not those stored
+    │   │   ├── DamagedFileError   13   EIO        bytes of an original are not those stored
+    │   │   └── ChangedSizeError   13   EIO        pictures change their size in the midst of a file
     │   └── NoSpaceError           14   ENOSPC     the disk or the quota is full
     │       └── OverBudgetError    15   EDQUOT     tiles or renditions do not fit their budget
     └── EnvironmentMissingError    20   ENOSYS     something has to be installed or allowed first
@@ -210,6 +211,15 @@ class DamagedFileError(IntegrityError):
         self.is_proven = is_proven  #: they were read, and are others
         #: of the video, which need them; None where nobody can tell, as its table is damaged, too
         self.frames = None if frames is None else tuple(frames)
+
+
+class ChangedSizeError(IntegrityError):
+    """A picture has another size than the others of its video.
+
+    A full decode ends there, too: it corrects nothing, and need not be tried.
+    """
+
+    exit_code = 13
 
 
 class NoSpaceError(StoreError):

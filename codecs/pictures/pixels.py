@@ -39,7 +39,7 @@ from vfsd.codecs.pictures.planes import (
 )
 from vfsd.codecs.pictures.scale import cannot_scale, is_reduced
 from vfsd.codecs.pictures.siting import SITINGS, blank, blank_like, means_like
-from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
+from vfsd.errors import ChangedSizeError, OutOfRangeError, UsageError
 from vfsd.model import MediaInfo
 from vfsd.orientation import in_picture
 from vfsd.tiling import Rect
@@ -239,8 +239,8 @@ class PixelConverter:
         `frame` may hold just a part of a picture: `held`, which holds what is `needed`, and ends
         on multiples of 16 or with the picture; it may have a row or column more at its end.
 
-        Raises `UsageError` when `out` has another shape or type, and `IntegrityError` when `frame`
-        has another size, as where it changes in the midst of a file.
+        Raises `UsageError` when `out` has another shape or type, and `ChangedSizeError` when
+        `frame` has another size, as where it changes in the midst of a file.
         """
         frame = self._well_read(frame)
         form = (held, frame.width, frame.height, frame.format.name, frame.interlaced_frame)
@@ -271,11 +271,11 @@ class PixelConverter:
     def _fitting(self, frame: av.VideoFrame, held: Rect | None) -> _Fit:
         """What is the same for all pictures of a form.
 
-        Raises `IntegrityError` for those of another size.
+        Raises `ChangedSizeError` for those of another size.
         """
         held = held or Rect.of_size(self.media.width, self.media.height)
         if not _has_size(frame, held):
-            raise IntegrityError(
+            raise ChangedSizeError(
                 f"a frame of {frame.width}x{frame.height} in a video of "
                 f"{self.media.width}x{self.media.height}",
                 hint="where pictures change their size on the way, cut the file in two there",

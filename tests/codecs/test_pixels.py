@@ -22,7 +22,7 @@ from vfsd.codecs.examining.examine import examine
 from vfsd.codecs.pictures.pixellayouts import PIXEL_FORMATS
 from vfsd.codecs.pictures.pixels import PixelConverter
 from vfsd.codecs.pictures.planes import plane_samples
-from vfsd.errors import IntegrityError, OutOfRangeError, UsageError
+from vfsd.errors import ChangedSizeError, OutOfRangeError, UsageError
 from vfsd.tiling import Rect
 
 PACKED = ("rgb24", "bgr24", "gray", "rgb48", "gray16")
@@ -283,7 +283,7 @@ def test_errors_say_what_is_wrong() -> None:
     with pytest.raises(UsageError, match="no pixel"):
         PixelConverter(media, size=(0, 5))
     converter = PixelConverter(media)
-    with pytest.raises(IntegrityError, match="a frame of 70x40 in a video of 96x64"):
+    with pytest.raises(ChangedSizeError, match="a frame of 70x40 in a video of 96x64"):
         converter.convert(_noise(70, 40, "yuv420p"))
     with pytest.raises(UsageError, match=r"shape \(64, 96, 3\) and type uint8"):
         converter.convert(_noise(96, 64, "yuv420p"), np.empty((64, 96, 4), np.uint8))

@@ -20,6 +20,7 @@ from vfsd.cli.values import Span
 from vfsd.cli.viewoptions import check_one, request_for, view_options
 from vfsd.errors import (
     BusyError,
+    ChangedSizeError,
     ExistsError,
     IntegrityError,
     NotFoundError,
@@ -112,6 +113,8 @@ def command(
         was_verified = video.original.verified
         try:
             written = work(session, target, video, request, replace)
+        except ChangedSizeError:
+            raise  # as would a full decode
         except (IntegrityError, OutdatedError):
             # The packets promised other frames than there are: see which, and start again.
             if target.is_stdout or was_verified or not isinstance(video, Video):

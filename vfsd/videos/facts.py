@@ -17,7 +17,7 @@ import numpy as np
 from vfsd.budget.reclaim import clear_away
 from vfsd.catalog import Transaction
 from vfsd.codecs.examining.examine import Examination
-from vfsd.errors import NotFoundError
+from vfsd.errors import ChangedSizeError, IntegrityError, NotFoundError
 from vfsd.forks import at_fork
 from vfsd.framepages import Ints
 from vfsd.frametable import FrameTable
@@ -288,9 +288,16 @@ class VideoFacts:
         if not self.original.verified:
             self.verify()
 
-    def _corrects_table(self) -> bool:
-        """The file holds other frames than its packets promised.  A full decode tells which."""
-        return self._is_counted_anew() or (not self.original.verified and self.verify())
+    def _corrects_table(self, error: IntegrityError) -> bool:
+        """The file holds other frames than its packets promised.  A full decode tells which.
+
+        Not where `error` would end that as well: it would be made again for each read, in vain.
+        """
+        if self._is_counted_anew():
+            return True
+        if self.original.verified or isinstance(error, ChangedSizeError):
+            return False
+        return self.verify()
 
     def _is_counted_anew(self) -> bool:
         """Whether somebody else has corrected the table; this video goes by that from now on."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from vfsd.codecs.examining.examine import Examination
 from vfsd.codecs.examining.prefix import FragmentedPrefix
-from vfsd.errors import BusyError, RefusedMediaError, UsageError
+from vfsd.errors import BusyError, IntegrityError, RefusedMediaError, UsageError
 from vfsd.frames import Frame
 from vfsd.frametable import GrowingTable
 from vfsd.inhand import is_in_hand
@@ -194,7 +194,7 @@ class GrowingVideo(VideoSequence):
     ) -> None:
         """What is not in the catalog yet is not remembered."""
 
-    def _corrects_table(self) -> bool:
+    def _corrects_table(self, error: IntegrityError) -> bool:
         return False
 
 
