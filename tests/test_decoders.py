@@ -132,6 +132,27 @@ def test_only_so_many_idle_decoders_have_files_open(tmp_path: Path) -> None:
         assert len(os.listdir("/proc/self/fd")) <= before + 64
 
 
+def test_of_what_is_forgotten_nothing_is_kept(store: Store, fed: list[int]) -> None:
+    kept, gone = (store.ingest(FOLDER / clip) for clip in ("traffic.mp4", "open-gop.mkv"))
+    pool = store.tools.pool
+    assert kept[20].data.any()
+    held, descriptors = pool.memory, len(os.listdir("/proc/self/fd"))
+    expected = gone[20].data
+    pictures = gone.iterate(frames=range(30))
+    next(pictures)
+    assert pool.memory > held
+    pool.forget(gone.original.id)
+    assert pool.memory == held
+    assert len(list(pictures)) == 29  # of who reads on
+    assert pool.memory == held
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    np.testing.assert_array_equal(gone[20].data, expected)
+    assert pool.memory == held
+    fed.clear()
+    assert kept[20].data.any()
+    assert not fed
+
+
 @pytest.mark.parametrize("clip", CLIPS)
 def test_what_nobody_has_used_for_long_is_given_up(store: Store, clip: str, fed: list[int]) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -411,6 +412,7 @@ def test_what_needs_the_demuxer_goes_on(
     growing: GrowingVideo | None = None
     seen: list[Frame] = []
     lengths = set()
+    opened: list[int] = []
     with store.parts.directory.mounted("here"):
         handle = filesystem.create("/a.mov", 0o644, 2, Caller(0, 0))
         at = 0
@@ -423,17 +425,30 @@ def test_what_needs_the_demuxer_goes_on(
                     assert growing.refresh()
                     seen += growing[len(seen) :]
                     lengths.add(len(seen))
+                    opened.append(_descriptors_of(os.stat(growing.original.link_path or "")))
         assert growing is not None
         assert len(lengths) > 4
+        assert max(opened) <= opened[0] + 1  # no decoder is left of what was there before
         filesystem.flush(handle)
         filesystem.release(handle)
         seen += growing.follow(len(seen))
+        file = os.stat(growing.original.link_path or "")
+        growing.close()
+        assert _descriptors_of(file) == 0
         wanted = store["a.mov"].read()
         assert len(seen) == len(wanted.data) == 40
         for frame in seen:
             assert np.array_equal(frame.data, wanted.data[frame.index])
-        growing.close()
         filesystem.close()
+
+
+def _descriptors_of(file: os.stat_result) -> int:
+    """How many this process has."""
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the one of the folder itself
+            count += os.path.samestat(os.stat(f"/proc/self/fd/{name}"), file)
+    return count
 
 
 def _has_holes(folder: Path) -> bool:

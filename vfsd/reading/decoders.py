@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -45,6 +45,8 @@ _THREADS_AHEAD = 2
 picture and asks for the next."""
 _MOST_THREADS = 6
 """Each holds a picture of its own, and a mount has 64 MiB for each that is being made."""
+_FORGOTTEN = 256
+"""So many of the videos that were forgotten last are known, for those who still read them then."""
 _MADE_ROOM = 8
 """Where the budget is full, one part in so many of it is freed at once."""
 
@@ -127,6 +129,7 @@ class DecoderPool:
         self._memory = 0  # of pictures and spare ones
         self._lent = 0  # bytes that others hold of the budget
         self._groups: OrderedDict[tuple[int, int], None] = OrderedDict()  # read lately; by key
+        self._forgotten: deque[int] = deque(maxlen=_FORGOTTEN)
         self._level = 0.0  # the credit of what went last
         self._floor = 0.0  # the least credit of what stayed
         self._guard = threading.Lock()
@@ -181,7 +184,7 @@ class DecoderPool:
             warm.close()
             return
         with self._guard:
-            surplus = [warm] if self._is_closed else self._take_back(warm)
+            surplus = self._take_back(warm) if self._may_keep(warm.video) else [warm]
         for old in surplus:
             old.close()
 
@@ -266,6 +269,24 @@ class DecoderPool:
         for warm in cold:
             warm.close()
 
+    def forget(self, video: int) -> None:
+        """Keep nothing of an encoding that nobody will ask for again, under that id.
+
+        Decoders and pictures that are in use go when they are given back.
+        """
+        with self._guard:
+            self._forgotten.append(video)
+            dead = [warm for warm in self._idle if warm.video == video]
+            self._idle = [warm for warm in self._idle if warm.video != video]
+            for key in [key for key in self._pictures if key[0] == video]:
+                self._memory -= self._pictures.pop(key).memory
+            if self._spare and self._spare[0].video == video:
+                self._forget_spare()
+            for key in [key for key in self._groups if key[0] == video]:
+                del self._groups[key]
+        for warm in dead:
+            warm.close()
+
     def close(self) -> None:
         """Nothing can be read any more; what is under way raises `ClosedError`, or ends."""
         with self._guard:
@@ -275,6 +296,9 @@ class DecoderPool:
     def _require_open(self) -> None:
         if self._is_closed:
             raise ClosedError
+
+    def _may_keep(self, video: int) -> bool:
+        return not self._is_closed and video not in self._forgotten
 
     def _take_back(self, warm: _Warm) -> list[_Warm]:
         """Keep a decoder warm; gives those to be closed for that."""
@@ -333,7 +357,7 @@ class DecoderPool:
             picture.credit = self._level + picture.worth
             picture.used = time.monotonic()
             is_kept = (picture.video, picture.packet) in self._pictures
-            if not is_kept and not self._is_closed:
+            if not is_kept and self._may_keep(picture.video):
                 self._pictures[picture.video, picture.packet] = picture
                 self._memory += picture.memory
 
@@ -342,6 +366,8 @@ class DecoderPool:
         worth = effort / size
         surplus: list[_Warm] = []
         with self._guard:
+            if not self._may_keep(video):
+                return
             if (video, packet) in self._pictures:
                 self._pictures[video, packet].credit = self._level + worth
                 return

@@ -120,6 +120,7 @@ class GrowingVideo(VideoSequence):
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
+                self._tools.pool.forget(self.original.id)
 
     def file(self) -> io.BufferedReader:
         """The file as far as it is complete, with all of its streams, sound too.
@@ -160,7 +161,10 @@ class GrowingVideo(VideoSequence):
                 end_pts=found.end_pts,
                 size=self._prefix.size,
             )
+            outdated = self.original.id
             self.info = replace(self.info, size=original.size, original=original)
+            if original.id != outdated:
+                self._tools.pool.forget(outdated)
             return more
 
     def _id_with(self, found: Examination) -> int:
