@@ -271,11 +271,7 @@ class Files:
     ) -> int:
         """How much was copied; less than asked for at the end, and when it is much."""
         reading = self.handle(source).content
-        if reading is None:
-            # Who asks reads then, and writes.  EOPNOTSUPP would have the kernel copy through its
-            # cache, which may have what another view had under that name.
-            raise failure(errno.EINVAL)
-        if isinstance(self.handle(target), OfferHandle):
+        if reading is None or isinstance(self.handle(target), OfferHandle):
             raise failure(errno.EOPNOTSUPP)
         content = self._writable(target).content
         length = min(length, _COPY_AT_ONCE)

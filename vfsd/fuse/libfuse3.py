@@ -400,9 +400,12 @@ class Adapter:
         length: int,
         _flags: int,
     ) -> int:
-        return self._fs.copy_range(
-            self._handle(source), source_offset, self._handle(target), target_offset, length
-        )
+        read, written = self._handle(source), self._handle(target)
+        if read in self._readers.past_cache and self._fs.is_view(read):
+            # Who asks reads then, and writes.  The kernel would copy through its cache, which is
+            # something else's.
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return self._fs.copy_range(read, source_offset, written, target_offset, length)
 
     def lseek(self, _path: int, offset: int, whence: int, info: int) -> int:
         return self._fs.seek(self._handle(info), offset, whence)
