@@ -29,6 +29,7 @@ from vfsd.framepages import PacketColumns, PageBounds, decode_page, encode_page
 
 _MOST_BYTES = 200_000
 _ENDINGS = (".mp4", ".mov", ".mkv", ".webm", ".avi", ".ts", ".h264")
+_INSPECTED = ("h264", "hevc", "vp9", "vp8", "mjpeg", "png", "prores")
 _MOST_PIXELS = 1 << 22
 _CODECS = (b"h264", b"png", b"lossless", b"aac", b"yuv444p12le")
 _NUMBERS = (b"-1", b"1e9", b"9" * 5000, b"65536", b"true")
@@ -175,7 +176,7 @@ def _streams() -> list[bytes]:
 
 def check_bitstream(data: bytes) -> None:
     """Our own readers of bits know damage when they see it, and nothing else happens."""
-    codec = ("h264", "hevc", "vp9", "vp8")[data[0] % 4 if data else 0]
+    codec = _INSPECTED[data[0] % len(_INSPECTED) if data else 0]
     body, half = data[1:], len(data) // 2
     look = inspector(codec, body[:half])
     if look is not None:
