@@ -5,14 +5,16 @@ A stream may bring its tables once (ISO/IEC 10918-1, B.5), and decoders keep the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_START, _SCAN, _QUANTISERS, _CODES = 0xD8, 0xDA, 0xDB, 0xC4
+_START = b"\xff\xd8"
+_SCAN, _QUANTISERS, _CODES = 0xDA, 0xDB, 0xC4
 _SEQUENTIAL, _PROGRESSIVE = (0xC0, 0xC1), 0xC2
 """Of others there may be tables of other kinds."""
-_STAND_ALONE = (0x00, 0x01, *range(0xD0, 0xD9), 0xFF)
-"""What makes no marker of a segment with 0xFF before it."""
+_MARKER = re.compile(rb"\xff([\x02-\xcf\xd9-\xfe])")
+"""Of a segment; other bytes behind 0xFF have none, or are no marker."""
 _QUANTISER_BYTES = (64, 128)
 _COUNTS = 16
 
@@ -56,18 +58,19 @@ def parse_header(packet: bytes) -> JpegHeader | None:
 
 def _segments(packet: bytes) -> Iterator[tuple[int, bytes]]:
     """(kind, payload), up to the first scan's.  Raises `IndexError` where it does not parse."""
-    at, kind = packet.find(bytes((0xFF, _START))) + 2, _START
-    if at < 2:
+    at, kind = packet.find(_START), None
+    if at < 0:
         raise IndexError
     while kind != _SCAN:
-        # Decoders pass over what lies before a marker.
-        while packet[at] != 0xFF or packet[at + 1] in _STAND_ALONE:
-            at += 1
-        kind, size = packet[at + 1], int.from_bytes(packet[at + 2 : at + 4])
+        marker = _MARKER.search(packet, at)  # decoders pass over what lies before it
+        if marker is None:
+            raise IndexError
+        kind, at = marker[1][0], marker.end()
+        size = int.from_bytes(packet[at : at + 2])
         if size < 2:
             raise IndexError
-        yield kind, packet[at + 4 : at + 2 + size]
-        at += 2 + size
+        yield kind, packet[at + 2 : at + size]
+        at += size
 
 
 def _quantisers(segment: bytes) -> Iterator[int]:

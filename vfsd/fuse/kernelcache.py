@@ -165,7 +165,7 @@ class KernelCache:
         is_back = found is not None and found.path == path and time.monotonic() < found.until
         return Opening(self, path, is_back)
 
-    def is_missing(self) -> None:
+    def found_nothing(self) -> None:
         """What this thread has looked up is not there, so it does not come back to open that."""
         if self._sent_back:
             self._sent_back.pop(self._thread(), None)

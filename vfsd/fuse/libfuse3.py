@@ -193,7 +193,7 @@ class Adapter:
         try:
             found = self._fs.getattr(_text(path), handle)
         except FileNotFoundError:
-            self._cache.is_missing()
+            self._cache.found_nothing()
             raise
         self._fill(stat_at, self._cache.answering(path, found, handle))
         if path is not None and found.nlink and self._hidden.has(path):

@@ -98,7 +98,7 @@ class SummedFiles:
         if place.object_key is None:
             return False  # removing a video leaves the file where it is
         with self._guard:
-            if self._is_held_once_more(place):
+            if self._hold_once_more(place):
                 return True
             if len(self._held) >= _MOST_HELD:
                 return False
@@ -107,14 +107,14 @@ class SummedFiles:
         except OSError:
             return False
         with self._guard:
-            if self._is_held_once_more(place):
+            if self._hold_once_more(place):
                 os.close(fd)
             else:
                 self._held[place] = fd, 1
         return True
 
-    def _is_held_once_more(self, place: Place) -> bool:
-        """False: nobody holds it."""
+    def _hold_once_more(self, place: Place) -> bool:
+        """Whether somebody held it already, without whom there is nothing to share."""
         fd, count = self._held.get(place, (-1, 0))
         if count:
             self._held[place] = fd, count + 1
