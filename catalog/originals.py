@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
@@ -16,13 +17,24 @@ from vfsd.catalog.rows import row_of
 from vfsd.catalog.schema import (
     entries,
     holds,
+    nodes,
     original_log,
     policies,
     videos,
 )
+from vfsd.catalog.schema.columns import Id
 from vfsd.distortion import error_of
 from vfsd.errors import HeldError
-from vfsd.retention.originals import Action, Entry, Fate, Hold, Policy, held_text, most_protective
+from vfsd.retention.originals import (
+    Action,
+    Entry,
+    Fate,
+    Hold,
+    Policy,
+    Share,
+    held_text,
+    most_protective,
+)
 
 
 class Originals:
@@ -39,7 +51,47 @@ class Originals:
         Where a file has names in several directories, it has what all of these allow.
         """
         own = self.own_policy(ino)
-        return own or most_protective([self._of_directory(each) for each in self._parents(ino)])
+        return own or most_protective([policy for _, policy in self._of_directories(ino)])
+
+    def limiting(self, ino: int) -> list[int]:
+        """The directories whose videos may take together only so many bytes (`delete_above`), by
+        whose policies a file may go; none where one of its names is below another."""
+        if self.own_policy(ino) is not None:
+            return []
+        found = self._of_directories(ino)
+        if any(policy.delete_above is None for _, policy in found):
+            return []
+        return sorted({directory for directory, _ in found})
+
+    def share(self, directory: int) -> Share:
+        """What the videos below have that go by the policy of a directory with a limit."""
+        policy = self.own_policy(directory)
+        assert policy is not None
+        assert policy.delete_above is not None
+        below, others = _below(directory), nodes.alias("others")
+        holders = sa.select(sa.func.count()).where(others.c.object_key == nodes.c.object_key)
+        rows = self._connection.execute(
+            sa.select(
+                nodes.c.ino,
+                nodes.c.nlink,
+                nodes.c.object_key,
+                nodes.c.size,
+                holders.scalar_subquery(),
+            )
+            .join(below, below.c.ino == nodes.c.ino)
+            .join(videos, videos.c.ino == nodes.c.ino)
+            .outerjoin(holds, holds.c.video_id == videos.c.id)
+            .where(nodes.c.object_key.is_not(None), holds.c.id.is_(None))
+        )
+        sizes: dict[str, int] = {}
+        kept = Counter[str]()  # by how many files, of those that several have
+        for ino, nlink, key, size, holding in rows:
+            if nlink > 1 and directory not in self.limiting(ino):
+                continue
+            if holding > 1:
+                kept[key] = (kept[key] or holding) - 1
+            sizes[key] = size
+        return Share(policy.delete_above, {key: sizes[key] for key in sizes if not kept[key]})
 
     def own_policy(self, ino: int) -> Policy | None:
         """What was said of that very file or directory."""
@@ -139,21 +191,32 @@ class Originals:
             chosen = chosen.where(policies.c.ino.in_(inos))
         return {row.ino: _policy_from_row(row) for row in self._connection.execute(chosen)}
 
-    def _of_directory(self, ino: int) -> Policy:
-        """Its own, or that of the nearest one above."""
+    def _of_directories(self, ino: int) -> list[tuple[int, Policy]]:
+        """For each directory that has a name of it, by whose policy what is in there goes."""
+        return [self._of_directory(each) for each in self._parents(ino)]
+
+    def _of_directory(self, ino: int) -> tuple[int, Policy]:
+        """Its own, or that of the nearest one above, with the directory that has it."""
         passed = set()  # a directory may lie in itself where something has gone wrong
         while (own := self.own_policy(ino)) is None:
             passed.add(ino)
             above = self._parents(ino)
             if not above or above[0] in passed:
-                return Policy()
+                return ino, Policy()
             ino = above[0]
-        return own
+        return ino, own
 
     def _parents(self, ino: int) -> list[int]:
         """The directories that its names are in, each once."""
         query = sa.select(entries.c.parent).where(entries.c.ino == ino)
         return list(self._connection.execute(query.distinct().order_by(entries.c.parent)).scalars())
+
+
+def _below(directory: int) -> sa.CTE:
+    """All that lies below a directory and has no policy of its own, nor below one that has."""
+    below = sa.select(sa.literal(directory, Id).label("ino")).cte("below", recursive=True)
+    in_there = sa.select(entries.c.ino).join(below, entries.c.parent == below.c.ino)
+    return below.union(in_there.where(entries.c.ino.not_in(sa.select(policies.c.ino))))
 
 
 def require_free(connection: Connection, ino: int) -> None:

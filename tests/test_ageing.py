@@ -301,6 +301,87 @@ def test_a_full_disk_takes_the_oldest(store: Store) -> None:
     assert list(store) == ["kept.mp4"]
 
 
+def test_the_oldest_go_while_a_directory_has_more_than_its_policy_says(store: Store) -> None:
+    """Each directory by itself, and only what goes by its policy."""
+    size = (FOLDER / NAME).stat().st_size + 16
+    for name in ("cam1/a.mp4", "cam1/sub/b.mp4", "cam1/c.mp4", "cam2/d.mp4", "cam2/e.mp4"):
+        put(store, name, 10 - len(store), "original=keep")
+        store[name].set_policy(None)
+    own = put(store, "cam1/own.mp4", 90, "original=keep")
+    put(store, "cam1/own/f.mp4", 80, "original=keep").set_policy(None)
+    store.set_policy("cam1/own/", "original=keep")
+    held = put(store, "cam1/held.mp4", 70, "original=keep")
+    held.set_policy(None)
+    held.hold("case 17")
+    store.set_policy("cam1/", f"delete-above={2 * size}")
+    store.set_policy("cam2/", f"delete-above={2 * size}")
+    (due,) = ager(store).plan().due
+    assert (due.aged.name, due.reason) == (
+        "cam1/a.mp4",
+        f"its directory had more than {2 * size} bytes",
+    )
+    (entry,) = run(store)
+    assert (entry.name, entry.saved) == ("cam1/a.mp4", size)
+    assert run(store) == []
+    assert ager(store).plan().goes_by_room
+    assert own.name in store
+    held.release("closed")
+    store.set_policy("cam2/", f"delete-above={size - 1}")
+    assert [one.name for one in run(store)] == ["cam1/held.mp4", "cam2/d.mp4", "cam2/e.mp4"]
+    assert check.run(store.parts, deep=True) == []
+
+
+def test_who_is_in_several_directories_goes_if_all_have_too_much(store: Store) -> None:
+    a, b = put(store, "a/1.mp4", 9, "original=keep"), put(store, "b/2.mp4", 8, "original=keep")
+    for one in (a, b):
+        one.set_policy(None)
+    with store.catalog.writing() as change:
+        change.tree.link(a.info.ino, change.tree.resolve("b").ino, "1.mp4", now_ns=0)
+    store.set_policy("a/", "delete-above=1")
+    assert run(store) == []
+    store.set_policy("b/", f"delete-above={a.info.size + b.info.size}")
+    assert run(store) == []
+    store.set_policy("b/", f"delete-above={a.info.size + b.info.size - 1}")
+    (due,) = ager(store).plan().due
+    assert due.aged.video_id == a.info.id
+    assert [sorted((entry.details or {})["names"]) for entry in run(store)] == [
+        ["a/1.mp4", "b/1.mp4"]
+    ]
+    assert list(store) == ["b/2.mp4"]
+
+
+def test_what_a_file_elsewhere_has_as_well_is_no_directorys(store: Store) -> None:
+    """It would not be free, and nothing else goes for it."""
+    for name in ("cam1/a.mp4", "archive/a.mp4"):
+        aged(store, store.ingest(FOLDER / NAME, name), 100, "original=keep")
+        store[name].set_policy(None)
+    put(store, "cam1/b.mp4", 9, "original=keep").set_policy(None)
+    store.set_policy("cam1/", f"delete-above={store['cam1/b.mp4'].info.size}")
+    assert run(store) == []
+    store.remove("archive/a.mp4")
+    assert [one.name for one in run(store)] == ["cam1/a.mp4"]
+
+
+def test_a_directory_that_has_room_again_loses_nothing_more(store: Store) -> None:
+    for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4"):
+        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+    store.set_policy("cam1/", f"delete-above={store['cam1/c.mp4'].info.size}")
+    mine = ager(store)
+    first, second = mine.plan().due
+    store.remove("cam1/c.mp4")
+    assert mine.apply(first, quietly).name == "cam1/a.mp4"
+    with pytest.raises(OutdatedError, match="not due any more"):
+        mine.apply(second, quietly)
+    assert list(store) == ["cam1/b.mp4"]
+
+
+def test_a_limit_of_bytes_is_for_a_directory(store: Store) -> None:
+    video = put(store, "cam1/a.mp4", 1, "original=keep")
+    with pytest.raises(UsageError, match="delete-above is about all videos of a directory"):
+        video.set_policy("delete-above=1G")
+    assert str(video.policy) == "original=keep"
+
+
 def test_nothing_makes_room_on_a_disk_that_is_not_mounted(store: Store) -> None:
     """How much is free where `objects` leads then is told by another disk."""
     short = shutil.disk_usage(store.path).free + 100_000_000_000

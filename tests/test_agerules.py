@@ -11,13 +11,14 @@ from vfsd.retention.agerules import (
     NS,
     Aged,
     GivenUp,
+    Room,
     Stage,
     due_by_age,
-    due_by_space,
+    due_for_room,
     require_few,
     stage_of,
 )
-from vfsd.retention.originals import Fate, Policy, most_protective
+from vfsd.retention.originals import Fate, Policy, Share, most_protective
 
 DAY = 86_400
 NOW = 1_800_000_000 * NS
@@ -72,6 +73,8 @@ def test_stages_by_age(days: float, stage: Stage | None) -> None:
             "original=replaceable,decay-after=120d,keep=dog,delete-after=2y",
             "original=replaceable,psnr=40,delete-after=730d",
         ),
+        ("delete-above=1G", "delete-above=2G", "original=keep,delete-above=2147483648"),
+        ("delete-above=1G", "delete-below=1G", "original=keep"),
         ("reads=35", "reads=32", "original=keep,reads=35"),
         ("reads=35", "original=keep", "original=keep"),
     ],
@@ -93,7 +96,7 @@ def test_what_was_done_is_not_done_again() -> None:
 def test_what_is_kept_is_deleted_when_that_is_said() -> None:
     kept = Policy.parse("original=keep,delete-after=1y,delete-below=1G")
     assert [stage_of(aged(days, kept), NOW) for days in (364, 365)] == [None, Stage.DELETE]
-    assert [one.aged.name for one in due_by_space([aged(1, kept)], 0, NOW)] == ["1"]
+    assert [one.aged.name for one in due_for_room([aged(1, kept)], Room(0), NOW)] == ["1"]
 
 
 def test_ages_count_from_the_later_time() -> None:
@@ -115,23 +118,40 @@ def test_held_and_linked_ones_stay_and_the_oldest_come_first() -> None:
 
 def test_the_oldest_make_room_until_there_is_enough() -> None:
     videos = [aged(1), aged(3), aged(2), aged(9, is_held=True), aged(8, Policy())]
-    gone = due_by_space(videos, (1 << 30) - 150, NOW)
+    gone = due_for_room(videos, Room((1 << 30) - 150), NOW)
     assert [one.aged.name for one in gone] == ["3", "2"]
-    assert due_by_space(videos, 1 << 30, NOW) == []
+    assert due_for_room(videos, Room(1 << 30), NOW) == []
 
 
 def test_who_has_the_same_bytes_makes_room_together() -> None:
     two = [replace(aged(days), digest="same", holders=2) for days in (9, 4, 2)]
     videos = [two[1], aged(3), two[2], aged(1)]
     for short, names in ((50, ["3"]), (150, ["3", "4", "2"]), (250, ["3", "4", "2", "1"])):
-        gone = due_by_space(videos, (1 << 30) - short, NOW)
+        gone = due_for_room(videos, Room((1 << 30) - short), NOW)
         assert [one.aged.name for one in gone] == names
     held = [two[1], aged(3), replace(two[2], is_held=True)]
-    assert [one.aged.name for one in due_by_space(held, 0, NOW)] == ["3"]
-    given_up = GivenUp()
-    assert given_up.by(two[0]) == 0
-    assert [one.aged.name for one in due_by_space(held, 0, NOW, given_up)] == ["4", "3"]
-    assert given_up.by(two[1]) == 100
+    assert [one.aged.name for one in due_for_room(held, Room(0), NOW)] == ["3"]
+    room = Room(0)
+    room.give_up(two[0])
+    assert [one.aged.name for one in due_for_room(held, room, NOW)] == ["4", "3"]
+
+
+def test_the_oldest_go_while_their_directory_has_more() -> None:
+    rules = Policy.parse("delete-above=250")
+    a, b = 7, 8
+    videos = [aged(days, rules, limited_by=(a,)) for days in (1, 2, 3, 4)]
+    twice = aged(9, rules, limited_by=(a, b))  # by two names
+    elsewhere = aged(8, rules, limited_by=(a,))
+    sizes = {one.digest: one.size for one in [*videos, twice]}
+
+    def gone(limit_of_b: int, **changes: object) -> list[str]:
+        some = [replace(videos[3], **changes), *videos[:3], twice, elsewhere]  # type: ignore[arg-type]
+        shares = {a: Share(250, sizes), b: Share(limit_of_b, {twice.digest: 100})}
+        return [one.aged.name for one in due_for_room(some, Room(0, shares), NOW)]
+
+    assert gone(100) == ["4", "3", "2"]
+    assert gone(99) == ["9", "4", "3"]
+    assert gone(100, is_missing=True) == ["3", "2", "1"]
 
 
 def test_what_depends_on_what_nobody_knows_is_not_told() -> None:

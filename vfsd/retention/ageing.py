@@ -23,13 +23,13 @@ from vfsd.parts import Parts
 from vfsd.retention.agerules import (
     Aged,
     Due,
-    GivenUp,
+    Room,
     Stage,
     due_by_age,
-    due_by_space,
+    due_for_room,
     is_due_but_for_holds,
     is_still_due,
-    makes_room,
+    may_make_room,
     require_few,
     until_next_ns,
 )
@@ -51,6 +51,7 @@ class Plan:
     held: tuple[Aged, ...]  #: that would be due if somebody might change them
     left: tuple[Due, ...]  #: of which it is known that nothing can be done, or saved
     waiting: tuple[tuple[int, Aged], ...]  #: (ns until then, whose time will come), the next first
+    goes_by_room: bool  #: whether there are some that would go where more room is wanted
 
 
 class Ager:
@@ -96,12 +97,15 @@ class Ager:
                     due.aged.video_id, self._videos[due.aged.video_id].info.digest, due.reason
                 )
             ]
-        free = shutil.disk_usage(self._parts.directory.objects).free
-        given_up = GivenUp()
-        free += sum(given_up.by(due.aged) or 0 for due in by_age if due.stage is Stage.DELETE)
+            room = _room(self._parts, seen, {each for one in aged for each in one.limited_by})
         going = {due.aged.video_id for due in by_age if due.stage is Stage.DELETE}
+        for one in aged:
+            if one.video_id in going:
+                room.give_up(one)
+            elif one.is_missing:
+                room.leave_out(one)
         staying = (one for one in aged if one.video_id not in going)
-        for_room = due_by_space(staying, free, now, given_up)
+        for_room = due_for_room(staying, room, now)
         gone = {due.aged.video_id for due in for_room}
         settled = gone | {due.aged.video_id for due in left}
         due = [one for one in by_age if one.aged.video_id not in settled]
@@ -111,9 +115,10 @@ class Ager:
         waiting = sorted(
             ((ns, one) for ns, one in until if ns is not None), key=lambda each: each[0]
         )
-        held = [one for one in aged if is_due_but_for_holds(one, free, now)]
+        held = [one for one in aged if is_due_but_for_holds(one, room, now)]
         self._believed, self._not_before = Believed(now, known), not_before
-        return Plan(tuple(due), tuple(held), tuple(left), tuple(waiting))
+        goes_by_room = any(may_make_room(one) for one in aged)
+        return Plan(tuple(due), tuple(held), tuple(left), tuple(waiting), goes_by_room)
 
     def remember_clock(self) -> None:
         """Note that the last plan has believed the clock, before it is acted upon.
@@ -236,11 +241,11 @@ def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction)
         raise _outdated(video)
     if not there.name:
         raise OutdatedError(f"{video.name} has been removed meanwhile")
-    free = shutil.disk_usage(parts.directory.objects).free
     aged = _aged(parts, seen, there, due.aged.not_before_ns)
-    if not is_still_due(due, aged, free, time.time_ns()):
+    room = _room(parts, seen, aged.limited_by)
+    if not is_still_due(due, aged, room, time.time_ns()):
         raise OutdatedError(f"{video.name} is not due any more: {due.reason}")
-    if due.together and not _all_make_room(parts, seen, there, due.together, free):
+    if due.together and not _all_make_room(parts, seen, there, due.together):
         raise OutdatedError(
             f"{video.name} is not due any more: another file has its bytes, and stays, so that "
             "nothing would be free"
@@ -249,7 +254,7 @@ def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction)
 
 
 def _all_make_room(
-    parts: Parts, seen: Transaction, video: LogicalVideo, together: Sequence[int], free: int
+    parts: Parts, seen: Transaction, video: LogicalVideo, together: Sequence[int]
 ) -> bool:
     """Whether whoever has the bytes of a video still goes with it."""
     going = 0
@@ -259,15 +264,23 @@ def _all_make_room(
         except (NotFoundError, IntegrityError):
             continue  # it has gone already
         if there.digest == video.digest:
-            going += makes_room(_aged(parts, seen, there, 0), free)  # its age does not matter
+            aged = _aged(parts, seen, there, 0)  # its age does not matter
+            going += _room(parts, seen, aged.limited_by).why(aged) is not None
     return going == seen.objects.holders(video.original.object_key or "")
+
+
+def _room(parts: Parts, seen: Transaction, directories: Iterable[int]) -> Room:
+    """What is free, and what these have, as it is now."""
+    free = shutil.disk_usage(parts.directory.objects).free
+    return Room(free, {each: seen.originals.share(each) for each in directories})
 
 
 def _aged(parts: Parts, seen: Transaction, video: LogicalVideo, not_before_ns: int) -> Aged:
     original = video.original
     done = seen.originals.replacement(video.id, video.digest)
     policy = seen.originals.policy(video.ino)
-    may_go = policy.delete_after is not None or policy.delete_below is not None
+    limits = (policy.delete_after, policy.delete_below, policy.delete_above)
+    may_go = any(limit is not None for limit in limits)
     return Aged(
         video_id=video.id,
         name=video.name,
@@ -285,6 +298,7 @@ def _aged(parts: Parts, seen: Transaction, video: LogicalVideo, not_before_ns: i
         is_linked=original.link_path is not None,
         is_missing=may_go and not parts.objects.exists(original.object_key or ""),
         not_before_ns=not_before_ns,
+        limited_by=() if policy.delete_above is None else tuple(seen.originals.limiting(video.ino)),
     )
 
 

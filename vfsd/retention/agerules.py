@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from vfsd.errors import ForbiddenError
-from vfsd.retention.originals import Fate, Policy, age_text
+from vfsd.retention.originals import Fate, Policy, Share, age_text
 
 NS = 1_000_000_000
 
@@ -43,6 +43,9 @@ class Aged:
     not_before_ns: int = 0
     """Since when, at most, there is what was written over, or came while the clock was behind; 0:
     it was neither."""
+    limited_by: tuple[int, ...] = ()
+    """Inodes of the directories of whose videos it is one, each of which may have only so many
+    bytes together; none where it does not go by that."""
 
     def age_ns(self, now_ns: int) -> int:
         """Since its last change, or since the store got it if that was later.
@@ -132,57 +135,90 @@ def until_next_ns(aged: Aged, now_ns: int) -> int | None:
     return min((ns for ns in left if ns > 0), default=None)
 
 
-def due_by_space(
-    videos: Iterable[Aged], free: int, now_ns: int, given_up: GivenUp | None = None
-) -> list[Due]:
-    """Which go, the oldest first, as `free` bytes are less than their policies ask for.
+class Room:
+    """What is free on the disk, and what directories have of their `shares`, as videos give up
+    their bytes."""
 
-    Those of one policy make room until there is as much as it asks for.  Videos with the same bytes
-    go together, when it is the turn of the last of them: one alone would make no room.  So they
-    stay where another file has these bytes that does not go, now or with those that have
-    `given_up` theirs.
+    def __init__(self, free: int, shares: Mapping[int, Share] | None = None) -> None:
+        """`shares` are by inode of the directory: all that `Aged.limited_by` names."""
+        self._free = free
+        self._shares = shares or {}
+        self._taken = {each: sum(share.sizes.values()) for each, share in self._shares.items()}
+        self._given_up = GivenUp()
+
+    def left(self, aged: Aged) -> int:
+        """How many files still have its bytes."""
+        return self._given_up.left(aged)
+
+    def give_up(self, aged: Aged) -> None:
+        """Let a video go."""
+        freed = self._given_up.by(aged) or 0
+        self._free += freed
+        if freed:
+            self.leave_out(aged)
+
+    def leave_out(self, aged: Aged) -> None:
+        """Its bytes are not among those of its directories any more."""
+        for directory in aged.limited_by:
+            self._taken[directory] -= self._shares[directory].sizes.get(aged.digest, 0)
+
+    def why(self, aged: Aged) -> str | None:
+        """Why a video is to make room; None: it is not."""
+        if not may_make_room(aged):
+            return None
+        wanted, most = aged.policy.delete_below, aged.policy.delete_above
+        if wanted is not None and self._free < wanted:
+            return f"less than {wanted} bytes were free"
+        if aged.limited_by and all(self._has_too_much(one, aged) for one in aged.limited_by):
+            return f"its directory had more than {most} bytes"
+        return None
+
+    def _has_too_much(self, directory: int, aged: Aged) -> bool:
+        """Of which a video has some that no other keeps."""
+        share = self._shares[directory]
+        return self._taken[directory] > share.limit and aged.digest in share.sizes
+
+
+def may_make_room(aged: Aged) -> bool:
+    """Whether a video would go where less is free, or more is there."""
+    if aged.is_held or aged.is_linked or aged.is_missing:
+        return False
+    return aged.policy.delete_below is not None or bool(aged.limited_by)
+
+
+def due_for_room(videos: Iterable[Aged], room: Room, now_ns: int) -> list[Due]:
+    """Which go, the oldest first, as less is free, or more is there, than their policies ask for.
+
+    Those of one policy make `room` until there is as much as it asks for.  Videos with the same
+    bytes go together, when it is the turn of the last of them: one alone would make no room.  So
+    they stay where another file has these bytes that does not go, now or before.
     """
     found = []
-    given_up = given_up or GivenUp()
     waiting: dict[str, list[Due]] = {}  # for others with the same bytes, by digest
     for aged in sorted(videos, key=lambda one: -one.age_ns(now_ns)):
-        reason = _why_room(aged, free)
+        reason = room.why(aged)
         if reason is None:
             continue
         same = waiting.setdefault(aged.digest, [])
         same.append(Due(aged, Stage.DELETE, reason))
-        if len(same) == given_up.left(aged):
+        if len(same) == room.left(aged):
             together = tuple(one.aged.video_id for one in same)
             found += [replace(one, together=together) for one in same]
-            free += aged.size
+            for one in same:
+                room.give_up(one.aged)
     return found
 
 
-def is_still_due(due: Due, aged: Aged, free: int, now_ns: int) -> bool:
+def is_still_due(due: Due, aged: Aged, room: Room, now_ns: int) -> bool:
     """Whether the very same is due of a video as it is now, for the same reason."""
     again = [(one.stage, one.reason) for one in due_by_age([aged], now_ns)]
-    return (due.stage, due.reason) in [*again, (Stage.DELETE, _why_room(aged, free))]
+    return (due.stage, due.reason) in [*again, (Stage.DELETE, room.why(aged))]
 
 
-def makes_room(aged: Aged, free: int) -> bool:
-    """Whether a video is to go as less than its policy asks for is free."""
-    return _why_room(aged, free) is not None
-
-
-def is_due_but_for_holds(aged: Aged, free: int, now_ns: int) -> bool:
+def is_due_but_for_holds(aged: Aged, room: Room, now_ns: int) -> bool:
     """Whether it is only a hold by which nothing becomes of a video now."""
     alone = replace(aged, is_held=False)
-    return aged.is_held and (
-        bool(due_by_age([alone], now_ns)) or _why_room(alone, free) is not None
-    )
-
-
-def _why_room(aged: Aged, free: int) -> str | None:
-    """Why a video is to make room; None: it is not."""
-    wanted = aged.policy.delete_below
-    if wanted is None or free >= wanted or aged.is_held or aged.is_linked or aged.is_missing:
-        return None
-    return f"less than {wanted} bytes were free"
+    return aged.is_held and (bool(due_by_age([alone], now_ns)) or room.why(alone) is not None)
 
 
 def require_few(dues: Sequence[Due], videos: int, *, is_trusted: bool) -> None:

@@ -31,7 +31,8 @@ def set_policy(parts: Parts, path: str, policy: Policy | str | None) -> Policy:
     """Say what may become of a video's original, or of those below a directory; what counts now.
 
     None: as where nothing was said of it.  Raises `NotFoundError`, `UsageError` for the root of
-    the store, which can have none, and for a file that is no video.
+    the store, which can have none, for a file that is no video, and for one that is said to go by
+    what a directory has.
     """
     _require_writable(parts)
     chosen = Policy.parse(policy) if isinstance(policy, str) else policy
@@ -43,6 +44,11 @@ def set_policy(parts: Parts, path: str, policy: Policy | str | None) -> Policy:
             raise UsageError("a policy is for videos and directories, not for a whole store")
         if not node.is_dir:
             change.videos.of_node(node, path)
+            if chosen is not None and chosen.delete_above is not None:
+                raise UsageError(
+                    "delete-above is about all videos of a directory, not about one",
+                    hint="say it of the directory",
+                )
         change.originals.set_policy(node.ino, chosen)
         return change.originals.policy(node.ino)
 

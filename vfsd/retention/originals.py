@@ -53,6 +53,8 @@ class Policy:
     keep: str | None = None  #: labels, as of `vfsd.labelexpr.parse_labels`
     delete_after: int | None = None  #: age at which the video is deleted
     delete_below: int | None = None  #: bytes: the oldest go while the disk has less of them free
+    delete_above: int | None = None
+    """Bytes: the oldest go while the videos of the directory that it was said of have more."""
     reads: float | None = None
     """dB of luma that tiles need so that reads which ask for none may use them; None: as the store
     has it."""
@@ -105,9 +107,13 @@ class Policy:
         ]
         for age in ages:
             within_64_bits(age, "an age in seconds: ", hint="write 12h, 30d, 2w or 1y")
-        if self.delete_below is not None:
-            hint = f"a disk has no more than {MOST_BYTES}"
-            within_64_bits(self.delete_below, "delete-below: ", hint=hint)
+        hint = f"a disk has no more than {MOST_BYTES}"
+        for key, limit in (
+            ("delete-below", self.delete_below),
+            ("delete-above", self.delete_above),
+        ):
+            if limit is not None:
+                within_64_bits(limit, f"{key}: ", hint=hint)
         if ages != sorted(set(ages)):
             raise UsageError("videos are replaced first, decay then, and are deleted last")
 
@@ -127,6 +133,8 @@ class Policy:
             parts.append(f"delete-after={age_text(self.delete_after)}")
         if self.delete_below is not None:
             parts.append(f"delete-below={self.delete_below}")
+        if self.delete_above is not None:
+            parts.append(f"delete-above={self.delete_above}")
         if self.reads is not None:
             parts.append(f"reads={self.reads:g}")
         return ",".join(parts)
@@ -153,16 +161,17 @@ def most_protective(policies: Sequence[Policy]) -> Policy:
         delete_below=None
         if any(one.delete_below is None for one in policies)
         else min(one.delete_below or 0 for one in policies),
+        delete_above=_latest(one.delete_above for one in policies),
         reads=None
         if any(one.reads is None for one in policies)
         else max(one.reads or 0 for one in policies),
     )
 
 
-def _latest(ages: Iterable[int | None]) -> int | None:
-    """None: never."""
-    found = list(ages)
-    return None if None in found else max(age or 0 for age in found)
+def _latest(limits: Iterable[int | None]) -> int | None:
+    """The highest of some ages, or bytes; None: never."""
+    found = list(limits)
+    return None if None in found else max(limit or 0 for limit in found)
 
 
 def age_text(seconds: int) -> str:
@@ -212,8 +221,19 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "keep": _labels,
     "delete_after": _age,
     "delete_below": _bytes,
+    "delete_above": _bytes,
     "reads": float,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What the videos have together that go by the policy of one directory, and may have."""
+
+    limit: int  #: bytes: the oldest go while there are more
+    sizes: Mapping[str, int]
+    """Bytes that would be free if all of them went which may, by the digests of originals: without
+    those of held ones, of files indexed in place, and those that a file elsewhere has as well."""
 
 
 @dataclass(frozen=True, slots=True)

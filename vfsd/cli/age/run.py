@@ -216,6 +216,8 @@ def _why_nothing(plan: Plan) -> str:
         return f"nothing is due; the next is {shown(aged.name)}, in {human_wait(left / NS)}"
     if plan.held or plan.left:
         return "nothing is due but what is held, or cannot be made smaller"
+    if plan.goes_by_room:
+        return "nothing is due: there is as much room as policies ask for"
     return "nothing is due, nor will it be: `vfsd policy set` says what becomes of videos, and when"
 
 

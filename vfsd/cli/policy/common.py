@@ -24,6 +24,8 @@ POLICY_FIELDS: Mapping[str, str] = MappingProxyType(
         "delete_after": "seconds of age at which `vfsd age` deletes a video, or null",
         "delete_below": "bytes: while less are free on the disk, `vfsd age` deletes the oldest; or "
         "null",
+        "delete_above": "bytes: while the videos of the directory that it was said of have more, "
+        "`vfsd age` deletes the oldest; or null",
         "reads": "dB of luma that tiles need so that reads which ask for none may use them, or "
         "null: as the store has it in minimum_psnr",
     }
@@ -44,5 +46,6 @@ def policy_record(name: str, policy: Policy, own: bool) -> dict[str, Any]:
         "keep": policy.keep,
         "delete_after": policy.delete_after,
         "delete_below": policy.delete_below,
+        "delete_above": policy.delete_above,
         "reads": policy.reads,
     }

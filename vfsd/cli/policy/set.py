@@ -17,6 +17,7 @@ from vfsd.errors import ExistsError, NotFoundError, ReadOnlyError
         "vfsd -s videos policy set cam1/traffic.mp4 original=replaceable,psnr=42",
         "vfsd -s videos policy set cam1 original=keep,delete-after=365d",
         "vfsd -s videos policy set cam7/ original=replaceable",
+        "vfsd -s videos policy set cam8/ delete-above=500G",
         "vfsd -s videos policy set cam1 'original=replaceable,psnr=38,replace-after=30d,"
         "decay-after=90d,keep=car|truck,delete-after=1y'",
         "vfsd -s videos policy set cam1 original=keep,reads=34",
@@ -37,12 +38,13 @@ def command(session: Session, names: tuple[str, ...], policy: str) -> None:
     a video in it.  A store as a whole has no policy.  The POLICY is original=keep, or
     original=replaceable,psnr=DB: what has at least so many dB against the very first original, in
     each plane of each picture, may take its place (40 if nothing is said; see `vfsd replace`).
-    original=keep says that nothing may; delete-after and delete-below hold with it, too.  default:
-    as where nobody has said anything.
+    original=keep says that nothing may; delete-after, delete-below and delete-above hold with it,
+    too.  default: as where nobody has said anything.
 
     What `vfsd age` does, and when: replace-after=AGE, decay-after=AGE with keep=LABELS (only what
     was seen with these labels keeps its quality), delete-after=AGE, delete-below=BYTES (the oldest
-    go while less are free on the disk), codec=h264, hevc or av1.  An AGE is 12h, 30d, 2w or 1y.
+    go while less are free on the disk), delete-above=BYTES (of a directory: the oldest go while all
+    that goes by this policy has more), codec=h264, hevc or av1.  An AGE is 12h, 30d, 2w or 1y.
     Nothing is done by this command alone.
 
     reads=DB, 0 to 100, is about tiles, renditions and joined pictures: so many dB of luma they need

@@ -1,0 +1,82 @@
+"""What the videos of a directory have together, by whose policy the oldest of them go."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from tests.catalog.make import add_file, add_video
+from vfsd.catalog import Catalog, Transaction
+from vfsd.catalog.schema import entries
+from vfsd.retention.originals import Hold, Policy, Share
+
+SIZE = 100_048
+"""Bytes of each video that is made up here."""
+LIMITED = Policy(delete_above=5)
+
+
+def said(change: Transaction, path: str, policy: Policy) -> int:
+    ino = change.tree.resolve(path).ino
+    change.originals.set_policy(ino, policy)
+    return ino
+
+
+def share(there: Catalog, directory: int) -> str:
+    """The first letters of the digests."""
+    with there.reading() as seen:
+        found = seen.originals.share(directory)
+    assert found == Share(5, dict.fromkeys(found.sizes, SIZE))
+    return "".join(sorted(key[0] for key in found.sizes))
+
+
+def test_what_goes_by_the_policy_of_a_directory(there: Catalog) -> None:
+    with there.writing() as change:
+        for path, key in (
+            ("cam1/x/y/a.mp4", "a"),
+            ("cam1/b.mp4", "b"),
+            ("cam1/b2.mp4", "b"),
+            ("cam1/own/c.mp4", "c"),
+            ("cam1/d.mp4", "d"),
+            ("cam1/held.mp4", "e"),
+            ("cam1/f.mp4", "f"),
+            ("elsewhere/f.mp4", "f"),
+        ):
+            add_video(change, path, key=key * 64)
+        add_file(change, "cam1/text")
+        cam1, own = said(change, "cam1", LIMITED), said(change, "cam1/own", LIMITED)
+        of_its_own = said(change, "cam1/d.mp4", Policy())
+        held = change.videos.of_node(change.tree.resolve("cam1/held.mp4"), "")
+        for reason in ("one", "another"):
+            change.originals.hold(Hold(0, held.id, reason, 1))
+        inner = change.tree.resolve("cam1/own/c.mp4").ino
+        assert change.originals.limiting(inner) == [own]
+        assert change.originals.limiting(of_its_own) == []
+        assert change.originals.limiting(change.tree.resolve("elsewhere/f.mp4").ino) == []
+        assert change.originals.limiting(change.tree.resolve("cam1/x/y/a.mp4").ino) == [cam1]
+    assert share(there, cam1) == "ab"
+    assert share(there, own) == "c"
+
+
+def test_names_in_several_directories(there: Catalog) -> None:
+    with there.writing() as change:
+        video = add_video(change, "one/sub/a.mp4", key="a" * 64)
+        for path, key in (("one/b.mp4", "b"), ("two/c.mp4", "c"), ("three/d.mp4", "d")):
+            add_video(change, path, key=key * 64)
+        one, two = said(change, "one", LIMITED), said(change, "two", LIMITED)
+        for folder, name in (("one", "again.mp4"), ("two", "a.mp4")):
+            change.tree.link(video.ino, change.tree.resolve(folder).ino, name, now_ns=1)
+        assert change.originals.limiting(video.ino) == sorted([one, two])
+    assert (share(there, one), share(there, two)) == ("ab", "ac")
+    with there.writing() as change:
+        change.tree.link(video.ino, change.tree.resolve("three").ino, "a.mp4", now_ns=1)
+        assert change.originals.limiting(video.ino) == []
+    assert (share(there, one), share(there, two)) == ("b", "c")
+
+
+def test_a_directory_in_itself_has_an_end(there: Catalog) -> None:
+    with there.writing() as change:
+        add_video(change, "cam1/sub/a.mp4", key="a" * 64)
+        cam1 = said(change, "cam1", LIMITED)
+        sub = change.tree.resolve("cam1/sub").ino
+        there_again = sa.insert(entries).values(parent=sub, name=b"up", ino=cam1)
+        change.tree._connection.execute(there_again)
+    assert share(there, cam1) == "a"
