@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -294,6 +295,22 @@ def test_in_the_foreground(mounted: Mounted) -> None:
         process.send_signal(signal.SIGTERM)
     assert process.returncode == 0
     assert mount_at(mounted.at) is None
+
+
+def test_a_mount_has_more_files_open_than_a_login_may(mounted: Mounted) -> None:
+    code = "import sys; from vfsd.mounts.daemon import mount_in_foreground as m; m(*sys.argv[1:])"
+    command = [sys.executable, "-c", code, str(mounted.store), str(mounted.at)]
+    with subprocess.Popen(
+        ["sh", "-c", 'ulimit -S -n 128; exec "$@"', "sh", *command],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    ):
+        mounted.wait_for(lambda: os.path.ismount(mounted.at), "it is not mounted")
+        names = [str(number) for number in range(200)]
+        with ExitStack() as opened:
+            for name in names:
+                opened.enter_context(open(mounted.at / name, "w"))
+            assert sorted(os.listdir(mounted.at)) == sorted(names)
+        mounted.unmount()
 
 
 def test_whoever_supervises_it_is_told(mounted: Mounted, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import faulthandler
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -42,6 +43,8 @@ from vfsd.storedir import StoreDirectory
 from vfsd.views import Views
 
 _SHARE_OF_WHOLE_VIEWS = 4  # of what rendered views may take up
+_OPEN_FILES = 65536
+"""So many may be open at once, if the machine allows it."""
 _SWITCH_SECONDS = 0.0002  # a thread that computes must not keep the kernel waiting for 5 ms
 
 _log = logging.getLogger(__name__)
@@ -69,6 +72,7 @@ def _serve(
     parsed = parse_options(options)
     share_arenas()
     use_small_pages()
+    _allow_open_files()
     # Signals are for the main thread, where libfuse waits for them; the others inherit this.
     ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ends)
@@ -125,6 +129,15 @@ def _serve(
         )
         _log.info("%s is unmounted", place)
         notify(STOPPING)
+
+
+def _allow_open_files() -> None:
+    """What somebody has open in a mount is open in its process, too: the 1024 of a login are soon
+    used up by all programs together."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 @contextmanager
