@@ -57,7 +57,7 @@ class DetectionFilter:
 
     A box satisfies `labels` when each of the clauses holds for it, and its own label is in one of
     them.  A clause holds when a box with one of its labels is the same object: the same box on the
-    same frame, or the same track on the same frame.  The other conditions are about the box alone.
+    same frame, or the same track of the same source.  The other conditions are about the box alone.
     """
 
     labels: Clauses = ()  #: none: whatever it is labelled
@@ -388,14 +388,17 @@ def _within(rows: _Rows, frames: _Frames) -> Iterator[sa.ColumnElement[bool]]:
 
 def _holds(clause: list[int]) -> sa.ColumnElement[bool]:
     """The box, or another that is the same object, is labelled so."""
-    same_box = sa.and_(*(_OTHER.c[name] == _BOX.c[name] for name in ("x1", "y1", "x2", "y2")))
+    same_box, same_track = (
+        sa.and_(*(_OTHER.c[name] == _BOX.c[name] for name in names))
+        for names in (("x1", "y1", "x2", "y2"), ("source_id", "track"))
+    )
     return sa.or_(
         _BOX.c.label_id.in_(clause),
         sa.exists().where(
             _OTHER.c.video_id == _BOX.c.video_id,
             _OTHER.c.label_id.in_(clause),
             _OTHER.c.frame == _BOX.c.frame,
-            sa.or_(same_box, _OTHER.c.track == _BOX.c.track),
+            sa.or_(same_box, same_track),
         ),
     )
 

@@ -95,7 +95,7 @@ def _types_of(value: object) -> tuple[str, ...]:
         return ("integer", "real")
     if isinstance(value, float) and math.isfinite(value):
         return ("integer", "real")
-    raise UsageError(f"metadata can be searched for numbers, words and truth, not for {value!r}")
+    raise UsageError(f"values are searched for by numbers, words and truth, not by {value!r}")
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -120,6 +120,21 @@ def test_a_follower_gets_every_frame_once(store: Store) -> None:
     assert got == list(range(120))
 
 
+def test_a_follower_misses_nothing_of_what_somebody_else_has_seen(store: Store) -> None:
+    data = smooth(120, 64, 48)
+    with store.writer("a.mp4", width=64, height=48, fps=20, codec="ffv1") as writer:
+        writer.write(data[:60])
+        growing = store.growing("a.mp4")
+        following = growing.follow()
+        got = [next(following).index]
+        writer.write(data[60:])
+        growing.refresh()
+    got += [frame.index for frame in following]
+    assert got == list(range(120))
+    with pytest.raises(UsageError, match="no frame -3 to begin with"):
+        growing.follow(-3)
+
+
 def test_nothing_to_be_read(store: Store) -> None:
     with pytest.raises(NotFoundError):
         store.growing("a.mp4")

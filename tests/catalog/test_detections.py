@@ -250,10 +250,12 @@ def test_labels_and_properties_of_the_same_object(catalog: Catalog, video: Logic
         Detection(1, "truck", near),
         Detection(2, "car", box),
         Detection(3, "truck", box, track=4),
-        Detection(3, "red", near, track=4),
         Detection(3, "wet", near),
+        Detection(3, "red", near, track=4),
         Detection(4, "red", near, track=4),
         Detection(4, "car", box, track=5),
+        Detection(5, "red", near, track=1),  # each source counts for itself
+        Detection(5, "car", box, track=1),
     ]
     catalog.add_detections(video, DetectionColumns.from_detections(seen[::2]), "a")
     catalog.add_detections(video, DetectionColumns.from_detections(seen[1::2]), "colours")
@@ -262,7 +264,7 @@ def test_labels_and_properties_of_the_same_object(catalog: Catalog, video: Logic
         return sorted((one.frame, one.label) for one in catalog.detections(video, *labels, **rest))
 
     assert found([["car", "truck"], ["red"]]) == [(1, "car"), (1, "red"), (3, "red"), (3, "truck")]
-    assert found([["car", "truck"], ["red"]], source="a") == [(1, "car"), (3, "truck")]
+    assert found([["car", "truck"], ["red"]], source="a") == [(1, "car"), (3, "red"), (3, "truck")]
     assert found([["red"], ["wet"]]) == [(3, "red"), (3, "wet")]
     assert found([["car"], ["red"]]) == [(1, "car"), (1, "red")]
     assert found([["car"], ["nothing"]]) == []

@@ -163,7 +163,7 @@ class VideoArray:
             if self._span is not None:
                 raise UsageError(
                     "ints count frames, and this array is cut by time already",
-                    hint="write seconds as floats: 2.0:4.0",
+                    hint="write seconds as floats: 2.0:4.0; `frames()` gives what can be counted",
                 )
             chosen = cut(self._chosen or range(self._frames), key)
             if not len(chosen):

@@ -176,12 +176,21 @@ class GrowingVideo(VideoSequence):
 
     def follow(self, start: int = 0) -> Iterator[Frame]:
         """Every frame from number `start` on, each as soon as it is complete, until the writer has
-        finished or died."""
+        finished or died.
+
+        Raises `UsageError` for a negative number.
+        """
+        if start < 0:
+            raise UsageError(f"there is no frame {start} to begin with", hint="count from 0")
+        return self._followed(start)
+
+    def _followed(self, start: int) -> Iterator[Frame]:
         more, pause = True, threading.Event()
         while True:
-            if start < len(self):
-                yield from self.iterate(frames=range(start, len(self)))
-                start = len(self)
+            end = len(self)  # somebody may look again while these are given out
+            if start < end:
+                yield from self.iterate(frames=range(start, end))
+                start = end
             if not more:
                 return
             began = time.monotonic()
