@@ -118,10 +118,16 @@ def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
         assert isinstance(option, click.Option)
         names = ", ".join([*option.opts, *option.secondary_opts])
         value = f" {named_value(option)}".rstrip()
-        again = " May be given several times." if option.multiple else ""
-        rows.append((f"`{names}{value}`", (option.help or "") + again))
+        rows.append((f"`{names}{value}`", about(option)))
     if rows:
         yield from _table(("option", ""), rows)
+
+
+def about(option: click.Option) -> str:
+    """What an option is for, and how it is given."""
+    again = " May be given several times." if option.multiple else ""
+    needed = " Has to be given." if option.required else ""
+    return (option.help or "") + again + needed
 
 
 def named_value(option: click.Option) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click
 
-from scripts.make_cli_docs import commands, named_value
+from scripts.make_cli_docs import about, commands, named_value
 from vfsd import __version__, grammar
 from vfsd.cli.app import SECTIONS, cli
 from vfsd.cli.command import Command, common_options
@@ -205,10 +205,9 @@ def _options(options: Iterable[click.Parameter]) -> Iterator[str]:
             f"\\fB{_literal(each)}\\fR" for each in [*option.opts, *option.secondary_opts]
         )
         value = named_value(option)
-        again = " May be given several times." if option.multiple else ""
         places = _literal(value).replace("|", "|\\:")  # at which a line may end
         shown = f"{names} \\fI{places}\\fR" if value else names
-        yield from _item(shown, (option.help or "") + again)
+        yield from _item(shown, about(option))
 
 
 def _words(words: Mapping[str, str]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vfsd.frametable import FrameTable
 from vfsd.model import Cell, PhysicalVideo, Segment
-from vfsd.reading.tileplan import _DOUBT, Costs, TileRun, decoder_threads, original_work, tile_work
+from vfsd.reading.tileplan import _DOUBT, Costs, TileRun, original_work, tile_work
 from vfsd.tiling import Rect, TileLayout
 from vfsd.tiling.cost import DecodeCost
 
@@ -57,7 +57,8 @@ def some_frames(rng: np.random.Generator, frames: int) -> list[int]:
 
 
 class Oracle:
-    """What every way through the parts takes, by the book."""
+    """What every way through the parts takes, by the book: of originals that are too small for
+    their decoder to have several threads."""
 
     def __init__(
         self, original: PhysicalVideo, table: FrameTable, costs: Costs, segments: list[Segment]
@@ -91,10 +92,7 @@ class Oracle:
     def tiled(self, segment: Segment, last: int) -> float:
         tiles = segment.layout.covering(REGION)
         work = tile_work(segment, tiles, last)
-        areas = [segment.cell(tile).rect.area for tile in tiles]
-        threads = decoder_threads(self.original.media, self.costs.threads)
-        seconds = self.costs.seconds_of_tiles(segment, work, together=len(tiles))
-        return _DOUBT * seconds * max(1.0, threads * max(areas) / sum(areas))
+        return _DOUBT * self.costs.seconds_of_tiles(segment, work, together=len(tiles))
 
     def saved(self, before: Way, way: Way) -> float:
         if before[0] is None and way[0] is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy.sparse import coo_array
 
 from sample_videos import FOLDER
 from tests.planning import (
+    LAYOUTS,
     REGION,
     Oracle,
     Way,
@@ -22,8 +24,9 @@ from tests.planning import (
 )
 from tests.stores import new_store
 from vfsd.frametable import FrameTable
-from vfsd.model import PhysicalVideo, Segment
-from vfsd.reading.tileplan import choose_tiles, in_full_size
+from vfsd.model import Cell, PhysicalVideo, Segment
+from vfsd.reading.tileplan import Costs, choose_tiles, in_full_size
+from vfsd.tiling.cost import DecodeCost
 
 CLIPS = ("traffic.mp4", "open-gop.mov", "open-gop.mkv", "variable-rate.mp4")
 
@@ -147,6 +150,41 @@ def best_ways(
     assert solved.success, solved.message
     taken = (max(choice, key=solved.x.__getitem__) - choice[0] for choice in one_each)
     return [[part[next(taken)] for part in case] for case in cases]
+
+
+def test_tiles_of_one_segment_keep_one_core_busy(
+    known: tuple[PhysicalVideo, FrameTable],
+) -> None:
+    """A decoder of a large original has two; those of segments side by side have one each."""
+    original, table = known
+    media = replace(original.media, width=640, height=480)
+    original = replace(original, media=media)
+    own, tile = DecodeCost(0, 0, 1e-9, 0), DecodeCost(0, 0, 2.4e-9, 0)  # tiles: 0.6 of the original
+    by_name = {media.codec: own, "fast": tile}
+    layout = LAYOUTS[0]
+    cells = (Cell(0, layout.tile(0), 0, 1, 20, 40.0),)
+
+    def chosen(*ends: int, threads: int = 2) -> list[int]:
+        """The numbers of those segments that are used, each of which begins where the last ends."""
+        segments = [
+            Segment(number, 2, 1, first, end, layout, "fast", "", 1, 40.0, 0, None, cells)
+            for number, (first, end) in enumerate(itertools.pairwise((0, *ends)), 1)
+        ]
+        runs = choose_tiles(
+            np.arange(ends[-1]),
+            lambda *_: REGION,
+            original,
+            table,
+            segments,
+            Costs(by_name, threads=threads),
+            good=of_40_db,
+        )
+        return [run.segment.id for run in runs]
+
+    assert chosen(30) == []
+    assert chosen(30, 60) == [1, 2]
+    assert chosen(30, 31) == []  # the second is done long before the first
+    assert chosen(30, threads=1) == [1]
 
 
 def test_each_frame_is_in_one_run_of_a_segment_that_has_it(

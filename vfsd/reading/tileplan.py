@@ -190,7 +190,9 @@ def choose_tiles(
     edges.update(edge for lost in unreadable for edge in (lost.start, lost.stop))
     cuts = sorted(edges)
     parts = [part for part in _split(wanted, cuts) if part]
-    return _runs(_cheapest(_ways(parts, usable), _Prices(physical, table, costs, unreadable)))
+    ways = _ways(parts, usable)
+    prices = _Prices(physical, table, costs, unreadable, side_by_side=_side_by_side(ways))
+    return _runs(_cheapest(ways, prices))
 
 
 def _ways(
@@ -218,6 +220,13 @@ class _Way:
     frames: Sequence[int]
 
 
+def _side_by_side(ways: Sequence[Sequence[_Way]]) -> float:
+    """How many parts that may be seen in tiles are as much to do as the largest of them: so many
+    cores are busy with them at a time, each with a part of its own."""
+    frames = [len(here[0].frames) for here in ways if len(here) > 1]
+    return sum(frames) / max(frames, default=1)
+
+
 def _edges(segment: Segment) -> tuple[int, int]:
     return segment.first_frame, segment.end_frame
 
@@ -236,6 +245,8 @@ class _Prices:
         table: FrameTable,
         costs: Costs,
         unreadable: Sequence[range],
+        *,
+        side_by_side: float,
     ) -> None:
         self._physical = physical
         self._table = table
@@ -245,6 +256,7 @@ class _Prices:
         self._area = physical.media.width * physical.media.height
         self._before: DecodeRun | None = None
         self._unreadable = unreadable
+        self._side_by_side = side_by_side
 
     def of_tiles(self, way: _Way) -> float:
         """Alone: from the segment's start."""
@@ -252,10 +264,11 @@ class _Prices:
         tiles, segment = way.tiles, way.segment
         work = tile_work(segment, tiles, way.frames[-1])
         seconds = self._costs.seconds_of_tiles(segment, work, together=len(tiles))
-        # The original is decoded by several threads, a tile by one: who waits for pictures in a
-        # row waits for the largest tile.
+        # The original is decoded by several threads, a tile by one: who waits for pictures of one
+        # segment in a row waits for the largest tile.
         areas = [segment.cell(tile).rect.area for tile in tiles]
-        return _DOUBT * seconds * max(1.0, self._threads * max(areas) / sum(areas))
+        busy = sum(areas) / max(areas) * self._side_by_side
+        return _DOUBT * seconds * max(1.0, self._threads / busy)
 
     def of_original(self, frames: Sequence[int]) -> tuple[float, float]:
         """(alone, what of that is done if the part before, which was asked for last, was read from
