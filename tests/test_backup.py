@@ -39,11 +39,12 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.fs import Filesystem
+from vfsd.integrity.scrubbing import Scrubber
 from vfsd.making.settle import settle_file
 from vfsd.model import FileState
 from vfsd.objects import ObjectStore
 from vfsd.store import Store
-from vfsd.storedir import StoreDirectory
+from vfsd.storedir import CATALOG, StoreDirectory
 
 CLIPS = ("traffic.mp4", "portrait.mp4", "mjpeg.avi")
 
@@ -194,6 +195,63 @@ def test_damage_is_told_and_not_copied(store: Store, target: Path) -> None:
             ("objects", False)
         ]
         assert copy.catalog.segments(copy["traffic.mp4"].info) == []
+
+
+def _flip(path: Path) -> None:
+    path.chmod(0o600)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _scrub(target: Path) -> None:
+    with Store.open(target) as copy:
+        assert [one.repaired for one in Scrubber(copy.parts).run()] == [None]
+
+
+@pytest.mark.parametrize("cannot_tell", [False, True])
+def test_what_a_backup_has_damaged_is_copied_anew(
+    store: Store, target: Path, cannot_tell: bool
+) -> None:
+    back_up(store.parts, target)
+    info = store["portrait.mp4"].info
+    _flip(ObjectStore(StoreDirectory.open(target)).path(info.digest))
+    _scrub(target)
+    if cannot_tell:
+        with (target / CATALOG).open("r+b") as file:
+            file.write(bytes(4096))
+    done = back_up(store.parts, target)
+    assert (done.copied, done.damaged) == (info.original.size, ())
+    assert same(store, target)
+
+
+def test_damage_of_a_backup_is_not_forgotten_where_nobody_has_a_good_copy(
+    store: Store, target: Path
+) -> None:
+    back_up(store.parts, target)
+    digest = store["portrait.mp4"].info.digest
+    path = ObjectStore(StoreDirectory.open(target)).path(digest)
+    kept = path.read_bytes()
+    _flip(path)
+    _scrub(target)
+    _flip(store.parts.objects.path(digest))
+    for _ in range(2):
+        done = back_up(store.parts, target)
+        assert (done.copied, done.damaged) == (0, (digest,))
+        with Store.open(target) as copy:
+            assert [one.check for one in check.run(copy.parts)] == ["damage"]
+    store.parts.objects.path(digest).write_bytes(kept)
+    assert back_up(store.parts, target).damaged == ()
+    assert same(store, target)
+
+
+def test_damage_that_the_store_knows_of_is_none_of_the_backup(store: Store, target: Path) -> None:
+    back_up(store.parts, target)
+    _flip(store.parts.objects.path(store["portrait.mp4"].info.digest))
+    _scrub(store.path)
+    assert back_up(store.parts, target).damaged == ()
+    with Store.open(target) as copy:
+        assert check.run(copy.parts, deep=True) == []
 
 
 @pytest.mark.parametrize("clip", CLIPS)

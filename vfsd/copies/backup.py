@@ -22,6 +22,7 @@ from vfsd import check
 from vfsd.catalog import Catalog
 from vfsd.copies.copynotes import CopyNotes, will_tell
 from vfsd.copies.copyplaces import require_apart, told_of_disks
+from vfsd.copies.handcopies import with_log
 from vfsd.copies.privatecopy import bring_settings, copy_private
 from vfsd.copies.takeover import TRIES, prepare, take_over
 from vfsd.errors import (
@@ -29,9 +30,10 @@ from vfsd.errors import (
     ExistsError,
     IntegrityError,
     StoreError,
+    StoreVersionError,
     UsageError,
 )
-from vfsd.integrity.blocksums import BlockSums
+from vfsd.integrity.blocksums import BlockSums, Place
 from vfsd.making.reindexing import stored_fault
 from vfsd.model import FileState
 from vfsd.objects import ObjectStore
@@ -103,6 +105,7 @@ class _Backup:
         self._on_progress = on_progress
         self._done = self._total = self._copied = 0
         self._sizes: dict[str, int | None] = {}  # of the objects that the snapshot refers to
+        self._doubted: dict[str, tuple[range, ...]] = {}  # of the last backup: what it has damaged
         self._damaged: set[str] = set()
         self._forbidden: set[str] = set()
         self._unread: set[int] = set()  # inodes
@@ -111,6 +114,7 @@ class _Backup:
     def run(self) -> BackedUp:
         target = self._target
         target.lay_out()
+        self._doubted = self._known_damage()
         snapshot = self._coming.new_catalog
         for _ in range(TRIES):  # what was deleted since the last look could not be copied
             _remove_catalog(snapshot)
@@ -144,6 +148,33 @@ class _Backup:
         there += [self._copy_private(ino) for ino in private]
         return all(there)
 
+    def _known_damage(self) -> dict[str, tuple[range, ...]]:
+        """The objects in the last backup of which somebody has found bytes that are others; all
+        that there are, where its catalog cannot tell."""
+        if not self._target.catalog_file.exists():
+            return {}
+        try:
+            with (
+                with_log(self._target),
+                closing(Catalog.open(url_of_file(self._target.catalog_file))) as last,
+                last.reading() as seen,
+            ):
+                found = seen.integrity.damaged()
+        except (IntegrityError, StoreVersionError):
+            return dict.fromkeys(self._objects.all_keys(), ())
+        return {one.place.object_key: one.damage for one in found if one.place.object_key}
+
+    def _note_damage(self, snapshot: Path) -> None:
+        """Let it have the damage of the copies, and not that of what they were made of.
+
+        Before it takes a place: who is killed then has forgotten nothing.
+        """
+        with closing(Catalog.open(url_of_file(snapshot))) as catalog, catalog.writing() as change:
+            change.integrity.forget_inspections()
+            for key in self._left_out:
+                if found := self._doubted.get(key):
+                    change.integrity.note_damage(Place(key, None), found, now_ns=time.time_ns())
+
     def _copy_object(self, key: str, size: int | None) -> bool:
         if (there := self._has_copy(key, size)) is not None:
             self._note(there)
@@ -171,7 +202,8 @@ class _Backup:
         there = self._objects.size(key)
         if there is None or size not in (None, there):
             return None
-        return there if size is not None or self._objects.is_intact(key, there) else None
+        is_known = size is not None and key not in self._doubted
+        return there if is_known or self._objects.is_intact(key, there) else None
 
     def _is_missing(self, key: str) -> bool:
         """Whether an object is not just gone since the snapshot, but should be there."""
@@ -217,6 +249,7 @@ class _Backup:
 
     def _publish(self) -> bool:
         """False where objects are gone again."""
+        self._note_damage(self._coming.new_catalog)
         bring_settings(self._parts.directory, self._target, self._coming)
         return take_over(self._target, self._has_all)
 
@@ -249,8 +282,6 @@ class _Backup:
                     there = self._objects.size(key)
                     if size is None and there is not None and key not in lost:
                         change.objects.record_astray(key, there, now_ns=time.time_ns())
-                # What was found by looking was found elsewhere; here all that was copied is good.
-                change.integrity.forget_inspections()
                 without = change.integrity.originals().keys() - change.integrity.places_with_sums()
                 for place in without:
                     if place.object_key in self._sums:
