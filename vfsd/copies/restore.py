@@ -321,10 +321,11 @@ def _link_or_copy(path: Path, beside: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        with suppress(shutil.SpecialFileError):
+        if path.is_symlink():
             shutil.copy2(path, beside, follow_symlinks=False)
-            if not beside.is_symlink():
-                fsync_path(beside)
+        elif path.is_file():
+            shutil.copy2(path, beside)
+            fsync_path(beside)
 
 
 def _new_place(target: StoreDirectory) -> Path:

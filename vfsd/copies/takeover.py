@@ -17,7 +17,7 @@ import fcntl
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -26,10 +26,10 @@ from typing import TypeVar
 from vfsd.catalog import come_to_rest
 from vfsd.copies.handcopies import lay_log
 from vfsd.copies.privatecopy import copy_private
-from vfsd.errors import BusyError, NoSpaceError, ReadOnlyError
+from vfsd.diskroom import NO_SPACE
+from vfsd.errors import BusyError, ReadOnlyError
 from vfsd.inhand import held_directory
 from vfsd.storedir import StoreDirectory, fsync_path
-from vfsd.units import human_bytes
 
 PATIENCE_SECONDS = 30.0
 """As long as those may go on who just have a look with a command."""
@@ -167,13 +167,13 @@ def _take_place(
 ) -> bool:
     if not has_all():
         return False
-    _require_room(directory)
-    keep_old()
     coming = directory.incoming
-    coming.new_catalog.replace(coming.catalog_file)
+    with _copied_beside(directory) as copies:
+        keep_old()
+        coming.new_catalog.replace(coming.catalog_file)
     try:
         fsync_path(coming.root)
-        _put_in_place(directory)
+        _put_in_place(directory, copies)
     except BaseException as error:
         error.add_note(
             f"all of it is there, and put in its place by who opens {directory.root} next"
@@ -182,13 +182,76 @@ def _take_place(
     return True
 
 
-def _put_in_place(directory: StoreDirectory) -> None:
+@contextmanager
+def _copied_beside(directory: StoreDirectory) -> Iterator[dict[int, Path]]:
+    """Durable copies of the private files that are to come, by inode, beside those whose places
+    they take; none where a rename puts the files themselves there.
+
+    Before all of it is what the store holds: nobody could open that where their disk has no room
+    for them, or cannot be written.  They go where the block fails.
+    """
+    copies: dict[int, Path] = {}
+    try:
+        if not _can_be_renamed(directory):
+            for ino, path in directory.incoming.spooled():
+                copies[ino] = directory.new_spool_copy(ino)
+                _copy(path, copies[ino])
+            fsync_path(directory.spool)
+        yield copies
+    except BaseException:
+        for copy in copies.values():
+            copy.unlink(missing_ok=True)
+        raise
+
+
+def _can_be_renamed(directory: StoreDirectory) -> bool:
+    """Whether private files that are to come can get another name where the others lie.
+
+    Only trying tells: it takes more than to lie on one disk.
+    """
+    for ino, path in directory.incoming.spooled():
+        there = directory.new_spool_copy(ino)
+        try:
+            path.replace(there)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            return False
+        there.replace(path)
+        break
+    return True
+
+
+def _copy(path: Path, copy: Path) -> None:
+    try:
+        copy_private(path, copy)
+        fsync_path(copy)
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            error.add_note(
+                f"it is {copy.parent.resolve()} in which files that are no videos have no room"
+            )
+        raise
+
+
+def _put_in_place(directory: StoreDirectory, copies: Mapping[int, Path] | None = None) -> None:
     """The catalog goes last: where it is still to come, the rest may be.  Where it has come, what
-    lies there is of somebody who has begun since."""
+    lies there is of somebody who has begun since.
+
+    `copies` are those of private files that have to be copied.  Without, what is left of those that
+    another made goes first, as there may be room for one of each.
+    """
     coming = directory.incoming
     if _is_to_come(directory):
+        if copies is None:
+            for left in directory.spool_copies():
+                with suppress(OSError):
+                    left.unlink()
         for ino, path in coming.spooled():
-            _bring_private(path, directory, ino)
+            if copies:
+                copies[ino].replace(directory.spool_file(ino))
+            else:
+                _bring_private(path, directory, ino)
         if coming.settings.exists():
             coming.settings.replace(directory.settings)
         fsync_path(directory.spool)
@@ -214,22 +277,5 @@ def _bring_private(path: Path, directory: StoreDirectory, ino: int) -> None:
         if error.errno != errno.EXDEV:
             raise
         copy = directory.new_spool_copy(ino)
-        copy_private(path, copy)
-        fsync_path(copy)
+        _copy(path, copy)
         copy.replace(directory.spool_file(ino))
-
-
-def _require_room(directory: StoreDirectory) -> None:
-    """Raises `NoSpaceError` where private files have to be copied to another disk, which is too
-    full: before they are what the store holds, which nobody could open then."""
-    spool, coming = directory.spool, directory.incoming
-    if coming.spool.stat().st_dev == spool.stat().st_dev:
-        return
-    needed = sum(path.stat().st_size for _, path in coming.spooled())
-    free = shutil.disk_usage(spool).free
-    if free < needed:
-        error = NoSpaceError(f"no room for private files in {spool}")
-        error.add_note(
-            f"{human_bytes(free)} are free in {spool}, and {human_bytes(needed)} come there"
-        )
-        raise error
