@@ -240,6 +240,17 @@ def test_a_mount_waits_for_who_only_looks_whether_there_is_one(store: Store) -> 
             assert not alone
 
 
+def test_a_mount_waits_for_one_that_is_about_to_end(store: Store) -> None:
+    """It has the lock to its very end, and the note in it no longer."""
+    directory = store.parts.directory
+    with ExitStack() as other:
+        other.enter_context(directory.mounted("/elsewhere"))
+        os.truncate(directory.mount_lock, 0)
+        threading.Timer(0.05, other.pop_all().close).start()
+        with directory.mounted("/somewhere"):
+            assert directory.mounted_by() == {"pid": os.getpid(), "place": "/somewhere"}
+
+
 @pytest.mark.parametrize("repair", [False, True])
 def test_a_file_that_becomes_a_video_meanwhile_has_no_missing_bytes(
     store: Store, monkeypatch: pytest.MonkeyPatch, repair: bool

@@ -462,7 +462,8 @@ class StoreDirectory:
             os.close(fd)
 
     def _lock_alone(self, fd: int) -> None:
-        """Who only asks whether it is mounted has the lock for a moment, too."""
+        """Who only asks whether it is mounted has the lock for a moment, too, and so has who does
+        not say what for: he has just begun, or is about to end."""
         end = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
@@ -470,7 +471,7 @@ class StoreDirectory:
                 return
             except BlockingIOError:
                 who = self.mounted_by()
-                if who is None and time.monotonic() < end:
+                if not who and time.monotonic() < end:
                     time.sleep(_ASKING_SECONDS)
                     continue
             raise self._refusal(who)
