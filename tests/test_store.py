@@ -262,6 +262,24 @@ def test_nothing_is_let_go_while_the_disk_with_the_objects_is_not_mounted(
     assert {one.repaired for one in Scrubber(store.parts).run()} == {"dropped", None}
 
 
+def test_nothing_is_stored_while_the_disk_with_the_objects_is_not_mounted(
+    store: Store, video: Video, tmp_path: Path
+) -> None:
+    """One folder there, and the rest would be taken for lost."""
+    objects = store.path / "objects"
+    objects.rename(tmp_path / "kept")
+    (objects / "tmp").mkdir(parents=True)
+    other = FOLDER / "portrait.mp4"
+    for _ in range(2):
+        with pytest.raises(StoreError, match="is empty, and should hold 1 objects"):
+            store.ingest(other, "b.mp4")
+    assert [path.name for path in objects.rglob("*")] == ["tmp"]
+    assert list(store) == [video.name]
+    (objects / "00").mkdir()
+    store.ingest(other, "b.mp4")
+    assert {one.check for one in check.run(store.parts)} == {"objects"}
+
+
 def test_no_file_of_the_store_is_indexed_in_place(store: Store, video: Video) -> None:
     """Also where a link leads to the store, whatever of both is asked for."""
     own = store.parts.bytes_of(video.original)

@@ -56,9 +56,14 @@ class Digest(NamedTuple):
 class ObjectStore:
     """The objects of a store, and files on their way to become some."""
 
-    def __init__(self, directory: StoreDirectory) -> None:
+    def __init__(
+        self, directory: StoreDirectory, before_first: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`before_first` is called with the first that comes where it `is_bare`; where it raises,
+        none does."""
         self._root = directory.objects
         self._tmp = directory.objects_tmp
+        self._before_first = before_first
 
     def path(self, key: str) -> Path:
         """Where an object lies, or would.  Raises `IntegrityError` for what is no key: names in the
@@ -257,6 +262,8 @@ class ObjectStore:
         open keeps it.  Raises `IntegrityError` for a directory that is not empty, and where
         something else lies in the place of the one above."""
         final = self.path(key)
+        if not final.parent.exists() and self.is_bare():
+            self._before_first(key)
         try:
             final.parent.mkdir(exist_ok=True)
         except FileExistsError as error:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -68,7 +69,7 @@ class Parts:
         return cls(
             directory,
             catalog,
-            ObjectStore(directory),
+            ObjectStore(directory, partial(_require_none_needed, catalog, directory)),
             settings,
             Examiner(limits),
             Suspects(directory),
@@ -90,18 +91,8 @@ class Parts:
         """Raises `StoreError` where the catalog refers to objects, and there is no folder for any:
         before tiles are let go because they are missing, and before anything is to make room on
         what may be another disk than theirs."""
-        if not self.objects.is_bare():
-            return
-        with self.catalog.reading() as seen:
-            count = len(seen.objects.needed())
-        if count:
-            place = self.directory.objects
-            raise StoreError(
-                f"{place} is empty, and should hold {count} objects",
-                hint="where they lie on another disk, mount that; where they are gone for good, "
-                f"make one of their folders again, as by `mkdir {shlex.quote(str(place / '00'))}`, "
-                "and what is missing is told one by one",
-            )
+        if self.objects.is_bare():
+            _require_none_needed(self.catalog, self.directory)
 
     def with_reserve(self, action: Callable[[], T]) -> T:
         """Do something that leads to more room, on a full disk too; see `vfsd.reserve`."""
@@ -180,6 +171,23 @@ class Parts:
             return self.objects.path(place.object_key)
         assert place.link_path is not None
         return Path(place.link_path)
+
+
+def _require_none_needed(
+    catalog: Catalog, directory: StoreDirectory, coming: str | None = None
+) -> None:
+    """Raises `StoreError` where the catalog refers to objects, and not to one only that is just
+    `coming`."""
+    with catalog.reading() as seen:
+        needed = seen.objects.needed()
+    if needed.keys() - {coming}:
+        place = directory.objects
+        raise StoreError(
+            f"{place} is empty, and should hold {len(needed)} objects",
+            hint="where they lie on another disk, mount that; where they are gone for good, "
+            f"make one of their folders again, as by `mkdir {shlex.quote(str(place / '00'))}`, "
+            "and what is missing is told one by one",
+        )
 
 
 def _other_bytes(message: str) -> IntegrityError:

@@ -397,6 +397,29 @@ def test_changes_from_outside_are_seen_within_a_second(mounted: Mounted) -> None
         assert os.listdir(at / "cam") == []
 
 
+def test_where_the_disk_with_the_objects_is_not_mounted_nothing_comes_in_their_place(
+    mounted: Mounted, tmp_path: Path
+) -> None:
+    place = mounted.mount()
+    shutil.copy(VIDEO, place / "a.mp4")
+    assert os.getxattr(place / "a.mp4", "user.vfsd.state") == b"video"
+    objects, kept = mounted.store / "objects", tmp_path / "kept"
+    objects.rename(kept)
+    (objects / "tmp").mkdir(parents=True)
+    other = FOLDER / "traffic.mp4"
+    shutil.copy(other, place / "b.mp4")
+    assert os.getxattr(place / "b.mp4", "user.vfsd.state") == b"spooled"
+    assert (place / "b.mp4").read_bytes() == other.read_bytes()
+    mounted.unmount()
+    with pytest.raises(StoreError, match="is empty, and should hold 1 objects"):
+        mounted.mount()
+    shutil.rmtree(objects)
+    kept.rename(objects)
+    place = mounted.mount()
+    assert os.getxattr(place / "b.mp4", "user.vfsd.state") == b"video"
+    assert (place / "b.mp4").read_bytes() == other.read_bytes()
+
+
 def test_private_files_and_objects_are_on_one_disk(mounted: Mounted) -> None:
     """The bytes of a new video become an object by another name for them."""
     elsewhere = Path(tempfile.mkdtemp(dir="/dev/shm"))

@@ -86,6 +86,7 @@ def _serve(
         store = stack.enter_context(Store.open(root, read_only=parsed.read_only))
         if not parsed.read_only:
             directory.require_one_disk()
+            store.parts.require_filled()
         counters = Counters()
         renders = stack.enter_context(_render_process(starter, store, counters))
         views = stack.enter_context(closing(_views(store, parsed, renders, counters)))
