@@ -254,6 +254,25 @@ def test_damage_that_the_store_knows_of_is_none_of_the_backup(store: Store, targ
         assert check.run(copy.parts, deep=True) == []
 
 
+@pytest.mark.parametrize("what", ["folder", "object"])
+def test_what_lies_in_the_place_of_a_copy_is_no_fault_of_the_store(
+    store: Store, target: Path, what: str
+) -> None:
+    back_up(store.parts, target)
+    info = store.ingest(FOLDER / "open-gop.mkv", "b.mkv").info
+    path = ObjectStore(StoreDirectory.open(target)).path(info.digest)
+    taken = path.parent if what == "folder" else path / "of somebody"
+    taken.parent.mkdir(parents=True, exist_ok=True)
+    taken.write_text("his")
+    with pytest.raises(IntegrityError, match=f"{path.parent}.*directory"):
+        back_up(store.parts, target)
+    with Store.open(target) as copy:
+        assert sorted(copy) == sorted(CLIPS)
+    taken.unlink()
+    assert back_up(store.parts, target).damaged == ()
+    assert same(store, target)
+
+
 @pytest.mark.parametrize("clip", CLIPS)
 def test_an_object_with_the_bytes_of_another_costs_the_backup_nothing(
     store: Store, target: Path, clip: str

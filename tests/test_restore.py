@@ -442,6 +442,25 @@ def test_what_the_store_has_is_compared_too(place: Path, damage: str) -> None:
     assert _holds_monday(place / "store")
 
 
+def test_what_lies_in_the_place_of_a_folder_is_no_fault_of_the_backup(place: Path) -> None:
+    with Store.open(place / "store") as store:
+        check.collect(store.parts)
+        before = list(store)
+    with Store.open(place / "backup") as backup:
+        key = backup["monday.mp4"].info.digest
+    folder = place / "store/objects" / key[:2]
+    if folder.exists():
+        folder.rmdir()
+    folder.touch()
+    with pytest.raises(IntegrityError, match=f"{folder} is no directory"):
+        restore(place / "backup", place / "store")
+    with Store.open(place / "store") as store:
+        assert list(store) == before
+    folder.unlink()
+    restore(place / "backup", place / "store")
+    assert _holds_monday(place / "store")
+
+
 def test_who_collects_garbage_meanwhile_takes_nothing_from_it(place: Path) -> None:
     """What was copied belongs to nothing yet."""
     with Store.open(place / "store") as store:

@@ -108,16 +108,6 @@ class ObjectStore:
         with open(source, "rb", buffering=0) as reading:
             return self._put(iter(lambda: reading.read(_CHUNK), b""), str(source), on_progress)
 
-    def put_object(
-        self, other: ObjectStore, key: str, *, on_progress: Progress | None = None
-    ) -> Digest:
-        """As `put_file`, what another store has as this object; what its bytes come to.
-
-        Raises `FileNotFoundError` where it is not there, `IntegrityError` where it cannot be read,
-        or has other bytes: these get no name here, which may be that of a good object.
-        """
-        return self._put(stored_chunks(other.path(key)), f"object {key}", on_progress, key)
-
     def put_bytes(self, data: bytes, what: str) -> Digest:
         """As `put_file`, what is in memory; `what` names it in errors."""
         return self._put([data], what, None)
@@ -163,14 +153,7 @@ class ObjectStore:
                 ) from None
             yield
 
-    def _put(
-        self,
-        chunks: Iterable[bytes],
-        what: str,
-        on_progress: Progress | None,
-        expected: str | None = None,
-    ) -> Digest:
-        """Raises `IntegrityError` for bytes that hash to another key than is `expected`."""
+    def _put(self, chunks: Iterable[bytes], what: str, on_progress: Progress | None) -> Digest:
         hasher, summer = blake3(), BlockSummer()
         with room_for(what), self.new_file() as new:
             for chunk in chunks:
@@ -180,8 +163,6 @@ class ObjectStore:
                 if on_progress is not None:
                     on_progress(len(chunk))
             key = hasher.hexdigest()
-            if expected not in (None, key):
-                raise IntegrityError(f"{what} has bytes that hash to {key}")
             os.fsync(new.file.fileno())
             self.exchange(new.path, key)
         sums = summer.finish()
@@ -229,32 +210,44 @@ class ObjectStore:
 
     @contextmanager
     def good_copy_of(
-        self, other: ObjectStore, key: str, *, on_progress: Progress | None = None
+        self,
+        other: ObjectStore,
+        key: str,
+        *,
+        on_progress: Progress | None = None,
+        summer: BlockSummer | None = None,
     ) -> Iterator[Path]:
-        """As `good_copy`, of what another store has as this object.
+        """As `good_copy`, of what another store has as this object; its bytes pass a `summer`, too.
 
         Raises `FileNotFoundError` where it is not there, `IntegrityError` also where it cannot be
         read.
         """
         source = other.path(key)
-        with self._compared(stored_chunks(source), key, source, on_progress) as new:
+        with self._compared(stored_chunks(source), key, source, on_progress, summer) as new:
             yield new
 
     @contextmanager
     def _compared(
-        self, chunks: Iterable[bytes], key: str, source: Path, on_progress: Progress | None
+        self,
+        chunks: Iterable[bytes],
+        key: str,
+        source: Path,
+        on_progress: Progress | None,
+        summer: BlockSummer | None = None,
     ) -> Iterator[Path]:
         hasher = blake3()
         with self.new_file() as new:
             with room_for(f"object {key}"):
                 for chunk in chunks:
                     hasher.update(chunk)
+                    if summer is not None:
+                        summer.update(chunk)
                     write_all(new.file, chunk)
                     if on_progress is not None:
                         on_progress(len(chunk))
+                if hasher.hexdigest() != key:
+                    raise IntegrityError(f"{source} is no good copy of object {key}")
                 os.fsync(new.file.fileno())
-            if hasher.hexdigest() != key:
-                raise IntegrityError(f"{source} is no good copy of object {key}")
             yield new.path
 
     def exchange(self, temporary: Path, key: str) -> None:

@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from vfsd.errors import (
     StoreVersionError,
     UsageError,
 )
-from vfsd.integrity.blocksums import BlockSums, Place
+from vfsd.integrity.blocksums import BlockSummer, BlockSums, Place
 from vfsd.making.reindexing import stored_fault
 from vfsd.model import FileState
 from vfsd.objects import ObjectStore
@@ -71,7 +71,8 @@ def back_up(
     Without `derived`, tiles and renditions are left out.  What was interrupted is gone on with by
     doing it again; until it is done the backup is the last one.  Raises `UsageError`, `ExistsError`
     for a directory that is something else, `BusyError` where somebody uses the backup,
-    `IntegrityError` for a damaged catalog, `StoreError` where something that is no file has the
+    `IntegrityError` for a damaged catalog, and where something lies in the place of an object of
+    the backup that is nobody's to delete, `StoreError` where something that is no file has the
     name of one, `NoSpaceError`.
     """
     target = target.absolute()
@@ -179,22 +180,25 @@ class _Backup:
         if (there := self._has_copy(key, size)) is not None:
             self._note(there)
             return True
-        try:
-            _, copied, sums = self._objects.put_object(
-                self._parts.objects, key, on_progress=self._note
-            )
-        except FileNotFoundError:
-            return key in self._damaged or self._is_missing(key)
-        except IntegrityError:
-            self._damaged.add(key)
-            return True
-        except PermissionError:
-            if os.access(self._parts.objects.path(key), os.R_OK):
-                raise  # it is the backup that may not be written
-            self._forbidden.add(key)
-            return True
-        self._copied += copied
-        self._sums[key] = sums
+        source, summer = self._parts.objects, BlockSummer()
+        with ExitStack() as stack:
+            try:
+                copy = stack.enter_context(
+                    self._objects.good_copy_of(source, key, on_progress=self._note, summer=summer)
+                )
+            except FileNotFoundError:
+                return key in self._damaged or self._is_missing(key)
+            except IntegrityError:
+                self._damaged.add(key)
+                return True
+            except PermissionError:
+                if os.access(source.path(key), os.R_OK):
+                    raise  # it is the backup that may not be written
+                self._forbidden.add(key)
+                return True
+            self._objects.exchange(copy, key)  # what is wrong with its place is no fault of it
+        self._sums[key] = summer.finish()
+        self._copied += self._sums[key].size
         return True
 
     def _has_copy(self, key: str, size: int | None) -> int | None:

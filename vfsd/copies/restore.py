@@ -14,7 +14,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -66,7 +66,8 @@ def restore(backup: Path, target: Path, *, on_progress: OnProgress | None = None
     What was interrupted is gone on with by doing it again; until it is done the store is what it
     was.  Raises `NoStoreError` where there is no backup, `UsageError` for a store that is none,
     `ExistsError` for a target that is another store, a backup or something else, `BusyError` where
-    somebody uses one of the two, `IntegrityError` where the catalog of the backup is damaged,
+    somebody uses one of the two, `IntegrityError` where the catalog of the backup is damaged, and
+    where something lies in the place of an object of the store that is nobody's to delete,
     `StoreError` where something that is no file has the name of one, `ReadOnlyError`,
     `NoSpaceError`.
     """
@@ -219,14 +220,16 @@ class _Restore:
         if self._objects.exists(key) and self._objects.is_intact(key, size):
             self._note(self._objects.size(key) or 0)
             return
-        try:
-            with self._objects.good_copy_of(self._backup, key, on_progress=self._note) as good:
-                copied = good.stat().st_size
-                self._objects.exchange(good, key)
-        except (FileNotFoundError, IntegrityError):
-            self._missing.append(key)
-            return
-        self._copied += copied
+        with ExitStack() as stack:
+            try:
+                good = stack.enter_context(
+                    self._objects.good_copy_of(self._backup, key, on_progress=self._note)
+                )
+            except (FileNotFoundError, IntegrityError):
+                self._missing.append(key)
+                return
+            self._copied += good.stat().st_size
+            self._objects.exchange(good, key)  # what is wrong with its place is no fault of it
 
     def _bring_private(self, ino: int, coming: StoreDirectory) -> None:
         copy = coming.spool_file(ino)

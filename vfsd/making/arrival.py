@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -103,11 +103,12 @@ def arrival_of_copy(
     def ensure() -> None:
         if parts.objects.exists(found.key):
             return
-        try:
-            with parts.objects.good_copy(source, found.key) as copy:
-                parts.objects.exchange(copy, found.key)
-        except IntegrityError:
-            raise written_while_read(source) from None
+        with ExitStack() as stack:
+            try:
+                copy = stack.enter_context(parts.objects.good_copy(source, found.key))
+            except IntegrityError:
+                raise written_while_read(source) from None
+            parts.objects.exchange(copy, found.key)
 
     return Arrival(parts, found.key, found.size, ensure), found
 
