@@ -9,6 +9,7 @@ it away.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -27,7 +28,7 @@ from vfsd.inhand import NEW_NAME, NewFile, held_directory, hold, is_in_hand, new
 from vfsd.integrity.blocksums import BlockSummer, BlockSums
 from vfsd.integrity.diskfile import UNREADABLE, open_stored, stored_chunks
 from vfsd.regularfiles import remove, remove_directory
-from vfsd.storedir import StoreDirectory, fsync_path, listed
+from vfsd.storedir import StoreDirectory, fsync_path, listed, not_of_one_disk
 
 _CHUNK = 1 << 20
 _BEGINNING_SECONDS = 30.0
@@ -172,7 +173,7 @@ class ObjectStore:
         """Give a file of the store a name among the objects too; its bytes hash to `key`.
 
         The file must not be written any more, under whatever name.  Who may read other objects may
-        read it from now on, too.
+        read it from now on, too.  Raises `StoreError` for a file of another disk.
         """
         fsync_path(source)
         if self.is_one_with(source, key):  # then a rename would do nothing, and leave the other
@@ -184,7 +185,12 @@ class ObjectStore:
                 with suppress(PermissionError):  # it is somebody else's, who says who may read it
                     os.fchmod(file.fileno(), self._usual_mode())
             temporary = self._new_path()
-            os.link(source, temporary)
+            try:
+                os.link(source, temporary)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                raise not_of_one_disk(source.parent, self._root) from error
             try:
                 self.exchange(temporary, key)
             except BaseException:

@@ -240,12 +240,11 @@ class StoreDirectory:
 
     def require_one_disk(self) -> None:
         """Raises `StoreError` where private files cannot become objects by another name for them,
-        as they do when they are videos."""
-        if self.spool.stat().st_dev != self.objects.stat().st_dev:
-            raise StoreError(
-                f"{self.spool} and {self.objects} are on different disks",
-                hint="let both be, or lead to, directories of one disk; or mount with -o ro",
-            )
+        as they do when they are videos: on another disk, or where the same one is mounted twice."""
+        spool, objects = self.spool, self.objects
+        above = {mount_above(Path(os.path.realpath(folder))) for folder in (spool, objects)}
+        if spool.stat().st_dev != objects.stat().st_dev or len(above) > 1:
+            raise not_of_one_disk(spool, objects)
 
     def _require_no_others(self, folder: Path) -> None:
         """Raises `StoreError` where a link leads to what belongs to another store, whose files have
@@ -565,6 +564,14 @@ def _id_in(text: str) -> str | None:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     return str(number)
+
+
+def not_of_one_disk(spool: Path, objects: Path) -> StoreError:
+    return StoreError(
+        f"{spool} and {objects} are on different disks, or mounted each by itself",
+        hint="let both be, or lead to, directories of one disk that is mounted once; or mount the "
+        "store with -o ro",
+    )
 
 
 def _no_directory(path: Path) -> StoreError:

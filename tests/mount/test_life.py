@@ -19,7 +19,10 @@ from pathlib import Path
 import pytest
 
 from sample_videos import FOLDER
+from tests import disks
+from tests.fs.driver import Driver
 from tests.mount.conftest import Mounted
+from vfsd import check
 from vfsd.errors import (
     BusyError,
     FuseMissingError,
@@ -29,6 +32,7 @@ from vfsd.errors import (
     UsageError,
     VfsdError,
 )
+from vfsd.fs import Filesystem
 from vfsd.fuse.options import described_options
 from vfsd.model import FileState
 from vfsd.mounts import mounting
@@ -418,6 +422,23 @@ def test_where_the_disk_with_the_objects_is_not_mounted_nothing_comes_in_their_p
     place = mounted.mount()
     assert os.getxattr(place / "b.mp4", "user.vfsd.state") == b"video"
     assert (place / "b.mp4").read_bytes() == other.read_bytes()
+
+
+def test_private_files_and_objects_are_in_one_mount(mounted: Mounted, tmp_path: Path) -> None:
+    """No file has names in two of these, though they be of one disk."""
+    shutil.copy(VIDEO, mounted.mount() / "a.mp4")
+    mounted.unmount()
+    spool = mounted.store / "spool"
+    with disks.mounted(spool, "--bind", spool):
+        with pytest.raises(StoreError, match="mounted each by itself"):
+            mounted.mount()
+        with Store.open(mounted.store) as store:
+            it = Driver(Filesystem(store.parts))
+            it.write("/b.mp4", VIDEO.read_bytes())
+            it.fs.close()
+            with pytest.raises(StoreError, match="mounted each by itself"):
+                check.run(store.parts, repair=True)
+    assert os.getxattr(mounted.mount() / "b.mp4", "user.vfsd.state") == b"video"
 
 
 def test_private_files_and_objects_are_on_one_disk(mounted: Mounted) -> None:
