@@ -117,6 +117,26 @@ def test_what_was_there_is_kept_beside_it(place: Path) -> None:
     assert private == [b"of friday, and more", b"since"]
 
 
+@pytest.mark.parametrize("disk", ["the same", "another"])
+def test_what_was_there_by_links_is_kept_beside_it(place: Path, elsewhere: Path, disk: str) -> None:
+    """And stays where it was, too."""
+    store, there = place / "store", (place if disk == "the same" else elsewhere) / "there"
+    there.mkdir()
+    (store / "config.toml").write_text("tune = false\n")
+    with Store.open(store):
+        pass  # what its last process left in the log is in the catalog then
+    for name in (CATALOG, "config.toml"):
+        shutil.move(store / name, there / name)
+        (store / name).symlink_to(os.path.relpath(there / name, store))
+    kept = restore(place / "backup", store).replaced
+    assert kept is not None
+    assert (kept / "config.toml").read_text() == "tune = false\n"
+    for folder in (kept, there):
+        with Catalog.open(f"sqlite:///{folder}/catalog.sqlite3") as old:
+            assert list(old.find().names()) == ["friday.mkv", "since.avi", "tiled.mp4"]
+    assert _holds_monday(store)
+
+
 def test_what_is_kept_is_whole_though_others_come_and_go_meanwhile(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

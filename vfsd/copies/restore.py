@@ -299,10 +299,11 @@ def _keep_old(target: StoreDirectory) -> Path | None:
         return None
     kept = _new_place(target)
     (kept / "spool").mkdir()
-    for path in old:
-        os.link(path, kept / path.name)
     spooled = [path for _, path in target.spooled()]
     try:
+        for path in old:
+            # What it leads to: a link would lead elsewhere from there, and to nothing of its own.
+            _link_or_copy(path.resolve(), kept / path.name)
         for path in spooled:
             if not path.is_dir():
                 _link_or_copy(path, kept / "spool" / path.name)
@@ -318,7 +319,7 @@ def _keep_old(target: StoreDirectory) -> Path | None:
 
 
 def _link_or_copy(path: Path, beside: Path) -> None:
-    """Let a private file be in another place, too; of what has no bytes nothing is copied."""
+    """Let a file be in another place, too; of what has no bytes nothing is copied."""
     try:
         os.link(path, beside, follow_symlinks=False)
     except OSError as error:
