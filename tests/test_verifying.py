@@ -49,11 +49,11 @@ def sql(store: Store, statement: str) -> None:
 
 
 def once(action: Callable[[], object]) -> Callable[[int, int], None]:
-    """For `on_progress`: something that happens while all is decoded."""
+    """For `on_progress`: something that happens while all is decoded, after it was compared."""
     left = [action]
 
     def called(done: int, total: int) -> None:
-        while left:
+        while left and 2 * done > total:
             left.pop()()
 
     return called
@@ -97,6 +97,47 @@ def test_a_linked_file_that_becomes_another_meanwhile_is_not_taken_for_it(
     os.utime(mine, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert not after.verify()
     assert check.run(store.parts) == []
+
+
+# ------------------------------------------------------------------------------- what is told
+
+
+class GiveUpError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("has_sums", [True, False])
+def test_comparing_is_told_of_and_can_be_given_up(
+    store: Store, tmp_path: Path, has_sums: bool
+) -> None:
+    """In pieces: a disk may take an hour for all of it."""
+    large, more = tmp_path / "large.mp4", 9 << 20
+    large.write_bytes(
+        (FOLDER / "portrait.mp4").read_bytes() + more.to_bytes(4, "big") + b"free" + bytes(more - 8)
+    )
+    video = store.ingest(large, "large.mp4")
+    size = video.original.size
+    if not has_sums:
+        sql(store, "DELETE FROM block_sums")
+    told: list[tuple[int, int]] = []
+
+    def give_up(done: int, total: int) -> None:
+        told.append((done, total))
+        if len(told) == 2:
+            raise GiveUpError
+
+    with Store.open(store.path) as other:
+        with pytest.raises(GiveUpError):
+            other["large.mp4"].verify(on_progress=give_up)
+        assert told[-1][0] < size
+        assert not other["large.mp4"].original.verified
+        told.clear()
+        assert not other["large.mp4"].verify(on_progress=lambda *now: told.append(now))
+        compared = told[: told.index((size, 2 * size)) + 1]
+        assert compared == sorted(compared)
+        assert len(compared) > 2
+        assert told[-1][0] > size
+        assert other["large.mp4"].original.verified
 
 
 # -------------------------------------------------------------------------- what is known of it

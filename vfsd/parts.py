@@ -22,7 +22,7 @@ from vfsd.integrity.byteslook import version_of
 from vfsd.integrity.summedfile import StoredFile, SummedFile
 from vfsd.integrity.summing import SummedFiles
 from vfsd.model import PhysicalVideo
-from vfsd.objects import ObjectStore, digest
+from vfsd.objects import ObjectStore, Progress, digest
 from vfsd.processes.examineorders import Limits
 from vfsd.processes.examiner import Examiner
 from vfsd.reading.suspects import Suspects
@@ -115,7 +115,8 @@ class Parts:
         full: bool = False,
         on_progress: OnProgress | None = None,
     ) -> Examination:
-        """Examine an original, all of which is compared first; see `Examiner.examine`.
+        """Examine an original, all of which is compared first; see `Examiner.examine`.  Bytes that
+        are read for both count twice in what `on_progress` is told.
 
         Frame tables go by what comes of it, and tiles and labels by them: so an object without sums
         has to hash to its name.  What is compared is what is examined, whatever has its name
@@ -123,29 +124,41 @@ class Parts:
         `IntegrityError` for bytes that are not those that were stored, or into which somebody
         writes meanwhile.
         """
+        compared = 0
+
+        def note(count: int) -> None:
+            nonlocal compared
+            compared += count
+            if on_progress is not None:
+                on_progress(compared, 2 * file.size)
+
+        def go_on(done: int, total: int) -> None:
+            if on_progress is not None:
+                on_progress(compared + done, compared + total)
+
         with closing(self.file_of(physical).open()) as file:
             before = version_of(os.fstat(file.fd))
-            self._require_stored(file, physical, name)
+            self._require_stored(file, physical, name, note)
             try:
-                found = self.examiner.examine_open(
-                    file.fd, name, full=full, on_progress=on_progress
-                )
+                found = self.examiner.examine_open(file.fd, name, full=full, on_progress=go_on)
             except RefusedMediaError:
                 _require_unwritten(file, name, before)
                 raise
             _require_unwritten(file, name, before)
             return found
 
-    def _require_stored(self, file: SummedFile, physical: PhysicalVideo, name: str) -> None:
+    def _require_stored(
+        self, file: SummedFile, physical: PhysicalVideo, name: str, on_progress: Progress
+    ) -> None:
         """Raises `IntegrityError` unless an open original has the bytes that were stored, and no
         others: by its sums, which an object has from then on if it has none yet."""
         place, sums = physical.place, file.sums
         if sums is not None:
-            file.require(0, sums.size)
+            file.require(0, sums.size, on_progress=on_progress)
             if file.size > sums.size:
                 raise _other_bytes(f"{name}: others follow the {sums.size} bytes that were stored")
         elif place.object_key is not None:
-            found = digest(file.fd)
+            found = digest(file.fd, on_progress=on_progress)
             if found.key != place.object_key:
                 raise _other_bytes(f"{name} is damaged on disk: its bytes hash to {found.key}")
             self._put_sums(place, found.sums)

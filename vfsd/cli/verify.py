@@ -84,8 +84,12 @@ def _verify(
     """(status, frames, reason)"""
     progress.label(f"verifying {info.name}")
     video = store.open_video(info)
+
+    def tell(done: int, of: int) -> None:  # of what is read twice each time is half of it
+        progress.reach(before + info.size * done // max(1, of), total)
+
     try:
-        corrected = video.verify(on_progress=lambda done, _: progress.reach(before + done, total))
+        corrected = video.verify(on_progress=tell)
     except (RefusedMediaError, IntegrityError) as error:
         return "broken", len(video), describe(error).message
     except OSError as error:

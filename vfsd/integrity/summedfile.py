@@ -130,8 +130,13 @@ class SummedFile:
         blocks = self._blocks if self._is_known else self._look_up()
         return size if blocks is None else max(0, min(size, blocks.sums.size - position))
 
-    def require(self, position: int, size: int) -> None:
-        """Look at those bytes.  Raises as `readinto` does, of all that is damaged there."""
+    def require(
+        self, position: int, size: int, *, on_progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Look at those bytes.  Raises as `readinto` does, of all that is damaged there.
+
+        `on_progress` is told of the bytes done since the last call; it may raise to give up.
+        """
         blocks = self._blocks if self._is_known else self._look_up()
         if blocks is None:
             return
@@ -141,20 +146,30 @@ class SummedFile:
         is_proven = False
         for first in range(wanted.start, wanted.stop, at_once):
             some = range(first, min(wanted.stop, first + at_once))
-            if blocks.seen.find(0, some.start, some.stop) < 0:
-                continue
-            start = some.start * blocks.sums.block
-            data = self._read(start, some.stop * blocks.sums.block - start)
-            if self._are_right(blocks, some, data):
-                continue
-            for number in some:
-                again = None if blocks.seen[number] else self._read_again(blocks, number)
-                if blocks.seen[number] or (again and blocks.sums.is_right(number, again)):
-                    continue
-                damaged.append(blocks.sums.bytes_of(number))
-                is_proven = is_proven or again is not None
+            found, is_read = self._damage_in(blocks, some)
+            damaged += found
+            is_proven = is_proven or is_read
+            if on_progress is not None:
+                on_progress(blocks.sums.bytes_of(some[-1]).stop - blocks.sums.bytes_of(first).start)
         if damaged:
             raise self._report(merged(damaged), is_proven)
+
+    def _damage_in(self, blocks: SeenBlocks, some: range) -> tuple[list[range], bool]:
+        """The bytes of damaged ones among these blocks, and whether any of them could be read."""
+        if blocks.seen.find(0, some.start, some.stop) < 0:
+            return [], False
+        start = some.start * blocks.sums.block
+        data = self._read(start, some.stop * blocks.sums.block - start)
+        if self._are_right(blocks, some, data):
+            return [], False
+        damaged, is_read = [], False
+        for number in some:
+            again = None if blocks.seen[number] else self._read_again(blocks, number)
+            if blocks.seen[number] or (again and blocks.sums.is_right(number, again)):
+                continue
+            damaged.append(blocks.sums.bytes_of(number))
+            is_read = is_read or again is not None
+        return damaged, is_read
 
     def close(self) -> None:
         if self.fd >= 0:

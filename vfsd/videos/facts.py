@@ -179,7 +179,8 @@ class VideoFacts:
         """Decode the whole file and correct the frame table, and what is known of the pictures;
         returns whether either was wrong, or the table damaged.
 
-        `on_progress` is told (bytes done, bytes in all); it may raise to give up.
+        `on_progress` is told (bytes done, bytes in all), by which those count twice that are
+        compared with their sums first; it may raise to give up.
         Raises `RefusedMediaError` when the file does not decode at all any more, `NotFoundError`
         when the video is gone, or its bytes are others by now, `IntegrityError`, `OSError`.
         """
