@@ -99,6 +99,28 @@ def test_a_linked_file_that_becomes_another_meanwhile_is_not_taken_for_it(
     assert check.run(store.parts) == []
 
 
+@pytest.mark.parametrize("damage", ["gone", "cut off"])
+def test_a_linked_file_without_sums_has_them_once_all_of_it_was_compared(
+    store: Store, mine: Path, damage: str
+) -> None:
+    """As from before there were any."""
+    store.ingest(mine, "a.mp4", link=True)
+    last = "DELETE FROM block_sums" if damage == "gone" else "UPDATE block_sums SET sums = x'00'"
+    sql(store, last)
+    good, before = mine.read_bytes(), mine.stat()
+    mine.write_bytes(good[:-1] + b"?")
+    os.utime(mine, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with Store.open(store.path) as other:
+        with pytest.raises(IntegrityError, match="has changed since it was indexed"):
+            other["a.mp4"].verify()
+        mine.write_bytes(good)
+        os.utime(mine, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert not other["a.mp4"].verify()
+    with Store.open(store.path) as other:
+        assert other["a.mp4"].read(frames=[3]).data.any()
+        assert check.run(other.parts, deep=True) == []
+
+
 # ------------------------------------------------------------------------------- what is told
 
 

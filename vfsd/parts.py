@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -118,9 +118,9 @@ class Parts:
         """Examine an original, all of which is compared first; see `Examiner.examine`.  Bytes that
         are read for both count twice in what `on_progress` is told.
 
-        Frame tables go by what comes of it, and tiles and labels by them: so an object without sums
-        has to hash to its name.  What is compared is what is examined, whatever has its name
-        meanwhile.  `name` is what messages call it.  Raises as `Examiner.examine`, and
+        Frame tables go by what comes of it, and tiles and labels by them: so a file without sums
+        has to hash to what it is called by.  What is compared is what is examined, whatever has its
+        name meanwhile.  `name` is what messages call it.  Raises as `Examiner.examine`, and
         `IntegrityError` for bytes that are not those that were stored, or into which somebody
         writes meanwhile.
         """
@@ -151,24 +151,42 @@ class Parts:
         self, file: SummedFile, physical: PhysicalVideo, name: str, on_progress: Progress
     ) -> None:
         """Raises `IntegrityError` unless an open original has the bytes that were stored, and no
-        others: by its sums, which an object has from then on if it has none yet."""
-        place, sums = physical.place, file.sums
-        if sums is not None:
+        others: by its sums, which it has from then on if it has none yet."""
+        place = physical.place
+        expected = self._unsummed_digest(file, place)
+        if expected is not None:
+            mtime_ns = None if place.link_path is None else os.fstat(file.fd).st_mtime_ns
+            found = digest(file.fd, on_progress=on_progress)
+            if found.key != expected and place.link_path is not None:
+                raise IntegrityError(
+                    f"{name} has changed since it was indexed",
+                    hint="`vfsd ingest --link --replace` takes what it has become",
+                )
+            if found.key != expected:
+                raise _other_bytes(f"{name} is damaged on disk: its bytes hash to {found.key}")
+            self._put_sums(place, found.sums, mtime_ns)
+        elif (sums := file.sums) is not None:
             file.require(0, sums.size, on_progress=on_progress)
             if file.size > sums.size:
                 raise _other_bytes(f"{name}: others follow the {sums.size} bytes that were stored")
-        elif place.object_key is not None:
-            found = digest(file.fd, on_progress=on_progress)
-            if found.key != place.object_key:
-                raise _other_bytes(f"{name} is damaged on disk: its bytes hash to {found.key}")
-            self._put_sums(place, found.sums)
 
-    def _put_sums(self, place: Place, sums: BlockSums) -> None:
+    def _unsummed_digest(self, file: SummedFile, place: Place) -> str | None:
+        """What all of an original hashes to; None where it has sums to go by."""
+        if place.object_key is not None:
+            return place.object_key if file.sums is None else None
+        # Of a file indexed in place nobody gets anything without, and so no sums of the file.
+        with self.catalog.reading() as seen, suppress(IntegrityError):
+            if seen.integrity.sums(place) is not None:
+                return None
+        with self.catalog.reading() as seen:
+            return seen.integrity.originals().get(place)
+
+    def _put_sums(self, place: Place, sums: BlockSums, mtime_ns: int | None) -> None:
         if self.read_only:
             return
         with self.catalog.writing() as change:
             if change.integrity.is_there(place):
-                change.integrity.put_sums(place, sums)
+                change.integrity.put_sums(place, sums, mtime_ns=mtime_ns)
 
     def held(self, physical: PhysicalVideo) -> AbstractContextManager[None]:
         """While this block runs `file_of` can be opened, whoever removes the video meanwhile."""

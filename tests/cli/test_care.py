@@ -333,6 +333,26 @@ def test_verify_names_what_does_not_decode(run: Run, place: Path) -> None:
     assert done.object["reason"]
 
 
+def test_verify_says_what_to_do(run: Run, place: Path) -> None:
+    clip = Path(shutil.copy(FOLDER / "portrait.mp4", place / "mine.mp4"))
+    run("ingest", "--link", clip)
+    os.utime(clip, (1, 1))
+    reason = run("verify", "mine.mp4", "--json").object["reason"]
+    assert "has changed since it was indexed; `vfsd scrub` if only its time has" in reason
+
+
+def test_verify_calls_nothing_broken_while_the_disk_with_the_objects_is_not_mounted(
+    run: Run, place: Path
+) -> None:
+    objects = place / "videos/objects"
+    objects.rename(place / "disk")
+    objects.mkdir()
+    for words in (("--all",), (TRAFFIC,)):
+        done = run("verify", *words)
+        assert (done.code, done.out) == (10, "")
+        assert "is empty, and should hold" in done.err
+
+
 def test_verify_passes_over_what_goes_meanwhile(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

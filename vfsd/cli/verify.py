@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         "the pictures was), broken, or forbidden (it may not be read, or is indexed in place and "
         "cannot be reached)",
         "frames": "number of displayed frames, as it is now known",
-        "reason": "why it is broken or forbidden, else null",
+        "reason": "why it is broken or forbidden, and what to do, else null",
     },
     exits=[NotFoundError, EXIT_FINDINGS],
     listing=True,
@@ -56,6 +56,7 @@ def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
         raise UsageError("name the videos, or give --all")
     root, paths = (session.root(), []) if everything else session.places(names)
     with session.opened(root, writing=True) as store:
+        store.parts.require_filled()  # else all of them would be broken
         if everything:
             videos = [v for v in store.catalog.find() if not v.original.verified]
         else:
@@ -91,11 +92,16 @@ def _verify(
     try:
         corrected = video.verify(on_progress=tell)
     except (RefusedMediaError, IntegrityError) as error:
-        return "broken", len(video), describe(error).message
+        return "broken", len(video), _reason(error)
     except OSError as error:
         is_forbidden = isinstance(error, PermissionError) or _is_out_of_reach(store, info)
-        return "forbidden" if is_forbidden else "broken", len(video), describe(error).message
+        return "forbidden" if is_forbidden else "broken", len(video), _reason(error)
     return "corrected" if corrected else "right", len(video), None
+
+
+def _reason(error: Exception) -> str:
+    told = describe(error)
+    return told.message if told.hint is None else f"{told.message}; {told.hint}"
 
 
 def _is_out_of_reach(store: Store, info: LogicalVideo) -> bool:
