@@ -23,7 +23,14 @@ from sample_videos import FOLDER
 from tests.forking import exit_code_of_child
 from tests.writing import is_as_before, smooth
 from vfsd import check
-from vfsd.errors import BusyError, IntegrityError, NotFoundError, RefusedMediaError, UsageError
+from vfsd.errors import (
+    BusyError,
+    IntegrityError,
+    NotFoundError,
+    OutdatedError,
+    RefusedMediaError,
+    UsageError,
+)
 from vfsd.frames import Frame, Pixels
 from vfsd.fs import Caller, Filesystem
 from vfsd.fs.recovery import recover
@@ -543,6 +550,133 @@ def test_boxes_between_fragments_end_nothing(store: Store, tmp_path: Path, betwe
             whole = store["a.mp4"].read()
             assert len(seen) == len(whole.data) == 60
             assert np.array_equal(growing.read().data, whole.data)
+        filesystem.close()
+
+
+def _boxes(data: bytes) -> list[bytes]:
+    at, boxes = 0, list[bytes]()
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4])
+        boxes.append(data[at : at + size])
+        at += size
+    return boxes
+
+
+def _with_data_later(fragment: bytes, by: int) -> bytes:
+    """A moof box whose media data lie so many bytes further behind it."""
+    at = fragment.index(b"trun") + 12
+    there = int.from_bytes(fragment[at : at + 4]) + by
+    return fragment[:at] + there.to_bytes(4) + fragment[at + 4 :]
+
+
+def _by_pairs(boxes: list[bytes]) -> list[bytes]:
+    """``moof mdat moof mdat`` as ``moof moof mdat mdat``; an odd one at the end is left out."""
+    paired: list[bytes] = []
+    for at in range(0, len(boxes) - 3, 4):
+        one, its_data, other, others_data = boxes[at : at + 4]
+        one = _with_data_later(one, len(other))
+        other = _with_data_later(other, len(its_data))
+        paired += [one, other, its_data, others_data]
+    return paired
+
+
+def _in_halves(boxes: list[bytes]) -> list[bytes]:
+    """Of two tracks that have a fragment box together, each has media data of its own."""
+    halved: list[bytes] = []
+    for fragment, data in zip(boxes[::2], boxes[1::2], strict=True):
+        first = fragment.index(b"trun") + 12
+        second = fragment.index(b"trun", first) + 12
+        ends = [int.from_bytes(fragment[at : at + 4]) - len(fragment) for at in (first, second)]
+        cut = max(ends)
+        later = first if ends[0] == cut else second
+        moved = (cut + len(fragment) + 8).to_bytes(4)
+        halved += [
+            fragment[:later] + moved + fragment[later + 4 :],
+            cut.to_bytes(4) + data[4:cut],
+            (len(data) - cut + 8).to_bytes(4) + b"mdat" + data[cut:],
+        ]
+    return halved
+
+
+@pytest.mark.parametrize("with_sound", [False, True])
+def test_media_data_lie_in_several_boxes(store: Store, tmp_path: Path, with_sound: bool) -> None:
+    """Those of two fragments behind both, or those of each track in a box of its own."""
+    file = tmp_path / "a.mp4"
+    data = _recorded(file, _regular(80), _MOVABLE, b_frames=0, with_sound=with_sound)
+    boxes = _boxes(data)
+    first = next(at for at, box in enumerate(boxes) if box[4:8] == b"moof")
+    fragments = [box for box in boxes[first:] if box[4:8] in (b"moof", b"mdat")]
+    pieces = (_in_halves if with_sound else _by_pairs)(fragments)
+    filesystem = Filesystem(store.parts)
+    growing: GrowingVideo | None = None
+    seen: list[Frame] = []
+    with store.parts.directory.mounted("here"):
+        handle = filesystem.create("/a.mp4", 0o644, 2, Caller(0, 0))
+        at = filesystem.write(handle, b"".join(boxes[:first]), 0)
+        for piece in pieces:
+            at += filesystem.write(handle, piece, at)
+            growing = growing or grown(store, "a.mp4")
+            if growing is not None:
+                assert growing.refresh()
+                seen += growing[len(seen) :]
+        assert growing is not None
+        assert len(seen) > 60  # nothing waits for the end that is there before
+        filesystem.flush(handle)
+        filesystem.release(handle)
+        seen += growing.follow(len(seen))
+        whole = store["a.mp4"].read()
+        assert len(seen) == len(whole.data) > 60
+        for frame in seen:
+            assert np.array_equal(frame.data, whole.data[frame.index])
+        growing.close()
+        filesystem.close()
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_what_was_moved_meanwhile_is_not_taken_for_what_was_there(
+    store: Store, tmp_path: Path, is_over: bool
+) -> None:
+    """When it ends, ffmpeg puts an index before all fragments."""
+    data = _recorded(
+        tmp_path / "a.mp4",
+        _regular(60),
+        {"movflags": "dash+global_sidx+empty_moov", "frag_duration": "300000"},
+        codec="mjpeg",
+        coding="",
+        tick=Fraction(1, 20),
+        b_frames=0,
+        pixel_format="yuvj420p",
+    )
+    boxes = _boxes(data)
+    index = next(at for at, box in enumerate(boxes) if box[4:8] == b"sidx")
+    before, rest = b"".join(boxes[:index]), b"".join(boxes[index:])
+    recorded = before + b"".join(box for box in boxes[index + 1 :] if box[4:8] != b"mfra")
+    filesystem = Filesystem(store.parts)
+    with store.parts.directory.mounted("here"):
+        handle = filesystem.create("/a.mp4", 0o644, 2, Caller(0, 0))
+        filesystem.write(handle, recorded, 0)
+        with store.growing("a.mp4") as growing, growing.file() as file:
+            assert len(growing) > 50
+            frames = growing.iterate()
+            first = next(frames)
+            # The first fragments are moved first, and the index is written last of all.
+            kept = len(boxes[index])
+            filesystem.write(handle, rest[kept:], len(before) + kept)
+            if is_over:
+                filesystem.write(handle, rest[:kept], len(before))
+                filesystem.flush(handle)
+                filesystem.release(handle)
+            for again in range(2):
+                with pytest.raises(OutdatedError, match="moved"):
+                    growing[again]
+                with pytest.raises(RefusedMediaError, match="moved"):
+                    list(growing.follow(len(growing)))
+            with pytest.raises(OutdatedError, match="moved"):
+                next(frames)
+            with pytest.raises(OSError, match="moved"):
+                file.read()
+        if is_over:
+            assert np.array_equal(store["a.mp4"][0].data, first.data)
         filesystem.close()
 
 

@@ -34,6 +34,10 @@ _LONGEST_BEGINNING = 1 << 24
 """Bytes of a movie box and what is before it."""
 _MOST_BOXES = 100
 """An ordinary file has no more, beside each other."""
+_HEAD = 24
+"""Bytes of a fragment that tell it from others: size, kind, and its number (mfhd)."""
+_Marks = tuple[tuple[int, bytes], ...]
+"""Places in a file, and the heads of the fragments that begin there."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class FragmentedPrefix:
         self._beginning = b""  # of the file, up to the end of the movie box
         self._end = 0  # of the fragments that were looked at
         self._fragments: list[int] = []  # where they begin, from the last one looked at anew on
+        self._marks: _Marks = ()
         self._packets = self._frames = 0  # that were handed over
         self._last: tuple[int, ...] = ()  # the last of these packets
         self._form: tuple[object, ...] = ()
@@ -84,27 +89,43 @@ class FragmentedPrefix:
         is_whole = at == os.fstat(self._fd).st_size
         return is_whole and {b"mdat", b"moov"} <= kinds and b"moof" not in kinds
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the fragments are where they were.  May be asked while another thread looks."""
+        return _are_in_place(self._fd, self._marks)
+
     def file(self) -> io.BufferedReader:
         """What of the file was looked at, which is a file as well, and stays what it is.
 
-        Empty while there is nothing.  Keeps what it reads open.
+        Empty while there is nothing.  Keeps what it reads open.  Reading it is an `OSError`
+        where the fragments have been moved.
         """
-        return io.BufferedReader(_PrefixFile(self._fd, self._beginning, self._end), _BUFFER)
+        opened = _PrefixFile(self._fd, self._beginning, self._end, self._marks)
+        return io.BufferedReader(opened, _BUFFER)
 
     def advance(self) -> Examination | None:
         """The packets that have come since it was last asked; None: no new ones.
 
         Their places are those in the file.  Frames are kept back as long as one that is still to
-        come may be shown before them.  Raises `RefusedMediaError` for what cannot be served, or
-        does not go on as it began.
+        come may be shown before them.  Raises `RefusedMediaError` for what cannot be served, does
+        not go on as it began, or is not where it was.
         """
+        self._require_in_place()
         end = self._end_of_fragments()
         return self._look(end, _certain) if end > self._end else None
 
     def finish(self) -> Examination | None:
         """As `advance`, when no more can come: nothing is kept back."""
+        self._require_in_place()
         end = self._end_of_fragments(is_all=True)
         return self._look(end, _all) if end > self._end or self._keeps_back else None
+
+    def _require_in_place(self) -> None:
+        if not self.is_in_place:
+            raise RefusedMediaError(
+                f"what was there of {self._name!r} has been moved, or written over",
+                hint="it can be read when it is finished",
+            )
 
     def _look(self, end: int, certain: Callable[[Examination], int]) -> Examination | None:
         found, start = self._examined(end)
@@ -179,7 +200,7 @@ class FragmentedPrefix:
         return os.pread(self._fd, at, 0) if at <= _LONGEST_BEGINNING else b""
 
     def _end_of_fragments(self, *, is_all: bool = False) -> int:
-        """The end of the last fragment whose media data are there as a whole.
+        """The end of the last fragment, or of that part of it, whose media data are there.
 
         Whatever else lies between fragments is passed over, as the demuxer does: indexes, a
         beginning that is told again, boxes that nobody knows.
@@ -191,20 +212,31 @@ class FragmentedPrefix:
             return 0
         end = self._end
         at = max(end, self._passed)
-        is_inside = False  # of a fragment whose media data come
+        fragment = None  # whose media data come
         while (box := self._box(at, is_all=is_all)) is not None:
-            kind, at = box
+            start, (kind, at) = at, box
             if kind == b"moof":
-                is_inside = True
-            elif kind == b"mdat" and is_inside:
+                fragment = start
+            elif kind == b"mdat" and (fragment is not None or end > len(self._beginning)):
                 if not (is_all or self._has_come(end, at)):
                     break
-                if end not in self._fragments[-1:]:
-                    self._fragments.append(end)
-                end, is_inside = at, False
-            elif not is_inside and end == self._end:
+                if fragment is not None:  # else these are more of those before
+                    self._note(end, fragment)
+                end, fragment = at, None
+            elif fragment is None and end == self._end:
                 self._passed = at
         return end
+
+    def _note(self, place: int, fragment: int) -> None:
+        """That one is there, whose box lies at `fragment`, and what belongs to it from `place` on.
+
+        Who puts an index before the fragments moves them, the first ones first; the head of the
+        very first one may be there still until he writes the index over it.
+        """
+        if place not in self._fragments[-1:]:
+            self._fragments.append(place)
+            head = os.pread(self._fd, _HEAD, fragment)
+            self._marks = (*self._marks[:2], (fragment, head))
 
     def _has_come(self, start: int, end: int) -> bool:
         """Whether those bytes were written, of a file whose size may have been set before.
@@ -285,11 +317,17 @@ def _row(found: Examination, packet: int) -> tuple[int, ...]:
     return tuple(int(column[packet]) for column in values)
 
 
+def _are_in_place(fd: int, marks: _Marks) -> bool:
+    """What was cut off is not somewhere else: who reads it is told."""
+    return all(head.startswith(os.pread(fd, _HEAD, place)) for place, head in marks)
+
+
 class _PrefixFile(io.RawIOBase):
     """The first bytes of a file, with the beginning that it has while it grows."""
 
-    def __init__(self, fd: int, beginning: bytes, size: int) -> None:
+    def __init__(self, fd: int, beginning: bytes, size: int, marks: _Marks) -> None:
         self._fd = os.dup(fd)
+        self._marks = marks
         self._beginning = beginning
         self._size = size
         self._at = 0
@@ -305,6 +343,8 @@ class _PrefixFile(io.RawIOBase):
         data = self._beginning[self._at : self._at + len(view)]
         if not data:
             data = os.pread(self._fd, max(0, min(len(view), self._size - self._at)), self._at)
+            if not _are_in_place(self._fd, self._marks):
+                raise OSError(errno.ESTALE, "the fragments of the video have been moved")
         view[: len(data)] = data
         self._at += len(data)
         return len(data)

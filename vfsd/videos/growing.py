@@ -8,12 +8,19 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from vfsd.codecs.examining.examine import Examination
 from vfsd.codecs.examining.prefix import FragmentedPrefix
-from vfsd.errors import BusyError, IntegrityError, RefusedMediaError, UsageError
-from vfsd.frames import Frame
+from vfsd.errors import (
+    BusyError,
+    IntegrityError,
+    OutdatedError,
+    RefusedMediaError,
+    UsageError,
+)
+from vfsd.frames import Frame, Pixels
 from vfsd.frametable import GrowingTable
 from vfsd.inhand import is_in_hand
 from vfsd.integrity.diskfile import open_stored
@@ -26,6 +33,7 @@ from vfsd.reading.plan import ReadPlan, Tiles
 from vfsd.reading.tools import Tools
 from vfsd.videos.facts import Counted
 from vfsd.videos.sequence import VideoSequence
+from vfsd.view import View
 
 _LOOK_SECONDS = 0.2
 _REST = 4
@@ -41,7 +49,8 @@ class GrowingVideo(VideoSequence):
 
     Its length is that of when it was opened, or last `refresh`ed; what it has shown does not
     change any more, and is the same in the finished video.  It can be read on when the writer has
-    finished, or has died.  Nothing of it is in the catalog.
+    finished, or has died.  Nothing of it is in the catalog.  Reads are an `OutdatedError` where
+    the writer has moved what was there.
     """
 
     def __init__(
@@ -140,7 +149,8 @@ class GrowingVideo(VideoSequence):
     def refresh(self) -> bool:
         """Look what has come since; whether more may come.
 
-        Raises `RefusedMediaError` where what has come does not go on what was there.
+        Raises `RefusedMediaError` where what has come does not go on what was there, or that has
+        been moved.
         """
         with self._refreshing:
             if self._fd < 0:
@@ -198,6 +208,47 @@ class GrowingVideo(VideoSequence):
             if more and start == len(self):
                 # Without key packets a look takes longer and longer.
                 pause.wait(max(_LOOK_SECONDS, _REST * (time.monotonic() - began)))
+
+    def _carried_out(
+        self,
+        make: Callable[[Counted, Tiles | None], ReadPlan],
+        pixel_format: str,
+        psnr: float | None,
+    ) -> tuple[Counted, ReadPlan, Pixels]:
+        with self._in_place():
+            return super()._carried_out(make, pixel_format, psnr)
+
+    def _stream(
+        self,
+        kind: str,
+        view_of: Callable[[Counted], View | None],
+        pixel_format: str,
+        psnr: float | None,
+    ) -> Iterator[Frame]:
+        frames = super()._stream(kind, view_of, pixel_format, psnr)
+        while True:
+            with self._in_place():
+                frame = next(frames, None)
+            if frame is None:
+                return
+            yield frame
+
+    @contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """Have what is read meanwhile be an `OutdatedError`, where it was not what is wanted."""
+        try:
+            yield
+        except IntegrityError as error:
+            self._require_in_place(error)
+            raise
+        self._require_in_place()
+
+    def _require_in_place(self, error: Exception | None = None) -> None:
+        if self._fd >= 0 and not self._prefix.is_in_place:
+            raise OutdatedError(
+                f"what was there of {self.name} has been moved, or written over",
+                hint="it can be read when it is finished",
+            ) from error
 
     def _tiles(self, info: LogicalVideo, psnr: float | None) -> Tiles | None:
         return None
