@@ -1,6 +1,7 @@
-"""Headers of JPEG pictures: what they look like, and which tables they leave to pictures before.
+"""Headers of JPEG pictures: what they look like, and what they leave to pictures before.
 
-A stream may bring its tables once (ISO/IEC 10918-1, B.5), and decoders keep them.
+A stream may bring its tables once (ISO/IEC 10918-1, B.5), and decoders keep them.  FFmpeg's keeps
+what some encoders say in comments, too.
 """
 
 from __future__ import annotations
@@ -10,67 +11,92 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 _START = b"\xff\xd8"
-_SCAN, _QUANTISERS, _CODES = 0xDA, 0xDB, 0xC4
+_END, _SCAN, _QUANTISERS, _CODES, _COMMENT = 0xD9, 0xDA, 0xDB, 0xC4, 0xFE
 _SEQUENTIAL, _PROGRESSIVE = (0xC0, 0xC1), 0xC2
 """Of others there may be tables of other kinds."""
 _MARKER = re.compile(rb"\xff([\x02-\xcf\xd9-\xfe])")
 """Of a segment; other bytes behind 0xFF have none, or are no marker."""
+_SAYING = re.compile(
+    rb"CS=ITU601|Intel\(R\) JPEG Library, version 1|Metasoft MJPEG Codec|MULTISCOPE II|AVID.{,9}",
+    re.DOTALL,
+)
+"""Which range samples have, which row is the first one, which field."""
 _QUANTISER_BYTES = (64, 128)
 _COUNTS = 16
 
 
 @dataclass(frozen=True)
 class JpegHeader:
-    """What comes before the samples."""
+    """What comes beside the samples."""
 
     size: bytes  #: height and width
     lacks_quantisers: bool
     lacks_codes: bool
     brings_codes: bool
+    sayings: frozenset[bytes]  #: comments that decoders go by in all later pictures, too
 
 
 def parse_header(packet: bytes) -> JpegHeader | None:
     """None of what is no such picture, as far as can be told here."""
-    size, wanted, coded = b"", set[int](), set[int]()
-    is_progressive = False
-    quantisers, codes = set[int](), set[int]()
+    size, parts = b"", 0
+    is_progressive = is_coded = lacks_codes = False
+    wanted: set[int] = set()  # to call `set[int]` takes a microsecond
+    quantisers: set[int] = set()
+    codes: set[int] = set()
+    sayings: frozenset[bytes] = frozenset()
     try:
         for kind, segment in _segments(packet):
             if kind == _QUANTISERS:
-                quantisers |= set(_quantisers(segment))
+                quantisers.update(_quantisers(segment))
             elif kind == _CODES:
-                codes |= set(_codes(segment))
+                codes.update(_codes(segment))
             elif kind in _SEQUENTIAL or kind == _PROGRESSIVE:
                 is_progressive = kind == _PROGRESSIVE
                 size = segment[1:5]
-                wanted = {segment[at + 2] for at in range(6, 6 + 3 * segment[5], 3)}
+                parts = segment[5]
+                wanted = {segment[at + 2] for at in range(6, 6 + 3 * parts, 3)}
             elif kind == _SCAN:
-                for at in range(2, 2 * segment[0] + 1, 2):
-                    coded |= {segment[at] >> 4, 0x10 | segment[at] & 0xF}
+                is_coded = True
+                lacks_codes |= not _codes_of_scan(segment, is_progressive) <= codes
+                if not is_progressive and segment[0] == parts:
+                    break  # no other scan follows
+            elif kind == _COMMENT and (saying := _SAYING.match(segment)):
+                sayings |= {saying[0]}
     except IndexError:
         return None
-    if not (size and coded):
+    if not (size and is_coded):
         return None
-    # Each scan of a progressive picture may bring its own, and names some that it does without.
-    lacks_codes = not codes if is_progressive else not coded <= codes
-    return JpegHeader(size, not wanted <= quantisers, lacks_codes, bool(codes))
+    return JpegHeader(size, not wanted <= quantisers, lacks_codes, bool(codes), sayings)
 
 
 def _segments(packet: bytes) -> Iterator[tuple[int, bytes]]:
-    """(kind, payload), up to the first scan's.  Raises `IndexError` where it does not parse."""
-    at, kind = packet.find(_START), None
+    """(kind, payload), up to the end of the picture.  Raises `IndexError` where it does not parse.
+
+    Samples between them are passed over.
+    """
+    at = packet.find(_START)
     if at < 0:
         raise IndexError
-    while kind != _SCAN:
-        marker = _MARKER.search(packet, at)  # decoders pass over what lies before it
-        if marker is None:
-            raise IndexError
-        kind, at = marker[1][0], marker.end()
-        size = int.from_bytes(packet[at : at + 2])
+    # Decoders pass over what lies before a marker.
+    while (marker := _MARKER.search(packet, at)) and (kind := marker[1][0]) != _END:
+        at = marker.end()
+        size = packet[at] << 8 | packet[at + 1]
         if size < 2:
             raise IndexError
         yield kind, packet[at + 2 : at + size]
         at += size
+
+
+def _codes_of_scan(segment: bytes, is_progressive: bool) -> set[int]:
+    """Numbers of Huffman codes that it is decoded with, as `_codes` gives them."""
+    parts = segment[0]
+    tables = segment[2 : 2 * parts + 1 : 2]
+    if is_progressive:
+        first, bits = segment[2 * parts + 1], segment[2 * parts + 3]
+        if first:
+            return {0x10 | table & 0xF for table in tables}
+        return set() if bits >> 4 else {table >> 4 for table in tables}
+    return {code for table in tables for code in (table >> 4, 0x10 | table & 0xF)}
 
 
 def _quantisers(segment: bytes) -> Iterator[int]:

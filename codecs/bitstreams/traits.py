@@ -242,7 +242,8 @@ def _vp9_frames(packet: bytes) -> list[int]:
 
 
 class _MotionJpeg:
-    """A picture that leaves tables to those before it is one that only a decode can judge.
+    """A picture that leaves tables to those before it is one that only a decode can judge, or does
+    not say what they have said.
 
     Where none is brought at all, codes are the ones that every decoder begins with.
     """
@@ -250,13 +251,19 @@ class _MotionJpeg:
     def __init__(self) -> None:
         self._size: bytes | None = None  # of the first picture
         self._has_codes = False  # those that a decoder begins with may have gone
+        self._said = frozenset[bytes]()
 
     def __call__(self, packet: bytes, key: bool) -> int:
         header = parse_header(packet)
         if header is None:
             return Trait.ODD
-        lacks = header.lacks_quantisers or (header.lacks_codes and self._has_codes)
+        lacks = (
+            header.lacks_quantisers
+            or (header.lacks_codes and self._has_codes)
+            or not self._said <= header.sayings
+        )
         self._has_codes |= header.brings_codes
+        self._said |= header.sayings
         self._size = self._size or header.size
         return Trait.ODD if lacks or header.size != self._size else _intra(packet, key)
 

@@ -1,5 +1,5 @@
 """What decoders go by beside the payload of packets: whether it is a key packet, palettes, and the
-tables of pictures before."""
+tables and comments of pictures before."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from av.video.stream import VideoStream
 
 from tests.codecs.making import make_clip, pictures, remuxed
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
+from vfsd.codecs.bitstreams.jpeg import parse_header
 from vfsd.codecs.decoding import packets
 from vfsd.codecs.decoding.packetdecoder import PacketDecoder
 from vfsd.codecs.examining.examine import Examination, examine
@@ -203,3 +204,74 @@ def test_codes_that_nobody_brings_are_those_of_every_decoder(
     monkeypatch.setattr(PacketDecoder, "discard", lambda _, threads: failed.append(threads))
     _assert_served_exactly(path, found)
     assert not failed
+
+
+# -------------------------------------------------------------------------------------- comments
+
+
+def _segment(kind: int, payload: bytes) -> bytes:
+    return bytes([0xFF, kind]) + (len(payload) + 2).to_bytes(2) + payload
+
+
+_UPSIDE_DOWN = b"Metasoft MJPEG Codec\0"
+_INTEL = b"Intel(R) JPEG Library, version 1,5,4,36\0"
+"""Upside down as well, where there is a FourCC."""
+
+
+@pytest.mark.parametrize("name", ["a.avi", "a.mov", "a.mkv"])
+@pytest.mark.parametrize(
+    ("saying", "count", "keys"),
+    [
+        (_UPSIDE_DOWN, 1, 1),
+        (_UPSIDE_DOWN, 8, 8),
+        (_INTEL, 1, 1),
+        (b"CS=ITU601", 1, 1),
+        (b"CS=ITU601", 8, 8),
+        (b"12:00:00.040", 1, 8),  # nobody goes by that
+    ],
+)
+def test_what_one_picture_says_holds_for_later_ones(
+    tmp_path: Path, name: str, saying: bytes, count: int, keys: int
+) -> None:
+    made = make_clip(tmp_path / "made.avi", "mjpeg", pixel_format="yuvj420p", frames=8)
+
+    def telling(number: int, packet: bytes) -> bytes:
+        told = _segment(0xFE, saying) if number < count else b""
+        return packet[:2] + told + packet[2:]
+
+    path = remuxed(made, tmp_path / name, telling, lambda _: True)
+    found = examine(path)
+    assert found.verified == (keys == 1)  # else a glance at the packets is enough
+    if (name, saying) != ("a.mkv", _INTEL):  # which has no FourCC
+        assert len(_keys(found)) == keys
+    _assert_served_exactly(path, found)
+    with av.open(str(path)) as opened:
+        ranges = [frame.color_range for frame in opened.decode(video=0)]
+    with decoder_for(path, found) as decoder:
+        for index in (7, 0, 4):
+            [(_, frame)] = decoder.decode(table_of(found).decode_run(index))
+            assert frame.color_range == ranges[index]
+
+
+def test_each_scan_has_its_codes() -> None:
+    """The first and the other coefficients, and more bits of both, come one after the other."""
+    one_part = bytes([1, 1, 0x00])
+    codes = {kind: _segment(_CODES, bytes([kind, 1]) + bytes(16)) for kind in (0x00, 0x10)}
+    first, others, more = (
+        _segment(0xDA, one_part + kind) + b"\xff\0\xff\xd0\1"
+        for kind in (b"\0\0\x01", b"\1\x3f\x01", b"\0\0\x10")
+    )
+    start = b"\xff\xd8" + _segment(_QUANTISERS, bytes(65))
+    start += _segment(0xC2, b"\x08\0\x10\0\x10\1\1\x11\0")
+    end = b"\xff\xd9"
+    whole = start + codes[0x00] + first + codes[0x10] + others + more + end
+    for packet, lacks in (
+        (whole, False),
+        (whole.replace(codes[0x10], b""), True),
+        (whole.replace(codes[0x00], b""), True),
+        (start + more + end, False),
+    ):
+        header = parse_header(packet)
+        assert header is not None
+        assert header.lacks_codes == lacks
+        assert not header.lacks_quantisers
