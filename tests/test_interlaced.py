@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -298,3 +299,18 @@ def test_a_region_off_the_grid_has_the_chroma_of_its_field(video: Video) -> None
             first, second = levels if y % 2 == 0 else levels[::-1]
             assert np.all(plane[0::2] == first), (y, plane[:, 0])
             assert np.all(plane[1::2] == second)
+
+
+def test_views_without_loss_do_not_claim_that_fields_are_whole_pictures(
+    video: Video, store: Store
+) -> None:
+    progressive = store.ingest(FOLDER / "traffic.mp4")
+    for shown, scanning, lost in ((video, b"I?", "interlaced"), (progressive, b"Ip", None)):
+        with shown.view("frames=0-5.y4m") as file:
+            data = file.read()
+        assert scanning in data[: data.index(b"\n")].split()
+        with av.open(io.BytesIO(data), format="yuv4mpegpipe") as opened:
+            pictures = [frame.to_ndarray() for frame in opened.decode(video=0)]
+        assert np.array_equal(pictures, shown.read(frames=range(5), format="yuv420p").data)
+        told = shown.explain_view("frames=0-5,codec=ffv1.mkv").lost
+        assert told is None if lost is None else told is not None and lost in told

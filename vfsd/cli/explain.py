@@ -42,7 +42,8 @@ if TYPE_CHECKING:
         "made": "copied, stitched (from tiles), spliced (copied but for its ends, which are "
         "encoded), encoded, or decoded (bare pixels and pictures)",
         "why": "why no packets are copied of what is encoded, else null",
-        "lost": "what a lossless view has not of the source's samples, else null",
+        "lost": "what a lossless view has not of the source: samples, or that they are of "
+        "fields; else null",
         "sound": "the codec of the sound that the view carries, null where it has none",
         "silence": "why it has none, else null",
         "steps": "list of objects, by time: does (copy, decode or encode), frames ([first, end]), "

@@ -57,7 +57,7 @@ class ViewExplanation(Decoding):
     view: str  #: its name, in the one form that it has
     made: str  #: copied, stitched, spliced, encoded or decoded
     why: str | None  #: of what is encoded: why none of its packets are copied
-    lost: str | None  #: what a lossless view has not of the source's samples
+    lost: str | None  #: what a lossless view has not of the source: samples, or fields
     sound: str | None  #: the codec of the sound that it carries
     silence: str | None  #: why it carries none
     frames: int  #: pictures that it shows
@@ -207,6 +207,8 @@ def _lost(rendition: ViewRendition, media: MediaInfo, found: Iterable[Explanatio
         losses.append(f"its pixels are {media.pixel_format}, and {asked} was asked for")
     elif kept.lost is not None:
         losses.append(kept.lost)
+    if media.interlaced:
+        losses.append("it says that its pictures are progressive, and they are interlaced")
     if any(_is_lossy(source, media) for one in found for source in one.sources):
         losses.append("it is made from tiles that do not have just the samples of the original")
     return "; ".join(losses) or None

@@ -117,8 +117,10 @@ class RawRendition:
         full = told_coding(self._pictures.media).is_full
         ratio = self._pictures.sample_aspect_ratio
         shape = "0:0" if ratio is None else f"{ratio.numerator}:{ratio.denominator}"
+        # Of fields nobody knows which comes first.
+        scanning = "?" if self._pictures.media.interlaced else "p"
         return (
-            f"YUV4MPEG2 W{width} H{height} F{rate.numerator}:{rate.denominator} Ip A{shape} "
-            f"{_Y4M_LAYOUTS[self._pictures.pixel_format]} "
+            f"YUV4MPEG2 W{width} H{height} F{rate.numerator}:{rate.denominator} "
+            f"I{scanning} A{shape} {_Y4M_LAYOUTS[self._pictures.pixel_format]} "
             f"XCOLORRANGE={'FULL' if full else 'LIMITED'}\n"
         ).encode()

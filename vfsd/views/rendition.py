@@ -46,7 +46,7 @@ from vfsd.views.workshop import Workshop
 STILL_SIZES = {"npy": npy_size, "png": png_size}
 """Forms of stills whose size follows from width and height."""
 
-_REVISION = 12
+_REVISION = 13
 """To be raised whenever other bytes come out for the same request, between versions too."""
 
 
