@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vfsd.codecs.bitstreams.bits import BitReader, DamagedError
+from vfsd.codecs.bitstreams.obu import sequence_header
 
 PictureSize = tuple[int, ...]
 """Numbers that are the same for pictures of the same size."""
@@ -18,11 +19,15 @@ _VP8_START = b"\x9d\x01\x2a"
 _VP9_SYNC = 0x498342
 _VP9_RGB = 7
 _PRORES = b"icpf"
+_JPEG2000 = b"\xff\x4f\xff\x51"
+_JPEG2000_SIZE = 16
+_MAGICYUV = b"MAGY"
+_MAGICYUV_SIZE = slice(16, 24)
 
 
 def picture_size(codec: str) -> Callable[[bytes], PictureSize | None] | None:
     """What tells the size of pictures of that codec; it gives None where a packet does not tell."""
-    return {"vp8": _vp8, "vp9": _vp9, "png": _png, "prores": _prores}.get(codec)
+    return _TOLD_BY.get(codec)
 
 
 def _vp8(packet: bytes) -> PictureSize | None:
@@ -55,6 +60,14 @@ def _vp9(packet: bytes) -> PictureSize | None:
         return None
 
 
+def _av1(packet: bytes) -> PictureSize | None:
+    """All that is told of a sequence of pictures: encoders tell the same of each."""
+    try:
+        return tuple(sequence_header(packet))
+    except DamagedError:
+        return None
+
+
 def _png(packet: bytes) -> PictureSize | None:
     return tuple(packet[_PNG_SIZE]) if packet.startswith(_PNG) else None
 
@@ -62,3 +75,25 @@ def _png(packet: bytes) -> PictureSize | None:
 def _prores(packet: bytes) -> PictureSize | None:
     """(SMPTE RDD 36, 5.1)"""
     return tuple(packet[16:20]) if packet[4:8] == _PRORES and len(packet) >= 20 else None
+
+
+def _jpeg2000(packet: bytes) -> PictureSize | None:
+    """(ISO/IEC 15444-1, A.5.1), whether or not it has a file's boxes around it."""
+    start = packet.find(_JPEG2000)
+    at = start + len(_JPEG2000) + 4  # the length of the segment, what the decoder has to know
+    return tuple(packet[at : at + _JPEG2000_SIZE]) if start >= 0 else None
+
+
+def _magicyuv(packet: bytes) -> PictureSize | None:
+    return tuple(packet[_MAGICYUV_SIZE]) if packet.startswith(_MAGICYUV) else None
+
+
+_TOLD_BY = {
+    "vp8": _vp8,
+    "vp9": _vp9,
+    "av1": _av1,
+    "png": _png,
+    "prores": _prores,
+    "jpeg2000": _jpeg2000,
+    "magicyuv": _magicyuv,
+}

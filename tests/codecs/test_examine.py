@@ -229,6 +229,9 @@ def test_a_picture_that_changes_its_size_is_refused(tmp_path: Path) -> None:
         ("mjpeg", "avi", "yuvj420p"),
         ("png", "mov", "rgb24"),
         ("prores_ks", "mov", "yuv422p10le"),
+        ("jpeg2000", "mov", "yuv420p"),
+        ("jpeg2000", "mkv", "yuv420p"),
+        ("magicyuv", "avi", "gbrp"),
     ],
 )
 def test_packets_tell_that_the_picture_changes_its_size(
@@ -253,6 +256,24 @@ def test_packets_tell_that_the_picture_changes_its_size(
         return packet if number < 10 else others[number]
 
     path = remuxed(large, tmp_path / f"a.{ending}", changing, lambda number: number % 10 == 0)
+    with pytest.raises(RefusedMediaError, match="changes on the way, from 96x64"):
+        examine(path)
+
+
+def test_sequence_headers_tell_that_the_picture_changes_its_size(tmp_path: Path) -> None:
+    options = {"g": "10", "preset": "12"}
+    large, small = (
+        make_clip(tmp_path / f"{width}.ivf", "libsvtav1", width=width, frames=20, options=options)
+        for width in (96, 64)
+    )
+    assert not examine(large).verified
+    with av.open(str(small)) as opened:
+        packets = [bytes(packet) for packet in opened.demux() if packet.size]
+    both = bytearray(large.read_bytes())
+    for number, packet in enumerate(packets, start=20):
+        both += len(packet).to_bytes(4, "little") + number.to_bytes(8, "little") + packet
+    path = tmp_path / "a.ivf"
+    path.write_bytes(both)
     with pytest.raises(RefusedMediaError, match="changes on the way, from 96x64"):
         examine(path)
 
