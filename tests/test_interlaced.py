@@ -309,7 +309,7 @@ def test_views_without_loss_do_not_claim_that_fields_are_whole_pictures(
         with shown.view("frames=0-5.y4m") as file:
             data = file.read()
         assert scanning in data[: data.index(b"\n")].split()
-        with av.open(io.BytesIO(data), format="yuv4mpegpipe") as opened:
+        with av.open(io.BytesIO(data), "r", format="yuv4mpegpipe") as opened:
             pictures = [frame.to_ndarray() for frame in opened.decode(video=0)]
         assert np.array_equal(pictures, shown.read(frames=range(5), format="yuv420p").data)
         told = shown.explain_view("frames=0-5,codec=ffv1.mkv").lost
