@@ -40,6 +40,7 @@ from vfsd.errors import (
     UsageError,
 )
 from vfsd.fs import Filesystem
+from vfsd.integrity.scrubbing import Scrubber
 from vfsd.store import Store
 from vfsd.storedir import CATALOG, StoreDirectory, fsync_path
 
@@ -393,6 +394,16 @@ def test_what_a_backup_has_lost_is_named(place: Path) -> None:
     assert restore(place / "backup", place / "store").missing == (key,)
     with Store.open(place / "store") as store:
         assert not store.parts.objects.exists(key)
+
+
+def test_what_a_backup_has_damaged_and_the_store_has_not_is_not_damaged(place: Path) -> None:
+    with Store.open(place / "backup") as backup:
+        path = backup.parts.objects.path(backup["tiled.mp4"].info.digest)
+        path.chmod(0o600)
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+        assert [one.repaired for one in Scrubber(backup.parts).run()] == [None]
+    assert restore(place / "backup", place / "store").missing == ()
+    assert _holds_monday(place / "store")
 
 
 def test_a_backup_of_an_earlier_version_is_restored_and_stays_as_it_is(place: Path) -> None:

@@ -144,6 +144,7 @@ class _Restore:
         bring_settings(self._source, target, coming)
         for _ in range(TRIES):
             self._bring_objects()
+            self._forget_damage(coming)
             # Numbers of tiles will be given again, and views in the cache may go by them.
             FileCache(target.cache, budget=0).sweep()
             if take_over(target, self._has_all, self._keep_old):
@@ -208,6 +209,16 @@ class _Restore:
         self._missing.clear()
         for key, size in sorted(self._sizes.items()):
             self._bring_object(key, size)
+
+    def _forget_damage(self, coming: StoreDirectory) -> None:
+        """What was found damaged was found in the backup; here all has been compared."""
+        with (
+            closing(Catalog.open(url_of_file(coming.new_catalog))) as catalog,
+            catalog.writing() as change,
+        ):
+            for place in [one.place for one in change.integrity.damaged()]:
+                if place.object_key is not None and place.object_key not in self._missing:
+                    change.integrity.forget_inspection(place)
 
     def _has_all(self) -> bool:
         # Not how large they are: it is the catalog that may be wrong about that.
