@@ -101,8 +101,8 @@ def test_a_hidden_name_stays_away_when_it_was_taken(it: Driver, crashed: Crash) 
     it.write("/a", b"old")
     it.write("/b", b"new")
     with it.opened("/a"):
-        it.fs.hide("/a", ".fuse_hidden0000000100000001")
-        it.fs.rename("/b", "/a")
+        hidden = it.fs.hide("/a", ".fuse_hidden0000000100000001")
+        it.fs.rename("/b", "/a", hidden=hidden)
         after = crashed()
     assert after.names() == ["a"]
     assert after.read("/a") == b"new"

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.mount.conftest import Mounted
 from tests.mount.helpers import EXCHANGE, NOREPLACE, rename
+from vfsd.store import Store
 
 pytestmark = pytest.mark.mount
 
@@ -169,6 +171,28 @@ def test_special_files(here: Path) -> None:
     assert os.readlink(here / "link") == "nowhere"
     with pytest.raises(FileNotFoundError):
         os.stat(here / "link")
+
+
+@pytest.mark.parametrize("is_unlinked", [False, True])
+def test_a_rename_over_an_open_file_that_fails_changes_nothing(
+    mounted: Mounted, is_unlinked: bool
+) -> None:
+    """The kernel goes by a name that another process has just removed."""
+    mounted.mount("dirsync", "entry_timeout=100", "attr_timeout=100")
+    for count in range(10):
+        source, target = mounted.at / f"source{count}", mounted.at / f"target{count}"
+        source.touch()
+        target.write_bytes(b"old")
+        with Store.open(mounted.store) as store:
+            store.remove(source.name)
+        with target.open("rb") as file:
+            if is_unlinked:
+                target.unlink()
+            with pytest.raises(FileNotFoundError):
+                source.rename(target)
+            assert os.listdir(mounted.at) == ([] if is_unlinked else [target.name])
+            assert file.read() == b"old"
+        target.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("count", [1, 2, 0xFFFFFFFF])

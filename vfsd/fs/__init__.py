@@ -7,6 +7,7 @@ from vfsd.fs.attributes import Attributes, Caller, blocks_of
 from vfsd.fs.counters import ByOperation, Counters
 from vfsd.fs.files import Reading
 from vfsd.fs.filesystem import ContentVersion, Entry, Filesystem
+from vfsd.fs.hiddennames import HiddenName
 from vfsd.fs.namespace import RENAME_EXCHANGE, RENAME_NOREPLACE
 from vfsd.fs.recovery import Recovered
 from vfsd.fs.viewfolders import ViewOffer, ViewSource
@@ -22,6 +23,7 @@ __all__ = [
     "Counters",
     "Entry",
     "Filesystem",
+    "HiddenName",
     "Reading",
     "Recovered",
     "ViewOffer",

@@ -17,7 +17,7 @@ from vfsd.fs import recovery
 from vfsd.fs.attributes import Attributes, Caller
 from vfsd.fs.contents import Contents
 from vfsd.fs.files import Buffer, Files, Reading
-from vfsd.fs.hiddennames import HiddenNames
+from vfsd.fs.hiddennames import HiddenName, HiddenNames
 from vfsd.fs.janitor import Janitor
 from vfsd.fs.judging import Judging
 from vfsd.fs.metadata import Metadata
@@ -219,20 +219,26 @@ class Filesystem:
         with self._changing(path):
             self.parts.with_reserve(lambda: self._namespace.rmdir(path))
 
-    def rename(self, old: str, new: str, flags: int = 0) -> None:
-        """`flags` as in renameat2(2): RENAME_NOREPLACE or RENAME_EXCHANGE."""
+    def rename(
+        self, old: str, new: str, flags: int = 0, *, hidden: HiddenName | None = None
+    ) -> None:
+        """`flags` as in renameat2(2): RENAME_NOREPLACE or RENAME_EXCHANGE; `hidden` is what `hide`
+        has made of what was at `new`, if that is to be replaced."""
         with self._changing(old, new):
-            self._namespace.rename(old, new, flags)
+            if hidden is None:
+                self._namespace.rename(old, new, flags)
+            else:
+                self._namespace.rename_over_hidden(old, new, flags, hidden)
 
-    def hide(self, path: str, alias: str) -> None:
+    def hide(self, path: str, alias: str) -> HiddenName:
         """`unlink` of an open file, for callers who know files by path only.
 
         `alias` is a name in the same directory that leads to the file until its last handle is
-        released, and that no listing shows.  A rename to `path` by the same thread, right after,
-        makes the two one atomic replacement.
+        released, and that no listing shows.  A rename to `path` that is given what is returned
+        makes the two one atomic replacement; that the name is gone is on the disk only then.
         """
-        with self._changing(path):
-            self.parts.with_reserve(lambda: self._hidden_names.hide(path, alias))
+        with self._outside_views(path):
+            return self.parts.with_reserve(lambda: self._hidden_names.hide(path, alias))
 
     # -- attributes; those of a view are what they are, also for who writes it and sets them
 
@@ -504,14 +510,19 @@ class Filesystem:
 
     @contextmanager
     def _changing(self, *paths: str) -> Iterator[None]:
-        """Names are; but nothing can be changed in the folders of views, whatever other reason
-        there is."""
+        """Names are, and whoever wanted that to be on the disk finds it there."""
+        with self._outside_views(*paths):
+            yield
+        if self._syncs_names:
+            fsync_path(self.parts.directory.spool)  # a new file's bytes have a name there
+            self.parts.catalog.sync()
+
+    @contextmanager
+    def _outside_views(self, *paths: str) -> Iterator[None]:
+        """Nothing can be changed in the folders of views, whatever other reason there is."""
         try:
             yield
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR) and any(map(self._views.find, paths)):
                 raise failure(errno.EROFS) from error
             raise
-        if self._syncs_names:
-            fsync_path(self.parts.directory.spool)  # a new file's bytes have a name there
-            self.parts.catalog.sync()

@@ -1,16 +1,15 @@
 """Names that were taken from open files, while a rename onto them may still follow.
 
 Who knows files by path only, as libfuse does, gives an open file a secret name before its own is
-taken away.  So a rename over an open file comes in two steps: the name is hidden, and at once, in
-the same thread, the other file gets it.  Here the two become one: a file that loses its last name
-in this way remembers it until the rename has come, or can come no more, and gets it back where the
-rename fails or the process dies in between.
+taken away.  So a rename over an open file comes in two steps: the name is hidden, and at once the
+other file gets it.  Here the two become one: a file that loses its last name in this way gets it
+back where the rename fails, however late that comes.  And for a moment the catalog remembers the
+name, and gives it back where the process dies in between.
 """
 
 from __future__ import annotations
 
 import errno
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,18 +20,20 @@ from vfsd.fs.janitor import Janitor
 from vfsd.fs.names import Gone, Names
 from vfsd.fs.posix import failure
 
-_HIDING_SECONDS = 0.005
-"""How long a hidden name may still turn out to be the first half of a rename over it.
+_SETTLING_SECONDS = 0.05
+"""How long a crash gives a hidden name back.
 
-The second half follows in the same call of libfuse.  Longer is worse: a daemon that is killed in
-this time has its successor give a file that was unlinked its name back.
+The second half of a rename follows in the same call of libfuse, and waits for nothing but its turn.
+Longer is worse: a daemon that is killed in this time has its successor give a file that was
+unlinked its name back.
 """
-_SETTLING_SECONDS = 2 * _HIDING_SECONDS
+_SYNCED_SECONDS = 0.005
+"""The same, where somebody waits until that is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenName:
-    """A name that was taken from an open file; a rename onto it may follow at once."""
+    """A name that was taken from an open file, and that a rename may give to another."""
 
     ino: int  #: of the file
     parent: int  #: inode number of the directory that the name stood in
@@ -51,16 +52,15 @@ class HiddenNames:
         self._contents = contents
         self._janitor = janitor
         self._now = now
-        self._last: dict[int, HiddenName] = {}  # by the thread that hid it
         self._unsettled: set[HiddenName] = set()
         self._followed: set[HiddenName] = set()  # by a rename that is under way
 
-    def hide(self, path: str, alias: str) -> None:
+    def hide(self, path: str, alias: str) -> HiddenName:
         """Take the name of an open file away, as `unlink` does, and let a secret one lead to it.
 
         `alias` is a name in the same directory, which no listing shows; it goes with the last
-        handle, or soon, when there is none.  When the same thread renames another file to the
-        name that was taken, at once, both happened as one: see `followed_by`.
+        handle, or soon, when there is none.  With what is returned a rename of another file to
+        the name that was taken makes the two one: see `followed_by`.
         """
         with self._names.changing() as change:
             place = self._names.place(path)
@@ -75,21 +75,16 @@ class HiddenNames:
             change.touch(left.ino)
         self._names.set_alias(place.parent.ino, alias, left.ino)
         hidden = HiddenName(left.ino, *at, left.nlink == 0, time.monotonic())
-        self._last[threading.get_ident()] = hidden
         self._unsettled.add(hidden)
         self._janitor.later(_SETTLING_SECONDS, lambda: self._let_go(hidden))
+        return hidden
 
     @contextmanager
-    def followed_by(self, new_path: str) -> Iterator[HiddenName | None]:
-        """For a block that renames a file to `new_path`: the name that this thread has just hidden,
-        if it is that one; it is given back where the block fails."""
-        hidden = self._last.pop(threading.get_ident(), None)
-        if hidden is None or not self._goes_with(hidden, new_path):
-            yield None
-            return
+    def followed_by(self, hidden: HiddenName) -> Iterator[None]:
+        """For a block that gives the name to another file: it is given back where that fails."""
         self._followed.add(hidden)
         try:
-            yield hidden
+            yield
         except BaseException:
             self.give_back(hidden)
             raise
@@ -108,14 +103,8 @@ class HiddenNames:
     def settle(self) -> None:
         """Return when no name that was taken until now would come back after a crash."""
         for hidden in tuple(self._unsettled):
-            time.sleep(max(0.0, hidden.since + _HIDING_SECONDS - time.monotonic()))
+            time.sleep(max(0.0, hidden.since + _SYNCED_SECONDS - time.monotonic()))
             self._let_go(hidden)
-
-    def _goes_with(self, hidden: HiddenName, new_path: str) -> bool:
-        if time.monotonic() - hidden.since > _HIDING_SECONDS:
-            return False
-        new = self._names.place(new_path)
-        return (hidden.parent, hidden.name) == (new.parent.ino, new.name)
 
     def _let_go(self, hidden: HiddenName) -> None:
         """It was an unlink, or the rename has followed.

@@ -146,15 +146,17 @@ class Namespace:
         """See renameat2(2); `flags` may be RENAME_NOREPLACE or RENAME_EXCHANGE."""
         if flags not in (0, RENAME_NOREPLACE, RENAME_EXCHANGE):
             raise failure(errno.EINVAL)
-        with self._hidden_names.followed_by(new) as hidden:
-            if flags == RENAME_EXCHANGE:
-                self._exchange(old, new)
-            elif hidden is None:
-                self._with_synced(lambda synced: self._move(old, new, flags, synced))
-            elif flags == RENAME_NOREPLACE:
+        if flags == RENAME_EXCHANGE:
+            self._exchange(old, new)
+        else:
+            self._with_synced(lambda synced: self._move(old, new, flags, synced))
+
+    def rename_over_hidden(self, old: str, new: str, flags: int, hidden: HiddenName) -> None:
+        """The same, where what was at `new` has just been `hidden`."""
+        with self._hidden_names.followed_by(hidden):
+            if flags:
                 raise failure(errno.EEXIST)
-            else:
-                self._with_synced(lambda synced: self._move_over_hidden(old, new, hidden, synced))
+            self._with_synced(lambda synced: self._move_over_hidden(old, new, hidden, synced))
 
     def _with_synced(self, move: Callable[[int | None], int | None]) -> None:
         """Move a file, which may have to be on the disk before it takes the place of another.

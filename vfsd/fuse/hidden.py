@@ -10,14 +10,65 @@ second number is a counter, so libfuse is known by where it counts.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import threading
+from ctypes import c_int, c_uint, c_void_p
+from typing import Any
+
+from vfsd.fs import HiddenName
 
 _HIDDEN = re.compile(rb"\.fuse_hidden[0-9a-f]{8}([0-9a-f]{8})")
 _NUMBERS = 1 << 32
 _AHEAD = 4096
 """As far from the number seen last others may be: several files are hidden at once, and libfuse
 passes over numbers."""
+
+
+class _Context(ctypes.Structure):
+    """``struct fuse_context``, of which each of the bindings knows as much as it needs."""
+
+    _fields_ = (
+        ("fuse", c_void_p),
+        ("uid", c_uint),
+        ("gid", c_uint),
+        ("pid", c_int),
+        ("private_data", c_void_p),
+        ("umask", c_uint),
+    )
+
+
+_HAS_HIDDEN = 1 << 31  # no umask has that
+
+
+class Hiding:
+    """What the request that a thread answers has hidden.  Thread-safe.
+
+    A rename over an open file, which libfuse makes two of, is told from an unlink and a rename that
+    came after it: libfuse tells anew with each request whose it is, so that what is written there
+    in the first call is still there in the second, however much later that comes.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self._context = library.fuse_get_context
+        self._thread = threading.local()
+
+    def begin(self, hidden: HiddenName) -> None:
+        self._thread.hidden = hidden
+        self._request().umask |= _HAS_HIDDEN
+
+    def taken(self) -> HiddenName | None:
+        """What was hidden, once."""
+        request = self._request()
+        if not request.umask & _HAS_HIDDEN:
+            return None
+        request.umask &= ~_HAS_HIDDEN
+        found: HiddenName = self._thread.hidden
+        return found
+
+    def _request(self) -> _Context:
+        return ctypes.cast(self._context(), ctypes.POINTER(_Context)).contents
 
 
 class HiddenNames:

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 from vfsd.fs import Attributes, Caller, Counters, Filesystem
 from vfsd.fuse.answers import errno_of
 from vfsd.fuse.binding import Binding
-from vfsd.fuse.hidden import HiddenNames
+from vfsd.fuse.hidden import HiddenNames, Hiding
 from vfsd.fuse.threads import ServingThreads
 from vfsd.fuse.times import UTIME_NOW, UTIME_OMIT
 
@@ -111,6 +111,7 @@ class Operations:
         self._threads = ServingThreads(counters)
         self._on_init = on_init
         self._hidden = HiddenNames(None)
+        self._hiding = Hiding(module._libfuse)
 
     # -- life
 
@@ -194,9 +195,9 @@ class Operations:
     def rename(self, old: str, new: str) -> int:
         alias = self._hidden.alias(old.encode(_ENCODING), new.encode(_ENCODING))
         if alias is not None and self._fs.is_in_use(_decoded(old)):
-            self._fs.hide(_decoded(old), alias)
+            self._hiding.begin(self._fs.hide(_decoded(old), alias))
         else:
-            self._fs.rename(_decoded(old), _decoded(new))
+            self._fs.rename(_decoded(old), _decoded(new), hidden=self._hiding.taken())
         return 0
 
     # -- attributes

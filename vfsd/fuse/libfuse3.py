@@ -22,7 +22,7 @@ from vfsd.fuse.answers import errno_of
 from vfsd.fuse.asking import Askers
 from vfsd.fuse.binding import Binding
 from vfsd.fuse.generation import begin_generation
-from vfsd.fuse.hidden import HiddenNames
+from vfsd.fuse.hidden import HiddenNames, Hiding
 from vfsd.fuse.kernelcache import KernelCache
 from vfsd.fuse.passthrough import Passthrough
 from vfsd.fuse.prototypes import ARGUMENTS, RESULTS, Filler
@@ -89,6 +89,7 @@ class Adapter:
             module._libfuse, self._context, filesystem, self._readers, bypass=bypass
         )
         self._hidden = HiddenNames(None)
+        self._hiding = Hiding(module._libfuse)
         self._counters = counters
         self._fh_at: int = module.fuse_file_info.fh.offset
         self._lock_owner_at: int = module.fuse_file_info.lock_owner.offset
@@ -268,9 +269,9 @@ class Adapter:
         old_path = os.fsdecode(old)
         alias = None if flags else self._hidden.alias(old, new)
         if alias is not None and self._fs.is_in_use(old_path):
-            self._fs.hide(old_path, alias)
+            self._hiding.begin(self._fs.hide(old_path, alias))
         else:
-            self._fs.rename(old_path, os.fsdecode(new), flags)
+            self._fs.rename(old_path, os.fsdecode(new), flags, hidden=self._hiding.taken())
         self._cache.moved(old, new, flags)
 
     # -- attributes
