@@ -216,8 +216,11 @@ def test_what_goes_through_the_kernels_cache_is_not_given_to_others(
         assert os.pread(first, len(old), 0) == old
         ingest(mounted, SHORT)
         with opened(mounted.at / name) as second:
-            with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+            with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
                 os.sendfile(sent.fileno(), second, 0, PAGE)
+            for at in (len(new), len(new) // PAGE * PAGE + PAGE):
+                with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+                    os.sendfile(sent.fileno(), second, at, PAGE)
             assert os.pread(first, PAGE, 0) == old[:PAGE]
             assert os.pread(second, PAGE, 0) == new[:PAGE]
         for copy in (tmp_path / "copy", mounted.at / "copy"):
@@ -226,6 +229,25 @@ def test_what_goes_through_the_kernels_cache_is_not_given_to_others(
         shutil.copyfile(mounted.at / name, tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == new
         assert os.pread(first, len(old), 0) == old
+
+
+@pytest.mark.parametrize("name", ["v.mp4", PICTURES])
+def test_what_may_not_go_through_the_kernels_cache_is_copied_to_another_mount(
+    mounted: Mounted, name: str, tmp_path: Path
+) -> None:
+    """From one FUSE mount to another the kernel copies by itself, through its cache."""
+    mounted.mount(*FRESH)
+    new = alone(mounted, name, SHORT)
+    shutil.copy(LONG, mounted.at / "v.mp4")
+    other = Mounted(tmp_path / "other")
+    try:
+        other.mount()
+        with opened(mounted.at / name):
+            ingest(mounted, SHORT)
+            subprocess.run(["cp", mounted.at / name, other.at / "copy"], check=True)
+        assert (other.at / "copy").read_bytes() == new
+    finally:
+        other.unmount()
 
 
 @pytest.mark.parametrize("name", ["v.mp4", PICTURES])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -144,7 +145,7 @@ class Adapter:
                 else:
                     read = views.get(handle)
                 if past_cache and handle in past_cache:
-                    self._require_reader(handle, info)
+                    self._require_reader(handle, offset, info)
                 if read is None:
                     result = -errno.EBADF
                 else:
@@ -437,16 +438,22 @@ class Adapter:
     def _set_handle(self, info: int, handle: int) -> None:
         c_uint64.from_address(info + self._fh_at).value = handle
 
-    def _require_reader(self, handle: int, info: int) -> None:
-        """Raises `OSError`: ESTALE where it is the kernel's cache that wants to be filled, while
-        something else has that.
+    def _require_reader(self, handle: int, offset: int, info: int) -> None:
+        """Raises `OSError` where it is the kernel's cache that wants to be filled, while something
+        else has that.
 
         Past its cache goes only read(2), which the kernel asks for on somebody's behalf; sendfile,
-        splice and mappings go through it, whatever it was told.
+        splice and mappings go through it, whatever it was told.  Of these EINVAL says that they
+        cannot be had here, and who only wants to copy reads instead.  On the last page and behind
+        it is ESTALE: who comes there has read all, believes by the size that the kernel was told
+        that there is more, and would come for ever.
         """
         is_read = c_uint64.from_address(info + self._lock_owner_at).value != 0
-        if not (is_read or self._cache.is_alone(handle)):
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        if is_read or self._cache.is_alone(handle):
+            return
+        has_more = offset < self._fs.getattr(None, handle).size // mmap.PAGESIZE * mmap.PAGESIZE
+        code = errno.EINVAL if has_more else errno.ESTALE
+        raise OSError(code, os.strerror(code))
 
     def _is_appended(self, handle: int, info: int) -> bool:
         """Whether what comes by O_APPEND belongs at the end, wherever the kernel thinks that is.
