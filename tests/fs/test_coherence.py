@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,26 @@ def test_what_others_remove_or_move_is_seen_within_a_moment(
     assert failing(it.fs.getattr, "/a.mp4") == "ENOENT"
     assert it.names() == ["deep"]
     assert it.read("/deep/down/c.mp4") == video
+    elsewhere.close()
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_what_others_put_in_the_place_of_a_file_is_what_is_looked_at(
+    it: Driver, elsewhere: Store, monkeypatch: pytest.MonkeyPatch, is_busy: bool
+) -> None:
+    """Also while the names are remembered, and the bytes of the old file have gone already."""
+    it.write("/a", b"text")
+    it.fs.settle()
+    monkeypatch.setattr("vfsd.fs.names._ASK_SECONDS", 3600.0)
+    assert it.fs.getattr("/a").size == 4
+    expected = (FOLDER / "portrait.mp4").stat().st_size
+    elsewhere.ingest(FOLDER / "portrait.mp4", "a", replace=True)
+    with ThreadPoolExecutor(1) as somebody:
+        with it.fs._names.standing_still() if is_busy else nullcontext():
+            looking = somebody.submit(it.fs.getattr, "/a")
+            wait([looking], 0.2)
+        assert looking.result(20).size == expected
+    assert it.fs.getattr("/a").size == expected
     elsewhere.close()
 
 

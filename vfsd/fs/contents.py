@@ -307,14 +307,16 @@ class Contents:
     # -- attributes
 
     def attributes(self, node: Node) -> Attributes:
-        """Of a node of any kind, open or not."""
+        """Of a node of any kind, open or not.  Raises `OSError`: ESTALE when it is gone."""
         if not is_private(node):
             return attributes.of_row(node)
         try:
             found = os.stat(f"{self._spool}/{node.ino}")  # thousands of times for a listing
         except FileNotFoundError:
             now = self._names.reread(node.ino)  # it may have become a video meanwhile
-            return attributes.of_row(now or node)
+            if now is None:
+                raise failure(errno.ESTALE) from None
+            return attributes.of_row(now)
         content = self._open.get(node.ino)
         shown = None if content is None else content.shown_ctime
         return attributes.of_private(node, found, shown)

@@ -138,10 +138,12 @@ class Filesystem:
         """Of what a handle is open on, or of what a path leads to."""
         if handle is not None:
             return self._files.handle(handle).attributes()
-        found = self._find(path)
-        if isinstance(found, Node):
-            return self._contents.attributes(found)
-        return self._views.attributes(found)
+        try:
+            return self._attributes(path)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            return self._attributes(path)  # another file may have its name by now
 
     def readlink(self, path: str) -> str:
         found = self._find(path)
@@ -470,6 +472,12 @@ class Filesystem:
             if found is None or error.errno not in (errno.ENOENT, errno.ENOTDIR):
                 raise
             return found
+
+    def _attributes(self, path: str | None) -> Attributes:
+        found = self._find(path)
+        if isinstance(found, Node):
+            return self._contents.attributes(found)
+        return self._views.attributes(found)
 
     def _node(self, path: str | None) -> Node:
         """What a path leads to, when it is to be changed."""

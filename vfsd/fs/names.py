@@ -165,6 +165,7 @@ class Names:
             self._remember(serial, found)
         else:
             self._suspect, self._asked = True, 0.0  # others have taken it away
+            self._nodes.pop(ino, None)  # whoever has the turn may keep us from asking
         return found
 
     def resolve(self, path: str) -> Node:
