@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import vfsd.mounts.mountinfo
+from tests.stores import new_store
 from vfsd.errors import BusyError, NotFoundError, OutOfRangeError, StoreError, UsageError
+from vfsd.fs import Filesystem
 from vfsd.fuse.answers import errno_of
+from vfsd.fuse.asking import Askers
 from vfsd.fuse.hidden import HiddenNames
+from vfsd.fuse.kernelcache import KernelCache
 from vfsd.fuse.opennames import OpenNames
 from vfsd.fuse.options import MountOptions, parse_options
+from vfsd.fuse.readers import Readers
 from vfsd.mounts.mountinfo import mount_above, mount_at, mounts
 
 TABLE = rb"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -187,3 +194,20 @@ def test_what_is_open_by_a_name_goes_with_it() -> None:
     assert not names.is_mixed(6)
     for handle in (1, 2, 3, 5, 6):
         names.leave(handle)
+
+
+def test_nobody_is_sent_back_twice_where_names_are_moved_meanwhile(tmp_path: Path) -> None:
+    """He was sent back by the name that his file had by then, and comes back by his own."""
+    asker = SimpleNamespace(contents=SimpleNamespace(pid=7))
+    library = SimpleNamespace(fuse_interrupted=lambda: 0)
+    with new_store(tmp_path / "store") as store:
+        fs = Filesystem(store.parts)
+        readers = Readers(fs, Askers(library, lambda: asker))
+        cache = KernelCache(library, lambda: asker, fs, readers, bypass=True)
+        with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+            cache.opening(b"/moved").look_again()
+        cache.opening(b"/x").look_again()
+        with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+            cache.opening(b"/x").look_again()
+        cache.close()
+        fs.close()

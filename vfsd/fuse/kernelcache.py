@@ -30,13 +30,6 @@ _SENT_BACK_SECONDS = 1.0
 """Who was sent back comes at once, or not at all, where the name may not be opened by then."""
 
 
-class _SentBack(NamedTuple):
-    """That a thread is to look up a name again, and come back to open it."""
-
-    path: bytes
-    until: float
-
-
 class _Told(NamedTuple):
     """What the kernel was told of a name last, and goes by when that is opened."""
 
@@ -74,7 +67,7 @@ class KernelCache:
         self._open = OpenNames()
         self._direct: set[int] = set()  # handles, whatever has become of their flags
         self._told: ByPath[_Told] = ByPath()
-        self._sent_back: dict[int, _SentBack] = {}  # by thread
+        self._sent_back: dict[int, float] = {}  # until when a thread may come back
         self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
 
     def start(self, config: Any, attr_timeout: float) -> None:
@@ -160,10 +153,12 @@ class KernelCache:
             return size
 
     def opening(self, path: bytes) -> Opening:
-        """What this thread has been asked for, to open that name."""
-        found = self._sent_back.pop(self._thread(), None) if self._sent_back else None
-        is_back = found is not None and found.path == path and time.monotonic() < found.until
-        return Opening(self, path, is_back)
+        """What this thread has been asked for, to open that name.
+
+        It may have been sent back by another: one that was moved while it looked up its own.
+        """
+        until = self._sent_back.pop(self._thread(), None) if self._sent_back else None
+        return Opening(self, path, until is not None and time.monotonic() < until)
 
     def found_nothing(self) -> None:
         """What this thread has looked up is not there, so it does not come back to open that."""
@@ -191,12 +186,11 @@ class KernelCache:
             return True
         return told == max([size, *self._ends(path, ino, size, None).values()])
 
-    def send_back(self, path: bytes) -> None:
-        """Have the kernel look up that name, and open it once more: raises `OSError` (ESTALE)."""
+    def send_back(self) -> None:
+        """Have the kernel look up the name, and open it once more: raises `OSError` (ESTALE)."""
         if len(self._sent_back) >= _MOST_NAMES:
             self._sent_back.clear()
-        until = time.monotonic() + _SENT_BACK_SECONDS
-        self._sent_back[self._thread()] = _SentBack(path, until)
+        self._sent_back[self._thread()] = time.monotonic() + _SENT_BACK_SECONDS
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     def _thread(self) -> int:
@@ -379,7 +373,7 @@ class Opening:
         Raises `OSError` (ESTALE).
         """
         if not self._was_sent_back:
-            self._cache.send_back(self._path)
+            self._cache.send_back()
 
     def require_only(self, found: Attributes) -> None:
         """Before what is `found` there is emptied: it is what the kernel knows, and nothing else is

@@ -322,8 +322,9 @@ class Adapter:
                 handle = self._open_for_change(self._passthrough, os.fsdecode(path), info.flags)
             else:
                 handle = self._fs.open(os.fsdecode(path), info.flags, self._caller())
-        except FileNotFoundError:
-            request.look_again()  # where it has gone, who may make one anew does
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ESTALE):
+                request.look_again()  # where it has gone, who may make one anew does
             raise
         with self._handing_out(handle):
             request.require_told(self._fs, handle, info.flags)
