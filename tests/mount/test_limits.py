@@ -197,6 +197,20 @@ def test_names_of_one_file_show_the_same_bytes(here: Path) -> None:
         assert seen.read() == b"ne"
 
 
+def test_a_name_that_has_gone_shows_the_same_bytes_as_one_that_stays(here: Path) -> None:
+    fd = os.open(here / "a", os.O_CREAT | os.O_RDWR)
+    os.link(here / "a", here / "l")
+    os.unlink(here / "a")
+    assert (os.fstat(fd).st_size, os.fstat(fd).st_nlink) == (0, 1)
+    for data in (b"x" * 5000, b"y" * 5000):
+        (here / "l").write_bytes(data)
+        assert os.pread(fd, 9000, 0) == data
+        assert os.fstat(fd).st_size == len(data)
+    os.unlink(here / "l")
+    assert os.fstat(fd).st_nlink == 0
+    os.close(fd)
+
+
 def test_locks_of_open_files(here: Path) -> None:
     """Of the descriptor, not of the process: F_OFD_SETLK, see fcntl(2)."""
     path = here / "a"

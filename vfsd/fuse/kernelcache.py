@@ -80,6 +80,10 @@ class KernelCache:
 
     # -- attributes
 
+    def path_of(self, handle: int) -> bytes | None:
+        """The name that `handle` was opened by, as it is now: libfuse tells of one of them."""
+        return self._open.path_of(handle)
+
     def answering(self, path: bytes | None, found: Attributes, handle: int | None) -> Attributes:
         """These attributes, of what `handle` is open on if there is one, are about to be given to
         the kernel by this thread; gives them with the size that it is to be told.
@@ -94,8 +98,6 @@ class KernelCache:
         libfuse looks at the timeout when the callback has returned.  Should another thread come in
         between, a change may be seen a second late.
         """
-        if path is None and handle is not None:  # libfuse tells of one of them
-            path = self._open.path_of(handle)
         is_offered = handle is not None and found.is_view and bool(found.mode & stat.S_IWUSR)
         is_one = self._is_one(path, found, handle)
         may_lose_bits = stat.S_ISREG(found.mode) and found.mode & (stat.S_ISUID | stat.S_ISGID)

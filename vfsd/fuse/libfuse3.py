@@ -197,9 +197,10 @@ class Adapter:
         except FileNotFoundError:
             self._cache.found_nothing()
             raise
-        self._fill(stat_at, self._cache.answering(path, found, handle))
-        if path is not None and found.nlink and self._hidden.has(path):
-            self._stat.from_address(stat_at).st_nlink = found.nlink + 1  # libfuse takes one off
+        name = self._cache.path_of(handle) if path is None and handle is not None else path
+        if name is not None and found.nlink and self._hidden.has(name):
+            found = found._replace(nlink=found.nlink + 1)  # with this one, which libfuse takes off
+        self._fill(stat_at, self._cache.answering(name, found, handle))
 
     def readlink(self, path: bytes, buffer: int, size: int) -> None:
         target = os.fsencode(self._fs.readlink(os.fsdecode(path)))[: size - 1] + b"\0"
