@@ -16,7 +16,7 @@ import pytest
 
 from sample_videos import FOLDER
 from tests.fs.driver import Driver, failing
-from vfsd.fs import Caller, Filesystem
+from vfsd.fs import Caller, Filesystem, names
 from vfsd.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +28,15 @@ def elsewhere(place: Path) -> Store:
     return Store.open(place)
 
 
+def wait_for_turn(it: Driver) -> None:
+    """Until somebody changes something, or waits to."""
+    turn, deadline = it.fs._names._turn, time.monotonic() + 30
+    while turn.acquire(blocking=False):
+        turn.release()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_what_others_add_is_seen_at_once(it: Driver, elsewhere: Store) -> None:
     it.mkdir("/cam1")
     assert failing(it.fs.getattr, "/cam1/a.mp4") == "ENOENT"
@@ -35,6 +44,46 @@ def test_what_others_add_is_seen_at_once(it: Driver, elsewhere: Store) -> None:
     elsewhere.ingest(FOLDER / "portrait.mp4", "cam1/a.mp4")
     assert it.fs.getattr("/cam1/a.mp4").size > 0
     assert it.names("/cam1") == ["a.mp4"]
+    elsewhere.close()
+
+
+def test_who_looks_does_not_wait_with_those_who_change(it: Driver, elsewhere: Store) -> None:
+    """Another process writes meanwhile, for as long as it likes."""
+    for number in range(3):
+        it.mkdir(f"/{number}")
+        it.write(f"/{number}/a", b"x")
+    anew = Driver(Filesystem(it.fs.parts))  # that remembers nothing
+    with ThreadPoolExecutor(4) as pool:
+        with elsewhere.catalog.writing():
+            changing = [pool.submit(anew.fs.chmod, f"/{number}", 0o700) for number in (0, 1)]
+            wait_for_turn(anew)
+            looking = [pool.submit(look, "/2") for look in (anew.fs.getattr, anew.names)]
+            done, _ = wait(looking, timeout=30)
+            assert len(done) == 2
+            handle = pool.submit(anew.open, "/2/a").result(30)
+            assert pool.submit(anew.read_open, handle).result(30) == b"x"
+            assert not any(one.done() for one in changing)
+        for one in changing:
+            one.result(30)
+    anew.close(handle)
+    assert oct(anew.fs.getattr("/1").mode) == "0o40700"
+    anew.fs.close()
+    elsewhere.close()
+
+
+def test_who_waits_behind_another_who_waits_is_told_so_in_time(
+    it: Driver, elsewhere: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it.mkdir("/a")
+    with ThreadPoolExecutor(1) as pool:
+        with elsewhere.catalog.writing():
+            first = pool.submit(it.fs.chmod, "/a", 0o700)
+            wait_for_turn(it)
+            monkeypatch.setattr(names, "BUSY_SECONDS", 0.1)
+            assert failing(it.fs.chmod, "/a", 0o750) == "EBUSY"
+            assert not first.done()
+        first.result(30)
+    assert oct(it.fs.getattr("/a").mode) == "0o40700"
     elsewhere.close()
 
 
@@ -172,7 +221,7 @@ def test_syncing_does_not_let_go_of_the_catalog(it: Driver, place: Path) -> None
     next process to close the catalog would take the log away from under this one."""
     code = """
 import sys
-from vfsd.fs import Caller, Filesystem
+from vfsd.fs import Caller, Filesystem, names
 from vfsd.store import Store
 with Store.open(sys.argv[1]) as store:
     print(*(name for name, _ in store.entries()))

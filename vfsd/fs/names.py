@@ -18,8 +18,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vfsd.catalog import NAME_BYTES, ROOT, Transaction, Tree
-from vfsd.errors import NotFoundError, VfsdError
+from vfsd.catalog import BUSY_SECONDS, NAME_BYTES, ROOT, Transaction, Tree
+from vfsd.errors import BusyError, NotFoundError, VfsdError
 from vfsd.fs.posix import failure
 from vfsd.model import FileState, Node
 from vfsd.parts import Parts
@@ -263,8 +263,8 @@ class Names:
         with self._parts.catalog.reading() as seen:
             found = seen.tree.children(parent)
             with_xattrs = seen.tree.children_with_xattrs(parent)
-        with self._turn:
-            if serial == self._serial and len(self._nodes) + len(found) < _REMEMBERED:
+        with self._remembering(serial) as may:
+            if may and len(self._nodes) + len(found) < _REMEMBERED:
                 self._nodes.update((node.ino, node) for _, node in found)
                 self._entries[parent] = {name: node.ino for name, node in found}
                 self._complete.add(parent)
@@ -280,8 +280,8 @@ class Names:
             serial = self._serial
             with self._parts.catalog.reading() as seen:
                 found = seen.tree.xattrs(ino)
-            with self._turn:
-                if serial == self._serial:
+            with self._remembering(serial) as may:
+                if may:
                     self._xattrs[ino] = found
         return found
 
@@ -302,8 +302,8 @@ class Names:
 
         Raises `ReadOnlyError`, `BusyError`, `NoSpaceError`.  Must not be nested.
         """
-        with self._turn:
-            with self._parts.catalog.writing() as transaction:
+        with self._waiting_turn() as patience:
+            with self._parts.catalog.writing(patience) as transaction:
                 version = transaction.tree.version()
                 if version != self._version:
                     self._forget(version)
@@ -315,6 +315,21 @@ class Names:
             # Our own commit is no news.  Should another process have committed between that and
             # this line, it is noticed when the version is next compared.
             self._watch.changed()
+
+    @contextmanager
+    def _waiting_turn(self) -> Iterator[float | None]:
+        """How many seconds are left to wait for other processes; None: as many as at first.
+
+        Raises `BusyError` where those before, who wait as well, have taken all of them.
+        """
+        began = time.monotonic()
+        if not self._turn.acquire(timeout=BUSY_SECONDS):
+            raise BusyError(f"others have waited for the catalog for {BUSY_SECONDS} seconds")
+        try:
+            waited = time.monotonic() - began
+            yield None if waited < 1 else max(1.0, BUSY_SECONDS - waited)
+        finally:
+            self._turn.release()
 
     def standing_still(self) -> AbstractContextManager[object]:
         """While this is held nothing changes."""
@@ -384,9 +399,23 @@ class Names:
             self._turn.release()
         return True
 
+    @contextmanager
+    def _remembering(self, serial: int) -> Iterator[bool]:
+        """Whether what was asked for at a time may be remembered.
+
+        Not what is stale by now; nor while somebody changes something: he may be waiting for
+        another process, for whom nobody waits who just looks.
+        """
+        may = self._turn.acquire(blocking=False)
+        try:
+            yield may and serial == self._serial
+        finally:
+            if may:
+                self._turn.release()
+
     def _remember(self, serial: int, node: Node, name: tuple[int, str] | None = None) -> None:
-        with self._turn:
-            if serial != self._serial:
+        with self._remembering(serial) as may:
+            if not may:
                 return
             if len(self._nodes) >= _REMEMBERED:
                 self._forget(self._version)
