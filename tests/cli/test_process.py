@@ -224,6 +224,21 @@ with Progress("counting", 10, shown=sys.stderr.isatty(), delay_seconds=float(sys
 """
 
 
+def test_lines_of_data_have_lines_of_their_own_beside_progress(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    program = PROGRAM.replace(
+        "time.sleep", "with bar.aside(): print('one', flush=True)\n        time.sleep"
+    )
+    code, seen = at_a_terminal([sys.executable, "-c", program, "0.1"])
+    assert code == 0
+    assert "counting" in seen
+    before = seen.split("one\r\n")[:-1]
+    assert len(before) == 10
+    assert all(not text or text.endswith("\x1b[2K") for text in before)  # wiped away
+
+
 def test_progress_appears_after_a_while_and_only_at_a_terminal(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

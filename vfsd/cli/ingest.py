@@ -126,7 +126,8 @@ def command(
                     else:
                         outcome = ingester.ingest(source, progress)
                     outcomes.append(outcome)
-                    _print(session, outcome)
+                    with progress.aside():
+                        _print(session, outcome)
                     done += source.size
                     progress.reach(done, total)
         finally:

@@ -6,6 +6,8 @@ What reports progress can be stopped where it does so: `vfsd.cli.interrupt`.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -73,6 +75,18 @@ class Progress:
         with self._guard:
             self._done, self._total = done, total
             self._update()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Something else is written to the terminal meanwhile."""
+        with self._guard:
+            if self._bar is not None:
+                self._bar.stop()
+            try:
+                yield
+            finally:
+                if self._bar is not None:
+                    self._bar.start()
 
     def label(self, text: str) -> None:
         """What is being done now."""

@@ -128,7 +128,8 @@ def command(
                 session.remark("going on with what was interrupted")
             for damage in scrubber.run():
                 found.append(damage)
-                _tell(session, damage)
+                with progress.aside():
+                    _tell(session, damage)
     count, size = scrubber.planned
     session.remark(
         f"{count} objects and files, {human_bytes(size)}, in {time.monotonic() - began:.1f} s: "

@@ -70,7 +70,8 @@ def command(session: Session, names: tuple[str, ...], everything: bool) -> None:
                 with suppress(NotFoundError):
                     status, frames, reason = _verify(store, video, progress, done, total)
                     statuses.add(status)
-                    _print(session, video.name, status, frames, reason)
+                    with progress.aside():
+                        _print(session, video.name, status, frames, reason)
                 done += video.size
                 progress.reach(done, total)
     if "broken" in statuses:

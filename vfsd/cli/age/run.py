@@ -30,7 +30,7 @@ from vfsd.units import human_bytes, human_wait
 if TYPE_CHECKING:
     from vfsd.retention.ageing import Ager, Plan
     from vfsd.retention.agerules import Due, GivenUp
-    from vfsd.retention.archivework import Forecast
+    from vfsd.retention.archivework import Forecast, OnProgress
     from vfsd.store import Store
     from vfsd.videos.video import Video
 
@@ -106,18 +106,13 @@ def command(
         ager = Ager(store.parts, _videos(store, paths), is_clock_right=clock_is_right)
         plan = ager.plan()
         with Progress("", None, shown=session.shows_progress) as progress:
-
-            def report(what: str, done: int, total: int) -> None:
-                progress.label(what)
-                progress.reach(done, total)
-
             if apply:
                 ager.remember_clock()
-                failed = _apply(session, ager, plan, report)
+                failed = _apply(session, ager, plan, progress)
                 if failed:
                     click.get_current_context().exit(EXIT_FINDINGS)
                 return
-            _foretell(session, ager, plan, report, quick=quick)
+            _foretell(session, ager, plan, progress, quick=quick)
 
 
 def _videos(store: Store, paths: Sequence[str]) -> list[Video]:
@@ -138,31 +133,43 @@ def _is_dir(store: Store, path: str) -> bool:
         return False
 
 
-def _apply(session: Session, ager: Ager, plan: Plan, report: Any) -> int:
+def _reporter(progress: Progress) -> OnProgress:
+    def report(what: str, done: int, total: int) -> None:
+        progress.label(what)
+        progress.reach(done, total)
+
+    return report
+
+
+def _apply(session: Session, ager: Ager, plan: Plan, progress: Progress) -> int:
     """How many failed."""
     done, failed = 0, 0
     for due in plan.due:
         try:
-            entry = ager.apply(due, report)
+            entry = ager.apply(due, _reporter(progress))
         except NoSpaceError:
             raise
         except OutdatedError as error:  # nothing has failed: who asks again sees what is due now
-            session.remark(shown(str(error)))
+            with progress.aside():
+                session.remark(shown(str(error)))
             continue
         except VfsdError as error:
             failed += 1
-            click.echo(f"vfsd: {shown(due.aged.name)}: {error}", err=True)
+            with progress.aside():
+                click.echo(f"vfsd: {shown(due.aged.name)}: {error}", err=True)
             continue
         done += entry.saved
-        if session.json:
-            print_json(entry_record(entry))
-        else:
-            session.remark(entry_text(entry))
-    session.remark(f"{human_bytes(done)} saved" if plan.due else _why_nothing(plan))
+        with progress.aside():
+            if session.json:
+                print_json(entry_record(entry))
+            else:
+                session.remark(entry_text(entry))
+    with progress.aside():
+        session.remark(f"{human_bytes(done)} saved" if plan.due else _why_nothing(plan))
     return failed
 
 
-def _foretell(session: Session, ager: Ager, plan: Plan, report: Any, *, quick: bool) -> None:
+def _foretell(session: Session, ager: Ager, plan: Plan, progress: Progress, *, quick: bool) -> None:
     from vfsd.retention.ageing import CANNOT_BE_DONE
     from vfsd.retention.agerules import GivenUp
 
@@ -173,29 +180,35 @@ def _foretell(session: Session, ager: Ager, plan: Plan, report: Any, *, quick: b
         why: str | None = None
         if not quick:
             try:
-                told = ager.forecast(due, report)
+                told = ager.forecast(due, _reporter(progress))
             except CANNOT_BE_DONE as error:
-                _foretell_left(session, due, str(error))
+                with progress.aside():
+                    _foretell_left(session, due, str(error))
                 continue
             except VfsdError as error:
                 why = str(error)
         if told is not None and told.stays:
-            _foretell_left(session, due, told.refused)
+            with progress.aside():
+                _foretell_left(session, due, told.refused)
             continue
         record = _record(due, told, why, given_up, made)
         total += record["saved"] or 0
-        if session.json:
-            print_json(record)
-        else:
-            print_line(_text(due, record))
-    for held in plan.held:
-        if session.json:
-            print_json(_other(held.name, "held", None, held.size))
-        else:
-            print_line(f"held: {shown(held.name)}")
-    for left in plan.left:
-        _foretell_left(session, left)
-    session.remark(f"about {human_bytes(total)} would be saved" if plan.due else _why_nothing(plan))
+        with progress.aside():
+            if session.json:
+                print_json(record)
+            else:
+                print_line(_text(due, record))
+    with progress.aside():
+        for held in plan.held:
+            if session.json:
+                print_json(_other(held.name, "held", None, held.size))
+            else:
+                print_line(f"held: {shown(held.name)}")
+        for left in plan.left:
+            _foretell_left(session, left)
+        session.remark(
+            f"about {human_bytes(total)} would be saved" if plan.due else _why_nothing(plan)
+        )
 
 
 def _foretell_left(session: Session, due: Due, why: str | None = None) -> None:
