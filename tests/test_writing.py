@@ -573,6 +573,15 @@ def test_a_name_that_was_taken_meanwhile_is_not_taken_away(store: Store) -> None
     assert is_as_before(store, ["a.mp4", "b.mp4"])
 
 
+def test_what_is_held_is_refused_before_anything_is_taken_in(store: Store) -> None:
+    store.ingest(CLIP, "a.mp4").hold("case")
+    with pytest.raises(HeldError, match="case"):
+        store.writer("a.mp4", width=64, height=48, fps=25, replace=True)
+    with CLIP.open("rb") as stream, pytest.raises(HeldError, match="case"):
+        store.write("a.mp4", stream, replace=True)
+    assert store.recordings() == []
+
+
 def test_what_was_held_meanwhile_costs_no_recording(store: Store) -> None:
     store.ingest(CLIP, "a.mp4")
     writer = store.writer("a.mp4", width=64, height=48, fps=25, replace=True)

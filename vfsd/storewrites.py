@@ -235,13 +235,21 @@ class StoreWrites:
             return seen.tree.node(ino).state is FileState.SPOOLED
         return False
 
+    def _require_place(self, name: str, replace: bool) -> None:
+        """Before anything is taken in.  Raises as `require_free`, and `HeldError` where what would
+        have to go must not."""
+        require_free(self._parts, name, replace)
+        if replace:
+            with self._parts.catalog.reading() as seen, suppress(NotFoundError):
+                seen.originals.require_free(seen.tree.resolve(name).ino)
+
     def _writer(
         self, name: str, size: tuple[int, int], form: WriteForm, replace: bool, again: str
     ) -> VideoWriter[Video]:
         """`again` says what can be done where it is whole, and not published."""
         self._require_writable()
         name = "/".join(split(name))
-        require_free(self._parts, name, replace)
+        self._require_place(name, replace)
         size = width_and_height(size)
 
         def publish(file: Unfinished, times: FileTimes) -> Video:
@@ -285,7 +293,7 @@ class StoreWrites:
     ) -> Video:
         self._require_writable()
         name = "/".join(split(name))
-        require_free(self._parts, name, replace)
+        self._require_place(name, replace)
         with room_for(repr(name)):
             file = begin(self._parts.objects, name)
         try:

@@ -387,6 +387,19 @@ def test_doctor_looks_at_the_machine_and_the_store(run: Run) -> None:
     assert done.code == (30 if "fail" in checks.values() else 0)
 
 
+def test_doctor_tells_of_settings_with_which_nothing_opens(run: Run, place: Path) -> None:
+    assert run("config", "workers", "2").code == 0
+
+    def found() -> dict[str, Any]:
+        (one,) = (one for one in run("doctor", "--json").objects if one["check"] == "settings")
+        return one
+
+    assert (found()["status"], found()["message"]) == ("ok", "changed: workers")
+    (place / "videos/config.toml").write_text("bogus = 1\n")
+    assert found()["status"] == "fail"
+    assert "there is no setting 'bogus'" in found()["message"]
+
+
 def test_doctor_tells_of_libraries_that_opencv_lacks(tmp_path: Path) -> None:
     reason = "libGL.so.1: cannot open shared object file"
     (tmp_path / "cv2.py").write_text(f"raise ImportError({reason!r})")

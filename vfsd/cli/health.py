@@ -10,12 +10,13 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vfsd.cli.failure import describe
+from vfsd.config import Settings
 from vfsd.errors import BusyError, RefusedMediaError, VfsdError
 from vfsd.forms import CODECS
 from vfsd.storedir import StoreDirectory
@@ -66,6 +67,7 @@ def store(root: Path) -> Iterator[Diagnosis]:
         return
     yield Diagnosis("store", OK, f"{directory.root}, identity {directory.id}")
     yield _writable(directory.root)
+    yield _asked("settings", lambda: _settings(directory))
     yield _catalog(directory)
     yield from _log(directory)
     yield from _sums(directory)
@@ -216,6 +218,12 @@ def _writable(root: Path) -> Diagnosis:
     if os.access(root, os.W_OK):
         return Diagnosis("access", OK, "can be written")
     return Diagnosis("access", WARN, "can only be read", f"chown or chmod {root} to change that")
+
+
+def _settings(directory: StoreDirectory) -> str:
+    now, first = asdict(Settings.load(directory.settings)), asdict(Settings())
+    changed = [key for key, value in now.items() if value != first[key]]
+    return f"changed: {', '.join(changed)}" if changed else "as they were at first"
 
 
 def _catalog(directory: StoreDirectory) -> Diagnosis:
