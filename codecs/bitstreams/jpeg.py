@@ -16,11 +16,10 @@ _SEQUENTIAL, _PROGRESSIVE = (0xC0, 0xC1), 0xC2
 """Of others there may be tables of other kinds."""
 _MARKER = re.compile(rb"\xff([\x02-\xcf\xd9-\xfe])")
 """Of a segment; other bytes behind 0xFF have none, or are no marker."""
-_SAYING = re.compile(
-    rb"CS=ITU601|Intel\(R\) JPEG Library, version 1|Metasoft MJPEG Codec|MULTISCOPE II|AVID.{,9}",
-    re.DOTALL,
-)
-"""Which range samples have, which row is the first one, which field."""
+_COMMENT_MARKER = b"\xff\xfe"
+_RANGE, _TURNED, _FIELDS, _AVID, _POLARITY = (1 << bit for bit in range(5))
+_UPSIDE_DOWN = (b"Intel(R) JPEG Library, version 1", b"Metasoft MJPEG Codec")
+_POLARITIES = (b"\x01", b"\x02")
 _QUANTISER_BYTES = (64, 128)
 _COUNTS = 16
 
@@ -33,7 +32,8 @@ class JpegHeader:
     lacks_quantisers: bool
     lacks_codes: bool
     brings_codes: bool
-    sayings: frozenset[bytes]  #: comments that decoders go by in all later pictures, too
+    said: int  #: a bit for each matter of which decoders go by a comment in later pictures, too
+    is_told: bool  #: whether all that is said so stands before the samples
 
 
 def parse_header(packet: bytes) -> JpegHeader | None:
@@ -43,9 +43,10 @@ def parse_header(packet: bytes) -> JpegHeader | None:
     wanted: set[int] = set()  # to call `set[int]` takes a microsecond
     quantisers: set[int] = set()
     codes: set[int] = set()
-    sayings: frozenset[bytes] = frozenset()
+    said = 0
+    is_told = not _says_between(packet, 0, start := packet.find(_START))
     try:
-        for kind, segment in _segments(packet):
+        for kind, segment, end in _segments(packet, start):
             if kind == _QUANTISERS:
                 quantisers.update(_quantisers(segment))
             elif kind == _CODES:
@@ -59,22 +60,46 @@ def parse_header(packet: bytes) -> JpegHeader | None:
                 is_coded = True
                 lacks_codes |= not _codes_of_scan(segment, is_progressive) <= codes
                 if not is_progressive and segment[0] == parts:
+                    is_told &= not _says_between(packet, end, len(packet))
                     break  # no other scan follows
-            elif kind == _COMMENT and (saying := _SAYING.match(segment)):
-                sayings |= {saying[0]}
+            elif kind == _COMMENT and (more := _said(segment)):
+                said |= more
+                is_told &= not is_coded
     except IndexError:
         return None
     if not (size and is_coded):
         return None
-    return JpegHeader(size, not wanted <= quantisers, lacks_codes, bool(codes), sayings)
+    return JpegHeader(size, not wanted <= quantisers, lacks_codes, bool(codes), said, is_told)
 
 
-def _segments(packet: bytes) -> Iterator[tuple[int, bytes]]:
-    """(kind, payload), up to the end of the picture.  Raises `IndexError` where it does not parse.
+def _said(comment: bytes) -> int:
+    """As FFmpeg's decoder reads comments: which range samples have, which row is the first one,
+    how fields lie, and which is the first."""
+    if comment.startswith(b"AVID"):
+        return _AVID | (_POLARITY if comment[12:13] in _POLARITIES else 0)
+    text = comment.removesuffix(b"\n").partition(b"\0")[0]
+    if text.startswith(_UPSIDE_DOWN):
+        return _TURNED
+    return {b"CS=ITU601": _RANGE, b"MULTISCOPE II": _FIELDS}.get(text, 0)
+
+
+def _says_between(packet: bytes, start: int, end: int) -> bool:
+    """Whether anything is said where no header is looked for."""
+    at = packet.find(_COMMENT_MARKER, start, end)
+    while at >= 0:
+        length = int.from_bytes(packet[at + 2 : at + 4])
+        if _said(packet[at + 4 : at + 2 + length]):
+            return True
+        at = packet.find(_COMMENT_MARKER, at + 2, end)
+    return False
+
+
+def _segments(packet: bytes, at: int) -> Iterator[tuple[int, bytes, int]]:
+    """(kind, payload, where it ends), from the start of a picture to its end.  Raises `IndexError`
+    where it does not parse.
 
     Samples between them are passed over.
     """
-    at = packet.find(_START)
     if at < 0:
         raise IndexError
     # Decoders pass over what lies before a marker.
@@ -83,7 +108,7 @@ def _segments(packet: bytes) -> Iterator[tuple[int, bytes]]:
         size = packet[at] << 8 | packet[at + 1]
         if size < 2:
             raise IndexError
-        yield kind, packet[at + 2 : at + size]
+        yield kind, packet[at + 2 : at + size], at + size
         at += size
 
 

@@ -251,7 +251,7 @@ class _MotionJpeg:
     def __init__(self) -> None:
         self._size: bytes | None = None  # of the first picture
         self._has_codes = False  # those that a decoder begins with may have gone
-        self._said = frozenset[bytes]()
+        self._said = 0
 
     def __call__(self, packet: bytes, key: bool) -> int:
         header = parse_header(packet)
@@ -260,10 +260,11 @@ class _MotionJpeg:
         lacks = (
             header.lacks_quantisers
             or (header.lacks_codes and self._has_codes)
-            or not self._said <= header.sayings
+            or self._said & ~header.said
+            or not header.is_told
         )
         self._has_codes |= header.brings_codes
-        self._said |= header.sayings
+        self._said |= header.said
         self._size = self._size or header.size
         return Trait.ODD if lacks or header.size != self._size else _intra(packet, key)
 

@@ -3,6 +3,7 @@ tables and comments of pictures before."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +17,7 @@ from av.video.stream import VideoStream
 from tests.codecs.making import make_clip, pictures, remuxed
 from tests.codecs.reference import checksum, decoder_for, pyav_checksums, table_of
 from vfsd.codecs.bitstreams.jpeg import parse_header
+from vfsd.codecs.bitstreams.traits import Trait, inspector
 from vfsd.codecs.decoding import packets
 from vfsd.codecs.decoding.packetdecoder import PacketDecoder
 from vfsd.codecs.examining.examine import Examination, examine
@@ -251,6 +253,65 @@ def test_what_one_picture_says_holds_for_later_ones(
         for index in (7, 0, 4):
             [(_, frame)] = decoder.decode(table_of(found).decode_run(index))
             assert frame.color_range == ranges[index]
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_what_is_said_where_nobody_looks_is_left_to_a_decode(tmp_path: Path, behind: bool) -> None:
+    """FFmpeg reads comments behind the samples too, and before the picture."""
+    made = make_clip(tmp_path / "made.avi", "mjpeg", pixel_format="yuvj420p", frames=8)
+    told = _segment(0xFE, _UPSIDE_DOWN)
+
+    def telling(number: int, packet: bytes) -> bytes:
+        if number:
+            return packet
+        return packet[:-2] + told + packet[-2:] if behind else told + packet
+
+    path = remuxed(made, tmp_path / "a.avi", telling, lambda _: True)
+    found = examine(path)
+    assert found.verified
+    _assert_served_exactly(path, found)
+
+
+@pytest.mark.parametrize(
+    ("comments", "odd"),
+    [
+        ([b"AVID" + bytes(8) + bytes([number % 2 + 1]) for number in range(8)], 0),
+        ([b"AVID" + bytes([number] * 8) + b"\1" for number in range(8)], 0),
+        ([b"AVID" + bytes(8) + b"\1", b"AVID" + bytes(8) + b"\3"], 1),
+        ([b"AVID r07"] * 2, 0),
+        ([b"CS=ITU601 3", b""], 0),
+        ([b"CS=ITU601\n", b""], 1),
+        ([b"CS=ITU601", b"CS=ITU601\0and more"], 0),
+        ([b"MULTISCOPE II", b"MULTISCOPE III"], 1),
+    ],
+)
+def test_what_comments_say_is_what_decoders_keep_of_them(
+    tmp_path: Path, comments: list[bytes], odd: int
+) -> None:
+    made = make_clip(tmp_path / "made.avi", "mjpeg", pixel_format="yuvj420p", frames=8)
+    with av.open(str(made)) as opened:
+        packet = bytes(next(opened.demux()))
+    inspect = inspector("mjpeg", b"")
+    assert inspect is not None
+    traits = [inspect(packet[:2] + _segment(0xFE, one) + packet[2:], True) for one in comments]
+    assert sum(bool(one & Trait.ODD) for one in traits) == odd
+
+
+def test_a_picture_of_comments_takes_no_longer_than_its_bytes(tmp_path: Path) -> None:
+    made = make_clip(tmp_path / "made.avi", "mjpeg", pixel_format="yuvj420p", frames=8)
+    with av.open(str(made)) as opened:
+        packet = bytes(next(opened.demux()))
+
+    def seconds(count: int) -> float:
+        comments = b"".join(_segment(0xFE, b"AVID%09d" % number) for number in range(count))
+        taken = []
+        for _ in range(3):
+            began = time.process_time()
+            assert parse_header(packet[:2] + comments + packet[2:]) is not None
+            taken.append(time.process_time() - began)
+        return min(taken)
+
+    assert seconds(20_000) < 8 * seconds(5_000)  # once it was 30 times
 
 
 def test_each_scan_has_its_codes() -> None:
