@@ -633,6 +633,14 @@ def _damage(catalog: Path, table: str) -> None:
         file.write(bytes(size))
 
 
+def test_a_backup_whose_catalog_is_empty_is_made_anew(store: Store, target: Path) -> None:
+    """As a full disk or a power cut leaves it."""
+    back_up(store.parts, target)
+    StoreDirectory.open(target).catalog_file.write_bytes(b"")
+    assert back_up(store.parts, target).copied == 0
+    assert same(store, target)
+
+
 def test_a_full_disk_leaves_the_last_backup(
     store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -311,6 +311,7 @@ def test_private_files_on_another_disk_go_back_wherever_it_is_killed(
         if not was_killed:
             break
         restore(place / "backup", target)
+        assert StoreDirectory.open(target).spool_copies() == []
         assert _holds_monday(target)
     assert _holds_monday(target)
     at = found.index(tuple(MONDAY))

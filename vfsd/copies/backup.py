@@ -29,6 +29,7 @@ from vfsd.errors import (
     BusyError,
     ExistsError,
     IntegrityError,
+    NoStoreError,
     StoreError,
     StoreVersionError,
     UsageError,
@@ -161,7 +162,7 @@ class _Backup:
                 last.reading() as seen,
             ):
                 found = seen.integrity.damaged()
-        except (IntegrityError, StoreVersionError):
+        except (IntegrityError, NoStoreError, StoreVersionError):
             return dict.fromkeys(self._objects.all_keys(), ())
         return {one.place.object_key: one.damage for one in found if one.place.object_key}
 

@@ -188,9 +188,12 @@ def _copied_beside(directory: StoreDirectory) -> Iterator[dict[int, Path]]:
     they take; none where a rename puts the files themselves there.
 
     Before all of it is what the store holds: nobody could open that where their disk has no room
-    for them, or cannot be written.  They go where the block fails.
+    for them, or cannot be written.  They go where the block fails, and so do those of another who
+    was killed in it.
     """
     copies: dict[int, Path] = {}
+    for left in directory.spool_copies():
+        left.unlink(missing_ok=True)
     try:
         if not _can_be_renamed(directory):
             for ino, path in directory.incoming.spooled():
