@@ -375,6 +375,23 @@ def test_a_directory_that_has_room_again_loses_nothing_more(store: Store) -> Non
     assert list(store) == ["cam1/b.mp4"]
 
 
+def test_what_is_not_there_takes_up_nothing_of_a_directory(store: Store) -> None:
+    for name in ("cam1/lost.mp4", "cam1/b.mp4", "cam1/c.mp4", "cam1/d.mp4"):
+        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+    with store.catalog.writing() as change:
+        folder = change.tree.resolve("cam1").ino
+        change.tree.link(store["cam1/lost.mp4"].info.ino, folder, "again.mp4", now_ns=0)
+    size = store["cam1/d.mp4"].info.size
+    store.set_policy("cam1/", f"delete-above={2 * size}")
+    store.parts.objects.delete(store["cam1/lost.mp4"].info.original.object_key or "")
+    mine = ager(store)
+    (due,) = mine.plan().due
+    assert due.aged.name == "cam1/b.mp4"
+    store.remove("cam1/d.mp4")
+    with pytest.raises(OutdatedError, match="not due any more"):
+        mine.apply(due, quietly)
+
+
 def test_a_limit_of_bytes_is_for_a_directory(store: Store) -> None:
     video = put(store, "cam1/a.mp4", 1, "original=keep")
     with pytest.raises(UsageError, match="delete-above is about all videos of a directory"):

@@ -200,6 +200,8 @@ def test_policies_are_what_they_say() -> None:
         "original=gone",
         "psnr=40,psnr=41",
         "psnr=400",
+        "psnr=45",
+        "original=keep,codec=h264",
         "replace-after=30d",
         "original=replaceable,decay-after=30d",
         "original=replaceable,keep=car",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from vfsd.budget.reclaim import clear_away
@@ -102,8 +102,6 @@ class Ager:
         for one in aged:
             if one.video_id in going:
                 room.give_up(one)
-            elif one.is_missing:
-                room.leave_out(one)
         staying = (one for one in aged if one.video_id not in going)
         for_room = due_for_room(staying, room, now)
         gone = {due.aged.video_id for due in for_room}
@@ -272,7 +270,12 @@ def _all_make_room(
 def _room(parts: Parts, seen: Transaction, directories: Iterable[int]) -> Room:
     """What is free, and what these have, as it is now."""
     free = shutil.disk_usage(parts.directory.objects).free
-    return Room(free, {each: seen.originals.share(each) for each in directories})
+    shares = {each: seen.originals.share(each) for each in directories}
+    for each, share in shares.items():
+        if share.taken > share.limit:  # else nothing goes, whatever is not there
+            there = {key: size for key, size in share.sizes.items() if parts.objects.exists(key)}
+            shares[each] = replace(share, sizes=there)
+    return Room(free, shares)
 
 
 def _aged(parts: Parts, seen: Transaction, video: LogicalVideo, not_before_ns: int) -> Aged:

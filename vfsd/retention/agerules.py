@@ -143,7 +143,7 @@ class Room:
         """`shares` are by inode of the directory: all that `Aged.limited_by` names."""
         self._free = free
         self._shares = shares or {}
-        self._taken = {each: sum(share.sizes.values()) for each, share in self._shares.items()}
+        self._taken = {each: share.taken for each, share in self._shares.items()}
         self._given_up = GivenUp()
 
     def left(self, aged: Aged) -> int:
@@ -152,15 +152,10 @@ class Room:
 
     def give_up(self, aged: Aged) -> None:
         """Let a video go."""
-        freed = self._given_up.by(aged) or 0
-        self._free += freed
-        if freed:
-            self.leave_out(aged)
-
-    def leave_out(self, aged: Aged) -> None:
-        """Its bytes are not among those of its directories any more."""
-        for directory in aged.limited_by:
-            self._taken[directory] -= self._shares[directory].sizes.get(aged.digest, 0)
+        if self._given_up.by(aged):
+            self._free += aged.size
+            for directory in aged.limited_by:
+                self._taken[directory] -= self._shares[directory].sizes.get(aged.digest, 0)
 
     def why(self, aged: Aged) -> str | None:
         """Why a video is to make room; None: it is not."""

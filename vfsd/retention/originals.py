@@ -82,7 +82,14 @@ class Policy:
                 raise UsageError(
                     f"{value!r} is no value of {key!r}", hint=hint if key == "original" else None
                 ) from None
-        return cls(**found)
+        chosen = cls(**found)
+        for name in ("psnr", "codec"):
+            if name in found and chosen.original is Fate.KEEP:
+                raise UsageError(
+                    f"{name} is about what takes an original's place, and this one is kept",
+                    hint="say original=replaceable as well",
+                )
+        return chosen
 
     def __post_init__(self) -> None:
         if not _LEAST_PSNR <= self.psnr <= _MOST_PSNR:
@@ -234,6 +241,10 @@ class Share:
     sizes: Mapping[str, int]
     """Bytes that would be free if all of them went which may, by the digests of originals: without
     those of held ones, of files indexed in place, and those that a file elsewhere has as well."""
+
+    @property
+    def taken(self) -> int:
+        return sum(self.sizes.values())
 
 
 @dataclass(frozen=True, slots=True)
