@@ -8,9 +8,11 @@ import time
 
 import pytest
 
+from sample_videos import FOLDER
 from tests.fs.driver import Driver, failing
+from vfsd import check
 from vfsd.catalog import ROOT
-from vfsd.fs import RENAME_NOREPLACE, hiddennames
+from vfsd.fs import RENAME_NOREPLACE, Filesystem, hiddennames
 from vfsd.fs.contents import Contents
 from vfsd.fs.names import Names
 from vfsd.model import FileState
@@ -154,6 +156,7 @@ def test_a_hidden_file_is_found_by_its_alias_only(it: Driver, store: Store) -> N
     it.fs.write(handle, b"def", 3)
     assert it.read_open(handle) == b"abcdef"
     it.close(handle)
+    wait_until_settled(it)
     assert rows(store) == (0, 0)
 
 
@@ -165,6 +168,7 @@ def test_unlinking_the_alias_is_no_error(it: Driver, store: Store) -> None:
     assert it.read_open(handle) == b"abc"
     it.close(handle)
     assert failing(it.fs.getattr, f"/{ALIAS}") == "ESTALE"
+    wait_until_settled(it)
     assert rows(store) == (0, 0)
 
 
@@ -202,6 +206,75 @@ def test_a_rename_that_fails_gives_the_hidden_name_back(
     wait_until_settled(it)
     assert it.read("/b") == b"old"
     assert rows(store) == (3, 0)
+
+
+def test_a_rename_that_fails_gives_back_what_was_closed_meanwhile(it: Driver, store: Store) -> None:
+    it.write("/b", b"old")
+    with it.opened("/b"):
+        hidden = it.fs.hide("/b", ALIAS)
+    assert failing(lambda: it.fs.rename("/missing", "/b", hidden=hidden)) == "ENOENT"
+    assert it.read("/b") == b"old"
+    wait_until_settled(it)
+    assert it.read("/b") == b"old"
+    assert rows(store) == (1, 0)
+    it.fs.settle()
+    assert check.run(store.parts) == []
+
+
+def test_a_rename_that_fails_gives_the_last_name_back(it: Driver, store: Store) -> None:
+    it.write("/b", b"old")
+    it.fs.link("/b", "/c")
+    with it.opened("/b"):
+        hidden = it.fs.hide("/b", ALIAS)
+        it.fs.unlink("/c")
+        assert failing(lambda: it.fs.rename("/missing", "/b", hidden=hidden)) == "ENOENT"
+    wait_until_settled(it)
+    assert it.names() == ["b"]
+    it.fs.settle()
+    assert check.run(store.parts) == []
+    Filesystem(store.parts).recover()
+    assert it.read("/b") == b"old"
+
+
+@pytest.mark.parametrize("is_video", [False, True])
+def test_what_another_process_has_put_there_meanwhile_is_what_a_rename_replaces(
+    it: Driver, store: Store, video: bytes, is_video: bool
+) -> None:
+    it.write("/a", b"new")
+    it.write("/b", b"old")
+    with it.opened("/b"), Store.open(store.path) as elsewhere:
+        hidden = it.fs.hide("/b", ALIAS)
+        if is_video:
+            elsewhere.ingest(FOLDER / "portrait.mp4", "b")
+        else:
+            other = Filesystem(elsewhere.parts)
+            Driver(other).write("/b", b"others")
+            other.settle()
+            other.close()
+        it.fs.rename("/a", "/b", hidden=hidden)
+    wait_until_settled(it)
+    it.fs.settle()
+    it.fs._janitor.clean_now()
+    assert it.read("/b") == b"new"
+    assert rows(store) == (1, 0)
+    assert check.run(store.parts, deep=True) == []
+
+
+def test_a_directory_that_another_process_has_made_there_meanwhile_stays(
+    it: Driver, store: Store
+) -> None:
+    it.write("/a", b"new")
+    it.write("/b", b"old")
+    with it.opened("/b"), Store.open(store.path) as elsewhere:
+        hidden = it.fs.hide("/b", ALIAS)
+        elsewhere.ingest(FOLDER / "portrait.mp4", "b/x.mp4")
+        assert failing(lambda: it.fs.rename("/a", "/b", hidden=hidden)) == "EISDIR"
+    wait_until_settled(it)
+    assert it.names() == ["a", "b"]
+    assert list(store) == ["b/x.mp4"]
+    it.fs.settle()
+    it.fs._janitor.clean_now()
+    assert check.run(store.parts) == []
 
 
 def test_a_rename_after_an_unlink_that_fails_gives_nothing_back(it: Driver, store: Store) -> None:

@@ -15,6 +15,7 @@ from vfsd.diskroom import NO_SPACE
 from vfsd.errors import NoSpaceError, VfsdError
 from vfsd.fs.attributes import Attributes, Caller
 from vfsd.fs.contents import CAPABILITIES, Content, Contents
+from vfsd.fs.hiddennames import HiddenNames
 from vfsd.fs.janitor import Janitor
 from vfsd.fs.judging import Judging
 from vfsd.fs.names import Gone, Names
@@ -108,6 +109,7 @@ class Files:
         contents: Contents,
         judging: Judging,
         janitor: Janitor,
+        hidden_names: HiddenNames,
     ) -> None:
         self._parts = parts
         self._names = names
@@ -115,6 +117,7 @@ class Files:
         self._contents = contents
         self._judging = judging
         self._janitor = janitor
+        self._hidden_names = hidden_names
         self._handles: dict[int, Handle] = {}
         self._numbers = itertools.count(1)
 
@@ -356,6 +359,8 @@ class Files:
             change.touch(node.ino)
             now = change.tree.nodes([node.ino]).get(node.ino)
             if now is None or now.nlink > 0 or self._contents.is_open(node.ino):
+                return None
+            if self._hidden_names.may_come_back(node.ino):
                 return None
             return change.delete(now)
 

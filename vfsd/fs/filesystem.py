@@ -94,7 +94,13 @@ class Filesystem:
             parts.directory, self._names, self._contents, self._janitor, self._hidden_names, now
         )
         self._files = Files(
-            parts, self._names, self._namespace, self._contents, self._judging, self._janitor
+            parts,
+            self._names,
+            self._namespace,
+            self._contents,
+            self._judging,
+            self._janitor,
+            self._hidden_names,
         )
         self._metadata = Metadata(parts, self._names, self._contents, now)
         self._xattrs = Xattrs(parts, self._names, self._contents, self._judging, reports, now)

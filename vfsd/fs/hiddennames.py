@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from vfsd.fs.contents import Contents
@@ -62,22 +62,32 @@ class HiddenNames:
         handle, or soon, when there is none.  With what is returned a rename of another file to
         the name that was taken makes the two one: see `followed_by`.
         """
-        with self._names.changing() as change:
-            place = self._names.place(path)
-            if change.node_at(place).is_dir:
-                raise failure(errno.EISDIR)
-            now = self._now()
-            at = (place.parent.ino, place.name)
-            left = change.tree.unlink(*at, now_ns=now)
-            if left.nlink == 0:
-                change.tree.orphan(left.ino, now_ns=now, former=at)
-            change.leave(*at)
-            change.touch(left.ino)
+        with ExitStack() as undoing:
+            with self._names.changing() as change:
+                place = self._names.place(path)
+                if change.node_at(place).is_dir:
+                    raise failure(errno.EISDIR)
+                now = self._now()
+                at = (place.parent.ino, place.name)
+                left = change.tree.unlink(*at, now_ns=now)
+                if left.nlink == 0:
+                    change.tree.orphan(left.ino, now_ns=now, former=at)
+                change.leave(*at)
+                change.touch(left.ino)
+                hidden = HiddenName(left.ino, *at, left.nlink == 0, time.monotonic())
+                self._unsettled.add(hidden)  # before anybody sees that it has lost its name
+                undoing.callback(self._unsettled.discard, hidden)
+            undoing.pop_all()
         self._names.set_alias(place.parent.ino, alias, left.ino)
-        hidden = HiddenName(left.ino, *at, left.nlink == 0, time.monotonic())
-        self._unsettled.add(hidden)
         self._janitor.later(_SETTLING_SECONDS, lambda: self._let_go(hidden))
         return hidden
+
+    def may_come_back(self, ino: int) -> bool:
+        """Whether a file may still get back the last name that it has lost.
+
+        Whoever closes it leaves its end to us.
+        """
+        return any(hidden.ino == ino for hidden in tuple(self._unsettled))
 
     @contextmanager
     def followed_by(self, hidden: HiddenName) -> Iterator[None]:
@@ -92,13 +102,21 @@ class HiddenNames:
             self._followed.discard(hidden)
 
     def give_back(self, hidden: HiddenName) -> None:
-        """Let the file have its name again: the rename has failed, or was to change nothing."""
+        """Let the file have its name again: the rename has failed, or was to change nothing.
+
+        Not where another process has given that to something else, which has replaced the file
+        then, or where there is no file any more, or no directory.
+        """
         with self._names.changing() as change:
-            if hidden.ino not in change.tree.nodes([hidden.ino]):
-                return  # nobody had it open any more
-            give_back = change.tree.adopt_orphan if hidden.is_orphan else change.tree.link
+            there = change.tree.nodes([hidden.ino, hidden.parent])
+            is_free = change.tree.lookup(hidden.parent, hidden.name) is None
+            if len(there) < 2 or not is_free:
+                return
+            is_orphan = there[hidden.ino].nlink == 0  # it may have lost its other names since
+            give_back = change.tree.adopt_orphan if is_orphan else change.tree.link
             give_back(hidden.ino, hidden.parent, hidden.name, now_ns=self._now())
             change.enter(hidden.parent, hidden.name, hidden.ino)
+        self._forget(hidden)
 
     def settle(self) -> None:
         """Return when no name that was taken until now would come back after a crash."""
@@ -110,15 +128,20 @@ class HiddenNames:
         """It was an unlink, or the rename has followed.
 
         The last handle may have gone before the name did; then this is the file's end.  May be
-        called twice.
+        called twice, and also for a name that was given back: it may be hidden once more by now.
         """
+        if hidden not in self._unsettled:
+            return
         if hidden in self._followed:  # the rename may take its time, and may fail
             self._janitor.later(_SETTLING_SECONDS, lambda: self._let_go(hidden))
             return
-        if not self._contents.is_open(hidden.ino):
-            self._names.drop_aliases(hidden.ino)
         if hidden.is_orphan:
             self._end_orphan(hidden)
+        self._forget(hidden)
+
+    def _forget(self, hidden: HiddenName) -> None:
+        if not self._contents.is_open(hidden.ino):
+            self._names.drop_aliases(hidden.ino)
         self._unsettled.discard(hidden)
 
     def _end_orphan(self, hidden: HiddenName) -> None:

@@ -195,21 +195,32 @@ class Namespace:
     def _move_over_hidden(
         self, old_path: str, new_path: str, hidden: HiddenName, synced: int | None
     ) -> int | None:
+        gone: Gone | None = None
         with self._names.changing() as change:
             old, new = self._names.place(old_path), self._names.place(new_path)
             node = change.node_at(old)
-            if node.is_dir:
+            # Another process may have put something there since.
+            there = change.tree.lookup(new.parent.ino, new.name)
+            if there is not None:
+                _require_replaceable(change, node, there)
+            elif node.is_dir:
                 raise failure(errno.ENOTDIR)
-            is_same = node.ino == hidden.ino
-            if not is_same:
-                target = change.tree.nodes([hidden.ino]).get(hidden.ino)
-                if node.ino != synced and hidden.is_orphan and _is_risked(node, target):
+            is_same = there is not None and there.ino == node.ino
+            is_back = there is None and node.ino == hidden.ino
+            if not is_back and not is_same:
+                hit = change.tree.nodes([hidden.ino]).values() if hidden.is_orphan else ()
+                lost = [*hit, *([there] if there is not None and there.nlink == 1 else [])]
+                if node.ino != synced and any(_is_risked(node, each) for each in lost):
                     return node.ino
-                self._rename(change, old, new, node)
-                if hidden.is_orphan:
-                    change.tree.settle_orphan(hidden.ino)
-        if is_same:
+                replaced = self._rename(change, old, new, node)
+                if replaced is not None:
+                    gone = self._after_unlink(change, replaced)
+            if hidden.is_orphan and not is_back:
+                change.tree.settle_orphan(hidden.ino)
+        if is_back:
             self._hidden_names.give_back(hidden)  # of two names of one file, a rename leaves both
+        if gone is not None:
+            self._janitor.discard_bytes(gone)
         return None
 
     def _exchange(self, old_path: str, new_path: str) -> None:
@@ -275,12 +286,12 @@ class Namespace:
         return change.delete(left)
 
 
-def _is_risked(node: Node, target: Node | None) -> bool:
+def _is_risked(node: Node, target: Node) -> bool:
     """Whether a power cut could leave nothing of a video, `target`, nor of what took its place.
 
     The row may be on the disk before the private bytes are, and nothing holds those of the video.
     """
-    return is_private(node) and target is not None and target.state is FileState.VIDEO
+    return is_private(node) and target.state is FileState.VIDEO
 
 
 def _require_outside(node: Node, place: Place) -> None:

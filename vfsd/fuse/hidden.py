@@ -83,6 +83,11 @@ class HiddenNames:
         """Whether libfuse has made up that name, or might be about to."""
         return self._count(path) is not None
 
+    @property
+    def are_certain(self) -> bool:
+        """Whether a name that might be libfuse's is: nobody else counts from where it began."""
+        return self._start is not None
+
     def alias(self, old: bytes, new: bytes) -> str | None:
         """The name under which libfuse hides a file, if that is what a rename is for."""
         count = self._count(new)

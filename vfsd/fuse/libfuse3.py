@@ -270,7 +270,8 @@ class Adapter:
     def rename(self, old: bytes, new: bytes, flags: int) -> None:
         old_path = os.fsdecode(old)
         alias = None if flags else self._hidden.alias(old, new)
-        if alias is not None and self._fs.is_in_use(old_path):
+        # Who had it open may just have closed it, or it is another's by now that is to go.
+        if alias is not None and (self._hidden.are_certain or self._fs.is_in_use(old_path)):
             self._hiding.begin(self._fs.hide(old_path, alias))
         else:
             self._fs.rename(old_path, os.fsdecode(new), flags, hidden=self._hiding.taken())
