@@ -221,6 +221,20 @@ def test_a_rename_that_fails_gives_back_what_was_closed_meanwhile(it: Driver, st
     assert check.run(store.parts) == []
 
 
+def test_what_has_lost_its_other_name_meanwhile_goes_when_it_is_closed(
+    it: Driver, store: Store
+) -> None:
+    it.write("/b", b"old")
+    it.fs.link("/b", "/c")
+    with it.opened("/b"):
+        it.fs.hide("/b", ALIAS)
+        it.fs.unlink("/c")
+    wait_until_settled(it)
+    it.fs._janitor.clean_now()
+    assert rows(store) == (0, 0)
+    assert check.run(store.parts) == []
+
+
 def test_a_rename_that_fails_gives_the_last_name_back(it: Driver, store: Store) -> None:
     it.write("/b", b"old")
     it.fs.link("/b", "/c")

@@ -53,6 +53,7 @@ class HiddenNames:
         self._janitor = janitor
         self._now = now
         self._unsettled: set[HiddenName] = set()
+        self._ending: set[HiddenName] = set()  # of these, what will not come back
         self._followed: set[HiddenName] = set()  # by a rename that is under way
 
     def hide(self, path: str, alias: str) -> HiddenName:
@@ -87,7 +88,7 @@ class HiddenNames:
 
         Whoever closes it leaves its end to us.
         """
-        return any(hidden.ino == ino for hidden in tuple(self._unsettled))
+        return any(hidden.ino == ino for hidden in self._unsettled - self._ending)
 
     @contextmanager
     def followed_by(self, hidden: HiddenName) -> Iterator[None]:
@@ -135,18 +136,20 @@ class HiddenNames:
         if hidden in self._followed:  # the rename may take its time, and may fail
             self._janitor.later(_SETTLING_SECONDS, lambda: self._let_go(hidden))
             return
-        if hidden.is_orphan:
-            self._end_orphan(hidden)
+        self._end_orphan(hidden)
         self._forget(hidden)
 
     def _forget(self, hidden: HiddenName) -> None:
         if not self._contents.is_open(hidden.ino):
             self._names.drop_aliases(hidden.ino)
         self._unsettled.discard(hidden)
+        self._ending.discard(hidden)
 
     def _end_orphan(self, hidden: HiddenName) -> None:
+        """Unless it has a name: it may also have lost its others since."""
         gone: Gone | None = None
         with self._names.changing() as change:
+            self._ending.add(hidden)  # whoever closes the file after this ends it
             node = change.tree.nodes([hidden.ino]).get(hidden.ino)
             if node is None or node.nlink > 0:
                 return
