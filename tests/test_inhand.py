@@ -118,6 +118,22 @@ def test_files_come_and_go_beside_who_takes_leftovers_away(tmp_path: Path) -> No
         thread.join()
 
 
+def test_a_large_file_is_what_was_written_wherever_in_it(tmp_path: Path) -> None:
+    """Its bytes are sent to the disk meanwhile."""
+    chunk = os.urandom(5 << 20)
+    with NewFile(partial(new_path, tmp_path)) as new:
+        for _ in range(8):
+            assert new.file.write(chunk) == len(chunk)
+        new.file.seek(7)
+        assert new.file.write(b"head") == 4
+        for _ in range(4):
+            new.file.write(chunk)
+        expected = bytearray(chunk * 8)
+        expected[7:11] = b"head"
+        expected[11 : 11 + 4 * len(chunk)] = chunk * 4
+        assert new.path.read_bytes() == expected
+
+
 def test_without_locks_the_pid_has_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", no_locks)
     new = NewFile(partial(new_path, tmp_path))

@@ -23,16 +23,20 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from vfsd.errors import BusyError, NotFoundError
 from vfsd.regularfiles import remove
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 NEW_NAME = re.compile("[0-9]+-[0-9a-f]{32}")
 """What `new_name` gives."""
 
 _ASKING_SECONDS = 0.005
 """How often who waits for a directory with patience tries again."""
+_SENT_BYTES = 16 << 20
 _PID = re.compile(r"(?:^|\.)([0-9]{1,9})-")
 _HOW = os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
@@ -52,7 +56,7 @@ class NewFile:
         """`name` gives new names (see `new_name`).  Raises `OSError`."""
         while True:
             self.path = name()
-            self.file = FileIO(self.path, "x+b", opener=_opener(mode))
+            self.file: FileIO = _SentOnFile(self.path, "x+b", opener=_opener(mode))
             try:
                 if hold(self.file) and _has_name(self.file.fileno(), self.path):
                     return
@@ -79,6 +83,29 @@ class NewFile:
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         self.remove()
+
+
+class _SentOnFile(FileIO):
+    """A file whose bytes are sent to the disk while more are written.
+
+    Whoever makes one syncs it in the end.  Where the disk has had nothing to do until then, that
+    takes nearly as long again as writing did: a third of the time for 467 MB of raw pictures.
+    """
+
+    _kept_back = 0
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        count = super().write(data)
+        self._kept_back += count
+        if self._kept_back >= _SENT_BYTES:
+            # Asks for nothing to be waited for.  Pages that are on the disk already may be let go.
+            with suppress(OSError):
+                begin = self.tell() - self._kept_back
+                os.posix_fadvise(
+                    self.fileno(), max(0, begin), self._kept_back, os.POSIX_FADV_DONTNEED
+                )
+            self._kept_back = 0
+        return count
 
 
 def put_in_place(path: Path, text: str) -> None:
