@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sample_videos import FOLDER
 from tests.matrices import ORIENTATIONS, with_matrix
+from tests.planning import REGION as PLANNED
+from tests.planning import some_costs, some_frames, some_segments
 from vfsd.errors import OutOfRangeError, UsageError
+from vfsd.reading.passedover import Why, passed_over
+from vfsd.reading.plan import Tiles, plan_frames
 from vfsd.store import Store
 from vfsd.tiling import Rect
 from vfsd.tiling.cost import Work
 from vfsd.videos.video import Video
+from vfsd.view import View
 
 REGION = Rect(20, 20, 60, 60)
 
@@ -124,3 +130,74 @@ def test_the_ends_of_a_spliced_view_lie_as_they_are_stored(
     found = video.explain_view("frames=20-110.mp4")
     assert (found.made, found.frames) == ("spliced", 90)
     assert [step.does for step in found.steps].count("decode") == 2
+
+
+# ---------------------------------------------------------------------- what is not used
+
+
+def why(video: Video, **asked: object) -> list[tuple[range, Why]]:
+    found = video.explain(**asked)  # type: ignore[arg-type]
+    used = {segment.id for source in found.sources if (segment := source.segment) is not None}
+    assert not used & {one.segment.id for one in found.passed_over}
+    return [(one.span, one.why) for one in found.passed_over]
+
+
+def test_tiles_that_are_used_are_not_told_as_passed_over(video: Video) -> None:
+    video.retile("uniform:3x4")
+    assert why(video, region=REGION) == []
+    assert why(video, region=REGION, psnr=math.inf) == []  # nobody asked for any
+    assert why(video, frames=range(5, 5), region=REGION) == []
+
+
+def test_tiles_that_are_too_coarse_are_told(video: Video) -> None:
+    (segment,) = video.retile("uniform:3x4", span=(1, 2))
+    assert why(video, region=REGION, psnr=70) == [(range(30, 60), Why.QUALITY)]
+    assert why(video, span=(0, 1), region=REGION, psnr=70) == []
+    (one,) = video.explain(span=(1, 1.5), region=REGION, psnr=70).passed_over
+    assert (one.segment, one.tiles, one.frames) == (segment, (0,), tuple(range(30, 45)))
+    assert one.psnr is not None
+    assert 0 < one.psnr < 70
+    assert one.seconds is not None
+    assert 0 < one.seconds < one.original_seconds
+
+
+def test_tiles_that_would_cost_more_are_told_with_both_prices(video: Video) -> None:
+    video.retile("uniform:3x5", span=(1, 2))
+    (one,) = video.explain(span=(1, 2)).passed_over
+    assert (one.span, one.why) == (range(30, 60), Why.COST)
+    assert one.seconds is not None
+    assert one.seconds > one.original_seconds > 0
+
+
+def test_each_frame_that_tiles_have_is_taken_from_them_or_told(video: Video) -> None:
+    """Of made-up tiles, which cover each other in part, and may lack some of themselves."""
+    rng = np.random.default_rng(5)
+    seen: set[Why] = set()
+    for _ in range(200):
+        segments = some_segments(rng, 120, int(rng.integers(1, 6)))
+        tiles = Tiles(segments, some_costs(rng), luma=40.5 if rng.random() < 0.2 else 0.0)
+        wanted = some_frames(rng, 120)
+        view = View(region=PLANNED)
+        plan = plan_frames(np.array(wanted), view, video.original, video.table, tiles=tiles)
+        found = passed_over(plan, video.table, tiles)
+        for segment in segments:
+            used = [frame for run in plan.tiled if run.segment is segment for frame in run.frames]
+            left = [frame for one in found if one.segment is segment for frame in one.frames]
+            assert sorted(used + left) == [frame for frame in wanted if frame in segment.frames]
+        from_tiles = {frame for run in plan.tiled for frame in run.frames}
+        for one in found:
+            seen.add(one.why)
+            is_there = one.segment.holds(one.segment.layout.covering(PLANNED))
+            assert (one.why == Why.MISSING) is not is_there
+            assert (one.why == Why.QUALITY) is (is_there and tiles.luma > 0)
+            if one.why == Why.OTHERS:
+                assert from_tiles.issuperset(one.frames)
+    assert seen == {Why.MISSING, Why.QUALITY, Why.OTHERS, Why.COST, Why.CORES}
+
+
+def test_a_view_tells_which_tiles_it_is_not_made_from(video: Video) -> None:
+    video.retile("uniform:3x4", span=(1, 2))
+    found = video.explain_view("roi=40x40+20+20,psnr=70,codec=h264.mp4")
+    assert [(one.span, one.why) for one in found.passed_over] == [(range(30, 60), Why.QUALITY)]
+    (told,) = found.record["passed_over"]
+    assert (told["frames"], told["why"], told["tiles"]) == ([30, 60], "quality", [0])

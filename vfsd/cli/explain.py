@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vfsd.cli.command import define
-from vfsd.cli.explainview import duration, file_form, gain, read_record, tell_view
+from vfsd.cli.explainview import duration, file_form, gain, read_record, tell_view, unused
 from vfsd.cli.output import columns, facts, print_json, print_line, shown
 from vfsd.cli.session import Place, Session
 from vfsd.cli.values import Span
@@ -63,6 +63,14 @@ if TYPE_CHECKING:
         "untiled": "object: the same if all came from the original",
         "pixel_gain": "how many times fewer pixels are decoded than without tiles",
         "time_gain": "how many times less time is predicted than without tiles",
+        "passed_over": "list of objects, tiles of these frames that are not used, by time: source "
+        "(tiles or joined), frames ([first, end]), count (frames that come from elsewhere), "
+        "layout, codec, from_view, tiles, why (size: pictures of their size are of no use; "
+        "missing: some are not stored; quality: they may be less like the original than is asked "
+        "for; others: other tiles cost less; cost: they cost no less than the original, or hardly; "
+        "cores: they cost less, but keep one core busy for longer), psnr (dB that the result would "
+        "have at least, 0 where nobody has measured it), seconds (predicted CPU time; of size and "
+        "missing both are null), original_seconds (that of the original for the same frames)",
         "measured": "with --run, object: seconds and cpu_seconds, untiled_seconds and "
         "untiled_cpu_seconds, gain (of seconds), and psnr of the results (null: they are "
         "equal); else null",
@@ -101,6 +109,8 @@ def command(
     The options are those of `vfsd read`.  With --codec or --as they mean the file that it would
     write: without --as an mp4, or whatever else holds the codec.  A VIEW is the name of one in a
     mount (`vfsd help views`), or frames/000123.png, and goes without options.
+
+    Tiles that are there and are not used are told with the reason.
 
     Seconds are predicted CPU time, from a model of the cost; of decoding it is as a rule right to a
     tenth, of encoding to a factor of two.  `--run` reads pixels both ways, each in the best of
@@ -215,7 +225,7 @@ def _print(video: Video, found: Explanation, measured: Measured | None) -> None:
         rows.append(("untiled", "", *_numbers(found.untiled, found.untiled_seconds), "original"))
     for line in columns(rows, "<<>>>><"):
         print_line(line)
-    for line in facts(_conclusions(found, measured)):
+    for line in facts((*_conclusions(found, measured), *unused(found))):
         print_line(line)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vfsd.cli.output import columns, facts, print_json, print_line, shown
@@ -14,6 +14,7 @@ from vfsd.units import clock, human_bytes
 if TYPE_CHECKING:
     from vfsd.grammar import Form
     from vfsd.reading.explain import Decoding, Explanation
+    from vfsd.reading.passedover import PassedOver
     from vfsd.videos.video import Video
     from vfsd.views.explaining import Step, ViewExplanation
 
@@ -62,7 +63,7 @@ def tell_view(session: Session, video: Video, found: ViewExplanation) -> None:
     rows += [_cells(video, step) for step in found.steps]
     for line in columns(rows, "<<<>>><"):
         print_line(line)
-    for line in facts(_conclusions(found)):
+    for line in facts((*_conclusions(found), *unused(found))):
         print_line(line)
 
 
@@ -101,6 +102,45 @@ def gain(found: Decoding) -> str:
         f"{found.pixel_gain:.1f} times fewer pixels, {found.time_gain:.1f} times less time "
         "(predicted CPU time of decoding)"
     )
+
+
+def unused(found: Decoding) -> Iterator[tuple[str, str]]:
+    """Why tiles that are there are not used, each kind of them once."""
+    from vfsd.reading.passedover import alike
+
+    for together in alike(found.passed_over):
+        segment = together[0].segment
+        name = "what is joined with another video"
+        if not segment.is_joined:
+            width, height = segment.picture
+            cut = "whole" if segment.layout.count == 1 else f"{segment.layout.count} tiles"
+            name = f"{segment.profile} of {width}x{height}, {cut}"
+        count = f", {len(together)} segments" if len(together) > 1 else ""
+        yield "not used", f"{name}{count}: {_why(together)}"
+
+
+def _why(together: Sequence[PassedOver]) -> str:
+    from vfsd.reading.passedover import Why
+
+    first = together[0]
+    if first.why == Why.SIZE:
+        return "pictures of that size are of no use here"
+    if first.why == Why.MISSING:
+        gone = {tile for one in together for tile in one.tiles if not one.segment.holds([tile])}
+        numbers = ", ".join(map(str, sorted(gone)))
+        return f"{'tile' if len(gone) == 1 else 'tiles'} {numbers} are not stored"
+    if first.why == Why.QUALITY:
+        least = min(one.psnr or 0.0 for one in together)
+        luma = min(one.segment.cell(tile).psnr for one in together for tile in one.tiles)
+        result = f"{least:.1f} dB in the result" if least else "a result that nobody has measured"
+        return f"too coarse, with {luma:.1f} dB of luma and {result}"
+    seconds = duration(sum(one.seconds or 0.0 for one in together))
+    original = duration(sum(one.original_seconds for one in together))
+    if first.why == Why.OTHERS:
+        return f"{seconds}, and other tiles take less"
+    if first.why == Why.CORES:
+        return f"{seconds} of one core take longer than {original} of all"
+    return f"{seconds} are not clearly less than the original's {original}"
 
 
 def duration(seconds: float) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from vfsd.frametable import DecodeRun, FrameTable
 from vfsd.model import PhysicalVideo, Segment
 from vfsd.orientation import layout_in_display
+from vfsd.reading.passedover import PassedOver
 from vfsd.reading.plan import ReadPlan, from_original
 from vfsd.reading.tileplan import Costs
 from vfsd.tiling.cost import Work
@@ -52,6 +53,8 @@ class Decoding:
     sources: tuple[Source, ...]  #: by time; no frame is in two of them
     untiled: Work  #: for the same frames from the original alone
     untiled_seconds: float
+    passed_over: tuple[PassedOver, ...]
+    """Tiles of these frames that are not used, or not for all of them; empty where nobody asked."""
 
     @property
     def work(self) -> Work:
@@ -79,7 +82,9 @@ class Explanation(Decoding):
     plan: ReadPlan
 
 
-def explain(plan: ReadPlan, table: FrameTable, costs: Costs) -> Explanation:
+def explain(
+    plan: ReadPlan, table: FrameTable, costs: Costs, passed_over: tuple[PassedOver, ...] = ()
+) -> Explanation:
     """Count what `plan` decodes.  What a store has decoded lately and kept is not considered."""
     own = costs.of_original(plan.physical)
     sources = [
@@ -103,6 +108,7 @@ def explain(plan: ReadPlan, table: FrameTable, costs: Costs) -> Explanation:
         sources=tuple(sorted(sources, key=attrgetter("frames"))),
         untiled=untiled,
         untiled_seconds=own.seconds(untiled),
+        passed_over=passed_over,
         plan=plan,
     )
 
@@ -127,21 +133,42 @@ def result_record(
         "untiled": _work_record(found.untiled, found.untiled_seconds),
         "pixel_gain": found.pixel_gain,
         "time_gain": found.time_gain,
+        "passed_over": [_passed_record(physical, one) for one in found.passed_over],
     }
 
 
 def _source_record(physical: PhysicalVideo, source: Source) -> dict[str, Any]:
-    segment = source.segment
-    layout = None if segment is None else layout_in_display(segment.layout, physical.media)
     return {
         "source": source.kind,
         "frames": [source.span.start, source.span.stop],
         "count": len(source.frames),
+        **_segment_record(physical, source.segment, source.tiles),
+        **_work_record(source.work, source.seconds),
+    }
+
+
+def _passed_record(physical: PhysicalVideo, one: PassedOver) -> dict[str, Any]:
+    return {
+        "source": "joined" if one.segment.is_joined else "tiles",
+        "frames": [one.span.start, one.span.stop],
+        "count": len(one.frames),
+        **_segment_record(physical, one.segment, one.tiles),
+        "why": str(one.why),
+        "psnr": one.psnr,
+        "seconds": one.seconds,
+        "original_seconds": one.original_seconds,
+    }
+
+
+def _segment_record(
+    physical: PhysicalVideo, segment: Segment | None, tiles: Sequence[int]
+) -> dict[str, Any]:
+    layout = None if segment is None else layout_in_display(segment.layout, physical.media)
+    return {
         "layout": None if layout is None else str(layout),
         "codec": None if segment is None else segment.profile,
         "from_view": segment is not None and segment.is_from_view,
-        "tiles": None if segment is None else list(source.tiles),
-        **_work_record(source.work, source.seconds),
+        "tiles": None if segment is None else list(tiles),
     }
 
 

@@ -103,11 +103,21 @@ class ReadPlan:
     tiled: tuple[TileRun, ...] = ()  #: by time; no frame is in two of them
 
     @property
+    def form(self) -> ResultForm:
+        """What the result is."""
+        return ResultForm(self.physical.media, self.region, self.size, self.pixel_format)
+
+    @property
+    def needed(self) -> Needed:
+        """What pictures are needed for the result."""
+        return _needed(self.form)
+
+    @property
     def psnr(self) -> float:
         """dB that the result has at least against the very first original, in the samples that it
         consists of (see `ResultForm`); infinite where it is decoded from that, 0 where nobody has
         measured it."""
-        form = ResultForm(self.physical.media, self.region, self.size, self.pixel_format)
+        form = self.form
         found = [
             form.psnr_of([run.segment.cell(tile) for tile in run.tiles], run.segment.picture)
             for run in self.tiled
@@ -214,18 +224,15 @@ def plan_frames(
     size = view.size or (region.width, region.height)
     tiled: list[TileRun] = []
     if tiles is not None and tiles.stored and len(frames):
-        scaled = None if size == (region.width, region.height) else size
-        converter = FilePixelConverter(
-            physical.media, pixel_format=pixel_format, region=region, size=scaled
-        )
+        form = ResultForm(physical.media, region, size, pixel_format)
         tiled = choose_tiles(
             frames,
-            converter.needed_of,
+            _needed(form),
             physical,
             table,
             tiles.stored,
             tiles.costs,
-            good=tiles.good_for(ResultForm(physical.media, region, size, pixel_format), physical),
+            good=tiles.good_for(form, physical),
             unreadable=tiles.unreadable,
         )
     own = frames
@@ -233,6 +240,14 @@ def plan_frames(
         own = frames[~np.isin(frames, [frame for run in tiled for frame in run.frames])]
     runs, contiguous = from_original(own, table)
     return ReadPlan(physical, frames, region, size, pixel_format, runs, contiguous, tuple(tiled))
+
+
+def _needed(form: ResultForm) -> Needed:
+    scaled = None if form.size == (form.region.width, form.region.height) else form.size
+    converter = FilePixelConverter(
+        form.media, pixel_format=form.pixel_format, region=form.region, size=scaled
+    )
+    return converter.needed_of
 
 
 def from_original(frames: Ints, table: FrameTable) -> tuple[tuple[DecodeRun, ...], range | None]:

@@ -28,6 +28,7 @@ from vfsd.frames import Frame, Frames, Pixels
 from vfsd.model import LogicalVideo
 from vfsd.reading.accounting import Timing, account_of_plan
 from vfsd.reading.explain import Explanation, explain
+from vfsd.reading.passedover import passed_over
 from vfsd.reading.plan import ReadPlan, Tiles, avoiding, make_plan, plan_frames
 from vfsd.reading.reader import Reader
 from vfsd.tiling import Rect
@@ -179,7 +180,8 @@ class VideoFrames(VideoFacts):
         format: str = "rgb24",
         psnr: float | None = None,
     ) -> Explanation:
-        """What `read` with these arguments decodes, from where, and what it would without tiles.
+        """What `read` with these arguments decodes, from where, and what it would without tiles;
+        and why tiles that are there are not used.
 
         Nothing is decoded.  Raises `OutOfRangeError`, `UsageError`.
         """
@@ -187,14 +189,14 @@ class VideoFrames(VideoFacts):
         are_none = _is_none(frames, counted)
         chosen = range(1) if are_none else frames  # what cannot be cannot be of none either
         view = view_of(counted, span=span, frames=chosen, region=region, size=size, fps=fps)
-        plan = make_plan(
-            view, self.original, self.table, pixel_format=format, tiles=self._tiles(self.info, psnr)
-        )
+        tiles = self._tiles(self.info, psnr)
+        plan = make_plan(view, self.original, self.table, pixel_format=format, tiles=tiles)
         if are_none:
             plan = plan_frames(
                 plan.frames[:0], view, self.original, self.table, pixel_format=format
             )
-        return explain(plan, self.table, self.costs)
+        unused = passed_over(plan, self.table, tiles)
+        return explain(plan, self.table, self.costs, unused)
 
     # -- the work
 

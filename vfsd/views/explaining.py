@@ -12,14 +12,21 @@ from vfsd.grammar import Request
 from vfsd.model import MediaInfo, PhysicalVideo
 from vfsd.reading.explain import Decoding, Explanation, Source, explain, result_record
 from vfsd.reading.packs import PackPool
-from vfsd.reading.plan import make_plan, plan_frames
+from vfsd.reading.passedover import passed_over
+from vfsd.reading.plan import ReadPlan, Tiles, make_plan, plan_frames
 from vfsd.reading.tileplan import Costs
 from vfsd.tiling.cost import LOSSLESS, VIEW_ENCODE, Work
 from vfsd.view import View
 from vfsd.views.encoding import EncodedRendition
 from vfsd.views.footage import Footage
 from vfsd.views.pictures import view_picture_form
-from vfsd.views.rendition import ViewRendition, rendition_of, require_frame, sound_of
+from vfsd.views.rendition import (
+    ViewRendition,
+    footage_for,
+    rendition_of,
+    require_frame,
+    sound_of,
+)
 from vfsd.views.steps import CopiedPart, MadePart, ViewPart
 
 
@@ -92,7 +99,8 @@ def explained_view(footage: Footage, request: Request, packs: PackPool) -> ViewE
     view = request.sized(media.display_width, media.display_height)
     codec, silence = sound_of(footage, request)
     parts = rendition.parts
-    found = {number: _decoding(part) for number, part in enumerate(parts) if _is_made(part)}
+    tiles = footage_for(request, footage).tiles
+    found = {number: _decoding(part, tiles) for number, part in enumerate(parts) if _is_made(part)}
     return ViewExplanation(
         **_together(list(found.values())),
         view=grammar.unparse(request),
@@ -116,7 +124,7 @@ def explained_still(footage: Footage, index: int, name: str) -> ViewExplanation:
     require_frame(footage, index)
     view = View(frames=(index, index + 1, 1))
     plan = make_plan(view, footage.physical, footage.table, tiles=footage.tiles)
-    found = explain(plan, footage.table, _costs(footage))
+    found = _explained(plan, footage, footage.tiles)
     return ViewExplanation(
         **_together([found]),
         view=name,
@@ -145,7 +153,8 @@ def _is_made(part: ViewPart) -> bool:
     return isinstance(part, MadePart)
 
 
-def _decoding(part: ViewPart) -> Explanation:
+def _decoding(part: ViewPart, tiles: Tiles | None) -> Explanation:
+    """What is decoded for it, of all `tiles` that it may be made from."""
     assert isinstance(part, MadePart)
     footage, form = part.pictures.footage, part.pictures.form
     plan = plan_frames(
@@ -157,7 +166,12 @@ def _decoding(part: ViewPart) -> Explanation:
         pixel_format=form.pixel_format,
         tiles=footage.tiles,
     )
-    return explain(plan, footage.table, _costs(footage))
+    return _explained(plan, footage, tiles)
+
+
+def _explained(plan: ReadPlan, footage: Footage, tiles: Tiles | None) -> Explanation:
+    unused = passed_over(plan, footage.table, tiles)
+    return explain(plan, footage.table, _costs(footage), unused)
 
 
 def _costs(footage: Footage) -> Costs:
@@ -169,6 +183,7 @@ def _together(found: list[Explanation]) -> dict[str, Any]:
         "sources": tuple(source for one in found for source in one.sources),
         "untiled": sum((one.untiled for one in found), Work()),
         "untiled_seconds": sum(one.untiled_seconds for one in found),
+        "passed_over": tuple(unused for one in found for unused in one.passed_over),
     }
 
 

@@ -139,11 +139,7 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
     made.
     """
     media = footage.physical.media
-    psnr = request.psnr
-    if psnr is None and request.form.codec is not None and is_lossless(request.form.codec):
-        psnr = math.inf  # every sample as it is
-    if psnr is not None:
-        footage = footage.of_quality(psnr)
+    footage = footage_for(request, footage)
     request = request.of_region(media.display_width, media.display_height)
     view = request.sized(media.display_width, media.display_height)
     form = request.form
@@ -167,6 +163,14 @@ def rendition_of(footage: Footage, request: Request, packs: PackPool) -> ViewRen
     footage = footage.serving(PictureConverter(pictures), frames)
     keys = key_of(footage, unparse(request)), key_of(replace(footage, tiles=None), unparse(request))
     return EncodedRendition(keys, footage, view, form, showing, sound, why=spliced)
+
+
+def footage_for(request: Request, footage: Footage) -> Footage:
+    """`footage` with what the request has for `psnr`."""
+    psnr = request.psnr
+    if psnr is None and request.form.codec is not None and is_lossless(request.form.codec):
+        psnr = math.inf  # every sample as it is
+    return footage if psnr is None else footage.of_quality(psnr)
 
 
 def sound_of(footage: Footage, request: Request) -> tuple[str | None, str | None]:
