@@ -181,7 +181,7 @@ def with_read_view(place: Place) -> None:
 
 
 def _read_small_view(place: Place, store: Store) -> None:
-    store["b.mp4"].save(place.root / "small.mp4", size=(64, 64))
+    store["b.mp4"].save(place.root / "small.mp4", size=(64, 64), replace=True)
     (place.root / "small.mp4").unlink()
 
 
