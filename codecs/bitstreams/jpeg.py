@@ -16,10 +16,16 @@ _SEQUENTIAL, _PROGRESSIVE = (0xC0, 0xC1), 0xC2
 """Of others there may be tables of other kinds."""
 _MARKER = re.compile(rb"\xff([\x02-\xcf\xd9-\xfe])")
 """Of a segment; other bytes behind 0xFF have none, or are no marker."""
-_COMMENT_MARKER = b"\xff\xfe"
 _RANGE, _TURNED, _FIELDS, _AVID, _POLARITY = (1 << bit for bit in range(5))
 _UPSIDE_DOWN = (b"Intel(R) JPEG Library, version 1", b"Metasoft MJPEG Codec")
 _POLARITIES = (b"\x01", b"\x02")
+_TELLING = 64
+"""Bytes of a comment of which more are nothing that is known."""
+_TELLING_COMMENT = re.compile(
+    rb"\xff\xfe(?=..(?:AVID|CS=ITU601|MULTISCOPE II|%s))" % b"|".join(map(re.escape, _UPSIDE_DOWN)),
+    re.DOTALL,
+)
+"""Of what `_said` may know, wherever it begins: within another comment, too."""
 _QUANTISER_BYTES = (64, 128)
 _COUNTS = 16
 
@@ -85,12 +91,11 @@ def _said(comment: bytes) -> int:
 
 def _says_between(packet: bytes, start: int, end: int) -> bool:
     """Whether anything is said where no header is looked for."""
-    at = packet.find(_COMMENT_MARKER, start, end)
-    while at >= 0:
-        length = int.from_bytes(packet[at + 2 : at + 4])
-        if _said(packet[at + 4 : at + 2 + length]):
+    for found in _TELLING_COMMENT.finditer(packet, max(start, 0), max(end, 0)):
+        at = found.end()
+        length = int.from_bytes(packet[at : at + 2])
+        if _said(packet[at + 2 : at + min(length, _TELLING)]):
             return True
-        at = packet.find(_COMMENT_MARKER, at + 2, end)
     return False
 
 
