@@ -416,6 +416,43 @@ def test_what_was_shown_once_is_what_the_finished_video_shows(
         filesystem.close()
 
 
+@pytest.mark.parametrize("codec", ["libx264", "mpeg4"])
+def test_what_a_movie_box_lists_is_wanted_for_all_that_comes(
+    store: Store, tmp_path: Path, codec: str
+) -> None:
+    """A part that is shown to the demuxer without may be nothing, where the whole is a video."""
+    data = _recorded(
+        tmp_path / "a.mp4",
+        _regular(45),
+        {"movflags": "frag_keyframe"},
+        codec=codec,
+        coding=f"{_X264}:keyint=7:min-keyint=7:bframes=0" if codec == "libx264" else "",
+        tick=Fraction(1, 20),
+    )
+    filesystem = Filesystem(store.parts)
+    growing: GrowingVideo | None = None
+    seen: list[Frame] = []
+    with store.parts.directory.mounted("here"):
+        handle = filesystem.create("/a.mp4", 0o644, 2, Caller(0, 0))
+        at = 0
+        while at < len(data):
+            at += filesystem.write(handle, data[at : at + 700], at)
+            growing = growing or grown(store, "a.mp4")
+            if growing is not None:
+                growing.refresh()
+                seen += growing[len(seen) :]
+        assert growing is not None
+        filesystem.flush(handle)
+        filesystem.release(handle)
+        seen += growing.follow(len(seen))
+        wanted = store["a.mp4"].read()
+        assert len(seen) == len(wanted.data) == 45
+        for frame in seen:
+            assert np.array_equal(frame.data, wanted.data[frame.index])
+        growing.close()
+        filesystem.close()
+
+
 @pytest.mark.parametrize(("codec", "pixel_format"), [("qtrle", "rgb24"), ("rawvideo", "gray")])
 def test_what_needs_the_demuxer_goes_on(
     store: Store, tmp_path: Path, codec: str, pixel_format: str

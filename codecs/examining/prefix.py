@@ -14,6 +14,7 @@ import io
 import os
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -145,16 +146,25 @@ class FragmentedPrefix:
     def _examined(self, end: int) -> tuple[Examination, _Start]:
         """What is there up to `end`, and from where on that is."""
         whole = _Start(len(self._beginning), packets=self._packets, frames=self._frames)
+        if not self._packets:
+            return self._examined_from(whole, end), whole
         # What the demuxer has learned from earlier fragments may matter: of times above all.
-        for start in dict.fromkeys([self._start, whole]) if self._packets else [whole]:
-            with _Part(self._fd, self._beginning, start.place, end) as part:
-                found = examine_source(part, self._name, left_out=start.left_out)
-            if not self._packets or self._is_continued(found, start):
-                return found, start
+        if self._start != whole:
+            with suppress(RefusedMediaError):  # of a part; the whole may be another matter
+                found = self._examined_from(self._start, end)
+                if self._is_continued(found, self._start):
+                    return found, self._start
+        found = self._examined_from(whole, end)
+        if self._is_continued(found, whole):
+            return found, whole
         raise RefusedMediaError(
             f"{self._name!r} does not go on as it began",
             hint="it can be read when it is finished",
         )
+
+    def _examined_from(self, start: _Start, end: int) -> Examination:
+        with _Part(self._fd, self._beginning, start.place, end) as part:
+            return examine_source(part, self._name, left_out=start.left_out)
 
     def _is_continued(self, found: Examination, start: _Start) -> bool:
         """Whether all that was handed over is in it, in its place and before all else."""
