@@ -454,6 +454,16 @@ def test_doctor_finds_that_the_objects_are_gone(run: Run, place: Path) -> None:
     assert "mount that" in store["advice"]
 
 
+def test_doctor_finds_that_the_folder_of_the_objects_is_empty(run: Run, place: Path) -> None:
+    assert "objects" not in {found["check"] for found in run("doctor", "--json").objects}
+    (place / "videos" / "objects").rename(place / "elsewhere")
+    (place / "videos" / "objects").mkdir()
+    done = run("doctor", "--json")
+    (objects,) = (found for found in done.objects if found["check"] == "objects")
+    assert (done.code, objects["status"]) == (30, "fail")
+    assert "mount that" in objects["advice"]
+
+
 def test_doctor_finds_a_catalog_that_cannot_be_opened(run: Run, place: Path) -> None:
     for name in ("catalog.sqlite3", "catalog.sqlite3-wal", "catalog.sqlite3-shm"):
         (place / "videos" / name).unlink(missing_ok=True)

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING
 
 from vfsd.cli.failure import describe
 from vfsd.config import Settings
-from vfsd.errors import BusyError, RefusedMediaError, VfsdError
+from vfsd.errors import BusyError, RefusedMediaError, StoreError, VfsdError
 from vfsd.forms import CODECS
 from vfsd.storedir import StoreDirectory
 from vfsd.units import human_bytes
 
 if TYPE_CHECKING:
     from vfsd.catalog import Catalog
+    from vfsd.making.recordings import Recording
+    from vfsd.store import Store
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
@@ -71,7 +73,7 @@ def store(root: Path) -> Iterator[Diagnosis]:
     yield _catalog(directory)
     yield from _log(directory)
     yield from _sums(directory)
-    yield from _recordings(directory)
+    yield from _of_store(directory)
     yield _holder(directory)
     yield from _tuner(directory)
     yield _free_space(directory.root)
@@ -273,15 +275,31 @@ def _sums(directory: StoreDirectory) -> Iterator[Diagnosis]:
         yield Diagnosis("sums", WARN, found, SUMS_ADVICE)
 
 
-def _recordings(directory: StoreDirectory) -> Iterator[Diagnosis]:
-    """Whether there are some that were not finished; nothing where there are none."""
+def _of_store(directory: StoreDirectory) -> Iterator[Diagnosis]:
+    """What only an open store tells: nothing where it cannot be opened, which is told elsewhere."""
     from vfsd.store import Store
 
-    try:
-        with Store.open(directory.root, read_only=True) as store:
+    with ExitStack() as opened:
+        try:
+            store = opened.enter_context(Store.open(directory.root, read_only=True))
             found = store.recordings()
-    except (OSError, VfsdError):
-        return  # what ails the store is told elsewhere
+        except (OSError, VfsdError):
+            return
+        yield from _objects(store)
+        yield from _recordings(found)
+
+
+def _objects(store: Store) -> Iterator[Diagnosis]:
+    """Whether there are none at all, as where their disk is not mounted; nothing where there are,
+    or need not be."""
+    try:
+        store.parts.require_filled()
+    except StoreError as error:
+        yield Diagnosis("objects", FAIL, str(error), error.hint)
+
+
+def _recordings(found: Sequence[Recording]) -> Iterator[Diagnosis]:
+    """Those that were not finished; nothing where there are none."""
     if found:
         were = "recording was" if len(found) == 1 else "recordings were"
         size = human_bytes(sum(one.size for one in found))
