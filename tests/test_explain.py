@@ -192,7 +192,7 @@ def test_each_frame_that_tiles_have_is_taken_from_them_or_told(video: Video) -> 
             assert (one.why == Why.QUALITY) is (is_there and tiles.luma > 0)
             if one.why == Why.OTHERS:
                 assert from_tiles.issuperset(one.frames)
-    assert seen == {Why.MISSING, Why.QUALITY, Why.OTHERS, Why.COST, Why.CORES}
+    assert seen == {Why.MISSING, Why.QUALITY, Why.OTHERS, Why.COST, Why.TIME}
 
 
 def test_a_view_tells_which_tiles_it_is_not_made_from(video: Video) -> None:

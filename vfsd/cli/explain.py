@@ -68,9 +68,10 @@ if TYPE_CHECKING:
         "layout, codec, from_view, tiles, why (size: pictures of their size are of no use; "
         "missing: some are not stored; quality: they may be less like the original than is asked "
         "for; others: other tiles cost less; cost: they cost no less than the original, or hardly; "
-        "cores: they cost less, but keep one core busy for longer), psnr (dB that the result would "
-        "have at least, 0 where nobody has measured it), seconds (predicted CPU time; of size and "
-        "missing both are null), original_seconds (that of the original for the same frames)",
+        "time: they cost less, but the original is there no later, as several cores work at it or "
+        "the frames before need it anyway), psnr (dB that the result would have at least, 0 where "
+        "nobody has measured it), seconds (predicted CPU time; of size and missing both are null), "
+        "original_seconds (that of the original for the same frames)",
         "measured": "with --run, object: seconds and cpu_seconds, untiled_seconds and "
         "untiled_cpu_seconds, gain (of seconds), and psnr of the results (null: they are "
         "equal); else null",

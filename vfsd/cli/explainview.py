@@ -138,8 +138,11 @@ def _why(together: Sequence[PassedOver]) -> str:
     original = duration(sum(one.original_seconds for one in together))
     if first.why == Why.OTHERS:
         return f"{seconds}, and other tiles take less"
-    if first.why == Why.CORES:
-        return f"{seconds} of one core take longer than {original} of all"
+    if first.why == Why.TIME:
+        return (
+            f"{seconds}, and the original's {original} are over earlier, as several cores work at "
+            "it or the frames before need it anyway"
+        )
     return f"{seconds} are not clearly less than the original's {original}"
 
 

@@ -25,8 +25,9 @@ class Why(StrEnum):
     """Other tiles cost less."""
     COST = "cost"
     """They cost no less than the original, or too little less for a prediction to be relied on."""
-    CORES = "cores"
-    """They cost less than the original, but are decoded by one core, which takes longer."""
+    TIME = "time"
+    """They cost less than the original would alone, which is there no later all the same: several
+    cores work at it, or it is decoded for the frames before anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def _unused(plan: ReadPlan, table: FrameTable, tiles: Tiles) -> Iterator[PassedO
 
 
 def _dearer(tiled: float, original: float) -> Why:
-    return Why.CORES if is_worth_it(tiled, original) else Why.COST
+    return Why.TIME if is_worth_it(tiled, original) else Why.COST
 
 
 def alike(found: Sequence[PassedOver]) -> Iterator[list[PassedOver]]:
