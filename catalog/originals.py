@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from vfsd.catalog.schema import (
     videos,
 )
 from vfsd.catalog.schema.columns import Id
+from vfsd.catalog.seentree import IS_ROOT
 from vfsd.distortion import error_of
 from vfsd.errors import HeldError
 from vfsd.retention.originals import (
@@ -58,40 +59,26 @@ class Originals:
         whose policies a file may go; none where one of its names is below another."""
         if self.own_policy(ino) is not None:
             return []
-        found = self._of_directories(ino)
-        if any(policy.delete_above is None for _, policy in found):
-            return []
-        return sorted({directory for directory, _ in found})
+        return list(_limiting(self._of_directories(ino)))
 
     def share(self, directory: int) -> Share:
         """What the videos below have that go by the policy of a directory with a limit."""
-        policy = self.own_policy(directory)
-        assert policy is not None
-        assert policy.delete_above is not None
-        below, others = _below(directory), nodes.alias("others")
-        holders = sa.select(sa.func.count()).where(others.c.object_key == nodes.c.object_key)
-        rows = self._connection.execute(
-            sa.select(
-                nodes.c.ino,
-                nodes.c.nlink,
-                nodes.c.object_key,
-                nodes.c.size,
-                holders.scalar_subquery(),
-            )
-            .join(below, below.c.ino == nodes.c.ino)
-            .join(videos, videos.c.ino == nodes.c.ino)
-            .outerjoin(holds, holds.c.video_id == videos.c.id)
-            .where(nodes.c.object_key.is_not(None), holds.c.id.is_(None))
-        )
-        sizes: dict[str, int] = {}
-        kept = Counter[str]()  # by how many files, of those that several have
-        for ino, nlink, key, size, holding in rows:
-            if nlink > 1 and directory not in self.limiting(ino):
-                continue
-            if holding > 1:
-                kept[key] = (kept[key] or holding) - 1
-            sizes[key] = size
-        return Share(policy.delete_above, {key: sizes[key] for key in sizes if not kept[key]})
+        return self._share(directory, holds.c.id.is_(None))
+
+    def share_without_holds(self, directory: int) -> Share:
+        """What they would have if none of them was held."""
+        return self._share(directory, sa.true())
+
+    def sharing(self) -> Hashable:
+        """What shares and policies follow from: while it is equal, so are they, and so is what is
+        held.
+
+        It takes no longer where there are more videos, as long as nothing is said of each.
+        """
+        version = self._connection.execute(sa.select(nodes.c.generation).where(IS_ROOT)).scalar()
+        held = self._connection.execute(sa.select(holds.c.video_id))
+        said = self._connection.execute(sa.select(policies))
+        return version, frozenset(held.scalars()), frozenset(tuple(row) for row in said)
 
     def own_policy(self, ino: int) -> Policy | None:
         """What was said of that very file or directory."""
@@ -185,6 +172,58 @@ class Originals:
 
     # -- inside
 
+    def _share(self, directory: int, which: sa.ColumnElement[bool]) -> Share:
+        policy = self.own_policy(directory)
+        assert policy is not None
+        assert policy.delete_above is not None
+        below, others = _below(directory), nodes.alias("others")
+        holders = sa.select(sa.func.count()).where(others.c.object_key == nodes.c.object_key)
+        rows = self._connection.execute(
+            sa.select(
+                nodes.c.ino,
+                nodes.c.object_key,
+                nodes.c.size,
+                holders.scalar_subquery(),
+            )
+            .distinct()  # a video may have several holds
+            .join(below, below.c.ino == nodes.c.ino)
+            .join(videos, videos.c.ino == nodes.c.ino)
+            .outerjoin(holds, holds.c.video_id == videos.c.id)
+            .where(nodes.c.object_key.is_not(None), which)
+        )
+        linked = self._limiting_linked(below)
+        sizes: dict[str, int] = {}
+        besides: dict[str, tuple[int, ...]] = {}
+        going = Counter[tuple[str, tuple[int, ...]]]()  # files with the same bytes
+        for ino, key, size, holding in rows:
+            limiting = linked.get(ino, (directory,))
+            if not limiting:
+                continue
+            if holding > 1:
+                going[key, limiting] += 1
+                if going[key, limiting] < holding:
+                    continue  # they go together, when the same directories have too much
+            sizes[key] = size
+            if len(limiting) > 1:
+                besides[key] = tuple(each for each in limiting if each != directory)
+        return Share(policy.delete_above, sizes, besides)
+
+    def _limiting_linked(self, below: sa.CTE) -> dict[int, tuple[int, ...]]:
+        """As `limiting`, of all files that are there and have several names."""
+        rows = self._connection.execute(
+            sa.select(entries.c.ino, entries.c.parent)
+            .join(below, below.c.ino == entries.c.ino)
+            .join(nodes, nodes.c.ino == entries.c.ino)
+            .where(nodes.c.nlink > 1, nodes.c.object_key.is_not(None))
+        )
+        parents: dict[int, set[int]] = {}
+        for ino, parent in rows:
+            parents.setdefault(ino, set()).add(parent)
+        named = {each: self._of_directory(each) for each in set().union(*parents.values())}
+        return {
+            ino: _limiting([named[each] for each in above]) for ino, above in parents.items()
+        }
+
     def _policies(self, inos: list[int] | None) -> dict[int, Policy]:
         chosen = sa.select(policies)
         if inos is not None:
@@ -210,6 +249,14 @@ class Originals:
         """The directories that its names are in, each once."""
         query = sa.select(entries.c.parent).where(entries.c.ino == ino)
         return list(self._connection.execute(query.distinct().order_by(entries.c.parent)).scalars())
+
+
+def _limiting(found: Iterable[tuple[int, Policy]]) -> tuple[int, ...]:
+    """Of directories with the policies that hold for their files: all, where each has a limit."""
+    limits = dict(found)
+    if any(policy.delete_above is None for policy in limits.values()):
+        return ()
+    return tuple(sorted(limits))
 
 
 def _below(directory: int) -> sa.CTE:

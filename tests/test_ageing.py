@@ -8,9 +8,10 @@ import shutil
 import signal
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace as replaced
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -19,11 +20,14 @@ from sample_videos import FOLDER
 from tests.fs.driver import Driver
 from tests.stores import new_store
 from vfsd import check
+from vfsd.budget import reclaim
+from vfsd.catalog.originals import Originals
 from vfsd.catalog.schema import nodes, videos
 from vfsd.catalog.tree import Tree
 from vfsd.errors import (
     ForbiddenError,
     HeldError,
+    NoSpaceError,
     NotFoundError,
     OutdatedError,
     StoreError,
@@ -35,7 +39,8 @@ from vfsd.retention.ageing import Ager
 from vfsd.retention.agerules import Due, Stage
 from vfsd.retention.clockrules import Believed
 from vfsd.retention.guarding import set_policy
-from vfsd.retention.originals import Action, Entry
+from vfsd.retention.originals import Action, Entry, Share
+from vfsd.retention.shares import Shares
 from vfsd.store import Store
 from vfsd.videos.video import Video
 
@@ -348,6 +353,185 @@ def test_who_is_in_several_directories_goes_if_all_have_too_much(store: Store) -
         ["a/1.mp4", "b/1.mp4"]
     ]
     assert list(store) == ["b/2.mp4"]
+
+
+def test_what_stays_for_another_directory_pushes_out_nothing(store: Store) -> None:
+    """Links into one that has room: else each new recording would go for what cannot."""
+    for name in ("cam1/1.mp4", "cam1/2.mp4", "cam1/3.mp4"):
+        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+    size = store["cam1/1.mp4"].info.size
+    with store.catalog.writing() as change:
+        folder = change.tree.create(1, "keep", 0o040755, uid=0, gid=0, now_ns=1).ino
+        for name in ("1.mp4", "2.mp4", "3.mp4"):
+            ino = change.tree.resolve(f"cam1/{name}").ino
+            change.tree.link(ino, folder, name, now_ns=1)
+    store.set_policy("keep/", "delete-above=1T")
+    store.set_policy("cam1/", f"delete-above={2 * size}")
+    put(store, "cam1/4.mp4", 2, "original=keep").set_policy(None)
+    assert run(store) == []
+    store.set_policy("keep/", f"delete-above={2 * size}")
+    put(store, "cam1/5.mp4", 1, "original=keep").set_policy(None)
+    assert [entry.name for entry in run(store)] == ["cam1/1.mp4"]
+    assert run(store) == []
+
+
+def test_held_ones_are_told_that_would_make_room(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4", "cam1/d.mp4"):
+        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+    size = store["cam1/a.mp4"].info.size
+    for name in ("cam1/a.mp4", "cam1/d.mp4"):
+        store[name].hold("case 17")
+
+    def told() -> tuple[list[str], list[str]]:
+        plan = ager(store).plan()
+        return [due.aged.name for due in plan.due], [one.name for one in plan.held]
+
+    store.set_policy("cam1/", f"delete-above={3 * size}")
+    assert told() == ([], ["cam1/a.mp4"])
+    store.set_policy("cam1/", f"delete-above={size}")
+    assert told() == (["cam1/b.mp4"], ["cam1/a.mp4"])
+    store.set_policy("cam1/", f"delete-above={4 * size}")
+    assert told() == ([], [])
+    free = shutil.disk_usage(store.path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free._replace(free=10 * size - 1))
+    store.set_policy("cam1/", f"delete-below={10 * size}")
+    assert told() == (["cam1/b.mp4"], ["cam1/a.mp4", "cam1/d.mp4"])
+
+
+def test_what_was_to_go_for_both_reasons_goes_for_the_one_that_is_left(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others write as fast as room is made."""
+    for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4"):
+        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+    size = store["cam1/a.mp4"].info.size
+    store.set_policy("cam1/", f"delete-below={10 * size},delete-above={size}")
+    usage = shutil.disk_usage(store.path)
+
+    def free(count: int) -> None:
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=count))
+
+    full, crowded = f"less than {10 * size} bytes were free", f"more than {size} bytes"
+    free(10 * size - 1)
+    mine = ager(store)
+    first, second = mine.plan().due
+    assert first.reason == full
+    assert second.reason.endswith(crowded)
+    free(10 * size)
+    assert mine.apply(first, quietly).reason.endswith(crowded)
+    free(10 * size - 1)
+    assert mine.apply(second, quietly).reason.endswith(crowded)
+
+
+@pytest.fixture
+def added_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each time that the share of a directory is added up: whether others waited for that."""
+    found: list[bool] = []
+    right = Originals.share
+
+    def share(self: Originals, directory: int) -> Share:
+        found.append(store.catalog._database._is_writing)
+        return right(self, directory)
+
+    monkeypatch.setattr(Originals, "share", share)
+    return found
+
+
+def test_a_large_directory_is_added_up_once(store: Store, added_up: list[bool]) -> None:
+    for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4", "cam1/d.mp4"):
+        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+    store.set_policy("cam1/", f"delete-above={store['cam1/a.mp4'].info.size}")
+    mine = ager(store)
+    first, *others = mine.plan().due
+    assert added_up == [False]
+    mine.apply(first, quietly)
+    assert added_up == [False]
+    with store.catalog.writing() as change:  # nothing that it follows from
+        change.reads.remove(None)
+        change.objects.record("ab" * 32, 5, now_ns=1)
+    mine.apply(others[0], quietly)
+    assert added_up == [False]
+    store.ingest(FOLDER / "portrait.mp4", "elsewhere.mp4")
+    mine.apply(others[1], quietly)
+    assert added_up == [False, False]
+    assert [*store] == ["cam1/d.mp4", "elsewhere.mp4"]
+
+
+def test_what_changes_while_a_directory_is_added_up_is_not_overlooked(
+    store: Store, added_up: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cam1/a.mp4", "cam1/b.mp4"):
+        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+    store.set_policy("cam1/", f"delete-above={store['cam1/a.mp4'].info.size}")
+    mine = ager(store)
+    (due,) = mine.plan().due
+    right = Shares.look
+
+    def look(self: Shares, directories: Iterable[int]) -> None:
+        right(self, directories)
+        store.remove("cam1/b.mp4")
+
+    monkeypatch.setattr(Shares, "look", look)
+    with pytest.raises(OutdatedError, match="not due any more"):
+        mine.apply(due, quietly)
+    assert added_up == [False, True]
+
+
+def test_what_did_not_go_is_still_there_for_the_next(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4"):
+        put(store, name, 9 - len(store), "original=keep").set_policy(None)
+    store.set_policy("cam1/", f"delete-above={2 * store['cam1/a.mp4'].info.size}")
+    mine = ager(store)
+    (due,) = mine.plan().due
+
+    def fail(*_: object) -> None:
+        raise NoSpaceError("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Originals, "add", fail)
+        with pytest.raises(NoSpaceError):
+            mine.apply(due, quietly)
+    assert mine.apply(due, quietly).name == "cam1/a.mp4"
+
+
+def test_many_with_the_same_bytes_are_looked_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cam1/a.mp4", "cam1/b.mp4", "cam1/c.mp4"):
+        aged(store, store.ingest(FOLDER / NAME, name), 9, "original=keep").set_policy(None)
+    store.set_policy("cam1/", "delete-above=1")
+    mine = ager(store)
+    dues = mine.plan().due
+    looked: list[object] = []
+    right = ageing._all_make_room
+
+    def all_make_room(*args: Any) -> bool:
+        looked.append(args)
+        return right(*args)
+
+    monkeypatch.setattr(ageing, "_all_make_room", all_make_room)
+    assert [mine.apply(due, quietly).saved for due in dues][:2] == [0, 0]
+    assert len(looked) == 1
+    assert list(store) == []
+
+
+def test_others_have_their_turn_between_deletions(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite asks only now and then whether it is somebody's turn."""
+    for name in ("a.mp4", "b.mp4", "c.mp4"):
+        put(store, name, 100, "delete-after=30d")
+    mine = ager(store)
+    rests: list[float] = []
+    monkeypatch.setattr(time, "sleep", rests.append)
+    monkeypatch.setattr(reclaim, "_AT_ONCE_SECONDS", 0)
+    for due in mine.plan().due:
+        mine.apply(due, quietly)
+    assert rests.count(0.1) == 3
 
 
 def test_what_a_file_elsewhere_has_as_well_is_no_directorys(store: Store) -> None:

@@ -10,11 +10,13 @@ from vfsd.errors import ForbiddenError, UsageError
 from vfsd.retention.agerules import (
     NS,
     Aged,
+    Due,
     GivenUp,
     Room,
     Stage,
     due_by_age,
     due_for_room,
+    reason_still,
     require_few,
     stage_of,
 )
@@ -152,6 +154,49 @@ def test_the_oldest_go_while_their_directory_has_more() -> None:
     assert gone(100) == ["4", "3", "2"]
     assert gone(99) == ["9", "4", "3"]
     assert gone(100, is_missing=True) == ["3", "2", "1"]
+
+
+def test_what_stays_for_a_directory_that_has_room_pushes_out_nothing_of_others() -> None:
+    rules = Policy.parse("delete-above=200")
+    a, b = 7, 8
+    both = [aged(days, rules, limited_by=(a, b)) for days in (9, 8, 7)]
+    alone = [aged(days, rules, limited_by=(a,)) for days in (3, 2, 1)]
+
+    def gone(limit_of_b: int, limit_of_a: int = 200) -> list[str]:
+        shares = {
+            a: Share(
+                limit_of_a,
+                {one.digest: one.size for one in [*both, *alone]},
+                {one.digest: (b,) for one in both},
+            ),
+            b: Share(
+                limit_of_b,
+                {one.digest: one.size for one in both},
+                {one.digest: (a,) for one in both},
+            ),
+        }
+        videos = [*alone, *both]
+        return [one.aged.name for one in due_for_room(videos, Room(0, shares), NOW)]
+
+    assert gone(300) == ["3"]
+    assert gone(200) == ["9", "3"]  # when one has gone the others cannot any more
+    assert gone(0) == ["9", "8", "7", "3"]
+    assert gone(0, 600) == []
+
+
+def test_what_makes_room_goes_for_any_reason_that_is_left() -> None:
+    rules = Policy.parse("delete-below=1K,delete-above=99")
+    one = aged(1, rules, limited_by=(7,))
+    share = {7: Share(99, {one.digest: one.size})}
+    full, crowded = "less than 1024 bytes were free", "its directory had more than 99 bytes"
+    dues = [Due(one, Stage.DELETE, reason, (1,)) for reason in (full, crowded)]
+    for room, reasons in (
+        (Room(0, share), [full, crowded]),
+        (Room(1 << 30, share), [crowded, crowded]),
+        (Room(0, {7: Share(100, share[7].sizes)}), [full, full]),
+        (Room(1 << 30, {7: Share(100, share[7].sizes)}), [None, None]),
+    ):
+        assert [reason_still(due, one, room) for due in dues] == reasons
 
 
 def test_what_depends_on_what_nobody_knows_is_not_told() -> None:

@@ -24,7 +24,7 @@ def share(there: Catalog, directory: int) -> str:
     """The first letters of the digests."""
     with there.reading() as seen:
         found = seen.originals.share(directory)
-    assert found == Share(5, dict.fromkeys(found.sizes, SIZE))
+    assert (found.limit, found.sizes) == (5, dict.fromkeys(found.sizes, SIZE))
     return "".join(sorted(key[0] for key in found.sizes))
 
 
@@ -54,6 +54,9 @@ def test_what_goes_by_the_policy_of_a_directory(there: Catalog) -> None:
         assert change.originals.limiting(change.tree.resolve("cam1/x/y/a.mp4").ino) == [cam1]
     assert share(there, cam1) == "ab"
     assert share(there, own) == "c"
+    with there.reading() as seen:
+        everything = dict.fromkeys((key * 64 for key in "abe"), SIZE)
+        assert seen.originals.share_without_holds(cam1) == Share(5, everything)
 
 
 def test_names_in_several_directories(there: Catalog) -> None:
@@ -66,10 +69,47 @@ def test_names_in_several_directories(there: Catalog) -> None:
             change.tree.link(video.ino, change.tree.resolve(folder).ino, name, now_ns=1)
         assert change.originals.limiting(video.ino) == sorted([one, two])
     assert (share(there, one), share(there, two)) == ("ab", "ac")
+    with there.reading() as seen:
+        assert seen.originals.share(one).besides == {"a" * 64: (two,)}
+        assert seen.originals.share(two).besides == {"a" * 64: (one,)}
+    with there.writing() as change:  # which goes when `two` has room
+        copy = add_video(change, "two/copy.mp4", key="a" * 64)
+    assert (share(there, one), share(there, two)) == ("b", "c")
+    with there.writing() as change:
+        change.tree.link(copy.ino, change.tree.resolve("one").ino, "copy.mp4", now_ns=1)
+    assert (share(there, one), share(there, two)) == ("ab", "ac")
     with there.writing() as change:
         change.tree.link(video.ino, change.tree.resolve("three").ino, "a.mp4", now_ns=1)
         assert change.originals.limiting(video.ino) == []
     assert (share(there, one), share(there, two)) == ("b", "c")
+
+
+def test_what_shares_follow_from_is_another_whenever_they_may_be(there: Catalog) -> None:
+    with there.writing() as change:
+        video = add_video(change, "one/a.mp4", key="a" * 64)
+        one = said(change, "one", LIMITED)
+
+    def sharing() -> object:
+        with there.reading() as seen:
+            return seen.originals.sharing()
+
+    known = [sharing()]
+    with there.writing() as change:
+        hold = change.originals.hold(Hold(0, video.id, "one", 1))
+    known.append(sharing())
+    with there.writing() as change:
+        change.originals.set_policy(one, Policy(delete_above=6))
+    known.append(sharing())
+    with there.writing() as change:
+        change.tree.link(video.ino, one, "b.mp4", now_ns=1)
+    known.append(sharing())
+    with there.writing() as change:
+        change.originals.release([hold.id])
+    known.append(sharing())
+    assert len(set(known)) == len(known)
+    with there.writing() as change:
+        change.objects.record("b" * 64, 5, now_ns=1)
+    assert sharing() == known[-1]
 
 
 def test_a_directory_in_itself_has_an_end(there: Catalog) -> None:

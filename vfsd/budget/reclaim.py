@@ -33,6 +33,20 @@ _REST_SECONDS = 0.1
 _log = logging.getLogger(__name__)
 
 
+class Turns:
+    """Lets others write between many transactions that follow each other at once."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def rest(self) -> None:
+        """To be called before each of them, outside of it; where they have gone on for a while who
+        waits has his turn."""
+        if time.monotonic() - self._began > _AT_ONCE_SECONDS:
+            time.sleep(_REST_SECONDS)
+            self._began = time.monotonic()
+
+
 def reclaim(
     parts: Parts, *, keys: Iterable[str] | None = None, inodes: Iterable[int] = ()
 ) -> list[str]:

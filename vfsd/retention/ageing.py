@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from vfsd.budget.reclaim import clear_away
+from vfsd.budget.reclaim import Turns, clear_away
 from vfsd.catalog import Transaction
 from vfsd.errors import (
     IntegrityError,
@@ -25,11 +25,11 @@ from vfsd.retention.agerules import (
     Due,
     Room,
     Stage,
+    due_after,
     due_by_age,
-    due_for_room,
-    is_due_but_for_holds,
     is_still_due,
     may_make_room,
+    reason_still,
     require_few,
     until_next_ns,
 )
@@ -37,6 +37,7 @@ from vfsd.retention.archivework import Forecast, OnProgress
 from vfsd.retention.clockrules import Believed, doubt
 from vfsd.retention.guarding import entry_of
 from vfsd.retention.originals import SAVED, Action, Entry
+from vfsd.retention.shares import Shares
 from vfsd.videos.video import Video
 
 CANNOT_BE_DONE = (NothingSavedError, RefusedMediaError, UsageError)
@@ -69,6 +70,8 @@ class Ager:
         self._is_clock_right = is_clock_right
         self._believed: Believed | None = None  # by the last plan
         self._not_before: dict[int, int] = {}  # as it had it
+        self._shares = Shares(parts)
+        self._turns = Turns()
 
     def plan(self) -> Plan:
         """What there is to do now.
@@ -97,13 +100,11 @@ class Ager:
                     due.aged.video_id, self._videos[due.aged.video_id].info.digest, due.reason
                 )
             ]
-            room = _room(self._parts, seen, {each for one in aged for each in one.limited_by})
-        going = {due.aged.video_id for due in by_age if due.stage is Stage.DELETE}
-        for one in aged:
-            if one.video_id in going:
-                room.give_up(one)
-        staying = (one for one in aged if one.video_id not in going)
-        for_room = due_for_room(staying, room, now)
+            self._shares.forget()
+            free, limiting = self._free(), {each for one in aged for each in one.limited_by}
+            shares = self._shares.of(seen, limiting)
+            held = self._held(seen, aged, free, limiting, now)
+        for_room = due_after(by_age, aged, Room(free, shares), now)
         gone = {due.aged.video_id for due in for_room}
         settled = gone | {due.aged.video_id for due in left}
         due = [one for one in by_age if one.aged.video_id not in settled]
@@ -113,10 +114,33 @@ class Ager:
         waiting = sorted(
             ((ns, one) for ns, one in until if ns is not None), key=lambda each: each[0]
         )
-        held = [one for one in aged if is_due_but_for_holds(one, room, now)]
         self._believed, self._not_before = Believed(now, known), not_before
         goes_by_room = any(may_make_room(one) for one in aged)
         return Plan(tuple(due), tuple(held), tuple(left), tuple(waiting), goes_by_room)
+
+    def _held(
+        self,
+        seen: Transaction,
+        videos: Sequence[Aged],
+        free: int,
+        limiting: Iterable[int],
+        now_ns: int,
+    ) -> list[Aged]:
+        """Of which it is only holds by which nothing becomes of them now."""
+        held = [one for one in videos if one.is_held]
+        if not held:
+            return []
+        freed = [replace(one, is_held=False) for one in videos]
+        room = Room(free, self._shares.without_holds(seen, limiting))
+        due = due_by_age(freed, now_ns)
+        due += due_after(due, freed, room, now_ns)
+        would = {one.aged.video_id for one in due}
+        # Of those that make room on the disk each would, whatever became of the others.
+        full = Room(free)
+        for one in freed:
+            if full.reasons(one):
+                would.add(one.video_id)
+        return [one for one in held if one.video_id in would]
 
     def remember_clock(self) -> None:
         """Note that the last plan has believed the clock, before it is acted upon.
@@ -162,7 +186,7 @@ class Ager:
         """
         video, policy = self._videos[due.aged.video_id], due.aged.policy
         if due.stage is Stage.DELETE:
-            return delete(self._parts, video.info, due)
+            return self._delete(video.info, due)
         require = partial(_require_due, self._parts, video.info, due)
         try:
             if due.stage is Stage.DECAY:
@@ -186,35 +210,69 @@ class Ager:
             return self._leave(video.info, due.reason, str(error))
         return video.original_log()[0]
 
+    def _delete(self, video: LogicalVideo, due: Due) -> Entry:
+        """Take a video out of the store with all its names, and note why.
+
+        Raises `HeldError`, `OutdatedError` where it is another one by now, or is not due any more,
+        `StoreError` as `plan`.
+        """
+        parts = self._parts
+        parts.require_filled()
+        self._turns.rest()
+        makes_room = bool(due.together)
+        if makes_room:
+            self._shares.look(due.aged.limited_by)
+        now = time.time_ns()
+        with parts.catalog.writing() as change:
+            change.originals.require_free(video.ino)
+            if makes_room:
+                there, reason = self._require_to_make_room(video, due, change)
+            else:
+                there, reason = _require_due(parts, video, due, change), due.reason
+            names = change.tree.paths_of(video.ino)
+            for name in names:
+                folder, _, last = name.rpartition("/")
+                change.tree.unlink(change.tree.resolve(folder).ino, last, now_ns=now)
+            keys = change.objects.of_file(video.ino)
+            change.tree.delete(video.ino)
+            details: dict[str, object] = {"names": names}
+            key = video.original.object_key or ""
+            left = change.objects.holders(key)
+            if left or not parts.objects.exists(key):
+                details[SAVED] = 0
+            entry = change.originals.add(entry_of(there, Action.DELETED, reason, details))
+            since = change.originals.sharing()
+        if makes_room:
+            self._shares.went(video.digest, left, since)
+        clear_away(parts, keys=keys, inodes=[video.ino])
+        return entry
+
+    def _require_to_make_room(
+        self, video: LogicalVideo, due: Due, seen: Transaction
+    ) -> tuple[LogicalVideo, str]:
+        """The video as it is now, and why it goes.  Raises `OutdatedError` where it does not."""
+        there = _require_same(video, seen)
+        aged = _aged(self._parts, seen, there, due.aged.not_before_ns)
+        room = Room(self._free(), self._shares.of(seen, aged.limited_by))
+        reason = reason_still(due, aged, room)
+        if reason is None:
+            raise _not_due(video, due)
+        if not self._shares.is_settled(video.digest):
+            if not _all_make_room(self._parts, seen, there, due.together, room):
+                raise OutdatedError(
+                    f"{video.name} is not due any more: another file has its bytes, and stays, so "
+                    "that nothing would be free"
+                )
+            self._shares.settle(video.digest)
+        return there, reason
+
+    def _free(self) -> int:
+        """Bytes, on the disk of the objects."""
+        return shutil.disk_usage(self._parts.directory.objects).free
+
     def _leave(self, video: LogicalVideo, reason: str, why: str) -> Entry:
         with self._parts.catalog.writing() as change:
             return change.originals.add(entry_of(video, Action.LEFT, reason, {"why": why}))
-
-
-def delete(parts: Parts, video: LogicalVideo, due: Due) -> Entry:
-    """Take a video out of the store with all its names, and note why.
-
-    Raises `HeldError`, `OutdatedError` where it is another one by now, or is not due any more,
-    `StoreError` as `Ager.plan`.
-    """
-    parts.require_filled()
-    now = time.time_ns()
-    with parts.catalog.writing() as change:
-        change.originals.require_free(video.ino)
-        there = _require_due(parts, video, due, change)
-        names = change.tree.paths_of(video.ino)
-        for name in names:
-            folder, _, last = name.rpartition("/")
-            change.tree.unlink(change.tree.resolve(folder).ino, last, now_ns=now)
-        keys = change.objects.of_file(video.ino)
-        change.tree.delete(video.ino)
-        details: dict[str, object] = {"names": names}
-        key = video.original.object_key or ""
-        if change.objects.holders(key) or not parts.objects.exists(key):
-            details[SAVED] = 0
-        entry = change.originals.add(entry_of(there, Action.DELETED, due.reason, details))
-    clear_away(parts, keys=keys, inodes=[video.ino])
-    return entry
 
 
 def _require_clock(seen: Transaction, now_ns: int, believed: Believed | None) -> None:
@@ -230,7 +288,17 @@ def _require_clock(seen: Transaction, now_ns: int, believed: Believed | None) ->
 
 
 def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction) -> LogicalVideo:
-    """The video as it is now.  Raises `OutdatedError` where the same is not due of it any more."""
+    """The video as it is now.  Raises `OutdatedError` where what was due of it by its age is not
+    any more."""
+    there = _require_same(video, seen)
+    aged = _aged(parts, seen, there, due.aged.not_before_ns)
+    if not is_still_due(due, aged, time.time_ns()):
+        raise _not_due(video, due)
+    return there
+
+
+def _require_same(video: LogicalVideo, seen: Transaction) -> LogicalVideo:
+    """The video as it is now.  Raises `OutdatedError` where it is another, or nothing names it."""
     try:
         there = seen.videos.get(video.id)
     except (NotFoundError, IntegrityError):
@@ -239,20 +307,11 @@ def _require_due(parts: Parts, video: LogicalVideo, due: Due, seen: Transaction)
         raise _outdated(video)
     if not there.name:
         raise OutdatedError(f"{video.name} has been removed meanwhile")
-    aged = _aged(parts, seen, there, due.aged.not_before_ns)
-    room = _room(parts, seen, aged.limited_by)
-    if not is_still_due(due, aged, room, time.time_ns()):
-        raise OutdatedError(f"{video.name} is not due any more: {due.reason}")
-    if due.together and not _all_make_room(parts, seen, there, due.together):
-        raise OutdatedError(
-            f"{video.name} is not due any more: another file has its bytes, and stays, so that "
-            "nothing would be free"
-        )
     return there
 
 
 def _all_make_room(
-    parts: Parts, seen: Transaction, video: LogicalVideo, together: Sequence[int]
+    parts: Parts, seen: Transaction, video: LogicalVideo, together: Sequence[int], room: Room
 ) -> bool:
     """Whether whoever has the bytes of a video still goes with it."""
     going = 0
@@ -263,19 +322,8 @@ def _all_make_room(
             continue  # it has gone already
         if there.digest == video.digest:
             aged = _aged(parts, seen, there, 0)  # its age does not matter
-            going += _room(parts, seen, aged.limited_by).why(aged) is not None
+            going += bool(room.reasons(aged))
     return going == seen.objects.holders(video.original.object_key or "")
-
-
-def _room(parts: Parts, seen: Transaction, directories: Iterable[int]) -> Room:
-    """What is free, and what these have, as it is now."""
-    free = shutil.disk_usage(parts.directory.objects).free
-    shares = {each: seen.originals.share(each) for each in directories}
-    for each, share in shares.items():
-        if share.taken > share.limit:  # else nothing goes, whatever is not there
-            there = {key: size for key, size in share.sizes.items() if parts.objects.exists(key)}
-            shares[each] = replace(share, sizes=there)
-    return Room(free, shares)
 
 
 def _aged(parts: Parts, seen: Transaction, video: LogicalVideo, not_before_ns: int) -> Aged:
@@ -303,6 +351,10 @@ def _aged(parts: Parts, seen: Transaction, video: LogicalVideo, not_before_ns: i
         not_before_ns=not_before_ns,
         limited_by=() if policy.delete_above is None else tuple(seen.originals.limiting(video.ino)),
     )
+
+
+def _not_due(video: LogicalVideo, due: Due) -> OutdatedError:
+    return OutdatedError(f"{video.name} is not due any more: {due.reason}")
 
 
 def _outdated(video: LogicalVideo) -> OutdatedError:

@@ -140,10 +140,14 @@ class Room:
     their bytes."""
 
     def __init__(self, free: int, shares: Mapping[int, Share] | None = None) -> None:
-        """`shares` are by inode of the directory: all that `Aged.limited_by` names."""
+        """`shares` are by inode of the directory: all that `Aged.limited_by` names, and what these
+        have `besides`."""
         self._free = free
         self._shares = shares or {}
+        self._sizes = {each: dict(share.sizes) for each, share in self._shares.items()}
         self._taken = {each: share.taken for each, share in self._shares.items()}
+        self._crowded = set(self._shares)  # have too much
+        self._settle()
         self._given_up = GivenUp()
 
     def left(self, aged: Aged) -> int:
@@ -155,23 +159,39 @@ class Room:
         if self._given_up.by(aged):
             self._free += aged.size
             for directory in aged.limited_by:
-                self._taken[directory] -= self._shares[directory].sizes.get(aged.digest, 0)
+                self._drop(directory, aged.digest)
+            self._settle()
 
-    def why(self, aged: Aged) -> str | None:
-        """Why a video is to make room; None: it is not."""
+    def reasons(self, aged: Aged) -> list[str]:
+        """Why a video is to make room, the most pressing first; none where it is not."""
         if not may_make_room(aged):
-            return None
+            return []
+        found = []
         wanted, most = aged.policy.delete_below, aged.policy.delete_above
         if wanted is not None and self._free < wanted:
-            return f"less than {wanted} bytes were free"
+            found.append(f"less than {wanted} bytes were free")
         if aged.limited_by and all(self._has_too_much(one, aged) for one in aged.limited_by):
-            return f"its directory had more than {most} bytes"
-        return None
+            found.append(f"its directory had more than {most} bytes")
+        return found
 
     def _has_too_much(self, directory: int, aged: Aged) -> bool:
         """Of which a video has some that no other keeps."""
-        share = self._shares[directory]
-        return self._taken[directory] > share.limit and aged.digest in share.sizes
+        return directory in self._crowded and aged.digest in self._sizes[directory]
+
+    def _drop(self, directory: int, digest: str) -> None:
+        self._taken[directory] -= self._sizes[directory].pop(digest, 0)
+
+    def _settle(self) -> None:
+        """What several directories have goes only while each of them has too much: where one has
+        not, others do not have it either, as nothing else is to go for what stays."""
+        while roomy := [
+            each for each in self._crowded if self._taken[each] <= self._shares[each].limit
+        ]:
+            self._crowded.difference_update(roomy)
+            for each in roomy:
+                for digest, others in self._shares[each].besides.items():
+                    for other in others:
+                        self._drop(other, digest)
 
 
 def may_make_room(aged: Aged) -> bool:
@@ -191,11 +211,11 @@ def due_for_room(videos: Iterable[Aged], room: Room, now_ns: int) -> list[Due]:
     found = []
     waiting: dict[str, list[Due]] = {}  # for others with the same bytes, by digest
     for aged in sorted(videos, key=lambda one: -one.age_ns(now_ns)):
-        reason = room.why(aged)
-        if reason is None:
+        reasons = room.reasons(aged)
+        if not reasons:
             continue
         same = waiting.setdefault(aged.digest, [])
-        same.append(Due(aged, Stage.DELETE, reason))
+        same.append(Due(aged, Stage.DELETE, reasons[0]))
         if len(same) == room.left(aged):
             together = tuple(one.aged.video_id for one in same)
             found += [replace(one, together=together) for one in same]
@@ -204,16 +224,27 @@ def due_for_room(videos: Iterable[Aged], room: Room, now_ns: int) -> list[Due]:
     return found
 
 
-def is_still_due(due: Due, aged: Aged, room: Room, now_ns: int) -> bool:
-    """Whether the very same is due of a video as it is now, for the same reason."""
-    again = [(one.stage, one.reason) for one in due_by_age([aged], now_ns)]
-    return (due.stage, due.reason) in [*again, (Stage.DELETE, room.why(aged))]
+def due_after(by_age: Iterable[Due], videos: Sequence[Aged], room: Room, now_ns: int) -> list[Due]:
+    """What of the videos is due for room where those have gone that are to go `by_age`."""
+    going = {due.aged.video_id for due in by_age if due.stage is Stage.DELETE}
+    for one in videos:
+        if one.video_id in going:
+            room.give_up(one)
+    return due_for_room((one for one in videos if one.video_id not in going), room, now_ns)
 
 
-def is_due_but_for_holds(aged: Aged, room: Room, now_ns: int) -> bool:
-    """Whether it is only a hold by which nothing becomes of a video now."""
-    alone = replace(aged, is_held=False)
-    return aged.is_held and (bool(due_by_age([alone], now_ns)) or room.why(alone) is not None)
+def is_still_due(due: Due, aged: Aged, now_ns: int) -> bool:
+    """Whether what was due of a video by its age is still due of it as it is now, for the same
+    reason."""
+    again = due_by_age([aged], now_ns)
+    return (due.stage, due.reason) in [(one.stage, one.reason) for one in again]
+
+
+def reason_still(due: Due, aged: Aged, room: Room) -> str | None:
+    """Why a video that was to make room still is, as it is now: for the same reason, or for another
+    where only that one is left.  None: it is not."""
+    reasons = room.reasons(aged)
+    return due.reason if due.reason in reasons else next(iter(reasons), None)
 
 
 def require_few(dues: Sequence[Due], videos: int, *, is_trusted: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -241,9 +241,13 @@ class Share:
     sizes: Mapping[str, int]
     """Bytes that would be free if all of them went which may, by the digests of originals: without
     those of held ones, of files indexed in place, and those that a file elsewhere has as well."""
+    besides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Inodes of the other directories that have such a video under another name, by its digest: it
+    goes only if they have too much as well."""
 
     @property
     def taken(self) -> int:
+        """Bytes of all of them."""
         return sum(self.sizes.values())
 
 
