@@ -641,6 +641,39 @@ def test_a_backup_whose_catalog_is_empty_is_made_anew(store: Store, target: Path
     assert same(store, target)
 
 
+def spoil(directory: StoreDirectory, statement: str) -> None:
+    with closing(sqlite3.connect(directory.catalog_file, isolation_level=None)) as raw:
+        raw.execute(statement)
+
+
+@pytest.mark.parametrize("table", ["nodes", "inspections"])
+def test_a_backup_whose_catalog_lacks_a_table_is_made_anew(
+    store: Store, target: Path, table: str
+) -> None:
+    back_up(store.parts, target)
+    spoil(StoreDirectory.open(target), f"DROP TABLE {table}")
+    assert back_up(store.parts, target).copied == 0
+    assert same(store, target)
+
+
+def test_who_is_interrupted_leaves_the_last_catalog_as_another_version_wrote_it(
+    store: Store, target: Path
+) -> None:
+    back_up(store.parts, target)
+    directory = StoreDirectory.open(target)
+    spoil(directory, "ALTER TABLE policies DROP COLUMN delete_above")
+    spoil(directory, "UPDATE alembic_version SET version_num = '0015'")
+    store.ingest(FOLDER / "open-gop.mkv")
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        back_up(store.parts, target, on_progress=stop)
+    with closing(sqlite3.connect(directory.catalog_file)) as raw:
+        assert raw.execute("SELECT version_num FROM alembic_version").fetchone() == ("0015",)
+
+
 def test_a_full_disk_leaves_the_last_backup(
     store: Store, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

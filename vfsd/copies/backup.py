@@ -29,9 +29,8 @@ from vfsd.errors import (
     BusyError,
     ExistsError,
     IntegrityError,
-    NoStoreError,
+    NoSpaceError,
     StoreError,
-    StoreVersionError,
     UsageError,
 )
 from vfsd.integrity.blocksums import BlockSummer, BlockSums, Place
@@ -107,7 +106,7 @@ class _Backup:
         self._on_progress = on_progress
         self._done = self._total = self._copied = 0
         self._sizes: dict[str, int | None] = {}  # of the objects that the snapshot refers to
-        self._doubted: dict[str, tuple[range, ...]] = {}  # of the last backup: what it has damaged
+        self._doubted: dict[str, tuple[range, ...]] = {}  # what the last backup may have damaged
         self._damaged: set[str] = set()
         self._forbidden: set[str] = set()
         self._unread: set[int] = set()  # inodes
@@ -153,17 +152,22 @@ class _Backup:
     def _known_damage(self) -> dict[str, tuple[range, ...]]:
         """The objects in the last backup of which somebody has found bytes that are others; all
         that there are, where its catalog cannot tell."""
-        if not self._target.catalog_file.exists():
+        last = self._target.catalog_file
+        if not last.exists():
             return {}
+        # It stays of the version that wrote it, whatever becomes of this backup.
+        copy = self._coming.new_catalog
         try:
-            with (
-                with_log(self._target),
-                closing(Catalog.open(url_of_file(self._target.catalog_file))) as last,
-                last.reading() as seen,
-            ):
+            with told_of_disks(self._target.root), with_log(self._target):
+                Catalog.copy_at(url_of_file(last), copy)
+            with closing(Catalog.open(url_of_file(copy))) as catalog, catalog.reading() as seen:
                 found = seen.integrity.damaged()
-        except (IntegrityError, NoStoreError, StoreVersionError):
+        except NoSpaceError:
+            raise
+        except StoreError:
             return dict.fromkeys(self._objects.all_keys(), ())
+        finally:
+            _remove_catalog(copy)
         return {one.place.object_key: one.damage for one in found if one.place.object_key}
 
     def _note_damage(self, snapshot: Path) -> None:
