@@ -641,6 +641,31 @@ def test_a_backup_whose_catalog_is_empty_is_made_anew(store: Store, target: Path
     assert same(store, target)
 
 
+def test_what_is_found_without_a_catalog_stays_known(store: Store, target: Path) -> None:
+    """The disk of the backup has rotten, its catalog too, and the store has lost the object."""
+    back_up(store.parts, target)
+    key = store["traffic.mp4"].info.digest
+    theirs, mine = ObjectStore(StoreDirectory.open(target)).path(key), store.parts.objects.path(key)
+    theirs.chmod(0o600)
+    with theirs.open("r+b") as file:
+        file.seek(3000)
+        file.write(b"XXXX")
+    StoreDirectory.open(target).catalog_file.write_bytes(b"")
+    good = mine.read_bytes()
+    mine.unlink()
+    for _ in range(2):
+        assert back_up(store.parts, target).damaged == (key,)
+        with Store.open(target) as copy, copy.catalog.reading() as seen:
+            (found,) = seen.integrity.damaged()
+            assert (found.place.object_key, found.damage) == (key, (range(len(good)),))
+    mine.write_bytes(good)
+    done = back_up(store.parts, target)
+    assert (done.damaged, done.copied) == ((), len(good))
+    assert theirs.read_bytes() == good
+    with Store.open(target) as copy, copy.catalog.reading() as seen:
+        assert seen.integrity.damaged() == []
+
+
 def spoil(directory: StoreDirectory, statement: str) -> None:
     with closing(sqlite3.connect(directory.catalog_file, isolation_level=None)) as raw:
         raw.execute(statement)

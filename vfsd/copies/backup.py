@@ -177,9 +177,10 @@ class _Backup:
         """
         with closing(Catalog.open(url_of_file(snapshot))) as catalog, catalog.writing() as change:
             change.integrity.forget_inspections()
-            for key in self._left_out:
-                if found := self._doubted.get(key):
-                    change.integrity.note_damage(Place(key, None), found, now_ns=time.time_ns())
+            for key in self._left_out & self._doubted.keys():
+                # Where nobody knows which bytes it is, all of them are to be compared again.
+                damage = self._doubted[key] or (range(self._objects.size(key) or 0),)
+                change.integrity.note_damage(Place(key, None), damage, now_ns=time.time_ns())
 
     def _copy_object(self, key: str, size: int | None) -> bool:
         if (there := self._has_copy(key, size)) is not None:
