@@ -87,6 +87,20 @@ def test_a_hidden_name_comes_back_when_the_rename_never_came(
     assert after.fs.getattr("/a").nlink == 1
 
 
+def test_a_hidden_name_stays_away_when_its_directory_has_gone_as_well(
+    it: Driver, crashed: Crash, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vfsd.fs.hiddennames._SETTLING_SECONDS", 3600.0)
+    it.mkdir("/d")
+    it.write("/d/a", b"x")
+    with it.opened("/d/a"):
+        it.fs.hide("/d/a", ".fuse_hidden0000000100000001")
+        it.fs.rmdir("/d")
+        after = crashed()
+    assert after.names() == []
+    assert list(after.fs.parts.directory.spool.iterdir()) == []
+
+
 def test_a_hidden_name_stays_away_once_its_directory_was_synced(it: Driver, crashed: Crash) -> None:
     it.write("/a", b"x")
     with it.opened("/a") as handle:

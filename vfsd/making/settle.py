@@ -50,13 +50,15 @@ def recover_orphans(change: Transaction) -> int:
     """Delete files that lost their name while they were open, where nobody can have them open.
 
     One whose name was taken only to let a rename over it follow gets it back, if the rename never
-    came.  Only for a store that is not mounted.  Returns how many there were.
+    came, and the directory is still there.  Only for a store that is not mounted.  Returns how many
+    there were.
     """
     now = time.time_ns()
     orphans = change.tree.orphans()
+    parents = change.tree.nodes(former[0] for _, former in orphans if former is not None)
     for ino, former in orphans:
-        if former is not None and change.tree.lookup(*former) is None:
-            change.tree.adopt_orphan(ino, *former, now_ns=now)
-        else:
+        if former is None or former[0] not in parents or change.tree.lookup(*former) is not None:
             change.tree.delete(ino)
+        else:
+            change.tree.adopt_orphan(ino, *former, now_ns=now)
     return len(orphans)
