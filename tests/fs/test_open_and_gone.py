@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
 from sample_videos import FOLDER
 from tests.fs.driver import Driver, failing
 from vfsd import check
-from vfsd.catalog import ROOT
-from vfsd.fs import RENAME_NOREPLACE, Filesystem, hiddennames
+from vfsd.catalog import ROOT, Tree
+from vfsd.errors import BusyError, NoSpaceError
+from vfsd.fs import RENAME_NOREPLACE, Filesystem, files, hiddennames, namespace
 from vfsd.fs.contents import Contents
-from vfsd.fs.names import Names
+from vfsd.fs.names import Change, Names
 from vfsd.model import FileState
+from vfsd.reserve import RESERVE_BYTES
 from vfsd.store import Store
 from vfsd.storedir import StoreDirectory
 
@@ -24,8 +29,12 @@ ALIAS = ".fuse_hidden0000000100000001"
 
 def wait_until_settled(it: Driver) -> None:
     """Until no hidden name would come back after a crash."""
+    wait_until(lambda: not it.fs._hidden_names._unsettled)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 10
-    while it.fs._hidden_names._unsettled:
+    while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -157,6 +166,7 @@ def test_a_hidden_file_is_found_by_its_alias_only(it: Driver, store: Store) -> N
     assert it.read_open(handle) == b"abcdef"
     it.close(handle)
     wait_until_settled(it)
+    it.fs.tidy()
     assert rows(store) == (0, 0)
 
 
@@ -169,6 +179,7 @@ def test_unlinking_the_alias_is_no_error(it: Driver, store: Store) -> None:
     it.close(handle)
     assert failing(it.fs.getattr, f"/{ALIAS}") == "ESTALE"
     wait_until_settled(it)
+    it.fs.tidy()
     assert rows(store) == (0, 0)
 
 
@@ -208,10 +219,15 @@ def test_a_rename_that_fails_gives_the_hidden_name_back(
     assert rows(store) == (3, 0)
 
 
-def test_a_rename_that_fails_gives_back_what_was_closed_meanwhile(it: Driver, store: Store) -> None:
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_rename_that_fails_gives_back_what_was_closed_meanwhile(
+    it: Driver, store: Store, is_late: bool
+) -> None:
     it.write("/b", b"old")
     with it.opened("/b"):
         hidden = it.fs.hide("/b", ALIAS)
+    if is_late:
+        wait_until_settled(it)
     assert failing(lambda: it.fs.rename("/missing", "/b", hidden=hidden)) == "ENOENT"
     assert it.read("/b") == b"old"
     wait_until_settled(it)
@@ -219,6 +235,165 @@ def test_a_rename_that_fails_gives_back_what_was_closed_meanwhile(it: Driver, st
     assert rows(store) == (1, 0)
     it.fs.settle()
     assert check.run(store.parts) == []
+
+
+def test_what_is_given_back_is_judged(it: Driver, video: bytes) -> None:
+    handle = it.create("/v.mp4")
+    it.fs.write(handle, video, 0)
+    hidden = it.fs.hide("/v.mp4", ALIAS)
+    it.close(handle)
+    assert failing(lambda: it.fs.rename("/missing", "/v.mp4", hidden=hidden)) == "ENOENT"
+    assert it.fs.settle()
+    assert it.fs.video_size(it.open("/v.mp4")) == len(video)
+
+
+class Refusing:
+    """Stands for a method of the catalog's tree that cannot be had at times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception) -> None:
+        self.times = 0  #: how often it is refused from now on
+        refused = getattr(Tree, method)
+
+        def call(tree: Tree, *args: Any, **kwargs: Any) -> Any:
+            if self.times:
+                self.times -= 1
+                raise error
+            return refused(tree, *args, **kwargs)
+
+        monkeypatch.setattr(Tree, method, call)
+
+
+def test_a_name_is_given_back_on_a_full_disk(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it.write("/b", b"old")
+    adopting = Refusing(monkeypatch, "adopt_orphan", NoSpaceError("full"))
+    with it.opened("/b"):
+        hidden = it.fs.hide("/b", ALIAS)
+        adopting.times = 2
+        assert failing(lambda: it.fs.rename("/missing", "/b", hidden=hidden)) == "ENOENT"
+        assert it.read("/b") == b"old"
+    assert store.parts.directory.reserve.stat().st_size < RESERVE_BYTES
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_name_that_cannot_be_given_back_at_once_is_given_back_later(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    monkeypatch.setattr(hiddennames, "_AGAIN_SECONDS", 0.1)
+    it.write("/b", b"old")
+    adopting = Refusing(monkeypatch, "adopt_orphan", BusyError("locked"))
+    with it.opened("/b"):
+        hidden = it.fs.hide("/b", ALIAS)
+        if is_late:
+            wait_until_settled(it)
+        adopting.times = 3
+        assert failing(lambda: it.fs.rename("/missing", "/b", hidden=hidden)) == "ENOENT"
+    assert it.names() == []
+    it.fs.tidy()
+    it.fs.fsync_names()
+    wait_until(lambda: it.names() == ["b"])
+    assert adopting.times == 0
+    assert it.read("/b") == b"old"
+    it.fs.settle()
+    assert check.run(store.parts) == []
+
+
+def test_a_name_that_cannot_be_given_back_is_by_the_next_mount(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it.write("/b", b"old")
+    adopting = Refusing(monkeypatch, "adopt_orphan", BusyError("locked"))
+    with it.opened("/b"):
+        hidden = it.fs.hide("/b", ALIAS)
+        adopting.times = 1000
+        assert failing(lambda: it.fs.rename("/missing", "/b", hidden=hidden)) == "ENOENT"
+    it.fs.close()
+    assert adopting.times < 999  # it has tried again
+    adopting.times = 0
+    after = Driver(Filesystem(store.parts))
+    after.fs.recover()
+    assert after.read("/b") == b"old"
+    after.fs.close()
+
+
+def test_an_unlinked_file_ends_though_that_could_not_be_written_down_at_first(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others had the catalog for long."""
+    monkeypatch.setattr(hiddennames, "_AGAIN_SECONDS", 0.02)
+    refusing = [
+        Refusing(monkeypatch, method, BusyError("locked")) for method in ("settle_orphan", "delete")
+    ]
+    it.write("/b", b"old")
+    with it.opened("/b"):
+        it.fs.hide("/b", ALIAS)
+    for each in refusing:
+        each.times = 1
+    wait_until(lambda: rows(store) == (0, 0))
+    assert [each.times for each in refusing] == [0, 0]
+
+
+@pytest.mark.parametrize("is_tried_again", [False, True])
+def test_an_unlinked_file_that_is_open_long_after_stays_away(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_tried_again: bool
+) -> None:
+    """Though that could not be written down at first: if need be it is when the mount ends."""
+    monkeypatch.setattr(hiddennames, "_AGAIN_SECONDS", 0.02 if is_tried_again else 3600)
+    settling = Refusing(monkeypatch, "settle_orphan", BusyError("locked"))
+    ino = it.write("/b", b"old")
+    it.open("/b")
+    it.fs.hide("/b", ALIAS)
+    settling.times = 1
+    wait_until(lambda: settling.times == 0)
+    if is_tried_again:
+        wait_until_settled(it)
+        with store.catalog.reading() as seen:
+            assert seen.tree.orphans() == [(ino, None)]
+    it.fs.close()
+    assert rows(store) == (0, 0)
+
+
+def test_who_needs_room_gets_that_of_what_was_unlinked_and_closed(
+    it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hiddennames, "_COMING_SECONDS", 3600)
+    spooled = store.parts.directory.spool_file(it.write("/large", b"large"))
+    it.fs.settle()
+    with it.opened("/large"):
+        it.fs.hide("/large", ALIAS)
+    wait_until_settled(it)
+    assert spooled.exists()
+
+    def require_reserve(_: StoreDirectory) -> None:
+        if spooled.exists():
+            raise NoSpaceError("full")
+
+    for module in (files, namespace):
+        monkeypatch.setattr(module, "require_reserve", require_reserve)
+    it.write("/new", b"new")
+    assert it.read("/new") == b"new"
+
+
+def test_a_rename_between_two_names_of_a_file_gives_back_the_one_at_once(
+    it: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process that took the other away in between would leave none."""
+    it.write("/a", b"x")
+    it.fs.link("/a", "/b")
+    changing = Names.changing
+    began = []
+
+    def counting(names: Names) -> AbstractContextManager[Change]:
+        began.append(names)
+        return changing(names)
+
+    with it.opened("/b"):
+        hidden = it.fs.hide("/b", ALIAS)
+        monkeypatch.setattr(Names, "changing", counting)
+        it.fs.rename("/a", "/b", hidden=hidden)
+        assert len(began) == 1
+        assert it.names() == ["a", "b"]
 
 
 def test_what_has_lost_its_other_name_meanwhile_goes_when_it_is_closed(
@@ -230,7 +405,7 @@ def test_what_has_lost_its_other_name_meanwhile_goes_when_it_is_closed(
         it.fs.hide("/b", ALIAS)
         it.fs.unlink("/c")
     wait_until_settled(it)
-    it.fs._janitor.clean_now()
+    it.fs.tidy()
     assert rows(store) == (0, 0)
     assert check.run(store.parts) == []
 
@@ -298,6 +473,7 @@ def test_a_rename_after_an_unlink_that_fails_gives_nothing_back(it: Driver, stor
         assert failing(it.fs.rename, "/missing", "/b") == "ENOENT"
         assert it.names() == []
     wait_until_settled(it)
+    it.fs.tidy()
     assert rows(store) == (0, 0)
 
 
@@ -322,10 +498,7 @@ def test_a_file_that_is_hidden_after_its_last_handle_goes_soon(it: Driver, store
     it.fs.settle()
     it.fs.hide("/a", ALIAS)
     assert it.names() == []
-    end = time.monotonic() + 10
-    while rows(store) != (0, 0):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_until(lambda: rows(store) == (0, 0))
     it.fs.tidy()
     assert list(store.parts.directory.spooled()) == []
 

@@ -18,7 +18,7 @@ from vfsd.fs.contents import CAPABILITIES, Content, Contents
 from vfsd.fs.hiddennames import HiddenNames
 from vfsd.fs.janitor import Janitor
 from vfsd.fs.judging import Judging
-from vfsd.fs.names import Gone, Names
+from vfsd.fs.names import Names
 from vfsd.fs.namespace import Namespace
 from vfsd.fs.posix import failure, fallocate
 from vfsd.fs.viewfolders import Closeable, OfferHandle
@@ -147,7 +147,7 @@ class Files:
 
     def create(self, path: str, mode: int, caller: Caller) -> int:
         """A new file, open for reading and writing.  Raises `FileExistsError`."""
-        node, fd = self._namespace.create(path, mode, caller)
+        node, fd = self._with_room(lambda: self._namespace.create(path, mode, caller))
         content = self._contents.pin(node.ino)
         self._contents.attach_new(content, node, fd)
         return self.add(self._counted_in(content, caller, writable=True))
@@ -323,7 +323,7 @@ class Files:
                 return
             if node.nlink == 0:
                 if is_last:
-                    self._delete_orphan(node)
+                    self._hidden_names.end(node.ino)
             elif was_writer and node.state is FileState.SPOOLED:
                 self._judging.submit(node.ino)
             if is_last:
@@ -346,23 +346,6 @@ class Files:
         """A handle of a pinned content."""
         self._contents.count_in(content, writing=writable)
         return FileHandle(self, content, writable=writable, is_privileged=caller.is_privileged)
-
-    def _delete_orphan(self, node: Node) -> None:
-        self._names.drop_aliases(node.ino)
-        gone = self._parts.with_reserve(lambda: self._delete_row(node))
-        if gone is not None:
-            self._janitor.discard_bytes(gone)
-
-    def _delete_row(self, node: Node) -> Gone | None:
-        """The file as it was last; None where somebody needs it again, or it is gone already."""
-        with self._names.changing() as change:
-            change.touch(node.ino)
-            now = change.tree.nodes([node.ino]).get(node.ino)
-            if now is None or now.nlink > 0 or self._contents.is_open(node.ino):
-                return None
-            if self._hidden_names.may_come_back(node.ino):
-                return None
-            return change.delete(now)
 
     def _writable(self, number: int, keep: int | None = None) -> FileHandle:
         """A handle whose bytes may be changed now."""
@@ -405,6 +388,7 @@ class Files:
         if error.errno not in NO_SPACE:
             return False
         try:
+            self._hidden_names.end_closed()
             return self._janitor.clean_now()
         except (OSError, VfsdError):
             _log.exception("the disk is full, and cleaning up failed")

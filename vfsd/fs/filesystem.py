@@ -89,7 +89,9 @@ class Filesystem:
         self._janitor = Janitor(parts)
         self._contents = Contents(parts, self._names, self._janitor.discard_objects)
         self._judging = Judging(parts, self._names, self._contents)
-        self._hidden_names = HiddenNames(self._names, self._contents, self._janitor, now)
+        self._hidden_names = HiddenNames(
+            parts, self._names, self._contents, self._judging, self._janitor, now
+        )
         self._namespace = Namespace(
             parts.directory, self._names, self._contents, self._janitor, self._hidden_names, now
         )
@@ -128,6 +130,7 @@ class Filesystem:
 
     def tidy(self) -> None:
         """Delete at once what is to be deleted; otherwise it happens a little later."""
+        self._hidden_names.end_closed()
         self._janitor.clean_now()
 
     def close(self, drain: float = 30.0) -> None:

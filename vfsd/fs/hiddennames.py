@@ -3,13 +3,18 @@
 Who knows files by path only, as libfuse does, gives an open file a secret name before its own is
 taken away.  So a rename over an open file comes in two steps: the name is hidden, and at once the
 other file gets it.  Here the two become one: a file that loses its last name in this way gets it
-back where the rename fails, however late that comes.  And for a moment the catalog remembers the
-name, and gives it back where the process dies in between.
+back where the rename fails.  Where the catalog does not take that, as on a full disk, it is tried
+again until it does, if need be by the next mount.  And for a moment the catalog remembers the name,
+and gives it back where the process dies in between.
+
+However late the rename fails: the file is kept as long as somebody has it open, and for a second in
+any case.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,8 +22,10 @@ from dataclasses import dataclass
 
 from vfsd.fs.contents import Contents
 from vfsd.fs.janitor import Janitor
-from vfsd.fs.names import Gone, Names
+from vfsd.fs.judging import Judging
+from vfsd.fs.names import Change, Gone, Names
 from vfsd.fs.posix import failure
+from vfsd.parts import Parts
 
 _SETTLING_SECONDS = 0.05
 """How long a crash gives a hidden name back.
@@ -29,6 +36,14 @@ unlinked its name back.
 """
 _SYNCED_SECONDS = 0.005
 """The same, where somebody waits until that is over."""
+_COMING_SECONDS = 1.0
+"""How long a rename that fails gives its name back to a file that nobody has open any more.
+
+So long an unlinked file takes up its room, unless somebody needs that.
+"""
+_AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +58,32 @@ class HiddenName:
 
 
 class HiddenNames:
-    """The names that were hidden a moment ago.  Thread-safe."""
+    """The names that were hidden a moment ago, and the end of files without any.  Thread-safe.
+
+    Who closes a file that may come back leaves its end to us.  So whenever a name ceases to keep
+    its file, it is seen after that whether the file is still open; if not, it ends here.
+    """
 
     def __init__(
-        self, names: Names, contents: Contents, janitor: Janitor, now: Callable[[], int]
+        self,
+        parts: Parts,
+        names: Names,
+        contents: Contents,
+        judging: Judging,
+        janitor: Janitor,
+        now: Callable[[], int],
     ) -> None:
+        self._parts = parts
         self._names = names
         self._contents = contents
+        self._judging = judging
         self._janitor = janitor
         self._now = now
-        self._unsettled: set[HiddenName] = set()
-        self._ending: set[HiddenName] = set()  # of these, what will not come back
+        self._unsettled: set[HiddenName] = set()  # which a crash gives back
+        # Which keep their files:
+        self._coming: set[HiddenName] = set()  # a rename may come
         self._followed: set[HiddenName] = set()  # by a rename that is under way
+        self._owed: set[HiddenName] = set()  # it has failed, and they are to be given back
 
     def hide(self, path: str, alias: str) -> HiddenName:
         """Take the name of an open file away, as `unlink` does, and let a secret one lead to it.
@@ -71,24 +100,21 @@ class HiddenNames:
                 now = self._now()
                 at = (place.parent.ino, place.name)
                 left = change.tree.unlink(*at, now_ns=now)
-                if left.nlink == 0:
+                hidden = HiddenName(left.ino, *at, left.nlink == 0, time.monotonic())
+                # Before anybody sees that it has lost its name.
+                self._coming.add(hidden)
+                undoing.callback(self._coming.discard, hidden)
+                if hidden.is_orphan:
                     change.tree.orphan(left.ino, now_ns=now, former=at)
+                    self._unsettled.add(hidden)
+                    undoing.callback(self._unsettled.discard, hidden)
                 change.leave(*at)
                 change.touch(left.ino)
-                hidden = HiddenName(left.ino, *at, left.nlink == 0, time.monotonic())
-                self._unsettled.add(hidden)  # before anybody sees that it has lost its name
-                undoing.callback(self._unsettled.discard, hidden)
             undoing.pop_all()
         self._names.set_alias(place.parent.ino, alias, left.ino)
-        self._janitor.later(_SETTLING_SECONDS, lambda: self._let_go(hidden))
+        self._janitor.later(_SETTLING_SECONDS, lambda: self._try(self._settle, hidden))
+        self._janitor.later(_COMING_SECONDS, lambda: self._try(self._let_go, hidden))
         return hidden
-
-    def may_come_back(self, ino: int) -> bool:
-        """Whether a file may still get back the last name that it has lost.
-
-        Whoever closes it leaves its end to us.
-        """
-        return any(hidden.ino == ino for hidden in self._unsettled - self._ending)
 
     @contextmanager
     def followed_by(self, hidden: HiddenName) -> Iterator[None]:
@@ -97,65 +123,133 @@ class HiddenNames:
         try:
             yield
         except BaseException:
-            self.give_back(hidden)
-            raise
-        finally:
+            self._owed.add(hidden)
             self._followed.discard(hidden)
+            self._try(self._let_go, hidden)
+            raise
+        self._coming.add(hidden)
+        self._unsettled.discard(hidden)
+        self._followed.discard(hidden)
+        self._janitor.later(0.0, lambda: self._try(self._let_go, hidden))
 
-    def give_back(self, hidden: HiddenName) -> None:
+    def may_come_back(self, ino: int) -> bool:
+        """Whether a file may still get back a name that it has lost."""
+        kept = self._coming | self._followed | self._owed
+        return any(hidden.ino == ino for hidden in kept)
+
+    def restore(self, change: Change, hidden: HiddenName) -> None:
         """Let the file have its name again: the rename has failed, or was to change nothing.
 
         Not where another process has given that to something else, which has replaced the file
         then, or where there is no file any more, or no directory.
         """
-        with self._names.changing() as change:
-            there = change.tree.nodes([hidden.ino, hidden.parent])
-            is_free = change.tree.lookup(hidden.parent, hidden.name) is None
-            if len(there) < 2 or not is_free:
-                return
+        there = change.tree.nodes([hidden.ino, hidden.parent])
+        is_free = change.tree.lookup(hidden.parent, hidden.name) is None
+        if len(there) == 2 and is_free:
             is_orphan = there[hidden.ino].nlink == 0  # it may have lost its other names since
             give_back = change.tree.adopt_orphan if is_orphan else change.tree.link
             give_back(hidden.ino, hidden.parent, hidden.name, now_ns=self._now())
             change.enter(hidden.parent, hidden.name, hidden.ino)
-        self._forget(hidden)
+        elif hidden.is_orphan:
+            change.tree.settle_orphan(hidden.ino)
 
     def settle(self) -> None:
         """Return when no name that was taken until now would come back after a crash."""
         for hidden in tuple(self._unsettled):
             time.sleep(max(0.0, hidden.since + _SYNCED_SECONDS - time.monotonic()))
-            self._let_go(hidden)
+            self._settle(hidden)
 
-    def _let_go(self, hidden: HiddenName) -> None:
-        """It was an unlink, or the rename has followed.
+    def end(self, ino: int) -> None:
+        """Delete a file that has lost its names, unless somebody has it open or it may come back.
 
-        The last handle may have gone before the name did; then this is the file's end.  May be
-        called twice, and also for a name that was given back: it may be hidden once more by now.
+        To be called for a file that is not open.
         """
-        if hidden not in self._unsettled:
+        self._names.drop_aliases(ino)
+        if self.may_come_back(ino):
             return
-        if hidden in self._followed:  # the rename may take its time, and may fail
-            self._janitor.later(_SETTLING_SECONDS, lambda: self._let_go(hidden))
-            return
-        self._end_orphan(hidden)
-        self._forget(hidden)
-
-    def _forget(self, hidden: HiddenName) -> None:
-        if not self._contents.is_open(hidden.ino):
-            self._names.drop_aliases(hidden.ino)
-        self._unsettled.discard(hidden)
-        self._ending.discard(hidden)
-
-    def _end_orphan(self, hidden: HiddenName) -> None:
-        """Unless it has a name: it may also have lost its others since."""
-        gone: Gone | None = None
-        with self._names.changing() as change:
-            self._ending.add(hidden)  # whoever closes the file after this ends it
-            node = change.tree.nodes([hidden.ino]).get(hidden.ino)
-            if node is None or node.nlink > 0:
-                return
-            if self._contents.is_open(node.ino):
-                change.tree.settle_orphan(node.ino)
-            else:
-                gone = change.delete(node)
+        gone = self._parts.with_reserve(lambda: self._delete_row(ino))
         if gone is not None:
             self._janitor.discard_bytes(gone)
+
+    def end_closed(self) -> None:
+        """End what nobody has open, and only waits for a rename that fails: its room is needed."""
+        for hidden in self._coming - self._unsettled:
+            if not self._contents.is_open(hidden.ino):
+                self._try(self._let_go, hidden)
+
+    # -- inside
+
+    def _try(
+        self,
+        action: Callable[[HiddenName], None],
+        hidden: HiddenName,
+        pause: float = _AGAIN_SECONDS,
+    ) -> None:
+        """Do something with a hidden name, later where it cannot be done now."""
+        try:
+            action(hidden)
+        except Exception:
+            _log.exception(
+                "what became of %r, which was replaced or removed while it was open, could not be "
+                "written down; it is tried again, once more when the mount ends",
+                hidden.name,
+            )
+            longer = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            self._janitor.again(pause, lambda: self._try(action, hidden, longer))
+
+    def _settle(self, hidden: HiddenName) -> None:
+        """No crash gives the name back from now on: it was an unlink."""
+        if self._is_to_settle(hidden):
+            self._parts.with_reserve(lambda: self._settle_row(hidden))
+
+    def _is_to_settle(self, hidden: HiddenName) -> bool:
+        """Not while a rename follows, which may take its time, and may fail."""
+        return hidden in self._unsettled and hidden not in self._followed | self._owed
+
+    def _settle_row(self, hidden: HiddenName) -> None:
+        with self._names.changing() as change:
+            if not self._is_to_settle(hidden):
+                return
+            change.tree.settle_orphan(hidden.ino)
+        self._unsettled.discard(hidden)
+
+    def _let_go(self, hidden: HiddenName) -> None:
+        """The name keeps its file no longer: it is back, or another's, or was to go.
+
+        May be called several times, and also when the file was given another name, and has lost
+        that as well.
+        """
+        if hidden in self._followed:
+            return  # whoever renames calls this when that is done
+        if hidden in self._owed:
+            self._parts.with_reserve(lambda: self._give_back(hidden))
+            self._judging.submit(hidden.ino)  # nobody did who closed it without a name
+        if hidden not in self._coming:
+            return
+        self._coming.discard(hidden)
+        try:
+            if not self._contents.is_open(hidden.ino):
+                self.end(hidden.ino)
+        except BaseException:
+            self._coming.add(hidden)
+            raise
+
+    def _give_back(self, hidden: HiddenName) -> None:
+        with self._names.changing() as change:
+            if hidden not in self._owed:
+                return  # somebody else has just done so
+            self.restore(change, hidden)
+        self._coming.add(hidden)
+        self._unsettled.discard(hidden)
+        self._owed.discard(hidden)
+
+    def _delete_row(self, ino: int) -> Gone | None:
+        """The file as it was last; None where somebody needs it again, or it is gone already."""
+        with self._names.changing() as change:
+            change.touch(ino)
+            node = change.tree.nodes([ino]).get(ino)
+            if node is None or node.nlink > 0 or self._contents.is_open(ino):
+                return None
+            if self.may_come_back(ino):
+                return None
+            return change.delete(node)

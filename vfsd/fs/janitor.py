@@ -60,6 +60,12 @@ class Janitor:
             heapq.heappush(self._later, (time.monotonic() + seconds, next(self._order), action))
             self._wake.notify()
 
+    def again(self, seconds: float, action: Callable[[], object]) -> None:
+        """The same, for what has been tried: when closing nobody waits for it any longer."""
+        with self._wake:
+            if not self._closed:
+                self.later(seconds, action)
+
     def clean_now(self) -> bool:
         """Delete what there is to delete; whether there was anything."""
         with self._cleaning:

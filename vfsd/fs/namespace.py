@@ -215,10 +215,11 @@ class Namespace:
                 replaced = self._rename(change, old, new, node)
                 if replaced is not None:
                     gone = self._after_unlink(change, replaced)
-            if hidden.is_orphan and not is_back:
+            if is_back:
+                # Of two names of one file, a rename leaves both.
+                self._hidden_names.restore(change, hidden)
+            elif hidden.is_orphan:
                 change.tree.settle_orphan(hidden.ino)
-        if is_back:
-            self._hidden_names.give_back(hidden)  # of two names of one file, a rename leaves both
         if gone is not None:
             self._janitor.discard_bytes(gone)
         return None
@@ -280,7 +281,7 @@ class Namespace:
         change.touch(left.ino)
         if left.nlink > 0:
             return None
-        if self._contents.is_open(left.ino):
+        if self._contents.is_open(left.ino) or self._hidden_names.may_come_back(left.ino):
             change.tree.orphan(left.ino, now_ns=self._now())
             return None
         return change.delete(left)
