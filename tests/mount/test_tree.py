@@ -195,6 +195,23 @@ def test_a_rename_over_an_open_file_that_fails_changes_nothing(
         target.unlink(missing_ok=True)
 
 
+def test_a_file_is_renamed_to_a_name_that_another_process_has_taken_from_an_open_file(
+    mounted: Mounted,
+) -> None:
+    mounted.mount()
+    source, target = mounted.at / "source", mounted.at / "target"
+    source.write_bytes(b"new")
+    target.write_bytes(b"old")
+    with target.open("rb") as file:
+        with Store.open(mounted.store) as store:
+            store.remove(target.name)
+        source.rename(target)
+        assert os.listdir(mounted.at) == [target.name]
+        assert target.read_bytes() == b"new"
+        assert file.read() == b"old"
+    assert target.read_bytes() == b"new"
+
+
 @pytest.mark.parametrize("count", [1, 2, 0xFFFFFFFF])
 def test_names_as_libfuse_gives_are_names(here: Path, count: int) -> None:
     """A tree that once lay in such a mount, as rsync puts it there: written, then renamed."""

@@ -272,7 +272,7 @@ class Adapter:
         alias = None if flags else self._hidden.alias(old, new)
         # Who had it open may just have closed it, or it is another's by now that is to go.
         if alias is not None and (self._hidden.are_certain or self._fs.is_in_use(old_path)):
-            self._hiding.begin(self._fs.hide(old_path, alias))
+            self._hide(old_path, alias)
         else:
             self._fs.rename(old_path, os.fsdecode(new), flags, hidden=self._hiding.taken())
         self._cache.moved(old, new, flags)
@@ -468,6 +468,18 @@ class Adapter:
         if about.writepage:
             return False
         return not (about.flags & os.O_DIRECT and self._cache.is_end_known(handle))
+
+    def _hide(self, path: str, alias: str) -> None:
+        """Take the name of an open file away; a rename over it may follow.
+
+        Where another process has done so before, libfuse has not noticed: there is nothing to hide,
+        and what follows is like any other rename.
+        """
+        try:
+            self._hiding.begin(self._fs.hide(path, alias))
+        except FileNotFoundError:
+            if not self._hidden.are_certain:
+                raise
 
     def _caller(self) -> Caller:
         context = self._context().contents
