@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import vfsd.mounts.mountinfo
+from tests.fs.driver import ROOT_USER
 from tests.stores import new_store
 from vfsd.errors import BusyError, NotFoundError, OutOfRangeError, StoreError, UsageError
-from vfsd.fs import Filesystem
+from vfsd.fs import RENAME_EXCHANGE, Filesystem
 from vfsd.fuse.answers import errno_of
 from vfsd.fuse.asking import Askers
 from vfsd.fuse.hidden import HiddenNames
@@ -196,18 +198,66 @@ def test_what_is_open_by_a_name_goes_with_it() -> None:
         names.leave(handle)
 
 
-def test_nobody_is_sent_back_twice_where_names_are_moved_meanwhile(tmp_path: Path) -> None:
-    """He was sent back by the name that his file had by then, and comes back by his own."""
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[KernelCache]:
+    """As one thread comes to it."""
     asker = SimpleNamespace(contents=SimpleNamespace(pid=7))
     library = SimpleNamespace(fuse_interrupted=lambda: 0)
     with new_store(tmp_path / "store") as store:
         fs = Filesystem(store.parts)
         readers = Readers(fs, Askers(library, lambda: asker))
         cache = KernelCache(library, lambda: asker, fs, readers, bypass=True)
-        with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
-            cache.opening(b"/moved").look_again()
-        cache.opening(b"/x").look_again()
-        with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
-            cache.opening(b"/x").look_again()
+        cache.start(SimpleNamespace(), 1.0)
+        for name in "xyz":
+            fs.mkdir(f"/{name}", 0o755, ROOT_USER)
+        yield cache
         cache.close()
         fs.close()
+
+
+def look_up(cache: KernelCache, path: bytes) -> None:
+    cache.answering(path, cache._fs.getattr(os.fsdecode(path)), None)
+
+
+def sends_back(cache: KernelCache, path: bytes) -> bool:
+    """Whether who opens that name is to look it up first."""
+    try:
+        cache.opening(path).look_again()
+    except OSError as error:
+        return error.errno == errno.ESTALE
+    return False
+
+
+def test_nobody_is_sent_back_twice_where_names_are_moved_meanwhile(cache: KernelCache) -> None:
+    """He was sent back by the name that his file had by then, and comes back by his own."""
+    assert sends_back(cache, b"/moved")
+    look_up(cache, b"/x")
+    assert not sends_back(cache, b"/x")
+    assert sends_back(cache, b"/x")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "flags", "by_then"),
+    [
+        (b"/x/a", b"/y/b", 0, b"/y/b"),
+        (b"/x", b"/gone", 0, b"/gone/a"),
+        (b"/y", b"/x", RENAME_EXCHANGE, b"/y/a"),
+    ],
+)
+def test_nobody_is_sent_back_twice_where_what_he_looked_up_is_moved(
+    cache: KernelCache, old: bytes, new: bytes, flags: int, by_then: bytes
+) -> None:
+    assert sends_back(cache, b"/x/a")
+    cache.moved(b"/z", b"/zz", 0)
+    cache.moved(old, new, flags)
+    assert not sends_back(cache, by_then)
+
+
+def test_who_does_not_come_back_is_sent_back_by_what_he_opens_next(cache: KernelCache) -> None:
+    """He may not open the one, and goes by what he was told of the other long ago."""
+    assert sends_back(cache, b"/x")
+    look_up(cache, b"/x")
+    cache.moved(b"/z", b"/zz", 0)
+    assert sends_back(cache, b"/y")
+    look_up(cache, b"/y")
+    assert not sends_back(cache, b"/y")

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTimeError
 from contextlib import suppress
 from ctypes import c_char_p, c_void_p
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from vfsd.fs import RENAME_EXCHANGE, Attributes, Filesystem, blocks_of
@@ -36,6 +37,18 @@ class _Told(NamedTuple):
     ino: int
     size: int
     readers: tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class _SentBack:
+    """A thread that is to look up a name, and to open it once more."""
+
+    until: float  #: when it has given up, by `time.monotonic`
+    path: bytes | None  #: what it has looked up last; None: that has another name by now
+
+    def is_here(self, path: bytes) -> bool:
+        """Whether who opens that name has come back."""
+        return self.path in (None, path) and time.monotonic() < self.until
 
 
 def _readers(found: Attributes) -> tuple[int, int, int]:
@@ -67,7 +80,7 @@ class KernelCache:
         self._open = OpenNames()
         self._direct: set[int] = set()  # handles, whatever has become of their flags
         self._told: ByPath[_Told] = ByPath()
-        self._sent_back: dict[int, float] = {}  # until when a thread may come back
+        self._sent_back: dict[int, _SentBack] = {}  # by thread
         self._notifier = ThreadPoolExecutor(1, thread_name_prefix="vfsd-notifier")
 
     def start(self, config: Any, attr_timeout: float) -> None:
@@ -98,6 +111,8 @@ class KernelCache:
         libfuse looks at the timeout when the callback has returned.  Should another thread come in
         between, a change may be seen a second late.
         """
+        if handle is None and self._sent_back:
+            self._note_looked_up(path)
         is_offered = handle is not None and found.is_view and bool(found.mode & stat.S_IWUSR)
         is_one = self._is_one(path, found, handle)
         may_lose_bits = stat.S_ISREG(found.mode) and found.mode & (stat.S_ISUID | stat.S_ISGID)
@@ -157,10 +172,17 @@ class KernelCache:
     def opening(self, path: bytes) -> Opening:
         """What this thread has been asked for, to open that name.
 
-        It may have been sent back by another: one that was moved while it looked up its own.
+        It may have been sent back by another, which the file had by then: what counts is what it
+        has looked up since.  Who did not come back, as he may not open that, has looked up nothing
+        of what he opens next.
         """
-        until = self._sent_back.pop(self._thread(), None) if self._sent_back else None
-        return Opening(self, path, until is not None and time.monotonic() < until)
+        sent_back = self._sent_back.pop(self._thread(), None) if self._sent_back else None
+        return Opening(self, path, sent_back is not None and sent_back.is_here(path))
+
+    def _note_looked_up(self, path: bytes | None) -> None:
+        sent_back = self._sent_back.get(self._thread())
+        if sent_back is not None:
+            sent_back.path = path
 
     def found_nothing(self) -> None:
         """What this thread has looked up is not there, so it does not come back to open that."""
@@ -188,11 +210,12 @@ class KernelCache:
             return True
         return told == max([size, *self._ends(path, ino, size, None).values()])
 
-    def send_back(self) -> None:
+    def send_back(self, path: bytes) -> None:
         """Have the kernel look up the name, and open it once more: raises `OSError` (ESTALE)."""
         if len(self._sent_back) >= _MOST_NAMES:
             self._sent_back.clear()
-        self._sent_back[self._thread()] = time.monotonic() + _SENT_BACK_SECONDS
+        until = time.monotonic() + _SENT_BACK_SECONDS
+        self._sent_back[self._thread()] = _SentBack(until, path)
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     def _thread(self) -> int:
@@ -334,7 +357,13 @@ class KernelCache:
                 self._forgetting(path)
 
     def moved(self, old: bytes, new: bytes, flags: int) -> None:
-        """A name was, through the mount: what is open by it now has the other."""
+        """A name was, through the mount: what is open by it now has the other.
+
+        So has what is about to be opened by who has just looked it up.
+        """
+        for sent_back in list(self._sent_back.values()):
+            if sent_back.path is not None and _is_below(sent_back.path, old, new):
+                sent_back.path = None
         if flags & RENAME_EXCHANGE:
             self._open.exchanged(old, new)
             self._told.exchanged(old, new)
@@ -375,7 +404,7 @@ class Opening:
         Raises `OSError` (ESTALE).
         """
         if not self._was_sent_back:
-            self._cache.send_back()
+            self._cache.send_back(self._path)
 
     def require_only(self, found: Attributes) -> None:
         """Before what is `found` there is emptied: it is what the kernel knows, and nothing else is
@@ -419,3 +448,8 @@ def is_appended_directly(flags: int) -> bool:
     """
     wanted = os.O_DIRECT | os.O_APPEND
     return flags & wanted == wanted
+
+
+def _is_below(path: bytes, *folders: bytes) -> bool:
+    """Whether it is one of these, or somewhere in one."""
+    return any(path == folder or path.startswith(folder + b"/") for folder in folders)
