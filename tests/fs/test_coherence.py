@@ -103,6 +103,21 @@ def test_what_others_remove_or_move_is_seen_within_a_moment(
     elsewhere.close()
 
 
+def test_what_others_move_while_somebody_waits_to_change_something_is_seen_after_that(
+    it: Driver, elsewhere: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it.write("/a", b"x")
+    it.fs.settle()
+    assert it.fs.getattr("/a").size == 1
+    elsewhere.move("a", "b")
+    it.fs._names._asked = float("-inf")
+    monkeypatch.setattr(names, "_ASK_SECONDS", 3600.0)
+    with ThreadPoolExecutor(1) as pool, it.fs._names.standing_still():
+        pool.submit(failing, it.fs.getattr, "/a").result(30)
+    assert failing(it.fs.getattr, "/a") == "ENOENT"
+    elsewhere.close()
+
+
 @pytest.mark.parametrize("is_busy", [False, True])
 def test_what_others_put_in_the_place_of_a_file_is_what_is_looked_at(
     it: Driver, elsewhere: Store, monkeypatch: pytest.MonkeyPatch, is_busy: bool

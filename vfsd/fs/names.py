@@ -378,16 +378,17 @@ class Names:
 
     def _is_current(self) -> bool:
         """Forget what others have changed; False when that cannot be told without waiting."""
-        self._asked = time.monotonic()
-        if self._watch.changed() or self._asked - self._compared > _COMPARE_SECONDS:
+        now = time.monotonic()
+        if self._watch.changed() or now - self._compared > _COMPARE_SECONDS:
             self._suspect = True
         if not self._suspect:
+            self._asked = now
             return True
         if not self._turn.acquire(blocking=False):
-            return False  # whoever has the turn asks, or the next who comes here does
+            return False  # whoever has the turn compares, or the next who comes here does
         try:
             self._suspect = False
-            self._compared = self._asked
+            self._asked = self._compared = now
             with self._parts.catalog.reading() as seen:
                 version = seen.tree.version()
             if version != self._version:
