@@ -339,7 +339,7 @@ def test_an_unlinked_file_that_is_open_long_after_stays_away(
     it: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, is_tried_again: bool
 ) -> None:
     """Though that could not be written down at first: if need be it is when the mount ends."""
-    monkeypatch.setattr(hiddennames, "_AGAIN_SECONDS", 0.02 if is_tried_again else 3600)
+    monkeypatch.setattr(hiddennames, "_AGAIN_SECONDS", 0.02 if is_tried_again else 30.0)
     settling = Refusing(monkeypatch, "settle_orphan", BusyError("locked"))
     ino = it.write("/b", b"old")
     it.open("/b")

@@ -41,7 +41,9 @@ _COMING_SECONDS = 1.0
 
 So long an unlinked file takes up its room, unless somebody needs that.
 """
-_AGAIN_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
+_AGAIN_SECONDS, _DOUBLINGS = 1.0, 5
+"""What could not be written down is tried again so much later, and then after twice as long, up to
+half a minute."""
 
 _log = logging.getLogger(__name__)
 
@@ -180,22 +182,21 @@ class HiddenNames:
     # -- inside
 
     def _try(
-        self,
-        action: Callable[[HiddenName], None],
-        hidden: HiddenName,
-        pause: float = _AGAIN_SECONDS,
+        self, action: Callable[[HiddenName], None], hidden: HiddenName, times_failed: int = 0
     ) -> None:
-        """Do something with a hidden name, later where it cannot be done now."""
+        """Do something with a hidden name; where it cannot be done now, later."""
         try:
             action(hidden)
         except Exception:
-            _log.exception(
-                "what became of %r, which was replaced or removed while it was open, could not be "
-                "written down; it is tried again, once more when the mount ends",
+            _log.log(
+                logging.DEBUG if times_failed else logging.ERROR,
+                "what has become of %r, which was open, could not be written down; it is tried "
+                "again, and once more when the mount ends",
                 hidden.name,
+                exc_info=True,
             )
-            longer = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-            self._janitor.again(pause, lambda: self._try(action, hidden, longer))
+            pause = _AGAIN_SECONDS * 2 ** min(times_failed, _DOUBLINGS)
+            self._janitor.again(pause, lambda: self._try(action, hidden, times_failed + 1))
 
     def _settle(self, hidden: HiddenName) -> None:
         """No crash gives the name back from now on: it was an unlink."""
