@@ -220,9 +220,7 @@ class Originals:
         for ino, parent in rows:
             parents.setdefault(ino, set()).add(parent)
         named = {each: self._of_directory(each) for each in set().union(*parents.values())}
-        return {
-            ino: _limiting([named[each] for each in above]) for ino, above in parents.items()
-        }
+        return {ino: _limiting([named[each] for each in above]) for ino, above in parents.items()}
 
     def _policies(self, inos: list[int] | None) -> dict[int, Policy]:
         chosen = sa.select(policies)
