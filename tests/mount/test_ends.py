@@ -324,7 +324,7 @@ def test_a_view_of_what_has_just_been_replaced_is_sent_to_its_end(remembering: M
 def test_what_has_just_been_replaced_is_appended_to_at_its_end(
     remembering: Mounted, before: Path, after: Path
 ) -> None:
-    path = remembering.at / "v.mp4"
+    path = remembering.at / f"only-once-{before.name}"  # of which the kernel knows nothing yet
     replace(remembering, path.name, before)
     assert path.stat().st_size == before.stat().st_size
     replace(remembering, path.name, after)
